@@ -18,7 +18,7 @@ import headrace as hr
 from headrace import _core
 from headrace.data import ListColumn
 from headrace.errors import ChangedError, DatasetError, UsageError
-from headrace.loader.decoding.detection import BatchViews, see_boxes, see_points
+from headrace.loader.decoding.detection import BatchViews, boxes_on_output, points_on_output
 from headrace.views import compile_view
 
 NO_PAIRS = np.empty((0, 2), np.int64)
@@ -50,7 +50,7 @@ def test_every_pixels_middle_lies_where_the_pixel_does(view, upside_down, width,
     y, x = np.mgrid[0:height, 0:width]
     places = np.stack([x, y], -1).reshape(-1, 2)
     points = np.concatenate([places + 0.5, np.full((len(places), 1), 2)], 1)[None]
-    seen = see_points(points, BatchViews(row, np.array([[width, height]], np.int32)), NO_PAIRS)[0]
+    seen = points_on_output(points, BatchViews(row, np.array([[width, height]], np.int32)), NO_PAIRS)[0]
     image = core_images.run(points_data.coordinates(width, height), row, filter="nearest", fill=[255] * 3)
     visible = seen[:, 2] > 0
     at = seen[visible].astype(int)
@@ -72,7 +72,7 @@ def test_a_box_has_just_the_pixels_of_what_it_marks(view, upside_down, width, he
     shown = core_images.run(source, row, filter="nearest", fill=[0] * 3)[..., 0] == 255
     boxes = np.array([[left, top, right, bottom]], np.float64)
     views = BatchViews(row, np.array([[width, height]], np.int32))
-    seen, kept = see_boxes(boxes, views, min_size=0, min_visible=0)
+    seen, kept = boxes_on_output(boxes, views, min_size=0, min_visible=0)
     if kept[0]:
         points_data.assert_box(seen[0], shown)
     else:
@@ -89,7 +89,7 @@ def test_boxes_are_their_twins(drawn, corners, min_size, min_visible):
     view, upside_down, width, height, key = drawn
     row = view_of(view, upside_down, width, height, key)
     views = BatchViews(row, np.array([[width, height]], np.int32))
-    seen, kept = see_boxes(np.array([corners], np.float64), views, min_size=min_size, min_visible=min_visible)
+    seen, kept = boxes_on_output(np.array([corners], np.float64), views, min_size=min_size, min_visible=min_visible)
     # On the very edge between kept and dropped, rounding may fall on either side.
     near = [
         twin.box(row[0], (width, height), corners, min_size=min_size + by, min_visible=min_visible * (1 + by))
@@ -107,7 +107,7 @@ def test_points_are_their_twins(drawn, x, y, visibility):
     view, upside_down, width, height, key = drawn
     row = view_of(view, upside_down, width, height, key)
     views = BatchViews(row, np.array([[width, height]], np.int32))
-    seen = see_points(np.array([[[x, y, visibility]]], np.float64), views, NO_PAIRS)
+    seen = points_on_output(np.array([[[x, y, visibility]]], np.float64), views, NO_PAIRS)
     expected = twin.point(row[0], x, y, visibility)
     if (seen[0, 0, 2] > 0) == (expected[2] > 0):
         np.testing.assert_allclose(seen[0, 0], expected, rtol=1e-5, atol=1e-4)
@@ -128,7 +128,7 @@ def test_pairs_change_places_in_a_mirror(hflip, vflip, swapped):
     row = core_images.view_row((0, 0, 8, 8), (0, 0, 8, 8), (8, 8), hflip=bool(hflip), vflip=bool(vflip))
     points = np.array([[[1.0, 2.0, 1], [5.0, 3.0, 2], [4.0, 4.0, 2]]])
     views = BatchViews(row, np.array([[8, 8]], np.int32))
-    seen, alone = (see_points(points, views, pairs) for pairs in (np.array([[0, 1]]), NO_PAIRS))
+    seen, alone = (points_on_output(points, views, pairs) for pairs in (np.array([[0, 1]]), NO_PAIRS))
     np.testing.assert_array_equal(seen, alone[:, [1, 0, 2]] if swapped else alone)
 
 
@@ -157,10 +157,10 @@ def test_albumentations_agrees(hflip, vflip):
     )
     row = core_images.view_row(window, window, (100, 135), hflip=hflip, vflip=vflip)
     views = BatchViews(row, np.array([size], np.int32))
-    seen, kept = see_boxes(boxes, views.of(np.zeros(200, np.int64)), min_size=0, min_visible=0.3)
+    seen, kept = boxes_on_output(boxes, views.of(np.zeros(200, np.int64)), min_size=0, min_visible=0.3)
     assert np.flatnonzero(kept).tolist() == np.asarray(theirs["ids"]).astype(int).tolist()
     np.testing.assert_allclose(seen[kept], theirs["bboxes"], atol=1e-2)
-    points = see_points(np.concatenate([places, np.ones((200, 1))], 1)[None], views, NO_PAIRS)[0]
+    points = points_on_output(np.concatenate([places, np.ones((200, 1))], 1)[None], views, NO_PAIRS)[0]
     names = np.asarray(theirs["names"]).astype(int)
     assert np.flatnonzero(points[:, 2]).tolist() == names.tolist()
     # Theirs are indices of pixels: what lies at 0 of 100 comes to 99, not to 100.
@@ -416,7 +416,7 @@ def test_points_of_another_number(tmp_path):
 def test_a_point_that_is_not_finite_is_not_labelled():
     row = core_images.view_row((0, 0, 8, 8), (0, 0, 8, 8), (8, 8))
     points = np.array([[[np.nan, 2.0, 2], [2.0, np.inf, 2], [1.0, 1.0, np.nan], [1.0, 1.0, 1]]])
-    seen = see_points(points, BatchViews(row, np.array([[8, 8]], np.int32)), NO_PAIRS)
+    seen = points_on_output(points, BatchViews(row, np.array([[8, 8]], np.int32)), NO_PAIRS)
     assert seen[0].tolist() == [[0, 0, 0]] * 3 + [[1, 1, 1]]
 
 

@@ -132,7 +132,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the rank that prints and saves for all."""
+        """Return whether this is the rank that prints and saves for all."""
         return self.rank == 0
 
     def wrap(self, model: nn.Module, *, sync_batchnorm: bool = True, find_unused_parameters: bool = False) -> nn.Module:
@@ -264,8 +264,10 @@ def _begin(place: RankPlace, device: torch.device, timeout: timedelta) -> Store:
 
 @lru_cache(maxsize=1)
 def _store(place: RankPlace, address: str, port: str, timeout: timedelta) -> Store:
-    """Return where the ranks meet, for the life of the process: rank 0, or torchrun, keeps it, and a second block of
-    `start` must not find the first one's being closed."""
+    """Return where the ranks meet, for the life of the process.
+
+    Rank 0, or torchrun, keeps it, and a second block of `start` must not find the first one's being closed.
+    """
     found = rendezvous(f"tcp://{address}:{port}", place.rank, place.world_size, timeout=timeout)
     store: Store = next(found)[0]
     return store

@@ -14,7 +14,7 @@ from headrace.errors import HeadraceError
 from .attach import DOCTOR_FAILED
 
 COMMAND = "headrace.doctor.command"
-"""Where what stands behind `--` waits for the callback, in the context."""
+"""Key of the context under which the words behind `--` wait for the callback."""
 PROVE_BUDGET_S = 120.0
 """A script with steps of 100 ms is measured in about a minute, and proved in two."""
 USAGE = "headrace doctor [options] -- python train.py"
@@ -111,7 +111,7 @@ def doctor(
         ctx.fail("--steps ends the run, --observe lets it go on: expected one of them")
     if observe and prove:
         ctx.fail("--prove runs the command again, --observe lets it go on to its end: expected one of them")
-    from .report.outputs import Outputs
+    from .report import Outputs
     from .run import Examination, examine
 
     asked = Examination(
@@ -142,7 +142,7 @@ def show(
     verbose: Verbose = False,
 ) -> None:
     """Render a saved session again, without running anything."""
-    from .report.outputs import Outputs
+    from .report import Outputs
     from .run import show_again
 
     outputs = Outputs(report=report, html=html, json=json, trace=trace, apply=apply, verbose=verbose)

@@ -36,7 +36,7 @@ class Watch:
         self.session: Session | None = None
         self.diagnosis: Diagnosis | None = None
         self.prescription: Prescription | None = None
-        """What to do, as it is predicted: nothing is replayed or proved in a process that is watched."""
+        """Predicted remedies: nothing is replayed or proved in a process that is watched."""
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def _prescribe(watched: Watch) -> None:
         return
     from .causes import prescribe
     from .edits import files_here
-    from .machine.survey import surveyed
+    from .machine import surveyed
 
     session = watched.session
     session.survey = surveyed(session.machines[0], session.opened) if session.machines else None
@@ -171,7 +171,7 @@ def _show(watched: Watch, console: Console | None, verbose: bool) -> None:
         return
     from rich.console import Console as NewConsole
 
-    from .report.terminal import show
+    from .report import show
 
     console = console or NewConsole()
     show(watched.session, watched.diagnosis, console, watched.prescription, verbose=verbose, in_cell=True)

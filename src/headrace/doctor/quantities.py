@@ -71,7 +71,3 @@ def _minutes(seconds: int) -> str:
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
-
-
-time = duration
-"""The same, by the name that findings and remedies use."""

@@ -30,18 +30,15 @@ from .attach import (
 from .causes import Prescription, diagnose, prescribe
 from .conclusion import concluded
 from .edits import files_here
-from .machine import MachineSampler
-from .machine.survey import surveyed
+from .machine import MachineSampler, surveyed
 from .measure import Diagnosis
 from .prove import DIGESTS, prover_of
-from .report.live import LiveView
-from .report.outputs import Outputs, document, write_whole
-from .report.run_text import gpu_busy
+from .report import LiveView, Outputs, document, gpu_busy, write_whole
 from .session import SESSION_FILE, SessionFolder, decode_session, session_folder
 from .session.model import CommandOutcome, Machine, MachineSurvey, Session, SessionNote, UnreachedProcess
 
 REPLAY_STEPS = 40
-"""Of the replay window, and of that under load."""
+"""Steps of the replay window, and of that under load."""
 DRAIN_S = 10.0
 
 
@@ -58,7 +55,7 @@ class Examination:
     keep: Path | None = None
     fail_above: float | None = None
     prove_s: float | None = None
-    """How long proofs may take together; None for none."""
+    """Seconds that all proofs may take together; None for none."""
 
 
 def examine(asked: Examination, outputs: Outputs) -> int:

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.data import StringColumn
-from headrace.data.columns import native_paths
+from headrace.data import StringColumn, native_paths
 from headrace.errors import UsageError
 from headrace.loader.bad_samples import error_of
 from headrace.loader.batch_memory import BatchMemory
@@ -187,7 +186,7 @@ class Assembly:
         sizes = self._source_sizes(rows)
         found = np.flatnonzero(sizes[:, 0] > 0)
         if len(found) == 0:
-            if len(rows) == 1 or self._recipe.on_error == "skip":  # which leaves nothing of it
+            if len(rows) == 1 or self._recipe.on_error == "skip":  # which leaves the batch empty
                 return 0, 0
             raise UsageError(
                 f"field {name!r}: expected images of readable size, got none among {len(rows)} of a batch, and "

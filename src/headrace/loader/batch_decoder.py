@@ -10,9 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data import Dataset
-from headrace.data.class_names import parse_labels
-from headrace.data.pillow_images import TooLargeError
+from headrace.data import Dataset, TooLargeError, parse_labels
 from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError, UsageError
 from headrace.fields import Image, Label, Spatial
 from headrace.loader.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
@@ -238,8 +236,8 @@ class BatchDecoder:
         self._parts = recipe.parts
         self._names = recipe.names
         self._size_check = SizeCheck(recipe.dataset, recipe.images[0][0]) if recipe.images else None
-
-        self._depth_check = BitDepthCheck(recipe.dataset, [name for name, field, _ in recipe.images if _is_cut(field)])
+        bytes_only = [name for name, field, _ in recipe.images if _reads_8_bits(field)]
+        self._depth_check = BitDepthCheck(recipe.dataset, bytes_only)
 
     def start(self, plan: BatchPlan) -> Pending:
         return self._assembly.start(plan)
@@ -314,7 +312,7 @@ class BatchDecoder:
         return self._converter.values(parse_labels(raw, keys, name))
 
 
-def _is_cut(field: Spatial) -> bool:
+def _reads_8_bits(field: Spatial) -> bool:
     """Tell whether the field is read as 8 bits although the user named no number of channels, and so no depth."""
     return isinstance(field, Image) and not field.wide and field.channels is None
 

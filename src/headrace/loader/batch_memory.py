@@ -118,7 +118,7 @@ class MappedBlocks:
 
     def fresh(self, offset: int, bytes: int) -> NDArray[np.uint8]:
         """Return the block's first bytes as an array of its own, which dies with the last reference to it."""
-        # By way of a memoryview: numpy would let views of views refer to the oldest array, which lives on here.
+        # A memoryview in between: numpy would let views of views refer to the oldest array, which lives on here.
         return np.frombuffer(memoryview(self._block(offset, bytes).data), np.uint8, bytes)
 
     def _block(self, offset: int, bytes: int) -> NDArray[np.uint8]:
@@ -187,7 +187,7 @@ class PooledMemory:
             self._prefetch = prefetch
             self._blocks.set_most_idle((prefetch + 1) * self._images)
 
-    def mind(self, batch_bytes: int, elsewhere: int | None = None, *, within: int = 0) -> None:
+    def warn_of_held(self, batch_bytes: int, elsewhere: int | None = None, *, within: int = 0) -> None:
         """Warn a consumer once that it holds many batches, of this memory or `elsewhere`. Nothing waits for them.
 
         `within` is the number of loaders around the caller, so that the warning names the consumer's line.
@@ -213,7 +213,7 @@ class PinnedMemory:
     def acquire(self, bytes: int) -> NDArray[np.uint8]:
         import torch
 
-        # A thread starts on device 0, where a rank of another device would leave a context by its first allocation.
+        # A new thread is on device 0: its first allocation would leave a context there, whatever the rank's device.
         with torch.cuda.device(self._device):
             # The tensor is the array's base, where `tensor_over` finds it.
             array: NDArray[np.uint8] = torch.empty(bytes, dtype=torch.uint8, pin_memory=True).numpy()

@@ -55,7 +55,7 @@ def _plain_tensor(value: Any, torch: Any) -> PlainArray | None:
         or not _stacks_as_tensor(value, torch)
     ):
         return None
-    # A subclass's own view of itself (torchvision's Image) ends with the sample: batches are stacked to plain tensors.
+    # A subclass (torchvision's Image) lasts only for the sample: batches are stacked to plain tensors.
     value = value.as_subclass(torch.Tensor)
     name = str(value.dtype).removeprefix("torch.")
     try:

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace._core import Limits
 from headrace.cache import CacheStats, Store, identity_of, parse_spec
-from headrace.data import Dataset
-from headrace.data.sample_arrays import file_versions
-from headrace.data.table import content_sample
+from headrace.data import Dataset, content_sample, file_versions
 from headrace.fields import (
     ABSENT,
     ENTRY_FORMAT,
@@ -38,7 +36,7 @@ from headrace.views import Program
 
 Cut = Literal["file", "shrunk", "final"]
 
-# Of core/view/program.hpp.
+# Kinds of steps in core/view/program.hpp.
 _RANDOM_KINDS = (1, 5)
 _FLIP_KINDS = (7, 8)
 
@@ -188,7 +186,7 @@ def open_cache(
     """
     spec = parse_spec(text)
     images, raws, texts = fields
-    shaped = isinstance(plan, ShapedPlan) and program.output_size is None  # filled up, step by step
+    shaped = isinstance(plan, ShapedPlan) and program.output_size is None  # padded, step by step
     one_view = not shaped and not program.drawn_per_step
     cuts = {
         name: cut_of(field, program, one_view=one_view) if isinstance(field, Spatial) else FILE
@@ -202,7 +200,7 @@ def open_cache(
         _core.codec_versions(),
         _pillow_version(),
         [limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes, limits.max_file_bytes],
-        [[column, *_made_how(field, cuts[name], program)] for name, field, column in (*images, *raws)],
+        [[column, *_entry_identity(field, cuts[name], program)] for name, field, column in (*images, *raws)],
         [[ENTRY_FORMAT, each.column, each.encoder.identity] for each in texts if each.name in first_tokens],
     ]
     columns = dict.fromkeys(column for _, _, column in (*images, *raws))
@@ -223,7 +221,7 @@ def _place_tokens(texts: Texts, end: int, length: int) -> tuple[dict[str, int], 
     return firsts, end
 
 
-def _made_how(field: Field, cut: FieldCut, program: Program) -> list[Any]:
+def _entry_identity(field: Field, cut: FieldCut, program: Program) -> list[Any]:
     """Return all that the bytes of a field's entries depend on, apart from the files."""
     if not isinstance(field, Spatial) or cut.cut == "file":
         return [cut.cut]
@@ -240,7 +238,7 @@ def _plain(value: Any) -> Any:
 
 
 def _pillow_version() -> str | None:
-    from importlib import metadata  # brings the whole of email
+    from importlib import metadata  # imports all of email
 
     try:
         return metadata.version("pillow")

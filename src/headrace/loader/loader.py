@@ -145,7 +145,7 @@ class Loader(LoaderPosition):
         order = Order(
             world_size=self._place.world_size, rank=self._place.rank, shuffle=shuffle, seed=seed, remainder=remainder
         )
-        _ = dataset.occurrences  # more than random draws can tell apart is an error here, not in a feed's thread
+        _ = dataset.occurrences  # too many repeats for random draws raise here, not in a thread
         check_fields(fields)
         chosen: Mapping[str, Field] = dict(fields) if fields is not None else obvious_fields(dataset)
         columns = resolve_columns(dataset, chosen, view_from)
@@ -285,7 +285,7 @@ class Loader(LoaderPosition):
 
     def _begin_pass(self, epoch: int, step: int) -> LoaderPass:
         """Start what makes the batches of `epoch` from `step` on."""
-        # The lane first: what it may raise leaves no thread behind, and pinned memory, which the runner allocates in a
+        # The lane first: its errors leave no thread behind, and pinned memory, which the runner allocates in a
         # thread of its own, finds the device's context and does not make one on device 0.
         lane = None if self._placement is None else self._placement.lane()
         runner = self._begin_feed(self._recipe, self._tuner, epoch, step)
@@ -296,11 +296,11 @@ class Loader(LoaderPosition):
         """Start the host's part of a pass. A mixture calls it with a recipe of another plan."""
         return Runner(recipe, self._memory, tuner=tuner, epoch=epoch, step=step)
 
-    def _mind(self, begun: LoaderPass, *, within: int = 0) -> None:
+    def _warn_of_held(self, begun: LoaderPass, *, within: int = 0) -> None:
         """Warn a consumer that holds many batches. `within` is the number of loaders around this one."""
         if isinstance(self._memory, PooledMemory):
             self._memory.set_prefetch(self._tuner.setting.prefetch)
-            self._memory.mind(begun.batch_bytes, begun.held_batches, within=within)
+            self._memory.warn_of_held(begun.batch_bytes, begun.held_batches, within=within)
 
 
 def _first_images(columns: FieldColumns, threads: int | None, limits: Limits | None) -> ViewedImages | None:

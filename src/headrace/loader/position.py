@@ -133,7 +133,7 @@ class LoaderIterator(Iterator[Batch]):
                 self._first = False
             batch, self._step = self._pass.take()
         except Closed:
-            if self._open:  # at the end, also where the last batches were skipped as a whole
+            if self._open:  # at the end, also if the last batches were skipped as a whole
                 self._loader._note_received(self, self._epoch, len(self._loader))
             self.close()
             raise StopIteration from None
@@ -143,7 +143,7 @@ class LoaderIterator(Iterator[Batch]):
             self._pass.drop()
             raise
         self._loader._note_received(self, self._epoch, self._step)
-        self._loader._mind(self._pass)
+        self._loader._warn_of_held(self._pass)
         return batch
 
     def close(self) -> None:
@@ -204,7 +204,7 @@ class LoaderPosition(ABC):
     def _begin_pass(self, epoch: int, step: int) -> LoaderPass: ...
 
     @abstractmethod
-    def _mind(self, begun: LoaderPass) -> None: ...
+    def _warn_of_held(self, begun: LoaderPass) -> None: ...
 
     @abstractmethod
     def _state_at(self, epoch: int, step: int) -> dict[str, Any]: ...

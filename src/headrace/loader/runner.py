@@ -61,7 +61,7 @@ class Runner:
         self._channel: Channel[tuple[Batch, int]] = Channel(self._tuned.setting.prefetch)
         self._pending: deque[Pending] = deque()  # the feeding thread's own
         self._python = PythonThreads(recipe.threads)
-        # Between the engine's end and whoever uses it. Reentrant: the garbage collector may call `close` anywhere.
+        # Guards the engine's end against its users. Reentrant: the garbage collector may call `close` anywhere.
         self._lock = threading.RLock()
         self._core: dict[str, tuple[int, int, int]] | None = None  # its counts once it has ended
         with ExitStack() as undo:
@@ -126,7 +126,7 @@ class Runner:
         with self._lock:
             self._engine.cancel()
         self._map.cancel()
-        # One of ours must not wait, and may hold what the executor's own lock protects. The feeding thread ends all.
+        # Our own threads must not wait, and may hold the executor's lock. The feeding thread ends everything.
         if in_own_thread():
             return
         self._python.cancel()

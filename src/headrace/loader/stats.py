@@ -82,7 +82,7 @@ class Stats:
             return "map"
         if self._text_share > max(self._core_share, 0.5):
             return "text"
-        # Threads that idle while the consumer waits: what is slow is not the core.
+        # The core's threads idle while the consumer waits: something else is slow.
         return "python" if self._core_share < 1 / 3 else max(STAGES, key=lambda name: self.stages[name].busy_s)
 
     @property

@@ -46,7 +46,7 @@ def compile_view(view: View | Sequence[View] | None) -> Program:
     if not steps or not steps[0].drawn_per_step:
         return Program(ops=ops, output_size=output_size, fill=_composed_fill(steps), scales=(ops,))
     scales = tuple(_table([choice, *_rows(steps)[1:]]) for choice in steps[0].choices())
-    padded = steps if output_size is None else steps[1:]  # which alone can pad what they bring to a size
+    padded = steps if output_size is None else steps[1:]  # only these can pad after a fixed size
     return Program(ops, output_size, _composed_fill(padded), scales, True, steps[0].multiple_of)
 
 

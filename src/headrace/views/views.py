@@ -29,7 +29,7 @@ class Pads(Enum):
     """Answer to whether a view can pad."""
 
     NEVER = 0
-    IF_SMALL = 1  # only where the source is smaller than the crop
+    IF_SMALL = 1  # only if the source is smaller than the crop
     YES = 2
 
 

@@ -121,7 +121,7 @@ def make_plan(
 
 
 def is_index_of(path: bytes, known: Container[bytes]) -> bool:
-    """Whether `path` is called as the index of one of those files is, `NAME.headrace` or `NAME.VARIANT.headrace`."""
+    """Return whether `path` is `NAME.headrace` or `NAME.VARIANT.headrace`, the index of one of those files."""
     for suffix in map(str.encode, INDEX_SUFFIXES):
         if path.endswith(suffix):
             stem = path[: -len(suffix)]
@@ -183,7 +183,7 @@ class FileCopier:
         self._report.count(files=len(complete))
 
     def holds(self, file: SourceFile, record: CopyRecord) -> bool:
-        """Whether the copy gives back the bytes that were staged."""
+        """Return whether the copy gives back the bytes that were staged."""
         folder, name = self._locked.folders.parent(file.path)
         with writing(folder.place(name)):
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder.descriptor)

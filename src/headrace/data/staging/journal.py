@@ -280,8 +280,10 @@ def locked_folder(root: bytes, *, wait: bool) -> Iterator[LockedFolder]:
 
 
 def _expect_own(folders: OutputFolders) -> None:
-    """Raise WriteError for another user's folder: /dev/shm is everybody's, and who has made a folder there, and lets
-    others write in it, decides what is read from it."""
+    """Raise WriteError for another user's folder.
+
+    /dev/shm is everybody's: who has made a folder there, and lets others write in it, decides what is read from it.
+    """
     for folder in (folders.root, folders.open(STAGE_FOLDER)):
         owner = os.fstat(folder.descriptor).st_uid
         if owner not in (os.geteuid(), 0):

@@ -257,7 +257,7 @@ def _lacks(need: int, files: int, space: FreeSpace) -> Iterator[str]:
 
 
 def is_in_memory(folder: bytes) -> bool:
-    """Whether what is written there takes memory. Raises OSError."""
+    """Return whether what is written there takes memory. Raises OSError."""
     return file_system_of(os.stat(folder).st_dev, mounts(read_text, "self")) in _IN_MEMORY
 
 

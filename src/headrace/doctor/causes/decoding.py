@@ -19,7 +19,7 @@ from .transfers import IMAGE_DTYPE, leaves_of
 NATIVE_DECODE, CACHE = "native-decode", "cache"
 ASSUMED = (0.3, 1.0)
 KEY = "native_decode"
-"""In `changes`."""
+"""Key in `changes`."""
 PILLOW = 4 / 3
 """Bytes of an RGB image as Pillow holds it, by those of its array: four a pixel."""
 WORTH_KEEPING = 0.1
@@ -84,7 +84,7 @@ class CacheCut:
     random_from: StagePart | None
     """The first transform that is not known to give the same each time; None where there is none."""
     why: str
-    """What is known of it, or of the whole sample: a sentence."""
+    """Sentence about it, or about the whole sample."""
     is_fixed: bool = True
     """Whether a sample is made of the same data each time: not where reading or decoding gave others when it was made
     again."""
@@ -140,7 +140,7 @@ class SeenSamples:
         self.looks = looks
         self.twice = sum(any(one.same is not None for one in look.sample.stages) or look.sample.same is not None
                          for look in looks)  # fmt: skip
-        """How many were made twice."""
+        """Samples that were made twice."""
 
     @property
     def is_proof(self) -> bool:

@@ -9,7 +9,7 @@ from ..quantities import counted, percent, size
 
 MIB = 1 << 20
 DOCKER_SHM_BYTES = 64 * MIB
-"""What Docker gives a container's /dev/shm unless told otherwise."""
+"""Size of a Docker container's /dev/shm by default."""
 NEARLY_FULL = 0.8
 NEAR_LIMIT = 0.9
 SWAP_BYTES_PER_S = 1 * MIB

@@ -63,7 +63,7 @@ FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
 MORE_HANDS = ("workers", "prefetch")
 """Remedies that leave the work as it is."""
 ADDS = 0.01
-"""Share of a step that a remedy must gain beside the others, to be worth what it costs."""
+"""Share of a step that a remedy must gain besides the others, to be worth what it costs."""
 
 
 def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources | None = None) -> Prescription:

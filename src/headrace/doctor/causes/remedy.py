@@ -17,8 +17,8 @@ from ..session.model import Calibration, Proof
 from ..simulate import Prediction as Prediction
 
 ALONGSIDE, MOST_ALONGSIDE = 1.15, 1.35
-"""How much longer what was timed alone takes alongside others, usually and at the most: faster code waits for memory
-more often, and shares that with the other workers."""
+"""Factors by which what was timed alone takes longer alongside others, usually and at the most. Faster code waits for
+memory more often, and shares that with the other workers."""
 BLOCKS = 8
 """Consecutive steps depend on each other: a slow batch makes several wait. Means of so many blocks hardly do."""
 T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}
@@ -60,7 +60,7 @@ class Remedy:
     code: str
     """Code of docs/doctor/remedies.md, such as `workers`."""
     title: str
-    """What to do, in a few words: `8 workers in place of 2`."""
+    """The change in a few words: `8 workers in place of 2`."""
     helps: bool
     why: str
     """A sentence with the numbers behind it: why it helps, or why it would not."""
@@ -69,12 +69,12 @@ class Remedy:
     confidence: str
     """`high`, `medium` or `low`, by what the prediction rests on."""
     costs: list[str] = field(default_factory=list)
-    """What it takes in memory, disk or work, each a phrase with its figure."""
+    """Memory, disk or work that it takes, each a phrase with its figure."""
     edit: Edit | None = None
     hint: str = ""
     """The change in words or a line of code, where the source line is not known."""
     changes: dict[str, Any] | None = None
-    """What injection would apply to prove it; None where that needs the user's hand."""
+    """Changes that a proof injects; None where it needs the user's hand."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class ProofOutcome:
     remedies: list[str]
     predicted: Prediction | None
     why: str
-    """As in `session.model.Proof`."""
+    """Kind of outcome, as in `session.model.Proof`."""
     detail: str
     step_us: float | None
     """Mean of the measured steps."""
@@ -125,7 +125,7 @@ class Prescription:
     stop: str
     """`not input-bound`, in a sentence that says what does bound it; empty where it is input-bound."""
     remedies: list[Remedy] = field(default_factory=list)
-    """Those that help first, the most gain first; then those that would not."""
+    """Remedies that help, the most gain first; then those that would not."""
     best: Prediction | None = None
     """Prediction of all remedies that still gain beside each other, and that no proof spoke against."""
     together: list[str] = field(default_factory=list)

@@ -28,7 +28,7 @@ NAMES = {
     "collate": "collate",
     "map": "the script's map function",
     "source": "the call for a batch",
-    "python": "Python beside the loader's threads",
+    "python": "Python alongside the loader's threads",
     "serialise": "serialisation",
     "wait": "waiting for locks or other processes",
     "other": "what the stages leave over",
@@ -64,7 +64,7 @@ LOOK = {
     "other": "Look at the lines listed under the loader.",
     START_UP: "Look at what is done when a worker starts: imports under spawn and forkserver, opening the "
     "dataset; persistent_workers=True starts them once.",
-    SHUT_DOWN: "Look at what workers do when they end; persistent_workers=True keeps them.",
+    SHUT_DOWN: "Look at what workers do when they end; persistent_workers=True lets them persist.",
     PICKLE: "Look at what a batch consists of: tensors travel in shared memory, everything else is pickled.",
     UNPICKLE: "Look at what a batch consists of: tensors travel in shared memory, everything else is unpickled "
     "in the training process.",

@@ -29,7 +29,7 @@ SATURATED = 0.9
 STALLED = 0.05
 """Share of time in which something waited for storage."""
 ROOM = 2.0
-"""How many times the files must fit into a place, so that the run has some left."""
+"""Multiple of the files' size that a place must have free, so that the run has some left."""
 STAGED = "headrace-staged"
 """Folder of the copies."""
 MEMORY = "/dev/shm/"
@@ -346,7 +346,7 @@ def indexed_tar(case: Case) -> Proposal | None:
         f"{duration(sum(one.wall_us for one in searching))} a sample, {percent(share)} of making a batch. {bases}",
         confidence=MEDIUM if all(left.is_measured for _, left in parts) else LOW,
         change=leaving("usual"),
-        costs=["an index beside the archive, made once by one pass over its headers"],
+        costs=["an index alongside the archive, made once by one pass over its headers"],
         wanted=WantedEdit(indexed_tar=True),
         hint="headrace.IndexedTar(path) in place of tarfile.open(path)",
         changes={"indexed_tar": True},

@@ -17,7 +17,7 @@ from .remedy import Factor
 
 PIN_MEMORY, DEVICE_PREFETCH, SMALLER_SAMPLES = "pin-memory", "device-prefetch", "smaller-samples"
 COPY_LEFT = Factor(
-    0.0, 0.5, 1.0, False, "How much of a copy runs beside the step was not measured: assumed is all to none."
+    0.0, 0.5, 1.0, False, "How much of a copy runs alongside the step was not measured: assumed is all to none."
 )
 WORTH_PINNING = 0.02
 """Share of a step that copies to the device take before pinned memory is spoken of."""
@@ -46,7 +46,7 @@ def unpinned_copies(session: Session, view: TrainerView, loader: LoaderFacts) ->
         weight=copy,
         text=f"Batches are copied to the GPU from memory that is not pinned, which takes {percent(copy)} of each step.",
         evidence=f"pin_memory=False in the loader of {place}",
-        advice="Look at pin_memory=True with .to(device, non_blocking=True): the copy runs beside the computation.",
+        advice="Look at pin_memory=True with .to(device, non_blocking=True): the copy runs alongside the computation.",
     )
 
 

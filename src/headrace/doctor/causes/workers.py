@@ -33,7 +33,7 @@ from .transfers import unpinned_copies
 WORKERS, PERSISTENT, METHOD = "workers", "persistent-workers", "start-method"
 FEW_WORKERS, LOADER_LIMIT, KEEPS_UP = "few-workers", "loader-limit", "loader-keeps-up"
 SLOW = 5.0
-"""How many times the median a sample takes to be called slow."""
+"""Multiple of the median time from which a sample is called slow."""
 BUSY = 0.9
 """Share of their time from which workers are called busy all the time."""
 IDLE = 0.7

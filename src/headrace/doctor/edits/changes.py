@@ -29,12 +29,12 @@ from .script_source import (
 )
 
 SHARED = {"extractfile", "getmember", "getmembers", "getnames", "close", "name"}
-"""What both have, with the same meaning."""
+"""Attributes that both archives have, with the same meaning."""
 READING = {"r", "r:", "r:*"}
 COMPRESSED = (".gz", ".tgz", ".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".zst")
 """Ends of names of archives that only tarfile reads."""
 OF_TAR_INFO = {"mtime", "uid", "gid", "uname", "gname", "pax_headers", "devmajor", "devminor", "chksum"}
-"""What only tarfile's members have, and hardly anything else has."""
+"""Attributes that tarfile's members have, and hardly anything else has."""
 
 
 def with_indexed_tar(source: ScriptSource) -> tuple[int, list[Replacement]] | None:
@@ -159,7 +159,7 @@ class WantedEdit:
     """The device whose prefetcher goes around the training loop's loader."""
     indexed_tar: bool = False
     one_thread: bool = False
-    """In each worker."""
+    """Whether each worker gets one thread."""
 
     def with_(self, other: WantedEdit) -> WantedEdit:
         return WantedEdit(
@@ -176,7 +176,7 @@ class ChangedScript:
 
     path: str
     line: int
-    """Of what is changed first, other than imports."""
+    """First changed line, imports left out."""
     before: str
     after: str
 

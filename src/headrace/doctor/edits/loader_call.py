@@ -33,7 +33,7 @@ PARAMETERS = (
     "multiprocessing_context",
     "generator",
 )
-"""Of DataLoader, in order, those that may be given by place."""
+"""Parameters of DataLoader that may be given by place, in order."""
 DEFAULTS: Mapping[str, Any] = {
     "num_workers": 0,
     "batch_size": 1,
@@ -41,7 +41,14 @@ DEFAULTS: Mapping[str, Any] = {
     "persistent_workers": False,
     "in_order": True,
 }
-"""What a loader has of those that its call does not give."""
+"""Values of the arguments that a call does not give."""
+FLAGS_ONLY = {"store_true", "store_false", "store_const", "count"}
+"""Actions of options that take no value."""
+AROUND = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm"}
+"""Calls whose first argument is what they hand out the items of."""
+NAME = "one_thread_each"
+CALLS = {"torch": "set_num_threads(1)", "cv2": "setNumThreads(0)"}
+"""Call that keeps each module to one thread."""
 
 
 @dataclass(frozen=True)
@@ -139,10 +146,6 @@ def loop_at(source: ScriptSource, line: Any) -> ast.For | None:
         if isinstance(node, ast.For) and isinstance(line, int) and node.lineno <= line <= (node.iter.end_lineno or 0)
     ]
     return max(loops, key=lambda node: node.lineno, default=None)
-
-
-FLAGS_ONLY = {"store_true", "store_false", "store_const", "count"}
-"""Actions of options that take no value."""
 
 
 @dataclass(frozen=True)
@@ -284,10 +287,6 @@ def _has_line_of_its_own(source: ScriptSource, call: ast.Call, last: ast.expr | 
     return last.lineno > call.lineno and not before.strip()
 
 
-AROUND = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm"}
-"""Calls whose first argument is what they hand out the items of."""
-
-
 def with_prefetcher(source: ScriptSource, line: Any, device: str) -> list[Replacement] | None:
     """Put a prefetcher around what the `for` statement at a line iterates.
 
@@ -306,11 +305,6 @@ def _loader(node: ast.expr) -> ast.expr | None:
     while isinstance(node, ast.Call) and dotted(node.func) in AROUND and node.args:
         node = node.args[0]
     return node if dotted(node) is not None else None
-
-
-NAME = "one_thread_each"
-CALLS = {"torch": "set_num_threads(1)", "cv2": "setNumThreads(0)"}
-"""By module, what keeps it to one thread."""
 
 
 def one_thread_each(found: LoaderCall) -> list[Replacement] | None:

@@ -11,6 +11,12 @@ from functools import cached_property
 
 from ..session.model import Session
 
+Read = Callable[[str], "str | None"]
+"""Gives the text of a file, None where there is none."""
+MOST_BYTES = 4 << 20
+"""Larger files are no scripts."""
+NO_NEWLINE = "\\ No newline at end of file\n"
+
 
 @dataclass(frozen=True)
 class Replacement:
@@ -165,12 +171,6 @@ def _brings(node: ast.stmt, module: str) -> bool:
     return isinstance(node, ast.Import) and any(alias.name == module and alias.asname is None for alias in node.names)
 
 
-Read = Callable[[str], "str | None"]
-"""Gives the text of a file, None where there is none."""
-MOST_BYTES = 4 << 20
-"""Larger files are no scripts."""
-
-
 @dataclass(frozen=True)
 class ScriptSources:
     """Reader of files, and the folder from which diffs name them."""
@@ -225,9 +225,6 @@ def _parsed(path: str, text: str) -> ScriptSource | None:
         return ScriptSource(path, text)
     except (SyntaxError, ValueError):  # for a newer Python than this one, or no Python
         return None
-
-
-NO_NEWLINE = "\\ No newline at end of file\n"
 
 
 def unified(path: str, before: str, after: str, *, root: str) -> str:

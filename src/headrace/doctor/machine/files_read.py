@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+import psutil
+
+from headrace.doctor.machine.host import SHM
 from headrace.doctor.session.model import (
     FileOpens,
     Machine,
@@ -180,9 +183,6 @@ def _has(start: str, one: SeenFile, seen: SeenFile) -> bool:
     return one.folder.is_deep or os.path.join(os.path.dirname(seen.path), "") == start
 
 
-SHM = "/dev/shm"
-
-
 def places(machine: Machine) -> list[StagingPlace]:
     """Return places that files could be copied to, memory first: local, and no disk that turns."""
     found = [StagingPlace(SHM, free, "memory")] if (free := _free_bytes(SHM)) is not None else []
@@ -198,10 +198,9 @@ def _free_bytes(folder: str) -> int | None:
     if not os.access(folder, os.W_OK):
         return None
     try:
-        system = os.statvfs(folder)
+        return int(psutil.disk_usage(folder).free)
     except OSError:
         return None
-    return system.f_bavail * system.f_frsize
 
 
 def _is_slow(machine: Machine, folder: str) -> bool:

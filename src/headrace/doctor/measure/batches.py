@@ -11,6 +11,19 @@ from typing import NamedTuple
 from ..session.model import BatchProducer, InspectedSample, Session, SlowSample, Trainer, TrainerPass
 from .diagnosis import LinePart, SlowSampleFinding, StagePart
 
+Figures = tuple[int, int, int | None]
+"""Calls, wall and CPU."""
+GETITEM = "getitem:rest"
+"""The dataset's own code: where it hands samples to threads of its own and waits for them."""
+REST = "other:rest"
+"""Time of a batch that no stage covers."""
+SERIALISE = "serialise:to the trainer"
+"""Pickling a batch into the pipe, its tensors into shared memory."""
+PLACE = re.compile(r"\('sample', (\d+)\)")
+"""Text by which the evidence gives the place in its batch of a sample that has no key."""
+MOST = 10
+"""Slow samples and lines that are worth showing."""
+
 
 class MadeBatch(NamedTuple):
     """One row of a maker's batches."""
@@ -111,12 +124,6 @@ def _start(maker: BatchProducer) -> int:
     return next((time for time in (maker.started, maker.begun) if time is not None), 0)
 
 
-Figures = tuple[int, int, int | None]
-"""Calls, wall and CPU."""
-GETITEM = "getitem:rest"
-"""The dataset's own code: where it hands samples to threads of its own and waits for them."""
-
-
 def with_threads(stages: dict[str, Figures], beside: dict[str, Figures]) -> dict[str, Figures]:
     """Charge the time in which the dataset's own code did not compute to what threads did meanwhile.
 
@@ -136,12 +143,6 @@ def with_threads(stages: dict[str, Figures], beside: dict[str, Figures]) -> dict
         shared[stage] = (before[0] + own_calls, before[1] + part, (before[2] or 0) + (own_cpu or 0))
     shared[GETITEM] = (calls, wall - waited + left, cpu)
     return shared
-
-
-REST = "other:rest"
-"""Time of a batch that no stage covers."""
-SERIALISE = "serialise:to the trainer"
-"""Pickling a batch into the pipe, its tensors into shared memory."""
 
 
 @dataclass
@@ -239,12 +240,6 @@ def _part(stage: str, one: StageSums, sums: StageCosts, whole: float) -> StagePa
         cpu_us=None if one.cpu is None else one.cpu / sums.samples,
         calls=one.calls / sums.batches,
     )
-
-
-PLACE = re.compile(r"\('sample', (\d+)\)")
-"""How the evidence writes the place in its batch of a sample that has no key."""
-MOST = 10
-"""Slow samples and lines that are worth showing."""
 
 
 def slow_samples(

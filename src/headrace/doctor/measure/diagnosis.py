@@ -72,9 +72,9 @@ class SlowSampleFinding:
     key: str
     wall_us: float
     times: float
-    """Of the median sample's time."""
+    """Multiple of the median sample's time."""
     stage: str
-    """Where it spent most."""
+    """Stage in which it spent most."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class LoaderProduction:
 
 @dataclass(frozen=True)
 class RankView:
-    """One rank beside the others."""
+    """One rank alongside the others."""
 
     rank: int
     pid: int
@@ -161,7 +161,7 @@ class ProbeCost:
     """On the training thread, a step."""
     step_share: float | None
     worker_share: float | None
-    """Of the makers' busy time."""
+    """Share of the makers' busy time."""
     evidence_bytes: int
 
 
@@ -183,7 +183,7 @@ class Diagnosis:
 
     verdict: str
     wait_share: float | None
-    """Of each step, waiting for data: as the GPU sees it where that was measured, else as the CPU does."""
+    """Data wait as a share of each step: as the GPU sees it where that was measured, else as the CPU does."""
     seen_by: str
     """`gpu` or `cpu`."""
     budgets: list[StepBudget] = field(default_factory=list)

@@ -11,6 +11,8 @@ from ..session.model import BatchProducer, Machine, ProbedProcess, Session, Trai
 from .batches import MadeBatch
 
 Figures = dict[str, Any]
+BUSY_CORES = 0.9
+"""Share of the cores from which a thread that computes is likely to wait for one."""
 
 
 @dataclass(frozen=True)
@@ -132,10 +134,6 @@ def _waited(figures: Figures) -> float | None:
     if started is None or last is None or waited_s is None or last <= started:
         return None
     return min(float(waited_s) * 1e6 / float(last - started), 1.0)
-
-
-BUSY_CORES = 0.9
-"""Share of the cores from which a thread that computes is likely to wait for one."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,13 @@ from .diagnosis import RankView
 from .steps import WAIT, MeasuredStep
 from .view import TrainerView
 
+OFTEN = 1.5
+"""Multiple of its turn from which a rank is last too often: of n equal ranks each is last in 1/n of the steps."""
+MUCH = 0.01
+"""Share of a step by which it must be late on average."""
+BY_DATA = 0.5
+"""Share of its lateness that its longer wait for data must explain for its data to be the cause."""
+
 
 @dataclass(frozen=True)
 class RanksTogether:
@@ -187,14 +194,6 @@ def _called(calls: Sequence[Sequence[Call]]) -> list[PeerWait]:
 
 def _mean(values: list[float]) -> float:
     return fmean(values) if values else 0.0
-
-
-OFTEN = 1.5
-"""How many times its turn a rank must be the last to be called late: of n equal ranks each is in 1/n of the steps."""
-MUCH = 0.01
-"""Share of a step by which it must be late on average."""
-BY_DATA = 0.5
-"""Share of its lateness that its longer wait for data must explain for its data to be the cause."""
 
 
 def rank_views(ranks: RanksTogether | None) -> list[RankView]:

@@ -18,6 +18,23 @@ from ..probe.training.windows import SETTLING_STEPS
 from ..session.model import LoaderFacts, MeasuredWindow, Session, Trainer, TrainerPass
 from .diagnosis import TimePart
 
+WAIT = "data wait"
+COPY, FORWARD, BACKWARD, OPTIMIZER = "host to device", "forward", "backward", "optimizer"
+COLLECTIVE, OTHER = "collective", "other"
+UNSEEN = "not seen"
+"""Name of `forward` where no batch was seen to come: it holds the wait for them, too."""
+ORDER = (WAIT, COPY, FORWARD, UNSEEN, BACKWARD, OPTIMIZER, COLLECTIVE, OTHER)
+TURNS = {WAIT, BACKWARD, OPTIMIZER}
+"""Parts that the phases of a step turn on: the forward pass leads from a batch to its backward pass."""
+OBSERVE, REPLAY, LOAD, DRAIN = "observe", "replay", "load", "drain"
+"""Names of windows."""
+EVALUATION = "e"
+"""Kind of span, of docs/doctor/evidence.md."""
+BOUND = 0.05
+"""Share of a step from which a run is called input-bound: below it, nothing done about data gains more than this."""
+PREFETCH = 2
+"""Batches that DataLoader has in flight for each worker where nothing else is said."""
+
 
 class TimeSpan(NamedTuple):
     """Microseconds on any one clock; one that ends before it starts is empty."""
@@ -54,16 +71,6 @@ def segments(start: float, end: float, spans: Iterable[TimeSpan]) -> Iterator[Ti
         now = until
 
 
-WAIT = "data wait"
-COPY, FORWARD, BACKWARD, OPTIMIZER = "host to device", "forward", "backward", "optimizer"
-COLLECTIVE, OTHER = "collective", "other"
-UNSEEN = "not seen"
-"""What would be `forward`, where no batch was seen to come: it holds the wait for them, too."""
-ORDER = (WAIT, COPY, FORWARD, UNSEEN, BACKWARD, OPTIMIZER, COLLECTIVE, OTHER)
-TURNS = {WAIT, BACKWARD, OPTIMIZER}
-"""What the phases of a step turn on: the forward pass leads from a batch to its backward pass."""
-
-
 def parts_of(pieces: Sequence[TimeSegment]) -> dict[str, float]:
     """Sum segments by part.
 
@@ -95,16 +102,6 @@ def _next_turns(pieces: Sequence[TimeSegment]) -> list[str | None]:
         turns.append(coming)
         coming = piece.name if piece.name in TURNS else coming
     return turns[::-1]
-
-
-OBSERVE, REPLAY, LOAD, DRAIN = "observe", "replay", "load", "drain"
-"""Names of windows."""
-EVALUATION = "e"
-"""Kind of span, of docs/doctor/evidence.md."""
-BOUND = 0.05
-"""Share of a step from which a run is called input-bound: below it, nothing done about data gains more than this."""
-PREFETCH = 2
-"""Batches that DataLoader has in flight for each worker where nothing else is said."""
 
 
 @dataclass(frozen=True)

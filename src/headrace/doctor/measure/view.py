@@ -36,9 +36,11 @@ from .steps import (
 from .waits import Wait, causes, wait_split, waits
 
 PAIRS = {"w": ("r", WAIT), "h": ("i", COPY), "b": ("c", BACKWARD), "o": ("p", OPTIMIZER)}
-"""What begins a span, what ends it, and its part."""
+"""Mark that begins a span, with the mark that ends it and its part."""
 
 Marks = Sequence[tuple[str, float]]
+KINDS = {"h": COPY, "b": BACKWARD, "o": OPTIMIZER, "s": OPTIMIZER, "c": COLLECTIVE}
+"""Parts by kind of span in the evidence; a newer probe's kinds are `other`."""
 
 
 def device_parts(training: MeasuredTraining) -> list[TimePart] | None:
@@ -102,10 +104,6 @@ def _times(marks: Marks, kind: str) -> list[float]:
     return [us for name, us in marks if name == kind]
 
 
-KINDS = {"h": COPY, "b": BACKWARD, "o": OPTIMIZER, "s": OPTIMIZER, "c": COLLECTIVE}
-"""Of spans in the evidence; a newer probe's kinds are `other`."""
-
-
 def step_budget(training: MeasuredTraining) -> StepBudget | None:
     """Return the mean parts of the measured steps; None where there were none."""
     if not training.steps:
@@ -150,7 +148,7 @@ class TrainerView:
     causes: WaitCauses
     makings: list[LoaderProduction]
     only: bool
-    """Whether no other rank trains beside it."""
+    """Whether no other rank trains alongside it."""
 
     @classmethod
     def of(cls, session: Session, trainer: Trainer, join: Join) -> TrainerView:

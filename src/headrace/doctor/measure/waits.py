@@ -18,9 +18,17 @@ from .diagnosis import TimePart, WaitCauses, WaitSplit
 from .steps import MeasuredTraining, is_here, is_source, pass_of, queue_of, threads_of
 
 USUAL = 10
-"""Of 100 batches, so many are handed over in less than what is called the usual time."""
+"""Batches of 100 that are handed over in less than the usual time."""
 LEAST_BATCHES = 8
 """Fewer say nothing of what is usual."""
+START_UP, SHUT_DOWN, NOT_READY = "start-up", "shut-down", "not ready"
+HELD_UP, PICKLE = "ready but out of order", "pickle"
+UNPICKLE, PIN, MADE_HERE, SAMPLER, UNKNOWN = "unpickle and copy", "pin", "made here", "sampler", "unknown"
+WAIT_ORDER = (START_UP, SHUT_DOWN, NOT_READY, HELD_UP, PICKLE, UNPICKLE, PIN, MADE_HERE, SAMPLER, UNKNOWN)
+MAKING = (NOT_READY, HELD_UP, MADE_HERE)
+"""Waits that the making of the batch explains."""
+Cut = tuple[str, int | None]
+"""A part of a wait and the time until which it lasts; None where that was not measured."""
 
 
 def waited_us(gets: ReceivedBatches, row: int) -> int | None:
@@ -59,17 +67,6 @@ def late(gets: ReceivedBatches, row: int, made: MadeBatch, usual: float) -> tupl
     overlap = min(arrived, batches.fetched[meanwhile]) - max(arrived - unpickle, batches.start[meanwhile])
     held = min(round(waited - usual), overlap)
     return (held, MadeBatch(made.maker, meanwhile)) if held > 0 else None
-
-
-START_UP, SHUT_DOWN, NOT_READY = "start-up", "shut-down", "not ready"
-HELD_UP, PICKLE = "ready but out of order", "pickle"
-UNPICKLE, PIN, MADE_HERE, SAMPLER, UNKNOWN = "unpickle and copy", "pin", "made here", "sampler", "unknown"
-WAIT_ORDER = (START_UP, SHUT_DOWN, NOT_READY, HELD_UP, PICKLE, UNPICKLE, PIN, MADE_HERE, SAMPLER, UNKNOWN)
-MAKING = (NOT_READY, HELD_UP, MADE_HERE)
-"""Waits that the making of the batch explains."""
-
-Cut = tuple[str, int | None]
-"""A part of a wait and the time until which it lasts; None where that was not measured."""
 
 
 @dataclass(frozen=True)

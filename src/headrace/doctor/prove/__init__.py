@@ -1,4 +1,4 @@
-"""Proofs: the same run again with a remedy, measured beside the baseline."""
+"""Proofs: the same run again with a remedy, measured against the baseline."""
 
 from __future__ import annotations
 

@@ -11,9 +11,20 @@ from ..session.model import BatchDigest, Session, Trainer
 DIGESTS = 32
 """Batches of each rank that are compared."""
 ROUNDING = 0.02
-"""Of the range of a tensor's values: two that differ by no more differ by how they were rounded."""
+"""Share of the range of a tensor's values: two that differ by no more differ by how they were rounded."""
 ROUNDED_SHARE = 0.95
-"""Of the values that must do so: a pixel at an edge may differ by more."""
+"""Share of the values that must do so: a pixel at an edge may differ by more."""
+STEPS = 60
+"""Measured in each proof, where there is time: 6 s of steps of 100 ms."""
+FEWEST_STEPS = 20
+"""Fewer say too little to recommend by."""
+ENDING_S = 3.0
+"""Time for the processes of a run to end."""
+SLACK = 3.0
+"""A run that takes so many times what was expected of it hangs, as far as anybody can tell."""
+LEAST_PATIENCE_S = 30.0
+GRACE_S = 15.0
+"""Time by which all proofs may exceed theirs, where a machine is slower than it was."""
 
 
 @dataclass(frozen=True)
@@ -100,31 +111,18 @@ def _are_near(values: Sequence[float], others: Sequence[float]) -> bool:
     return near >= ROUNDED_SHARE * len(values)
 
 
-STEPS = 60
-"""Measured in each proof, where there is time: 6 s of steps of 100 ms."""
-FEWEST_STEPS = 20
-"""Fewer say too little to recommend by."""
-ENDING_S = 3.0
-"""For the processes of a run to end."""
-SLACK = 3.0
-"""A run that takes so many times what was expected of it hangs, as far as anybody can tell."""
-LEAST_PATIENCE_S = 30.0
-GRACE_S = 15.0
-"""By which the time for all proofs may be exceeded, where a machine is slower than it was."""
-
-
 @dataclass(frozen=True)
 class BaselinePace:
     """Pace of the measured run: what the next ones are expected to take."""
 
     start_s: float
-    """From the start of the command until its first step begins."""
+    """Time from the start of the command until its first step begins."""
     warmup: int
     """Steps that are not measured."""
     step_us: float
     """Mean of the measured steps."""
     epoch_steps: int | None
-    """Of the loader that the run trains from; None where it has no length."""
+    """Steps of an epoch of the loader that the run trains from; None where it has no length."""
 
     @classmethod
     def of(cls, session: Session) -> BaselinePace | None:

@@ -28,7 +28,7 @@ class Attempt:
     remedies: list[str]
     changes: dict[str, Any]
     step_us: float | None
-    """What is expected of a step; None where nothing is."""
+    """Expected step; None where nothing is expected."""
 
 
 def attempts(prescription: Prescription) -> list[Attempt]:
@@ -125,7 +125,7 @@ class ProveProgress:
 
 
 CONTROL = Attempt([], {}, None)
-"""To run the command as it is."""
+"""The command unchanged."""
 
 
 @dataclass
@@ -138,7 +138,7 @@ class Prover:
     """Runs the command as ordered: `attempt`, or what stands in for it."""
     progress: ProveProgress
     budget_s: float
-    """For all proofs together."""
+    """Time of all proofs together."""
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -147,7 +147,7 @@ class Prover:
         """The command as it is, run as the proofs are. A machine that others use, too, may be faster or slower by now,
         and the measured run was measured more closely."""
         self.notes: list[SessionNote] = []
-        """What the runs have left of the user's files other than it was."""
+        """Notes of what the runs left changed of the user's files."""
         self._before = ComparedSamples.of(self.session)
         self._end = self.clock() + self.budget_s
         self._is_repeatable: bool | None = None
@@ -185,7 +185,7 @@ class Prover:
         order = self._order(pace, CONTROL, left_s)
         if isinstance(order, str):
             return True
-        trial = self._try("it once more as it is", order, pace.seconds(order.steps, None))
+        trial = self._try("it once more without remedies", order, pace.seconds(order.steps, None))
         if trial.why == "measured":
             self._is_repeatable = are_equal(self._before, trial.samples)
         self.control = trial.proof(CONTROL.remedies, CONTROL.changes, None)
@@ -196,7 +196,7 @@ class Prover:
         if self.control is None or self.control.why not in ("broke", "timed out"):
             return ""
         what = {"broke": "fails", "timed out": "takes too long"}[self.control.why]
-        return f"the command {what} when it is run once more as it is: {self.control.detail}".rstrip(": ")
+        return f"the command {what} when it is run once more without remedies: {self.control.detail}".rstrip(": ")
 
     def _before_us(self, pace: BaselinePace) -> float:
         """Return the mean step without remedies, of the measured run or of the control.

@@ -16,15 +16,14 @@ from typing import Any
 from headrace.system import ControlGroups
 
 from ..attach import process_stat
-from ..machine.host import SHM, MachineMemory
-from ..machine.kernel import LinuxKernel
+from ..machine import SHM, LinuxKernel, MachineMemory
 from ..quantities import size
 
 PREFIX = "headrace-"
-"""Of the name of a folder that holds copies. Its process follows: the namespace of its pid, that, and its start, so
-that whoever comes later can tell whether it is still in use; then a number."""
+"""Beginning of the name of a folder that holds copies. The namespace of its process's pid follows, the pid, and the
+process's start, so that whoever comes later can tell whether it is still in use; then a number."""
 SPARE = 0.1
-"""Of the room there is, left to everybody else."""
+"""Share of the free room that is left to everybody else."""
 _CHUNK_BYTES = 16 << 20
 _ALL = "**/*"
 _JANITOR = 'exec 3<&0; { read _ <&3; rm -rf -- "$1"; } &'
@@ -41,7 +40,7 @@ class StagingError(Exception):
 class _StagedRoot:
     path: Path
     patterns: list[str]
-    """Of a folder: what to copy of it."""
+    """Patterns of what to copy of a folder."""
 
     def files(self, deadline: float) -> Iterator[Path]:
         """Yield the files to copy.

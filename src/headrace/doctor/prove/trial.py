@@ -16,8 +16,7 @@ from headrace.system import ControlGroups
 
 from ..attach import CommandResult, Patience, UndoReport, holds_files, run_command
 from ..conclusion import concluded
-from ..machine.host import Cores
-from ..machine.kernel import Kernel, LinuxKernel
+from ..machine import Cores, Kernel, LinuxKernel
 from ..probe.remedies import KEYS
 from ..probe.settings import ProbeSettings, boot_id
 from ..session import SCRATCH
@@ -26,6 +25,15 @@ from .baseline import DIGESTS, ComparedSamples, step_durations
 from .staging import StagingError, staged
 
 BUSY = "cpu_cores_busy"
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+DETAIL_LINES = 12
+MAKING = {"native_decode", "cache", "indexed_tar"}
+"""Keys of changes that take effect where samples are made."""
+PATIENCE = Patience(grace_s=2.0, terminate_s=2.0, kill_s=3.0)
+"""Patience with processes that outlive the command; nobody wants to see what becomes of them."""
+Execute = Callable[[list[str], ProbeSettings, dict[str, str], float], CommandResult]
+"""Runs a command to its end: the command, its settings (written), variables of its environment, and seconds after which
+it is ended."""
 
 
 def used_s() -> float:
@@ -56,9 +64,6 @@ class Others:
         return None if busy is None else max(busy - (self._used_s() - self._used) / (now - self._began), 0.0)
 
 
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-
-
 def variables(changes: dict[str, Any]) -> dict[str, str]:
     """Return the environment variables that a run with these changes starts with.
 
@@ -66,13 +71,6 @@ def variables(changes: dict[str, Any]) -> dict[str, str]:
     """
     most = changes.get("threads", {}).get("trainer")
     return {} if most is None else dict.fromkeys(THREADS, str(most))
-
-
-DETAIL_LINES = 12
-MAKING = {"native_decode", "cache", "indexed_tar"}
-"""Keys of changes that take effect where samples are made."""
-PATIENCE = Patience(grace_s=2.0, terminate_s=2.0, kill_s=3.0)
-"""With processes that outlive the command; there is nobody who wants to see what becomes of them."""
 
 
 @dataclass(frozen=True)
@@ -99,15 +97,10 @@ class Trial:
     put_back: UndoReport | None = None
     """What it had changed of the user's files, and what became of that."""
     others_cores: float | None = None
-    """As in `Proof`."""
+    """Cores that other programs kept busy, as in `Proof`."""
 
     def proof(self, remedies: list[str], changes: dict[str, Any], samples: str | None) -> Proof:
         return Proof(remedies, changes, self.why, self.detail, self.duration_us, self.steps, samples, self.others_cores)
-
-
-Execute = Callable[[list[str], ProbeSettings, dict[str, str], float], CommandResult]
-"""Runs a command to its end: the command, its settings (written), variables of its environment, and seconds after which
-it is ended."""
 
 
 def execute(command: list[str], settings: ProbeSettings, environ: dict[str, str], most_s: float) -> CommandResult:

@@ -20,6 +20,7 @@ from rich.text import Text
 from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.probe.training.windows import SETTLING_STEPS
 from headrace.doctor.quantities import counted, number, percent
+from headrace.doctor.report.run_text import name_text
 from headrace.doctor.report.terminal import heat
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
 
@@ -282,13 +283,13 @@ def live_page(
         ("GPU busy", gpu),
     ]
     page.rows([_live_row(name, value, hot=name == "waits for data") for name, value in rows])
-    page.rows([_live_row(name.replace(":", " ", 1), value, hot=True) for name, value in pace.stages[:STAGES]], indent=4)
+    page.rows([_live_row(name_text(name), value, hot=True) for name, value in pace.stages[:STAGES]], indent=4)
     return page
 
 
 def live_line(pace: LivePace, window: CurrentWindow | None, gpu: float | None, *, ascii_only: bool) -> str:
     """Return the same as one line, where no view can be drawn."""
-    stage = f", most in {pace.stages[0][0].replace(':', ' ', 1)} {percent(pace.stages[0][1])}" if pace.stages else ""
+    stage = f", most in {name_text(pace.stages[0][0])} {percent(pace.stages[0][1])}" if pace.stages else ""
     text = (
         f"headrace doctor: {_position(pace, window)}, "
         f"waits for data {percent(pace.wait_share)}, "

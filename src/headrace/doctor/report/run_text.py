@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Any
 
-from headrace.doctor.measure import LoaderProduction, ProbeCost
+from headrace.doctor.measure import Diagnosis, LoaderProduction, ProbeCost, RankView, StagePart
 from headrace.doctor.quantities import ABSENT, counted, duration, number, percent, size, sizes
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
 
@@ -76,6 +76,26 @@ def start_up_text(loader: LoaderProduction) -> str:
     start = f"{duration(loader.start_up_us)} to start, {duration(loader.first_batch_us)} to the first batch"
     again = " (new workers each time)" if loader.respawned else ""
     return f"{start}, {counted(loader.passes, 'pass')}{again}"
+
+
+def name_text(name: str) -> str:
+    """Return a stage's name, `category:label`, or a part's, in words."""
+    return name.replace(":", " ", 1)
+
+
+def stage_text(stage: StagePart) -> str:
+    """Return a stage's category and label."""
+    return f"{stage.category} {stage.label}" if stage.label else stage.category
+
+
+def computing_share(stage: StagePart) -> float | None:
+    """Return the share of its time in which a stage computes; the rest it waits. None where that is unknown."""
+    return None if stage.cpu_us is None or stage.wall_us <= 0 else min(stage.cpu_us / stage.wall_us, 1.0)
+
+
+def latest_ranks(diagnosis: Diagnosis) -> list[RankView]:
+    """Return the ranks, those that are late most first."""
+    return sorted(diagnosis.ranks, key=lambda rank: (-rank.late, rank.rank))
 
 
 # The machine

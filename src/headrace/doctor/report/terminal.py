@@ -21,12 +21,16 @@ from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.remedy_text import RemedyRow, RemedyRows, bound_rows, first_gain, helping, remedy_rows
 from headrace.doctor.report.run_text import (
     command_line,
+    computing_share,
     cost_text,
     ending,
     last_words,
+    latest_ranks,
     machine_lines,
     machine_names,
+    name_text,
     note_texts,
+    stage_text,
     start_up_text,
     window_text,
 )
@@ -211,7 +215,7 @@ def _part_row(name: str, cpu: TimePart | None, gpu: TimePart | None, sees_gpu: b
 def _put_shares(page: TerminalPage, parts: list[TimePart], *, lead: str, most: int) -> None:
     heaviest = sorted((part for part in parts if part.share > 0), key=lambda part: -part.share)[:most]
     if heaviest:
-        shown = [f"{part.name.replace(':', ' ', 1)} {percent(part.share)}" for part in heaviest]
+        shown = [f"{name_text(part.name)} {percent(part.share)}" for part in heaviest]
         page.sentence(" · ".join(shown), lead=lead)
 
 
@@ -261,12 +265,11 @@ def _put_stages(page: TerminalPage, loader: LoaderProduction, most: int) -> None
 
 def _stage_row(stage: StagePart) -> TerminalRow:
     """Return a stage with what it costs, whether it computes or waits, and how often it is called."""
-    label = f"{stage.category} {stage.label}" if stage.label else stage.category
     calls = f"{number(stage.calls)}/batch" if stage.calls > 0 else ""
-    cpu = None if stage.cpu_us is None or stage.wall_us <= 0 else min(stage.cpu_us / stage.wall_us, 1.0)
+    cpu = computing_share(stage)
     computing = "" if cpu is None else f"{percent(cpu)} CPU"
     remark = ", ".join(filter(None, (f"{duration(stage.wall_us)}/sample", computing, calls)))
-    return TerminalRow(label, (percent(stage.share),), stage.share, heat(stage.share), remark)
+    return TerminalRow(stage_text(stage), (percent(stage.share),), stage.share, heat(stage.share), remark)
 
 
 def _put_lines(page: TerminalPage, loader: LoaderProduction, most: int) -> None:
@@ -277,7 +280,7 @@ def _put_lines(page: TerminalPage, loader: LoaderProduction, most: int) -> None:
 
 def _put_slow(page: TerminalPage, loader: LoaderProduction, most: int) -> None:
     for slow in [one for one in loader.slow if one.times >= SLOW][:most]:
-        key, stage = page.shorten(slow.key, KEY_CELLS), slow.stage.replace(":", " ", 1)
+        key, stage = page.shorten(slow.key, KEY_CELLS), name_text(slow.stage)
         page.line(f"slow sample {key}: {duration(slow.wall_us)}, {number(slow.times)} × the median, most in {stage}")
 
 
@@ -285,7 +288,7 @@ def _put_ranks(page: TerminalPage, diagnosis: Diagnosis, detail: ReportDetail) -
     """Add the ranks, those that are late most first. Nothing with one rank."""
     if len(diagnosis.ranks) < 2:
         return
-    ranks = sorted(diagnosis.ranks, key=lambda rank: (-rank.late, rank.rank))
+    ranks = latest_ranks(diagnosis)
     page.heading(f"{len(ranks)} ranks", "how often each is the last to arrive, and what it waits for in a step")
     page.rows([RANK_HEAD, *(_rank_row(rank) for rank in ranks[: detail.ranks])])
     _put_left(page, len(ranks) - detail.ranks, "rank", detail)
@@ -293,7 +296,7 @@ def _put_ranks(page: TerminalPage, diagnosis: Diagnosis, detail: ReportDetail) -
 
 def _rank_row(rank: RankView) -> TerminalRow:
     times = (rank.lateness_us, rank.data_wait_us, rank.peer_wait_us, rank.collective_us)
-    cause = rank.cause.replace(":", " ", 1) if rank.cause is not None else ""
+    cause = "" if rank.cause is None else name_text(rank.cause)
     return TerminalRow(f"rank {rank.rank}", (percent(rank.late), *map(duration, times)), remark=cause)
 
 

@@ -15,6 +15,17 @@ from ..measure import HostCores, Join, MadeBatch, MeasuredTraining, batch_stages
 from ..session.model import LoaderFacts, Trainer
 from .work import BatchColumns, Column, StageColumns, Stages
 
+LONG = 3.0
+"""Times as long as usual for as many bytes, from which unpickling must have waited for a core."""
+SEVERAL = 1.5
+"""Threads, from which the work of one batch counts as shared by several: below, it is the noise of two clocks."""
+COMPUTING = ("decode", "transform", "tokenise", "collate")
+"""Categories of stages that wait for nothing but a core, as long as nothing else is known."""
+SHARED = (*COMPUTING, "getitem")
+"""Categories whose work several threads may share."""
+Row = dict[str, tuple[float, float, float]]
+"""Calls, computing and waiting by stage."""
+
 
 class ReceivedBatch(NamedTuple):
     """Row of `Trainer.gets`, and where the batch's making was recorded, that."""
@@ -44,10 +55,6 @@ def received(training: MeasuredTraining, join: Join, loader: LoaderFacts) -> lis
         for row in training.gets
         if gets.pass_[row] in passes
     ]
-
-
-LONG = 3.0
-"""Times as long as usual for as many bytes, from which unpickling must have waited for a core."""
 
 
 class Receiving:
@@ -125,9 +132,9 @@ class FirstBatches:
     """Batches whose making is known."""
 
     usual: list[tuple[int, MadeBatch]]
-    """With their rows of `Trainer.gets`; all of them where there are no others than first ones."""
+    """Batches with their rows of `Trainer.gets`; first ones only where there are no others."""
     first: list[MadeBatch]
-    """Of all makers, be it that no measured step received them."""
+    """First batches of all makers, received by a measured step or not."""
 
     @classmethod
     def of(cls, batches: Sequence[ReceivedBatch], *, workers: int, iterates: bool) -> FirstBatches:
@@ -143,17 +150,6 @@ def _is_first(made: MadeBatch, workers: int, iterates: bool) -> bool:
     batches = made.maker.batches
     is_new = batches.epoch[made.row] == 0 and made.maker.worker is not None
     return batches.index[made.row] < max(workers, 1) and (iterates or is_new)
-
-
-SEVERAL = 1.5
-"""Threads, from which the work of one batch counts as shared by several: below, it is the noise of two clocks."""
-COMPUTING = ("decode", "transform", "tokenise", "collate")
-"""Categories of stages that wait for nothing but a core, as long as nothing else is known."""
-SHARED = (*COMPUTING, "getitem")
-"""Categories whose work several threads may share."""
-
-Row = dict[str, tuple[float, float, float]]
-"""By stage: calls, computing and waiting."""
 
 
 def batch_columns(trainer: Trainer, batches: FirstBatches, receiving: Receiving, cores: HostCores) -> BatchColumns:

@@ -8,14 +8,15 @@ from math import ceil
 
 COMPUTE, TEAM, WAIT, PARK = "compute", "team", "wait", "park"
 TAKING_TURNS = 1.12
-"""By how much work becomes longer where a team and others take turns on a core: each finds the caches full of the
-other's data. Of the runs in tests/doctor/recorded_pairs."""
+"""Factor by which work becomes longer where a team and others take turns on a core: each finds the caches full of the
+other's data. Measured in the runs of tests/doctor/recorded_pairs."""
 _NEVER = float("inf")
 
 Request = tuple[str, float, float]
-"""What a process asks for: to COMPUTE so long, by so many threads at once; the same as a TEAM, whose threads wait for
-each other; to WAIT so long, which needs no core; or to PARK until it is woken."""
+"""A process's request: to COMPUTE so long, by so many threads at once; the same as a TEAM, whose threads wait for each
+other; to WAIT so long, which needs no core; or to PARK until it is woken."""
 Behaviour = Generator[Request, None, None]
+PARKED: Request = (PARK, 0.0, 0.0)
 
 
 class SimulatedProcess:
@@ -157,6 +158,3 @@ def team(us: float, threads: float) -> Request:
 
 def wait(us: float) -> Request:
     return WAIT, us, 0.0
-
-
-PARKED: Request = (PARK, 0.0, 0.0)

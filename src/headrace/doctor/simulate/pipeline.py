@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from .engine import PARKED, Behaviour, Engine, SimulatedProcess, compute, team, wait
 from .work import BatchWork, FeedSetup, SimulatedWork
 
+LEAD = 1
+"""Steps that the training thread gets ahead of its device before something makes it wait: reading a loss, say."""
+
 
 class SimulatedWorkers:
     """The loader's side in the training thread. Batches are numbered through all passes."""
@@ -22,7 +25,7 @@ class SimulatedWorkers:
         self._turn = 0
         self._sent = self._taken = self._last = 0
         self._arrived: deque[int] = deque()
-        """In the pipe, in the order in which they came."""
+        """Batches in the pipe, in the order in which they came."""
         self._ready: dict[int, None] = {}
         """Unpickled, and pinned where they are pinned; in that order."""
         self._owners: dict[int, _Worker] = {}
@@ -209,16 +212,12 @@ class _Storage:
         return max(wait_us, self._free - self._engine.now)
 
 
-LEAD = 1
-"""Steps that the training thread gets ahead of its device before something makes it wait: reading a loss, say."""
-
-
 @dataclass(frozen=True)
 class SimulatedSteps:
     ends: list[float]
-    """When each step ended, the simulation's beginning being 0."""
+    """End of each step, counted from the simulation's beginning."""
     others_cores: float
-    """That other programs kept busy meanwhile, on average."""
+    """Mean cores that other programs kept busy meanwhile."""
 
 
 def simulated(setup: FeedSetup, work: SimulatedWork, *, first: int = 0, steps: int) -> SimulatedSteps:

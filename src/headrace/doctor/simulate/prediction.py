@@ -34,13 +34,41 @@ ROUNDS = 12
 BLOCKS = 12
 """Into which a round is cut: neighbours are alike, in storage's speed and in the shapes of batches, say."""
 MOST_STEPS = 400
-"""Of a round; a long run's blocks are drawn from all of it."""
+"""Steps of a round, at most; a long run's blocks are drawn from all of it."""
 SETTLING = 5
 """Steps beyond those that empty the queue, before a simulation counts."""
 LEAST_LEFT = 0.2
-"""Of computing a batch, where nothing is written into shared memory any more."""
+"""Share of computing a batch that stays where nothing is written into shared memory any more."""
 LEAST_US = 1.0
 """The resolution of all that is recorded: no step is shorter."""
+PROBE = 1.05
+"""Factor of work by which it is seen what the step owes to it."""
+DOUBT = {"making": 1.0, "computing": 0.3, "start_up": 1.0}
+"""How far each may be off, against the others. The steps' own work is measured with nothing else running where it was
+replayed."""
+MOST = 0.4
+"""The largest correction, as a logarithm: what is further off is no error of measurement."""
+SOME = 0.1
+"""Share of the cores from which others compete for them: less is the system's own housekeeping."""
+MOST_THREADS = 16
+"""Threads of other programs for each core, at most."""
+HALVINGS = 8
+"""Halvings of the range of other programs' threads."""
+BASE_ERROR = 0.05
+"""Standard error of a prediction by itself: two runs of the same script differ by as much."""
+GAP_ERROR = 0.5
+"""Share of what the simulation of the present setup was off: as much again may be wrong elsewhere."""
+DISTANCE_ERROR = 0.1
+"""Share of the logarithm of the predicted change."""
+ASSUMED_ERROR = 0.08
+"""Error where the training thread's CPU time had to be assumed."""
+WORKERS_ERROR = 0.1
+"""Error where the number of workers changes. It covers 90 of 100 pairs of runs in tests/doctor/recorded_pairs, and more
+than 80 of those of a script that it was not chosen by (tests/doctor/simulate/test_workers_promises.py)."""
+OTHERS_ERROR = 0.3
+"""Share of the cores' part that other programs ask for: in the next run it may be another."""
+WIDTH = 1.6
+"""Standard errors on each side. Of a normal distribution 1.3 would cover 80 of 100; errors of models have tails."""
 
 
 def mean_steps(
@@ -181,20 +209,6 @@ def _rows(places: Column, rows: int) -> NDArray[np.int64]:
     return np.floor(places * rows + 1e-6).astype(np.int64) % rows
 
 
-PROBE = 1.05
-"""By how much work is multiplied to see what the step owes to it."""
-DOUBT = {"making": 1.0, "computing": 0.3, "start_up": 1.0}
-"""How far each may be off, by the others: the steps' own work is measured beside nothing else where it was replayed."""
-MOST = 0.4
-"""The largest correction, as a logarithm: what is further off is no error of measurement."""
-SOME = 0.1
-"""Share of the cores from which others compete for them: less is the system's own housekeeping."""
-MOST_THREADS = 16
-"""Of other programs, for each core."""
-HALVINGS = 8
-"""Of the range of other programs' threads."""
-
-
 def fitted(recorded: RecordedRun) -> RecordedRun:
     """Fit a recorded run to its observed step.
 
@@ -259,23 +273,6 @@ def _simulated_us(recorded: RecordedRun, fit: SimulationFit) -> float:
 
 def _factor(logarithm: float) -> float:
     return exp(min(max(logarithm, -MOST), MOST))
-
-
-BASE_ERROR = 0.05
-"""Standard error of a prediction by itself: two runs of the same script differ by as much."""
-GAP_ERROR = 0.5
-"""Of what the simulation of the present setup was off, as much again may be wrong elsewhere."""
-DISTANCE_ERROR = 0.1
-"""Of the logarithm of the change predicted."""
-ASSUMED_ERROR = 0.08
-"""Where the training thread's CPU time had to be assumed."""
-WORKERS_ERROR = 0.1
-"""Where the number of workers changes: it covers 90 of 100 pairs of runs in tests/doctor/recorded_pairs, and more than
-80 of those of a script that it was not chosen by (tests/doctor/test_workers_promises.py)."""
-OTHERS_ERROR = 0.3
-"""By how much of the cores other programs ask for: in the next run that may be another part."""
-WIDTH = 1.6
-"""Standard errors on each side. Of a normal distribution 1.3 would cover 80 of 100; errors of models have tails."""
 
 
 @dataclass(frozen=True)

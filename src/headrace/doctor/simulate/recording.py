@@ -70,7 +70,7 @@ class MadeHere:
 
     cpu: Column
     delay: Column
-    """That it waited for a core meanwhile."""
+    """Time that it waited for a core meanwhile."""
 
 
 def replay_us(training: MeasuredTraining) -> float | None:

@@ -9,6 +9,25 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+Column = NDArray[np.float64]
+FORK_US = 15_000.0
+"""Time of the training thread to fork one worker from a process that has loaded torch."""
+BEGIN_US = 20_000.0
+"""Time until a worker's loop runs."""
+SHUT_DOWN_US = 20_000.0
+"""Time of the training thread to wait for the end of one worker."""
+RECEIVE_US = 800.0
+"""Time to ask the worker for the shared memory of a batch of a few tensors, and to open it."""
+SHARED_BYTES_PER_US = 800.0
+"""Written by a worker into shared memory: 0.8 GB/s, since each batch has pages that the kernel has yet to find and to
+clear."""
+MAPPED_BYTES_PER_US = 3_000.0
+"""Mapped by the training thread that receives them, and given back."""
+PIN_BYTES_PER_US = 4_000.0
+"""Copying into pinned memory: 4 GB/s, page faults and all."""
+EVEN = 0.25
+"""Part of a worker, below which batches that wait while others compute are no reason for one more."""
+
 
 @dataclass(frozen=True)
 class StageChange:
@@ -40,30 +59,28 @@ class FeedSetup:
     """Whether a thread of the trainer unpickles and pins batches as they come."""
     in_order: bool
     cores: float | None
-    """That this rank and its workers may use at once; None where no machine facts tell, which counts as enough."""
+    """Cores that this rank and its workers may use at once; None where no machine facts tell, which counts as
+    enough."""
     others: float
-    """Of these, what other programs kept busy: they go on, and the scheduler is fair to all."""
+    """Cores of these that other programs kept busy: they go on, and the scheduler is fair to all."""
     worker_threads: float
     """Threads of a worker that compute at once while it makes a batch, as its CPU time tells; at least 1."""
     pass_batches: int | None
     """Batches of one pass over the loader; None where none ended, and then none begins again."""
     stages: Mapping[str, StageChange] = field(default_factory=dict)
-    """By `category:label`, or by `category` alone for all of it. Of both, the former counts."""
+    """Changes by `category:label`, which counts first, or by `category` for all of it."""
     sent_bytes: float = 1.0
     """Bytes of a batch between processes, of the present ones: pickling, unpickling and pinning follow them."""
     start_up: float = 1.0
     """Time that workers take to start, of the present one."""
     pin_us: float | None = None
-    """To pin a batch where the present setup does not; None for what pinning is taken to cost at memory's speed."""
+    """Time to pin a batch where the present setup does not; None for what pinning takes at memory's speed."""
     off_step_us: float = 0.0
-    """Of each batch's time in the training thread, what is taken off it: copies and casts on a side stream."""
+    """Time that copies and casts on a side stream take off each batch in the training thread."""
     step: float = 1.0
     """The training thread's and the device's own time in a step, of the present one."""
     storage: float | None = None
     """Batches a second that storage gives all workers together, at most; None for no such limit."""
-
-
-Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -87,7 +104,7 @@ class StageColumns:
 
 
 Stages = Mapping[str, StageColumns]
-"""By `category:label`."""
+"""Columns by `category:label`."""
 
 
 def changed_stages(stages: Stages, changes: Mapping[str, StageChange]) -> Stages:
@@ -104,7 +121,7 @@ class BatchColumns:
     serialise: Column
     receive: Column
     held: Column
-    """How long receiving waits for the batch's worker, which is at the next one."""
+    """Time for which receiving waits for the batch's worker, which is at the next one."""
     pin: Column
 
     def __len__(self) -> int:
@@ -153,9 +170,9 @@ class BatchWork:
     """One batch: made, sent, received."""
 
     wait: float
-    """In which its maker waits for storage and needs no core."""
+    """Time in which its maker waits for storage and needs no core."""
     compute: float
-    """Of the thread that makes it, or of several at once; writing its tensors into shared memory included."""
+    """Time of the thread that makes it, or of several at once; writing its tensors into shared memory included."""
     serialise: float
     receive: float
     """Unpickling it, and pinning where that is done by the same thread."""
@@ -171,9 +188,9 @@ class StepWork:
     gets: int
     compute: float
     wait: float
-    """For the device, or whatever else needs no core."""
+    """Time that it waits for the device, or whatever else needs no core."""
     device: float
-    """Of the device beside the training thread, where it runs on while that goes ahead; else 0."""
+    """Time of the device, where it runs on while the training thread goes ahead; else 0."""
 
 
 @dataclass(frozen=True)
@@ -181,13 +198,13 @@ class PassCosts:
     """Costs of the beginning and the end of a pass."""
 
     fork: float
-    """Of the training thread, for each worker that it starts."""
+    """Time of the training thread for each worker that it starts."""
     begin: float
-    """From a worker's start until it takes up its first batch."""
+    """Time from a worker's start until it takes up its first batch."""
     resume: float
-    """Of the training thread, where the workers are kept."""
+    """Time of the training thread to resume persistent workers."""
     shut_down: float
-    """Of the training thread, for each worker that ends."""
+    """Time of the training thread for each worker that ends."""
     first_wait: float
     first_compute: float
     """More than usual, of the first batch that a worker makes in its life."""
@@ -203,28 +220,12 @@ class SimulatedWork:
     steps: Sequence[StepWork]
     passes: PassCosts
     draw: float
-    """To draw a batch's indices and hand them out, in the training thread."""
+    """Time to draw a batch's indices and hand them out, in the training thread."""
     team: int
     """Threads that compute a step together; each waits for the others after every small part of it."""
 
 
-FORK_US = 15_000.0
-"""Of the training thread, to fork one worker from a process that has loaded torch."""
-BEGIN_US = 20_000.0
-"""Until its loop runs."""
-SHUT_DOWN_US = 20_000.0
-"""Of the training thread, to wait for the end of one worker."""
 PASSES = PassCosts(FORK_US, BEGIN_US, 1_000.0, SHUT_DOWN_US, 0.0, 0.0, False)
-
-RECEIVE_US = 800.0
-"""To ask the worker for the shared memory of a batch of a few tensors, and to open it."""
-SHARED_BYTES_PER_US = 800.0
-"""Written by a worker into shared memory: 0.8 GB/s, since each batch has pages that the kernel has yet to find and to
-clear."""
-MAPPED_BYTES_PER_US = 3_000.0
-"""Mapped by the training thread that receives them, and given back."""
-PIN_BYTES_PER_US = 4_000.0
-"""Copying into pinned memory: 4 GB/s, page faults and all."""
 
 
 def shared_us(batch_bytes: float) -> float:
@@ -249,22 +250,18 @@ class SimulationFit:
     """
 
     making: float
-    """By which the work of batches is multiplied."""
+    """Factor of the work of batches."""
     computing: float
-    """By which that of the steps is."""
+    """Factor of the work of steps."""
     start_up: float
-    """By which the time that workers take to start and to end is."""
+    """Factor of the time that workers take to start and to end."""
     rest: float
-    """By which the simulated step is multiplied, for what is left then."""
+    """Factor of the simulated step, for what is left then."""
     gap: float
     """Logarithm of the observed step by the simulated one, before all that."""
 
 
 UNFITTED = SimulationFit(1.0, 1.0, 1.0, 1.0, 0.0)
-
-
-EVEN = 0.25
-"""Of a worker, below which what batches wait beside computing is no reason for one more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,29 +272,29 @@ class RecordedRun:
     loader: int
     """Its number in `Trainer.loaders`."""
     setup: FeedSetup
-    """As the run was."""
+    """Setup of the recorded run."""
     observed_us: float
     """Mean measured step."""
     batches_a_step: float
     batches: BatchColumns
     first_batch: Stages
-    """What the first one of a worker takes more, in one row."""
+    """Work that the first batch of a worker takes more, in one row."""
     steps: StepColumns
     passes: PassCosts
     draw: float
-    """To draw a batch's indices and hand them out."""
+    """Time to draw a batch's indices and hand them out, in the training thread."""
     team: int
     """Threads of the trainer that compute a step together."""
     first: int
     """The number in its pass of the first batch that a measured step received."""
     replay_us: float | None
-    """Mean step on batches that were kept; None where nothing was replayed."""
+    """Mean step on cached batches; None where nothing was replayed."""
     batch_bytes: float
-    """Of the tensors of a batch, as the trainer receives it; 0 where that was not seen."""
+    """Bytes of a batch's tensors, as the trainer receives it; 0 where that was not seen."""
     fit: SimulationFit
     assumed: frozenset[str]
-    """What was not measured in this run, and had to be assumed: `sending` between processes and `start-up` of workers,
-    where there were none; `cores` of the training thread."""
+    """Figures that were not measured in this run, and had to be assumed: `sending` between processes and `start-up` of
+    workers, where there were none; `cores` of the training thread."""
 
     @property
     def making_cpu_us(self) -> float:

@@ -1,4 +1,4 @@
-"""Result of `headrace tune`: the line to paste and the notes beside it, as JSON and for a terminal."""
+"""Result of `headrace tune`: the line to paste and notes, as JSON and for a terminal."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from rich.console import Console
 from ..causes import DISTURBING, Case
 from ..edits import LoaderCall, ScriptSource, WantedEdit, dotted
 from ..quantities import counted, duration, number
-from ..report.remedy_text import times
-from ..report.terminal_layout import TerminalPage, TerminalRow
+from ..report import TerminalPage, TerminalRow, times
 from ..simulate import Prediction
 from .candidates import EVEN, Arguments, MeasuredArguments, corrected
 
@@ -58,9 +57,9 @@ class TuneResult:
     """Why there was no further run: `time`, `runs`, `interrupted` or `nothing to gain`."""
     paste: Paste
     notes: Sequence[str]
-    """What does not pay, what was left out, and to what else this applies."""
+    """Notes on what does not pay, what was left out, and to what else this applies."""
     files: Sequence[str] = ()
-    """What became of files that the command changed."""
+    """Notes on files that the command changed."""
     seconds: float
 
     @property

@@ -29,7 +29,7 @@ from ..prove import (
     compare,
     patience_s,
 )
-from ..report.outputs import Outputs
+from ..report import Outputs
 from ..run import Examination, restore_unfinished, run_sampled, session_of
 from ..session import session_folder
 from ..session.model import Session
@@ -224,7 +224,7 @@ class Trials:
     clock: Callable[[], float] = time.monotonic
     runs: list[MeasuredArguments] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
-    """What the runs left changed of the user's files."""
+    """Notes on files of the user's that the runs left changed."""
 
     def __post_init__(self) -> None:
         self.runs.append(MeasuredArguments(self.baseline.present, "measured", self.baseline.steps))

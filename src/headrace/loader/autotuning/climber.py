@@ -135,7 +135,7 @@ def judge(move: Move, before: Observation, now: Observation, windows: int) -> Mo
     if -saved_s > max(LOSS * before.step_s, noise_s):
         return MoveVerdict.BACK
     if move.up and before.wait_share >= MOSTLY_WAITING and (move.knob == "threads" or move.value <= LEAST_AHEAD):
-        return MoveVerdict.KEEP  # of no gain that noise lets see; to go without for seconds would cost the most
+        return MoveVerdict.KEEP  # noise hides any gain; waiting for seconds would cost the most
     if noise_s > (GAIN if move.up else LOSS) * before.step_s and windows < MOST_WINDOWS:
         return MoveVerdict.LONGER
     return MoveVerdict.BACK if move.up or not keeps_up(move, now) else MoveVerdict.KEEP
@@ -198,7 +198,7 @@ class Reasons:
         return {knob: self._of(knob, setting, bounds) for knob in told}
 
     def _of(self, knob: Knob, setting: Setting, bounds: TuningBounds) -> str:
-        # Each is looked up once: whoever asks may be another thread than the one that tunes.
+        # Each is looked up once: the caller may be another thread than the one that tunes.
         below, above = self._below.get(knob), self._above.get(knob)
         found = [text for text in (below, above) if text is not None]
         if above is None and setting.of(knob) == bounds.of(knob)[1]:
@@ -302,7 +302,7 @@ class Climber:
         if verdict is MoveVerdict.KEEP:
             self._reasons.kept(trial.move, trial.came_from.of(knob), trial.before, now)
             self._standing = [now]
-            self._rest(knob, not up)  # or two settings that are alike would take turns for ever
+            self._rest(knob, not up)  # or two equal settings would alternate forever
         else:
             self._reasons.went_back(trial.move, trial.before, now)
             self.setting = trial.came_from

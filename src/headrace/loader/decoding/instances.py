@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.data import Dataset, ListColumn, TextColumn
-from headrace.data.storage.strings import Strings
+from headrace.data import Dataset, ListColumn, Strings, TextColumn
 from headrace.errors import DatasetError, UsageError
 from headrace.fields import InstanceMasks
 
@@ -103,7 +102,7 @@ class Instances(InstanceColumn):
             return None
         if found is None or len(found) == len(numbers):
             return None if found is None else (found, counts)
-        each = len(numbers) // len(found) if len(found) else 1  # numbers in a row, so many an instance
+        each = len(numbers) // len(found) if len(found) else 1  # numbers of one instance in a flat list
         return None if (counts % each).any() else (found, counts // each)
 
     def _numbers(self, ids: Ints) -> tuple[NDArray[Any], Ints]:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data.pillow_images import TooLargeError, apart_formats, open_picture
+from headrace.data import TooLargeError, apart_formats, open_picture
 from headrace.fields import Image
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def decode_here(
 
     try:
         with open_picture(data, limits, formats) as opened:
-            return _taken(opened, form)
+            return _converted(opened, form)
     except (MemoryError, TooLargeError):
         raise
     except PIL.Image.DecompressionBombError as error:
@@ -125,7 +125,7 @@ def decode_here(
         ) from error
 
 
-def _taken(opened: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic]:
+def _converted(opened: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic]:
     import PIL.ImageOps
 
     if form.mode is None:
@@ -271,7 +271,7 @@ def _answered(
 ) -> tuple[dict[str, Any], bytes]:
     waiting = _PROCESSES.take()
     if waiting is not None:
-        # One that waits may have ended: nobody asked for a while, or memory was short. That is not this image's fault.
+        # A waiting process may have ended: it was idle for long, or memory was short. That is not this image's fault.
         with suppress(EOFError):
             return _served(waiting, request, data, deadline_s, formats)
     fresh = _DecoderProcess()

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data import array_files
-from headrace.data.pillow_images import picture_size
+from headrace.data import array_files, picture_size
 from headrace.errors import UsageError
 from headrace.fields import MOST_FINITE, Depth, Image, Mask, Normals, Spatial
 from headrace.loader.decoding import pillow
@@ -85,7 +84,7 @@ def image_options(image: Image, fill: tuple[int, ...]) -> Options:
     """Return the core's arguments for a picture (core/resample/target.hpp)."""
     subtract, divide = [0.0, 0.0, 0.0], [255.0, 255.0, 255.0]
     if image.normalize is not None:
-        repeats = 3 // image.channel_count  # the core takes three of grey, too
+        repeats = 3 // image.channel_count  # the core takes three numbers for grey, too
         subtract = [255 * mean for mean in image.normalize.mean] * repeats
         divide = [255 * std for std in image.normalize.std] * repeats
     return {
@@ -136,7 +135,7 @@ def _mask_table(field: Mask) -> NDArray[np.int64]:
 
 def _depth_numbers(field: Depth) -> tuple[Any, ...]:
     """Return the tuple that core/bindings/image_options.hpp expects."""
-    # What the batch's type cannot hold would be infinite, and is not valid; what is normalised becomes small first.
+    # Values that the batch's dtype cannot hold would be infinite, and are not valid; normalised values are small.
     beyond = math.inf if field.normalize is not None else math.nextafter(MOST_FINITE[field.dtype], math.inf)
     near = -beyond if field.near is None else max(field.near, -beyond)
     far = beyond if field.far is None else min(field.far, beyond)
@@ -159,7 +158,7 @@ def decode_declined(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.g
     values = (
         array_files.read_array(data, limits) if array_files.holds_array(data) else pillow.read_picture(data, limits)
     )
-    return _laid_out(values, channels=3 if isinstance(field, Normals) else 1, whole=isinstance(field, Mask))
+    return _core_layout(values, channels=3 if isinstance(field, Normals) else 1, whole=isinstance(field, Mask))
 
 
 def declined_size(data: bytes, field: Spatial, limits: Limits) -> tuple[int, int]:
@@ -212,7 +211,7 @@ def _bands(values: NDArray[np.generic], count: int) -> NDArray[np.generic]:
     )
 
 
-def _laid_out(values: NDArray[np.generic], *, channels: int, whole: bool) -> NDArray[np.generic]:
+def _core_layout(values: NDArray[np.generic], *, channels: int, whole: bool) -> NDArray[np.generic]:
     """Return [H, W, C] of a type that the core takes, from [H, W], [H, W, C] or [C, H, W].
 
     `whole` numbers name things, such as classes, and must stay what they are.

@@ -40,7 +40,7 @@ class TextMeter:
         return StageStats(self._busy_s, self._items, self._bytes)
 
 
-class Taken(NamedTuple):
+class RowText(NamedTuple):
     """Text of a row."""
 
     text: str
@@ -81,11 +81,11 @@ class TextContent:
             found[row] = data
         return first, found
 
-    def _usable(self, data: bytes | None, number: int, sample: int) -> Taken | SampleError:
+    def _usable(self, data: bytes | None, number: int, sample: int) -> RowText | SampleError:
         if data is None:
             return self._origin.error(DecodeError, "the sample has no text", sample)
         try:
-            return Taken(decode_text(data, self.text.field.most_bytes), number)
+            return RowText(decode_text(data, self.text.field.most_bytes), number)
         except LongTextError as error:
             why = f"{error}; raise it with Text(max_bytes=…) if such texts are wanted"
             return self._origin.error(LimitError, why, sample)
@@ -97,7 +97,7 @@ class TextContent:
         return ColumnOrigin(self.text.dataset, self.name, self.text.column, read=self.raw is not None)
 
     def join(
-        self, contents: list[Taken], samples: Ints, places: PackedPlaces | None, longest: int
+        self, contents: list[RowText], samples: Ints, places: PackedPlaces | None, longest: int
     ) -> dict[str, NDArray[Any]]:
         began = time.perf_counter()
         texts = [content.text for content in contents]
@@ -105,7 +105,7 @@ class TextContent:
         self.meter.add(time.perf_counter() - began, texts)
         return {part_name(self.name, name): part for name, part in parts.items()}
 
-    def _encoded(self, texts: list[str], contents: list[Taken]) -> Sequences:
+    def _encoded(self, texts: list[str], contents: list[RowText]) -> Sequences:
         encode = self.text.encoder.encode
         if self.kept is None:
             return Sequences.of(encode(texts))

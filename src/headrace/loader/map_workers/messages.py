@@ -156,7 +156,7 @@ class MapWork:
 
 @dataclass(frozen=True)
 class ResultPlaces:
-    """Answer to `NoPlace`."""
+    """Answer to `PlaceRequest`."""
 
     places: dict[str, ResultPlace]
 
@@ -170,7 +170,7 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class NoPlace:
+class PlaceRequest:
     """Request for places of results of these layouts; the worker waits for `ResultPlaces`."""
 
     number: int
@@ -205,7 +205,7 @@ class Done:
 
 
 ToWorker: TypeAlias = MapWork | ResultPlaces
-FromWorker: TypeAlias = Begun | NoPlace | Done
+FromWorker: TypeAlias = Begun | PlaceRequest | Done
 
 
 class _Pickler(pickle.Pickler):

@@ -146,8 +146,8 @@ class MixedLoader(LoaderPosition):
     def _begin_pass(self, epoch: int, step: int) -> LoaderPass:
         """Start what makes the batches of `epoch` from `step` on."""
         placement = self._first._placement
-        self._taken(epoch + 1, 0)  # an epoch beyond what can be counted raises here
-        lane = None if placement is None else placement.lane()  # first: what it may raise leaves no thread behind
+        self._taken(epoch + 1, 0)  # an epoch too large to count raises here
+        lane = None if placement is None else placement.lane()  # first: its errors leave no thread behind
         with ExitStack() as undo:
             feeds = SourceFeeds(self._begin_feeds(epoch, step, undo))
             undo.pop_all()
@@ -165,7 +165,7 @@ class MixedLoader(LoaderPosition):
         runners = {}
         for number, (name, loader) in enumerate(self._sources.items()):
             recipe, ahead, first = self._recipe_of(number, loader, epoch, step)
-            # Given, and not tuned: who waits for one source waits for all, so that none can judge its own setting.
+            # Fixed, not tuned: the consumer waits for all sources at once, so that none can judge its own setting.
             runners[name] = loader._begin_feed(recipe, tuner_of(loader.threads, ahead), epoch, first)
             undo.callback(runners[name].close)
         return runners
@@ -195,13 +195,13 @@ class MixedLoader(LoaderPosition):
             count *= Fraction(loader.samples, len(loader))
         return min(math.ceil(count / loader.world_size), loader._recipe.plan.length)
 
-    def _mind(self, begun: LoaderPass) -> None:
+    def _warn_of_held(self, begun: LoaderPass) -> None:
         """Warn a consumer that holds many batches."""
         if isinstance(begun, OneSourcePass):
             for loader, runner in zip(self._sources.values(), begun.feeds.runners, strict=True):
-                loader._mind(runner, within=1)
+                loader._warn_of_held(runner, within=1)
         elif isinstance(self._memory, PooledMemory):
-            self._memory.mind(begun.batch_bytes, begun.held_batches)
+            self._memory.warn_of_held(begun.batch_bytes, begun.held_batches)
 
 
 MAX_STEPS = 1 << 40

@@ -175,7 +175,7 @@ class JoinedPass(MixedPass):
         self._channel.close()
         self.feeds.drop()
         if not in_own_thread():
-            self._thread.join()  # it waits for nothing but the feeds, which have ended or hand out no more
+            self._thread.join()  # it waits only for the feeds, which have ended or deliver no more
 
     def stats(self) -> Stats:
         """Return the sources' sums, with the waits and counts of the consumer of joined batches."""

@@ -223,7 +223,7 @@ def _check_source(
     """Check a source's state. Return the warning, if there is one."""
     try:
         there, mine = State.from_dict(saved), State.from_dict(here)
-        # Its position may be one at which the source's own plan does not cut: that follows from the mixture's.
+        # Its position follows from the mixture's, and may lie within a batch of the source's own plan.
         at_start = replace(there, epoch=0, samples=0)
         found = resume(at_start, plan, dataset=mine.dataset, core=mine.core, repeats=repeats)
     except StateError as error:

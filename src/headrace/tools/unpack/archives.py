@@ -24,10 +24,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, cast
 
 from headrace._core import tar_header_check
-from headrace.data.archives.tar_index import TAR, TarMember
-from headrace.data.sources.file_kind import decompress_command
-from headrace.data.storage.open_file import OpenFile, read_exactly
-from headrace.data.storage.sidecar import identify
+from headrace.data import TAR, OpenFile, TarMember, decompress_command, identify, read_exactly
 from headrace.errors import ChangedError, DamagedMemberError, DatasetError, ReadError, UnsupportedMemberError
 from headrace.tools.unpack.plan import PIECE_BYTES, MemberAttributes, MemberKind, Piece, UnpackMember, decode
 
@@ -265,8 +262,10 @@ class _ForwardFile:
             pass
 
     def restore_name(self, info: tarfile.TarInfo, tar: tarfile.TarFile) -> None:
-        """Take off the times that GNU tar writes into an incremental dump's headers, where POSIX has the beginning of a
-        name."""
+        """Take off the times that GNU tar writes into an incremental dump's headers.
+
+        They stand where POSIX has the beginning of a name.
+        """
         if self.block[257:265] == tarfile.GNU_MAGIC:
             times = tarfile.nts(self.block[345:500], tar.encoding, tar.errors)  # type: ignore[attr-defined]
             info.name = info.name.removeprefix(f"{times}/" if times else "")
@@ -297,7 +296,7 @@ class _ForwardFile:
 
 
 def _damaged_tar(path: str, why: str) -> DatasetError:
-    """What came before it may be wrong and has its names: the checksum, if there is one, is of the whole."""
+    """Say that files made before may be wrong, and have their names: the checksum, if there is one, is of the whole."""
     return DatasetError(
         f"{path}: {why}. Check it with `tar -tf`, copy or write it again, and unpack that into an empty folder: what "
         f"was made of this one may be wrong"

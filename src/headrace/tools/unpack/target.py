@@ -19,8 +19,7 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 
-from headrace.data.storage.file_writing import OutputFolder, OutputFolders, writing
-from headrace.data.storage.open_file import printable_path
+from headrace.data import OutputFolder, OutputFolders, printable_path, writing
 from headrace.errors import WriteError
 from headrace.tools.unpack.plan import PIECE_BYTES, STAGING, MemberAttributes, Piece, file_mode
 
@@ -103,13 +102,13 @@ class UnpackTarget:
             os.utime(folder.descriptor, ns=(mtime_ns, mtime_ns))
 
     def leads_inside(self, path: bytes, target: bytes) -> bool:
-        """Whether a link at `path` to `target` stays below the root, given the links that are there already."""
+        """Return whether a link at `path` to `target` stays below the root, given the links that are there already."""
         root = os.path.realpath(self._folders.root.path)
         end = os.path.realpath(os.path.join(root, path.rpartition(b"/")[0], target))
         return os.path.commonpath((root, end)) == root
 
     def holds_file(self, path: bytes, size: int, pieces: Pieces) -> bool:
-        """Whether `path` is a file of that size and bytes."""
+        """Return whether `path` is a file of that size and bytes."""
         with self._at(path) as (folder, name, found):
             return found is not None and _holds_file(folder, name, found, size, pieces)
 
@@ -294,7 +293,7 @@ def _write_pieces(descriptor: int, pieces: Iterable[Piece], size: int) -> None:
 
 
 def _holds_file(folder: OutputFolder, name: bytes, found: os.stat_result, size: int, pieces: Pieces) -> bool:
-    """Whether the file has `size` bytes, those of `pieces` and zeros between them."""
+    """Return whether the file has `size` bytes, those of `pieces` and zeros between them."""
     if not stat.S_ISREG(found.st_mode) or found.st_size != size:
         return False
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

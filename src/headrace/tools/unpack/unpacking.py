@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
-from headrace.data.sources.file_kind import compression_of
+from headrace.data import compression_of
 from headrace.errors import DatasetError, NotFoundError, UnsafeMemberError, UsageError, WriteError
 from headrace.system import Stop, default_threads, work_through
 from headrace.tools.unpack.archives import StreamedMember, TarArchive, ZipArchive, stream_tar
@@ -75,7 +75,7 @@ class UnpackReport:
 
     @property
     def seen_bytes(self) -> int:
-        """For progress: bytes of files that are done with, twice where they were compared, too."""
+        """Bytes of files that are done with, twice where they were compared, too."""
         return self.made_bytes + self.kept_bytes + self.verified_bytes
 
     def count(self, placed: Placed, size: int) -> None:
@@ -190,8 +190,10 @@ def _open_archive(source: _Source, cache: Path | None) -> UnpackArchive:
 
 
 def _unpack_streams(sources: Sequence[_Source], job: UnpackJob, *, in_order: bool) -> None:
-    """Unpack several at a time, as each can use but one thread; `in_order` where a later one may replace what an
-    earlier one has made."""
+    """Unpack several at a time, as each can use but one thread.
+
+    `in_order`: one by one, where a later one may replace what an earlier one has made.
+    """
 
     def work(source: _Source) -> None:
         assert source.compression is not None
@@ -289,7 +291,7 @@ class _IndexedRun(_Run):
         self._plan = make_plan(len(archive), archive.member)
 
     def unpack(self) -> None:
-        """Raises UnsafeMemberError, WriteError, and what the archive raises."""
+        """Place all members. Raises UnsafeMemberError, WriteError, and what the archive raises."""
         plan, report, target = self._plan, self._report, self._target
         report.replaced += plan.replaced
         self._refuse(plan.refused)
@@ -341,7 +343,7 @@ class _StreamedRun(_Run):
         self._folder_times: dict[bytes, int] = {}
 
     def unpack(self) -> None:
-        """Raises UnsafeMemberError, WriteError, ReadError, DatasetError or DamagedMemberError."""
+        """Place each member when it comes. Raises MemberError, WriteError, ReadError or DatasetError."""
         for number, streamed in enumerate(self._members()):
             try:
                 self._place(number, streamed)
@@ -361,7 +363,7 @@ class _StreamedRun(_Run):
         return self._job.stoppable(stream_tar(self._path, self._compression))
 
     def _place(self, number: int, streamed: StreamedMember) -> None:
-        """Raises RefusedError, or as `unpack` does."""
+        """Place one member. Raises RefusedError, or as `unpack` does."""
         member, mtime_ns = streamed.member, streamed.attributes.mtime_ns
         if member.kind is MemberKind.LABEL:
             return

@@ -24,6 +24,7 @@ from headrace.doctor.report.run_text import (
     cost_text,
     ending,
     last_words,
+    latest_ranks,
     machine_lines,
     machine_names,
 )
@@ -40,7 +41,7 @@ _BADGES = {"red": "● Input-bound", "yellow": "◐ Partly input-bound", "green"
 """How much of a step is waited for, for those who do not see the colour too."""
 _FUNCTIONS = (
     *(counted, duration, number, percent, times, remedy_rows),
-    *(command_line, ending, cost_text, last_words, machine_lines, machine_names),
+    *(command_line, ending, cost_text, last_words, latest_ranks, machine_lines, machine_names),
 )
 """What templates may call by its own name, beside all of `tables` and `timelines`."""
 

@@ -32,7 +32,7 @@ from headrace.doctor.report.html.charts import (
 )
 from headrace.doctor.report.html.report_data import ReportData
 from headrace.doctor.report.remedy_text import RemedyRow, RemedyRows, bound_rows, bounds, remedy_rows, times
-from headrace.doctor.report.run_text import note_texts
+from headrace.doctor.report.run_text import computing_share, name_text, note_texts, stage_text, start_up_text
 from headrace.doctor.report.terminal import SLOW
 from headrace.doctor.session.model import BatchProducer, LoaderFacts, Machine, Session
 
@@ -70,11 +70,6 @@ RANK_KEYS = (
     Key("other", "the rest of the step"),
 )
 _DIFF = {"+": "more", "-": "less", "@": "place"}
-
-
-def split_name(name: str) -> str:
-    """Return `category:label` in words."""
-    return name.replace(":", " ", 1)
 
 
 def left_out(many: Sequence[Any], most: int, one: str) -> str:
@@ -128,8 +123,8 @@ def wait_rows(parts: list[TimePart], means: dict[str, str] | None = None) -> lis
 
 def _wait_row(part: TimePart, top: float, means: dict[str, str] | None) -> Row:
     colour = "wait" if means is not None else category_colour(part.name.partition(":")[0])
-    label = f"{split_name(part.name)}: {duration(part.us)} a step, {percent(part.share)} of the wait"
-    row: Row = [split_name(part.name), _one_bar(colour, part.us, top, label), duration(part.us), percent(part.share)]
+    label = f"{name_text(part.name)}: {duration(part.us)} a step, {percent(part.share)} of the wait"
+    row: Row = [name_text(part.name), _one_bar(colour, part.us, top, label), duration(part.us), percent(part.share)]
     return row if means is None else [*row, means.get(part.name, "")]
 
 
@@ -161,10 +156,8 @@ def loader_lead(loader: LoaderProduction) -> str:
     """Return who makes the batches, how busily, and what starting costs."""
     who = counted(loader.workers, "worker") if loader.workers else "The training thread makes its batches itself"
     busy = f", busy {percent(loader.busy)} of the time" if loader.workers else ""
-    again = ", new workers for each" if loader.respawned else ""
-    start = f"{duration(loader.start_up_us)} to start, {duration(loader.first_batch_us)} to the first batch"
     cost = f"{duration(loader.batch_us)} a batch, {number(loader.cores)} cores used"
-    return f"{who}{busy}; {cost}. {start}; {counted(loader.passes, 'pass')}{again}."
+    return f"{who}{busy}; {cost}. Start-up: {start_up_text(loader)}."
 
 
 def worker_table(report: ReportData) -> WorkerTable:
@@ -211,17 +204,16 @@ def stage_rows(loader: LoaderProduction) -> list[Row]:
 
 
 def _stage_row(stage: StagePart, top: float) -> Row:
-    name = f"{stage.category} {stage.label}" if stage.label else stage.category
+    name = stage_text(stage)
     bar = _one_bar(category_colour(stage.category), stage.share, top, f"{name}: {percent(stage.share)} of a batch")
-    cpu = None if stage.cpu_us is None or stage.wall_us <= 0 else min(stage.cpu_us / stage.wall_us, 1.0)
     calls = number(stage.calls) if stage.calls > 0 else ""
-    return [name, bar, percent(stage.share), duration(stage.wall_us), percent(cpu), calls]
+    return [name, bar, percent(stage.share), duration(stage.wall_us), percent(computing_share(stage)), calls]
 
 
 def slow_rows(loaders: list[LoaderProduction]) -> list[Row]:
     """Return the slowest samples."""
     return [
-        [one.key, duration(one.wall_us), f"{number(one.times)} ×", split_name(one.stage)]
+        [one.key, duration(one.wall_us), f"{number(one.times)} ×", name_text(one.stage)]
         for loader in loaders
         for one in loader.slow
         if one.times >= SLOW
@@ -247,11 +239,6 @@ def _shortened(place: str) -> str:
     path, _, rest = place.rpartition("/")
     folder = path.rpartition("/")
     return f"…/{folder[2]}/{rest}" if folder[0] else place
-
-
-def sorted_ranks(report: ReportData) -> list[RankView]:
-    """Return the ranks, those that are late most first."""
-    return sorted(report.diagnosis.ranks, key=lambda rank: (-rank.late, rank.rank))
 
 
 def rank_lead(ranks: list[RankView]) -> str:
@@ -280,7 +267,7 @@ def _rank_row(rank: RankView, top: float) -> Row:
     label = f"rank {rank.rank}, a step of {duration(rank.step_us)}: {', '.join(piece.text for piece in pieces)}"
     bar = stacked(pieces, top=top, label=label, labelled=False)
     waits = [duration(rank.lateness_us), duration(rank.data_wait_us), duration(rank.peer_wait_us)]
-    cause = "" if rank.cause is None else split_name(rank.cause)
+    cause = "" if rank.cause is None else name_text(rank.cause)
     return [f"rank {rank.rank}", bar, duration(rank.step_us), percent(rank.late), *waits, cause]
 
 

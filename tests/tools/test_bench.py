@@ -128,29 +128,10 @@ class TestMeasure:
 
 
 class TestProcesses:
-    @staticmethod
-    def fake(proc: Path, pid: int, parent: int, *, ticks: tuple[int, int, int, int], pss_kb: int | None) -> None:
-        folder = proc / str(pid)
-        folder.mkdir(parents=True)
-        middle = "0 " * 9
-        (folder / "stat").write_text(f"{pid} (a name) of) S {parent} {middle}{' '.join(map(str, ticks))} 20 0\n")
-        if pss_kb is not None:
-            (folder / "smaps_rollup").write_text(
-                f"00-ff ---p [rollup]\nRss: 999 kB\nPss:  {pss_kb} kB\nPss_Dirty: 1 kB\n"
-            )
-
-    def test_reads_a_tree_its_time_and_its_memory(self, tmp_path: Path) -> None:
-        ticks = os.sysconf("SC_CLK_TCK")
-        self.fake(tmp_path, 10, 1, ticks=(ticks, ticks, 0, 3 * ticks), pss_kb=1000)
-        self.fake(tmp_path, 11, 10, ticks=(2 * ticks, 0, 0, 0), pss_kb=24)
-        self.fake(tmp_path, 12, 11, ticks=(0, 0, 0, 0), pss_kb=None)
-        self.fake(tmp_path, 99, 1, ticks=(ticks, 0, 0, 0), pss_kb=5000)
-        (tmp_path / "self").mkdir()
-        pids = tree(10, proc=tmp_path)
-        assert sorted(pids) == [10, 11, 12]
-        assert cpu_s(pids, proc=tmp_path) == 7.0
-        assert pss_bytes(pids, proc=tmp_path) == 1024 * 1024
-        assert pss_bytes([12], proc=tmp_path) is None
+    def test_a_process_that_is_gone_has_nothing(self) -> None:
+        child = start_python("pass")
+        child.communicate()
+        assert (tree(child.pid), cpu_s([child.pid]), pss_bytes([child.pid])) == ([child.pid], 0.0, None)
 
     def test_finds_this_process_and_its_children(self) -> None:
         child = start_python("import signal; signal.pause()")

@@ -238,7 +238,7 @@ def test_copies_on_a_side_stream() -> None:
 def test_pinning_takes_an_assumption_and_says_so() -> None:
     found = helping(with_copies(with_gpu(made(BOUND)), 800), "pin-memory")
     assert found.confidence == "low"
-    assert found.why.endswith("How much of a copy runs beside the step was not measured: assumed is all to none.")
+    assert found.why.endswith("How much of a copy runs alongside the step was not measured: assumed is all to none.")
     assert found.prediction is not None
     assert found.prediction.low_us < 2_800
     assert found.prediction.high_us > 3_450

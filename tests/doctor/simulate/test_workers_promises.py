@@ -1,7 +1,7 @@
 """What is promised of other numbers of workers, beside runs that had them: recorded pairs of settings of twelve scripts
 whose model computes on the cores that its workers need (cases/contended.py).
 
-pytest -m long -s tests/doctor/test_workers_promises.py      records them anew, and prints the table
+pytest -m long -s tests/doctor/simulate/test_workers_promises.py      records them anew, and prints the table
 RECORD_PAIRS=1 pytest -m long …                              stores them, too: on a machine that does nothing else
 """
 

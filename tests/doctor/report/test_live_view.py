@@ -225,7 +225,7 @@ def test_a_run_that_is_only_observed_has_no_window(tmp_path: Path) -> None:
         (CurrentWindow("warm-up", 2, 7), "warming up 2 of 7 steps"),
         (CurrentWindow("observe", 12, 20), "observing 12 of 20 steps"),
         (CurrentWindow("replay", 14, 40), "replaying 14 of 40 steps"),
-        (CurrentWindow("load", 2, 40), "replaying beside the workers 2 of 40 steps"),
+        (CurrentWindow("load", 2, 40), "replaying with workers running 2 of 40 steps"),
         (CurrentWindow("drain"), "draining the loader"),
         (CurrentWindow("over"), "ending the run"),
     ],

@@ -119,8 +119,8 @@ def test_a_replayed_step_can_be_told_from_an_observed_one(measured: list[dict[st
     loop = tracks(measured)[TRAINER, LOOP]
     steps = {one["name"]: one["args"].get("window") for one in loop if one["name"].startswith("step ")}
     assert list(steps.values()) == [None, None, "observe", "observe", "replay, settling", "replay", "replay", "replay"]
-    fed = [one["name"] for one in loop if one["name"] in ("data wait", "copy of a kept batch", "drained batch")]
-    assert fed == ["data wait"] * 4 + ["copy of a kept batch"] * 4 + ["drained batch"]
+    fed = [one["name"] for one in loop if one["name"] in ("data wait", "copy of a cached batch", "drained batch")]
+    assert fed == ["data wait"] * 4 + ["copy of a cached batch"] * 4 + ["drained batch"]
     forward = [one for one in loop if one["name"] == "forward"][-1]
     assert forward["ts"] == 1_700_230  # where the copy had been made
 

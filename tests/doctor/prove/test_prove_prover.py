@@ -103,7 +103,7 @@ def test_remedies_are_not_blamed_for_a_command_that_runs_only_once(session: Sess
     runs = Runs(lambda changes: (why, 0))
     proofs = prover(session, runs, *BOTH).prove()
     assert [proof.why for proof in proofs] == ["not tried", "not tried"]
-    assert proofs[0].detail == f"the command {said} when it is run once more as it is"
+    assert proofs[0].detail == f"the command {said} when it is run once more without remedies"
     assert len(runs.orders) == 1
 
 
@@ -204,6 +204,6 @@ def test_each_run_is_told_of(session: Session) -> None:
     one = prover(session, runs, *BOTH)
     one.prove()
     told = one.progress._console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
-    assert told[0].startswith("headrace: trying it once more as it is: of about 4 s; at most 120 s for all")
+    assert told[0].startswith("headrace: trying it once more without remedies: of about 4 s; at most 120 s for all")
     assert told[1].startswith("headrace: trying workers (1 of 2): of about 4 s; at most 119 s for all")
     assert told[3].startswith("headrace: trying workers + indexed-tar together: of about 4 s; at most 117 s for all")

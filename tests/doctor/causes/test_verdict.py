@@ -215,7 +215,7 @@ def test_notes_are_findings_once_however_many_processes_say_them(tmp_path):
 
 def test_every_code_of_a_note_has_words_of_its_own():
     """As docs/doctor/evidence.md lists them; a newer probe's has none, and no advice."""
-    document = Path(__file__).parents[2] / "docs" / "doctor" / "evidence.md"
+    document = Path(__file__).parents[3] / "docs" / "doctor" / "evidence.md"
     codes = set(re.findall(r"`([a-z-]+)`", document.read_text().partition("## Note codes")[2]))
     assert {"no-replay", "leftover", "thread-died"} <= codes
     assert codes <= {*NOTES, *PLAIN}

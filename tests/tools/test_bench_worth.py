@@ -18,7 +18,7 @@ from test_bench import HERE, SETTINGS, run
 from typer.testing import CliRunner
 
 from headrace.errors import UsageError
-from headrace.tools.bench.peer import KEPT_IMAGES, SIDES, DecodedPhotos, DroppedPhotos, Photos, can_be_dropped, side
+from headrace.tools.bench.peer import KEPT_IMAGES, SIDES, DecodedPhotos, DroppedPhotos, Photos, can_be_dropped
 from headrace.tools.bench.runs import BenchRun
 from headrace.tools.bench.settings import BenchSettings, list_images, samples, window
 from headrace.tools.bench.worth import (
@@ -141,14 +141,14 @@ class TestSides:
     )
     def test_gives_whole_batches_for_its_window(self, name: str, photos: Path) -> None:
         asked = replace(ASKED, path=str(photos), threads=1)
-        sizes = list(side(name)(asked, 0))
+        sizes = list(SIDES[name](asked, 0))
         assert sizes == [4] * window(asked).batches
 
     @pytest.mark.long
     @pytest.mark.parametrize("name", ["one-worker", "process-workers"])
     def test_gives_them_from_processes_too(self, name: str, photos: Path) -> None:
         asked = replace(ASKED, path=str(photos))
-        assert list(side(name)(asked, 0)) == [4] * window(asked).batches
+        assert list(SIDES[name](asked, 0)) == [4] * window(asked).batches
 
     def test_a_large_dataset_is_read_in_part(self) -> None:
         assert len(set(samples(100_000, replace(ASKED, images=5000), most=KEPT_IMAGES))) == KEPT_IMAGES

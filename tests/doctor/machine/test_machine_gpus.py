@@ -170,7 +170,7 @@ def test_without_the_package_the_reason_names_what_to_install(monkeypatch: pytes
 def test_every_function_that_is_asked_is_one_of_nvml() -> None:
     """The double answers to any name; the package must know each, and none may set anything."""
     folder = Path(str(machine_package.__file__)).parent
-    source = "".join((folder / file).read_text() for file in ("gpus.py", "gpm.py", "nvml.py"))
+    source = (folder / "gpus.py").read_text()
     asked = set(re.findall(r"\b(?:nvml[A-Z]\w+|NVML_\w+|c_nvml\w+)", source)) - {"nvmlReturn"}
     assert "nvmlReturn" in dict(pynvml.c_nvmlGpmMetric_t._fields_)
     assert len(asked) > 20

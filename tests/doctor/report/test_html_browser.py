@@ -10,7 +10,7 @@ from browser import CHROMIUM, DRIVER, PHONE, WHY_NOT, WIDE, Browser, browser
 from html_pages import calm_page, large_page, made_page
 from made_reports import made_prescription, made_ranks, made_session
 from PIL import Image
-from test_doctor_report_hostile import HOSTILE, _spoilt
+from test_hostile_texts import HOSTILE, _spoilt
 
 from headrace.doctor.report.html.page import html_page
 
