@@ -172,7 +172,7 @@ def stage(
     json: Json = None,
 ) -> None:
     """Copy datasets to memory (/dev/shm) or a local disk. Run it again after an interruption: it goes on from there."""
-    from headrace.cache.spec import parse_size
+    from headrace.cache import parse_size
     from headrace.data import resolve_paths
     from headrace.data.staging import sources_of
     from headrace.data.staging import stage as stage_sources

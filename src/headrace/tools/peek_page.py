@@ -17,7 +17,7 @@ import PIL.ImageDraw
 import PIL.ImageFont
 
 from headrace.data import ByteColumn, Dataset, TextColumn, UnwritableError, finish_partial_file, partial_file
-from headrace.dropins.image_reader import ImageReader
+from headrace.dropins import ImageReader
 from headrace.errors import HeadraceError
 from headrace.fields import Field, Image, Raw
 from headrace.loader import Loader

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from headrace._core import Limits
 from headrace.data import Dataset, open_picture
-from headrace.dropins.image_reader import ImageReader
+from headrace.dropins import ImageReader
 from headrace.errors import HeadraceError, SampleError
 from headrace.system import THREAD_PREFIX, default_threads
 from headrace.views import Resize
