@@ -273,7 +273,7 @@ def test_drawing_from_a_global_source_is_refused(draw, source):
         draw()
         return index
 
-    with pytest.raises(UsageError, match=f"sample 0: expected a sample that is the same each time, .* {source}: what"):
+    with pytest.raises(UsageError, match=f"sample 0: expected a sample that is the same each time, .* {source}: rand"):
         hr.cached(Pictures(), cache=CACHE, load=load)
 
 
@@ -281,7 +281,7 @@ def test_a_sample_that_draws_later_is_refused_in_a_worker_too():
     dataset = hr.cached(Pictures(), cache=CACHE, load=draws_at_seven)
 
     def in_worker() -> bytes:
-        with pytest.raises(UsageError, match=r"sample 7: .* draws from random: what is random would be kept"):
+        with pytest.raises(UsageError, match=r"sample 7: .* draws from random: random steps would be cached"):
             dataset[7]
         return b"refused"
 
@@ -294,7 +294,7 @@ def draws_at_seven(index):
 
 def test_a_generator_of_its_own_is_seen_too():
     rng = np.random.default_rng(0)
-    with pytest.raises(UsageError, match="got another one when it was made again: what is random would be kept"):
+    with pytest.raises(UsageError, match="got another one when it was made again: random steps would be cached"):
         hr.cached(Pictures(), cache=CACHE, load=lambda index: rng.random())
 
 
@@ -334,7 +334,7 @@ def test_other_threads_may_draw_meanwhile():
     ("options", "words"),
     [
         ({"cache": "8GB"}, 'expected "ram:SIZE" or "disk:FOLDER:SIZE"'),
-        ({"cache": "disk:/nowhere:1GB"}, "name: expected a name beside a cache on a disk"),
+        ({"cache": "disk:/nowhere:1GB"}, "name: expected a name for a cache on a disk"),
         ({"cache": CACHE, "load": 3}, "load: expected a function, got 3"),
         ({"cache": CACHE, "augment": "flip"}, "augment: expected a function, got 'flip'"),
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.cache.spec import CacheIdentity, CacheSpec, CacheStats, identity_of, parse_spec
+from headrace.cache.spec import CacheIdentity, CacheSpec, CacheStats, identity_of, parse_size, parse_spec
 from headrace.cache.storage import DescriptorServer, Store, shared_descriptor
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "DescriptorServer",
     "Store",
     "identity_of",
+    "parse_size",
     "parse_spec",
     "shared_descriptor",
 ]

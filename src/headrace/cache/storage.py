@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.cache.spec import CacheIdentity, CacheSpec, CacheStats, size_text
-from headrace.data.storage.file_writing import PARTIAL_SUFFIX, UnwritableError, partial_file
+from headrace.data import PARTIAL_SUFFIX, UnwritableError, partial_file
 from headrace.errors import SharedMemoryError, UsageError, WriteError
 from headrace.system import THREAD_PREFIX, available_bytes, close_at_exit, close_in_forks
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.device.feed import DeviceFeed
+from headrace.device.feed import DeviceFeed, end_workers, lost_worker
 from headrace.device.h2d_copy import CopyLane, CopyStats, Placement, PrefetchStats, lane_to, place, resolve
 from headrace.device.image_conversion import AnyImages, Conversion, ImageSelector, NamedImages
 from headrace.device.nested import NO_LEAF, Path, map_leaves
@@ -21,7 +21,9 @@ __all__ = [
     "Path",
     "Placement",
     "PrefetchStats",
+    "end_workers",
     "lane_to",
+    "lost_worker",
     "map_leaves",
     "place",
     "resolve",

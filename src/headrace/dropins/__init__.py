@@ -1,14 +1,14 @@
-"""Drop-ins for PyTorch code that keeps its own Dataset and DataLoader. Each works alone, in one or two lines.
+"""Drop-ins for PyTorch code that has its own Dataset and DataLoader. Each works alone, in one or two lines.
 
-IndexedTar, IndexedZip        in place of a TarFile or ZipFile that a Dataset holds
-decode_image, ImageReader, read_images    in place of Pillow and a transform in `__getitem__`
-ResumableSampler, ResumableBatchSampler, BucketBatchSampler    for torch's DataLoader
-ThreadDataLoader              in place of torch's DataLoader, on threads
-cached                        around a Dataset, keeps what is the same each time, in RAM or on a disk
-shared_list                   in place of a list of millions of paths or records
-as_dataloader                 any loader for frameworks that insist on a DataLoader
+IndexedTar, IndexedZip        replace a TarFile or ZipFile that a Dataset holds
+decode_image, ImageReader, read_images    replace Pillow and a transform in `__getitem__`
+ResumableSampler, ResumableBatchSampler, BucketBatchSampler    samplers for torch's DataLoader
+ThreadDataLoader              replaces torch's DataLoader, on threads
+cached                        wraps a Dataset, and caches its deterministic part in RAM or on a disk
+shared_list                   replaces a list of millions of paths or records
+as_dataloader                 wraps any loader for frameworks that insist on a DataLoader
 sample_random                 random generators of the sample being loaded, the same at any number of threads
-DevicePrefetcher              around any of these, on the way to the device
+DevicePrefetcher              wraps any of these, and copies batches to the device
 """
 
 from __future__ import annotations

@@ -21,12 +21,12 @@ from headrace.errors import SharedMemoryError, UsageError
 from headrace.system import close_at_exit
 
 PROBES = 4
-"""Samples that are made, twice each, when a cache is opened."""
+"""Samples that opening a cache makes, twice each."""
 LOOKS, LOOK_EVERY = 64, 16
-"""Of the samples that a process makes, those at which the global sources are looked at: the first, and then one of so
-many. A look takes 60 µs, 1 to 5 % of decoding a picture (benchmarks/cached_dataset.py)."""
+"""Samples of a process at which the global sources are checked: the first 64, then every 16th. A check takes 60 µs, 1
+to 5 % of decoding a picture (benchmarks/cached_dataset.py)."""
 _RANDOM_NAMES = ("Random", "ColorJitter", "AutoAugment", "TrivialAugment", "AugMix", "GaussianBlur", "GaussNoise")
-"""How names of transforms begin that draw something."""
+"""Prefixes of the names of random transforms."""
 
 Load = Callable[[int], Any]
 
@@ -52,7 +52,7 @@ class SampleBuilder:
         if moved:
             raise UsageError(
                 f"cached: sample {index:,}: expected a sample that is the same each time, got one that draws from "
-                f"{' and '.join(moved)}: what is random would be kept. {self._how_to_cut()}"
+                f"{' and '.join(moved)}: random steps would be cached. {self._how_to_cut()}"
             )
         return encode_sample(sample, index)
 
@@ -74,7 +74,7 @@ class SampleBuilder:
         if first != self.make(index):
             raise UsageError(
                 f"cached: sample {index:,}: expected a sample that is the same each time, got another one when it was "
-                f"made again: what is random would be kept. {self._how_to_cut()}"
+                f"made again: random steps would be cached. {self._how_to_cut()}"
             )
         return first
 
@@ -213,7 +213,7 @@ def cached(
     spec = parse_spec(cache)
     if spec.kind == "disk" and not name:
         raise UsageError(
-            "cached: name: expected a name beside a cache on a disk, such as name='cifar-train-256px-v1', got none. "
+            "cached: name: expected a name for a cache on a disk, such as name='cifar-train-256px-v1', got none. "
             "Later runs find their samples by it: change it whenever the data or load= change"
         )
     length = len(dataset)

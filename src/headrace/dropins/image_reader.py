@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace._core import Limits
-from headrace.data.pillow_images import TooLargeError
+from headrace.data import TooLargeError
 from headrace.dropins.image_source import (
     CORRUPT,
     LIMIT,
@@ -143,7 +143,7 @@ class ImageReader:
         program = compile_view(self.view)
         limits = Limits() if self.limits is None else self.limits
         decoder = _core.ImageDecoder(program.ops, **image_options(image, program.fill), limits=limits)
-        if isinstance(self.view, list):  # nobody shall change it beside the program
+        if isinstance(self.view, list):  # so that it cannot change after it was compiled
             object.__setattr__(self, "view", tuple(self.view))
         derived = {"_image": image, "_limits": limits, "_decoder": decoder, "_draws": _core.is_random(program.ops)}
         for name, value in derived.items():

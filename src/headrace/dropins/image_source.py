@@ -7,7 +7,7 @@ import io
 import os
 from typing import Protocol, TypeAlias
 
-from headrace.data.storage.open_file import attempts_text, with_retries
+from headrace.data import attempts_text, with_retries
 from headrace.errors import HeadraceError, LimitError, NotFoundError, ReadError, SampleError, UsageError
 from headrace.loader import error_at
 

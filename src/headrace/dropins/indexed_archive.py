@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, BinaryIO, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from headrace.data.archives.archive_members import NameTable
-from headrace.data.storage.open_file import OpenFile
-from headrace.data.storage.sidecar import FileIdentity, identify, sidecar_places
+from headrace.data import FileIdentity, NameTable, OpenFile, identify, sidecar_places
 from headrace.errors import ChangedError, DatasetError, MissingMemberError, NotFoundError, UsageError
 
 PathArgument = str | os.PathLike[str]
@@ -182,8 +180,8 @@ class IndexedArchive(ABC, Generic[M]):
         """
         assert self._identity is not None
         places = sidecar_places(self._path, self._identity, self._cache)
-        kept = " and ".join(place for place in places if os.path.exists(place))
-        return f"delete its index ({kept}) and open it again" if kept else "open it again"
+        found = " and ".join(place for place in places if os.path.exists(place))
+        return f"delete its index ({found}) and open it again" if found else "open it again"
 
 
 def _absolute(path: PathArgument) -> str:

@@ -7,10 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import BinaryIO
 
-from headrace.data.archives.tar_index import MAX_LINKS, TAR, TarMember, TarMembers
-from headrace.data.sources.file_kind import refuse_compressed
-from headrace.data.storage.open_file import read_member
-from headrace.data.storage.sidecar import FileIdentity
+from headrace.data import MAX_LINKS, TAR, FileIdentity, TarMember, TarMembers, read_member, refuse_compressed
 from headrace.dropins.indexed_archive import IndexedArchive, OpenArchive, PathArgument
 from headrace.errors import ChangedError, MemberError, MissingMemberError, UnsupportedMemberError
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 from typing import BinaryIO, NoReturn
 
-from headrace.data.archives.zip_index import ZIP, ZipMember, ZipMembers
-from headrace.data.archives.zip_reading import DamagedEntryError, ZipEntry, read_entry, refusal
-from headrace.data.storage.sidecar import FileIdentity
+from headrace.data import ZIP, DamagedEntryError, FileIdentity, ZipEntry, ZipMember, ZipMembers, read_entry, refusal
 from headrace.dropins.indexed_archive import IndexedArchive, OpenArchive, PathArgument
 from headrace.errors import ChangedError, DamagedMemberError, MemberLimitError, UnsupportedMemberError, UsageError
 

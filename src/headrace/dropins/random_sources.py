@@ -104,7 +104,7 @@ def random_key(base_seed: int, epoch: int) -> int:
     """Return the key of an epoch's sources, from its number since `base_seed` was drawn, and this process's rank."""
     try:
         rank = rank_of_process().rank
-    except UsageError:  # variables that contradict each other part no data here: a rank only keeps draws apart
+    except UsageError:  # contradictory variables do no harm here: a rank only separates draws
         rank = 0
     return _core.hash64(epoch_key(base_seed, epoch), rank)
 
@@ -192,7 +192,7 @@ def _numpy_state() -> Any:
 
 
 WAITS = 3
-"""Waits of the consumer that are looked at: two snapshots take 50 µs, in a time that is spent waiting anyway."""
+"""Waits of the consumer that are watched: two snapshots take 50 µs of a wait."""
 
 
 class GlobalRandomWatch:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch.utils.data import BatchSampler
 
-from headrace.device import feed
+from headrace.device import end_workers, lost_worker
 from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 from headrace.errors import StateError, UsageError
 
@@ -120,7 +120,7 @@ class TrackedIterator(Iterator[Any]):
             self.close()
             raise
         except Exception as error:
-            lost = feed.lost_worker(self._iterator, error)
+            lost = lost_worker(self._iterator, error)
             self.close()
             if lost is None:
                 raise
@@ -153,7 +153,7 @@ class TrackedIterator(Iterator[Any]):
         """End the pass: prefetched batches are dropped, and not counted."""
         iterator, self._iterator = self._iterator, None
         if iterator is not None:
-            feed.end_workers(iterator)
+            end_workers(iterator)
 
     def replace(self) -> None:
         """End the pass for another, which may use the same workers: drawing from both would mix them."""

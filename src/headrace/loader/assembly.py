@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.data import StringColumn
-from headrace.data.columns import native_paths
+from headrace.data import StringColumn, native_paths
 from headrace.errors import UsageError
 from headrace.loader.bad_samples import error_of
 from headrace.loader.batch_memory import BatchMemory

@@ -8,8 +8,7 @@ import time
 import warnings
 from pathlib import Path
 
-from headrace.data import Dataset
-from headrace.data.columns import outside_root_text
+from headrace.data import Dataset, outside_root_text
 from headrace.errors import (
     ChangedError,
     DecodeError,

@@ -10,9 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data import Dataset
-from headrace.data.class_names import parse_labels
-from headrace.data.pillow_images import TooLargeError
+from headrace.data import Dataset, TooLargeError, parse_labels
 from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError, UsageError
 from headrace.fields import Image, Label, Spatial
 from headrace.loader.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace._core import Limits
 from headrace.cache import CacheStats, Store, identity_of, parse_spec
-from headrace.data import Dataset
-from headrace.data.sample_arrays import file_versions
-from headrace.data.table import content_sample
+from headrace.data import Dataset, content_sample, file_versions
 from headrace.fields import (
     ABSENT,
     ENTRY_FORMAT,

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from headrace._core import Limits
-from headrace.data import ByteColumn, Dataset, HeldColumn
-from headrace.data.class_names import label_column
+from headrace.data import ByteColumn, Dataset, HeldColumn, label_column
 from headrace.errors import UsageError
 from headrace.fields import (
     Array,

@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data import Dataset
-from headrace.data.sample_arrays import mapped_zeros, position_blocks
-from headrace.data.sizes import image_sizes
+from headrace.data import Dataset, image_sizes, mapped_zeros, position_blocks
 from headrace.errors import UsageError
 from headrace.fields import ResolvedText, text_measured
 from headrace.plan import bucket_keys

@@ -14,7 +14,7 @@ from headrace.errors import HeadraceError
 from headrace.tools.terminal import Json, byte_progress, console_for, file_progress, say, some, track, write_json
 
 if TYPE_CHECKING:
-    from headrace.data.sources.index_building import IndexedFile, IndexOutcome
+    from headrace.data import IndexedFile, IndexOutcome
     from headrace.data.staging import StageReport, StageSource, UnstageReport
     from headrace.tools.unpack import UnpackReport
     from headrace.views import View
@@ -39,7 +39,7 @@ def index(
     json: Json = None,
 ) -> None:
     """Build the indices of archives ahead of training. Existing indices are left alone."""
-    from headrace.data.sources.index_building import UnindexedFile, build_indices, indexable_paths
+    from headrace.data import UnindexedFile, build_indices, indexable_paths
 
     console, folder = console_for(json), None if cache is None else str(cache.absolute())
     files = indexable_paths(paths)
@@ -56,7 +56,7 @@ def index_lines(outcomes: Sequence[IndexOutcome]) -> Iterator[str]:
     """Yield one line a file, and for several one of all."""
     from rich.filesize import decimal
 
-    from headrace.data.sources.index_building import IndexedFile
+    from headrace.data import IndexedFile
 
     for outcome in outcomes:
         if not isinstance(outcome, IndexedFile):
@@ -80,7 +80,7 @@ def index_lines(outcomes: Sequence[IndexOutcome]) -> Iterator[str]:
 
 def index_document(outcomes: Sequence[IndexOutcome]) -> dict[str, Any]:
     """Return the outcomes as JSON has them."""
-    from headrace.data.sources.index_building import IndexedFile
+    from headrace.data import IndexedFile
 
     return {
         "files": [
@@ -172,10 +172,10 @@ def stage(
     json: Json = None,
 ) -> None:
     """Copy datasets to memory (/dev/shm) or a local disk. Run it again after an interruption: it goes on from there."""
-    from headrace.cache.spec import parse_size
+    from headrace.cache import parse_size
+    from headrace.data import resolve_paths
     from headrace.data.staging import sources_of
     from headrace.data.staging import stage as stage_sources
-    from headrace.data.storage.paths import resolve_paths
 
     console = console_for(json)
     found = sources_of([path for source in sources for path in resolve_paths(source)])
@@ -254,7 +254,7 @@ def unpack(
     json: Json = None,
 ) -> None:
     """Make the files that tars and zips hold. Run it again after an interruption: complete files are left alone."""
-    from headrace.data.storage.paths import resolve_paths
+    from headrace.data import resolve_paths
     from headrace.tools.unpack import unpack as unpack_archives
 
     console, passes = console_for(json), 2 if verify else 1

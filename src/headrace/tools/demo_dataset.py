@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from headrace.data.storage.sidecar import cache_folder
+from headrace.data import cache_folder
 from headrace.errors import EmptyDatasetError, NotFoundError
 
 LEAVES = 400

@@ -16,9 +16,8 @@ import PIL.Image
 import PIL.ImageDraw
 import PIL.ImageFont
 
-from headrace.data import ByteColumn, Dataset, TextColumn
-from headrace.data.storage.file_writing import UnwritableError, finish_partial_file, partial_file
-from headrace.dropins.image_reader import ImageReader
+from headrace.data import ByteColumn, Dataset, TextColumn, UnwritableError, finish_partial_file, partial_file
+from headrace.dropins import ImageReader
 from headrace.errors import HeadraceError
 from headrace.fields import Field, Image, Raw
 from headrace.loader import Loader

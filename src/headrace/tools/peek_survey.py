@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace._core import Limits
-from headrace.data import Dataset
-from headrace.data.pillow_images import open_picture
-from headrace.dropins.image_reader import ImageReader
+from headrace.data import Dataset, open_picture
+from headrace.dropins import ImageReader
 from headrace.errors import HeadraceError, SampleError
 from headrace.system import THREAD_PREFIX, default_threads
 from headrace.views import Resize

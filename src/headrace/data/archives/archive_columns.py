@@ -43,7 +43,7 @@ class ArchiveMembers(Protocol):
 
 
 class MemberPlaces(ABC):
-    """Where the members of several archives of one kind lie."""
+    """Places of the members of several archives of one kind."""
 
     columns: ClassVar[tuple[str, ...]]
     """Arrays of each archive's members that are needed for it."""

@@ -40,7 +40,7 @@ class SampleIndex(Generic[M]):
 
 @dataclass(frozen=True)
 class ArchiveKind(Generic[M]):
-    """What tars and zips differ in. One index serves readers of samples and readers of members by name."""
+    """Kind of archive: tars, or zips. One index serves readers of samples and readers of members by name."""
 
     word: str
     """Name in messages: "tar"."""

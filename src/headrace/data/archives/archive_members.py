@@ -93,7 +93,7 @@ class NameTable:
 
 
 class SamplesOutline(msgspec.Struct):
-    """What an index stores of an archive's samples as JSON."""
+    """JSON that an index stores of an archive's samples."""
 
     extensions: tuple[str, ...] = ()
     skipped: dict[str, int] = {}

@@ -216,7 +216,7 @@ class TarMembers:
 
 
 class TarPlaces(MemberPlaces):
-    """Where the members of several tars lie."""
+    """Places of the members of several tars."""
 
     columns: ClassVar[tuple[str, ...]] = ("offset", "size", "check")
 

@@ -152,7 +152,7 @@ _COLUMNS: dict[str, type[np.generic]] = {
 
 
 class ZipPlaces(MemberPlaces):
-    """Where the members of several zips lie, and in which form."""
+    """Places of the members of several zips, and their form."""
 
     columns: ClassVar[tuple[str, ...]] = tuple(_COLUMNS)
 

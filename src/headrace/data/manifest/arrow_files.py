@@ -175,7 +175,7 @@ _BUFFER_BYTES = 1 << 20
 
 
 class ParquetRows:
-    """Rows of a parquet file: a `TypedPart`, whose binary values are decoded by row groups."""
+    """Rows of a parquet file, whose binary values are decoded by row groups."""
 
     def __init__(self, path: str, name: str) -> None:
         """Open the file at `path`, called `name` in messages. Raises DatasetError, ReadError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,33 +13,19 @@ import pyarrow.compute as pc
 
 from headrace.data.manifest.manifest_columns import ManifestColumns, ManifestSource, find_key, load_manifest_columns
 from headrace.data.storage.file_writing import SpilledArray, SpillFile
-from headrace.data.storage.safetensors import ArrayContent, GrowingArray, mapped_arrays
+from headrace.data.storage.safetensors import ArrayContent, mapped_arrays
 from headrace.data.storage.strings import StringColumn
 
-Named: TypeAlias = dict[str, npt.NDArray[Any] | GrowingArray]
+Named: TypeAlias = dict[str, ArrayContent]
+"""Arrays by the names that `load_manifest_columns` finds them by."""
 
 MAX_CLASSES = 1 << 16
 _MAX_CLASS_BYTES = 8 << 20
 _NO_CLASS = -1
 
 
-class ColumnBuilder(Protocol):
-    """Builder of one column."""
-
-    kind: str
-    """`kind` of the column."""
-
-    def add(self, array: pa.Array) -> None: ...
-    def arrays(self) -> Named:
-        """Return the arrays by the names that `load_manifest_columns` finds them by."""
-        ...
-
-    def digests(self) -> list[str]:
-        """Return hashes of the arrays that say what the column holds."""
-        ...
-
-
-def column_builder(type: pa.DataType, scratch: SpillFile) -> ColumnBuilder:
+def column_builder(type: pa.DataType, scratch: SpillFile) -> NumberBuilder | TextBuilder | ListBuilder:
+    """Return the builder of a column of that type: its `kind`, its `arrays`, and the `digests` of what it holds."""
     if pa.types.is_string(type):
         return TextBuilder(scratch)
     return ListBuilder(type.value_type, scratch) if pa.types.is_list(type) else NumberBuilder(type, scratch)

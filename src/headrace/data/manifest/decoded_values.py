@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -34,6 +34,11 @@ from headrace.system import default_threads, work_through
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.data.manifest.arrow_files import ArrowFile, ParquetRows
+
+    RowGroups: TypeAlias = ArrowFile | ParquetRows
+    """File of rows whose binary values are decoded, several groups of rows at once."""
+
 
 ValuesFile: TypeAlias = str | MemoryFile
 """File that values lie in, by its absolute path or in memory."""
@@ -43,23 +48,6 @@ _FORMAT = "headrace values 2"
 _VALUES_SUFFIX = ".values.headrace"
 _KEPT_FROM_BYTES = 1 << 20
 """Fewer bytes are decoded at each opening: files beside each small parquet would be in the way."""
-
-
-class RowGroups(Protocol):
-    """File of rows whose binary values are decoded, several groups of rows at once."""
-
-    path: str
-    name: str
-
-    @property
-    def groups(self) -> int: ...
-    def group(self, number: int, column: str) -> Iterator[pa.Array]:
-        """Yield the values of one column in a group of rows."""
-        ...
-
-    def column_bytes(self, column: str) -> int:
-        """Return about how many bytes the values of a column have."""
-        ...
 
 
 def open_decoded_values(
@@ -150,7 +138,7 @@ def _in_memory(rows: RowGroups, column: str) -> tuple[ByteRanges, MemoryFile]:
     return _decode(rows, column, file), file
 
 
-def _decode(rows: RowGroups, column: str, sink: ValueSink) -> ByteRanges:
+def _decode(rows: RowGroups, column: str, sink: MemoryFile | _DiskSink) -> ByteRanges:
     """Write a column's values on end, several groups of rows at once, and return where each lies."""
     parts: dict[int, ByteRanges] = {}
 
@@ -160,14 +148,6 @@ def _decode(rows: RowGroups, column: str, sink: ValueSink) -> ByteRanges:
     threads = max(1, min(default_threads(), rows.groups))
     work_through(range(rows.groups), work, name="decode-rows", threads=threads)
     return ByteRanges.join([parts[number] for number in sorted(parts)])
-
-
-class ValueSink(Protocol):
-    """Target of values, for any number of threads."""
-
-    def put(self, data: memoryview) -> int:
-        """Write bytes, and return their offset."""
-        ...
 
 
 class _DiskSink:
@@ -190,7 +170,7 @@ class _DiskSink:
         return place
 
 
-def add_values(sink: ValueSink, array: pa.Array) -> ByteRanges:
+def add_values(sink: MemoryFile | _DiskSink, array: pa.Array) -> ByteRanges:
     """Write the values of a column that `is_bytes`, and return where each lies."""
     from headrace.data.manifest.arrow_files import path_strings, value_ranges
     from headrace.data.manifest.typed_rows import bytes_and_paths

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from headrace.data.byte_columns import (
     ByteRanges,
@@ -26,6 +27,9 @@ from headrace.data.storage.safetensors import ArrayContent, Arrays
 from headrace.data.storage.sidecar import FileIdentity, Sidecar, build_unchanged, identify_closely, open_sidecar
 from headrace.data.table import ManifestOrigin, ManifestRows, PathRoot, SampleTable
 from headrace.errors import ChangedError, UsageError
+
+if TYPE_CHECKING:
+    from headrace.data.manifest.arrow_files import ParquetRows
 
 TYPED_SUFFIXES = (".parquet", ".arrow", ".feather")
 """Suffixes of files whose columns have types, and may hold the samples' bytes."""
@@ -155,9 +159,9 @@ def _byte_column(
 
 def _values(path: str, name: str, column: str, cache: str | None) -> tuple[str | MemoryFile, ByteRanges]:
     """Return the file that one column's values lie in, and where: the given one, or one they are decoded into."""
-    from headrace.data.manifest.decoded_values import RowGroups, open_decoded_values
+    from headrace.data.manifest.decoded_values import open_decoded_values
 
-    def read() -> RowGroups:
+    def read() -> ParquetRows:
         from headrace.data.manifest.arrow_files import ParquetRows
 
         return ParquetRows(path, name)

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -22,7 +22,7 @@ from headrace.data.manifest.manifest_columns import (
     distinct_names,
     expect_columns,
 )
-from headrace.data.manifest.text_files import READ_BYTES, CheckedText
+from headrace.data.manifest.text_files import READ_BYTES, CheckedText, DelimitedText, LinesText
 from headrace.errors import DatasetError, EmptyDatasetError
 
 _INT64 = range(-(2**63), 2**63)
@@ -233,25 +233,10 @@ def _all_match(words: pa.StringArray, pattern: str) -> bool:
     return found
 
 
-class TextRows(Protocol):
-    """Rows whose columns are all of strings."""
-
-    name: str
-    """Name of the file in messages."""
-    rows: int
-    """Number of rows, once `texts` has ended."""
-
-    @property
-    def columns(self) -> Sequence[str]: ...
-    def texts(self) -> Iterator[pa.RecordBatch]: ...
-    @property
-    def first_line(self) -> int | None: ...
-
-
 class UntypedRows(TextOnly):
     """`ManifestSource` of the rows of text files, one file after another, whose types are found by reading all."""
 
-    def __init__(self, texts: Sequence[TextRows]) -> None:
+    def __init__(self, texts: Sequence[DelimitedText | LinesText]) -> None:
         """Raise DatasetError where the files have other columns."""
         self._texts = texts
         self._schema: pa.Schema | None = None

@@ -178,7 +178,7 @@ class TypedPart(Protocol):
 
 
 class TableRows:
-    """Rows of a table in memory: a `TypedPart`."""
+    """Rows of a table in memory, as those of a file."""
 
     def __init__(self, name: str, table: pa.Table, indices: npt.NDArray[np.int64] | None = None) -> None:
         """Take the rows `indices` of a table, in order; None: all."""

@@ -139,7 +139,7 @@ class SpillFile(DescriptorOwner):
 
 
 class SpilledArray:
-    """One-dimensional array that grows in a `SpillFile`; a `GrowingArray`."""
+    """One-dimensional array that grows in a `SpillFile`, for columns too long for memory."""
 
     def __init__(self, scratch: SpillFile, dtype: type[np.generic]) -> None:
         self.dtype = np.dtype(dtype).newbyteorder("<")

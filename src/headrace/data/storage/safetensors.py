@@ -15,14 +15,14 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, Protocol, TypeAlias, TypeVar
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from headrace._core import CHECKED_BLOCK_BYTES, BlockChecks, BlockSums
-from headrace.data.storage.file_writing import no_room, scratch_file
+from headrace.data.storage.file_writing import SpilledArray, no_room, scratch_file
 from headrace.data.storage.open_file import OpenFile
 from headrace.data.storage.strings import Ints, StoredArray, StoredStrings, StringColumn, Strings
 
@@ -68,20 +68,7 @@ class UncheckedFileError(InvalidFileError):
         """Format that its metadata states."""
 
 
-class GrowingArray(Protocol):
-    """Array that is too long for memory."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    def __len__(self) -> int: ...
-    @property
-    def nbytes(self) -> int: ...
-    def pieces(self) -> Iterator[npt.NDArray[Any]]:
-        """Yield the array in order, a part at a time."""
-        ...
-
-
-ArrayContent: TypeAlias = npt.NDArray[Any] | GrowingArray
+ArrayContent: TypeAlias = npt.NDArray[Any] | SpilledArray
 
 
 def write_arrays(file: BinaryIO, arrays: Mapping[str, ArrayContent], metadata: Mapping[str, str]) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+import psutil
+
 from headrace.doctor.machine.host import SHM
 from headrace.doctor.session.model import (
     FileOpens,
@@ -196,10 +198,9 @@ def _free_bytes(folder: str) -> int | None:
     if not os.access(folder, os.W_OK):
         return None
     try:
-        system = os.statvfs(folder)
+        return int(psutil.disk_usage(folder).free)
     except OSError:
         return None
-    return system.f_bavail * system.f_frsize
 
 
 def _is_slow(machine: Machine, folder: str) -> bool:

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import psutil
+
 from headrace.system import Mount, is_whole, read_text
 
 MOST_CORES = 1 << 16
@@ -55,11 +57,10 @@ class LinuxKernel:
 
     def space(self, path: str) -> Space | None:
         try:
-            system = os.statvfs(path)
+            usage = psutil.disk_usage(path)
         except OSError:
             return None
-        total = system.f_blocks * system.f_frsize
-        return Space(total, total - system.f_bfree * system.f_frsize)
+        return Space(usage.total, usage.used)
 
 
 def stripped(text: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Pass over a ThreadDataLoader: keeps batches in progress and returns them in order."""
+"""Pass over a ThreadDataLoader: it has several batches in progress and returns them in order."""
 
 from __future__ import annotations
 

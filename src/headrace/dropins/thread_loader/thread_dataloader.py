@@ -103,7 +103,7 @@ class ThreadDataLoader(DataLoader[T_co]):
             pin_memory,
             drop_last,
             timeout,
-            worker_init_fn,  # type: ignore[arg-type]  # what it returns is not looked at
+            worker_init_fn,  # type: ignore[arg-type]  # its result is ignored
             multiprocessing_context,
             generator,
             prefetch_factor=prefetch_factor,
@@ -210,9 +210,9 @@ class ThreadDataLoader(DataLoader[T_co]):
         return self.pin_memory and torch.cuda.is_available()
 
     def _start_workers(self, pins: bool, seed: int) -> WorkerThreads:
-        kept = self._workers
-        if kept is not None and not kept.foreign and not kept.failed:
-            return kept
+        running = self._workers
+        if running is not None and not running.foreign and not running.failed:
+            return running
         count = 1 if isinstance(self.dataset, IterableDataset) else self.num_workers
         workers = WorkerThreads(
             count,

@@ -13,11 +13,21 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data import KEY, ByteColumn, Dataset, HeldColumn, KeyColumn, ListColumn, TextColumn
-from headrace.data.native_reading import read_members
-from headrace.data.sample_arrays import CachedArray, file_versions, mapped_zeros
-from headrace.data.storage.sidecar import cache_folder
-from headrace.data.storage.strings import Strings
+from headrace.data import (
+    KEY,
+    ByteColumn,
+    CachedArray,
+    Dataset,
+    HeldColumn,
+    KeyColumn,
+    ListColumn,
+    Strings,
+    TextColumn,
+    cache_folder,
+    file_versions,
+    mapped_zeros,
+    read_members,
+)
 from headrace.errors import UsageError
 from headrace.fields.tokens.tokenizers import Encoder, resolve_tokenizer
 from headrace.fields.values import Captions, Text, check_max_length, most_bytes

@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data import Dataset, HeldColumn, ListColumn, ValueColumn, array_files
-from headrace.data.pillow_images import TooLargeError
-from headrace.data.storage.strings import Strings
+from headrace.data import Dataset, HeldColumn, ListColumn, Strings, TooLargeError, ValueColumn, array_files
 from headrace.errors import DecodeError, LimitError, SampleError, UsageError
 from headrace.fields import Array
 from headrace.loader.batch_values import BatchRows

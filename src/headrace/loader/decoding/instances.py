@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.data import Dataset, ListColumn, TextColumn
-from headrace.data.storage.strings import Strings
+from headrace.data import Dataset, ListColumn, Strings, TextColumn
 from headrace.errors import DatasetError, UsageError
 from headrace.fields import InstanceMasks
 

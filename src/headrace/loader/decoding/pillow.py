@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data.pillow_images import TooLargeError, apart_formats, open_picture
+from headrace.data import TooLargeError, apart_formats, open_picture
 from headrace.fields import Image
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data import array_files
-from headrace.data.pillow_images import picture_size
+from headrace.data import array_files, picture_size
 from headrace.errors import UsageError
 from headrace.fields import MOST_FINITE, Depth, Image, Mask, Normals, Spatial
 from headrace.loader.decoding import pillow

@@ -93,7 +93,7 @@ def list_images(where: str) -> ImageListing:
     """
     from PIL import Image  # not in a run of Headrace's own, whose memory it would count to
 
-    from headrace.data.storage.paths import expand_pattern
+    from headrace.data import expand_pattern
 
     Image.init()
     endings = frozenset(Image.EXTENSION)

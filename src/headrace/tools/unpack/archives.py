@@ -24,10 +24,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, cast
 
 from headrace._core import tar_header_check
-from headrace.data.archives.tar_index import TAR, TarMember
-from headrace.data.sources.file_kind import decompress_command
-from headrace.data.storage.open_file import OpenFile, read_exactly
-from headrace.data.storage.sidecar import identify
+from headrace.data import TAR, OpenFile, TarMember, decompress_command, identify, read_exactly
 from headrace.errors import ChangedError, DamagedMemberError, DatasetError, ReadError, UnsupportedMemberError
 from headrace.tools.unpack.plan import PIECE_BYTES, MemberAttributes, MemberKind, Piece, UnpackMember, decode
 

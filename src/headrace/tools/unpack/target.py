@@ -19,8 +19,7 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 
-from headrace.data.storage.file_writing import OutputFolder, OutputFolders, writing
-from headrace.data.storage.open_file import printable_path
+from headrace.data import OutputFolder, OutputFolders, printable_path, writing
 from headrace.errors import WriteError
 from headrace.tools.unpack.plan import PIECE_BYTES, STAGING, MemberAttributes, Piece, file_mode
 

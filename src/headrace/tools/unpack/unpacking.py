@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
-from headrace.data.sources.file_kind import compression_of
+from headrace.data import compression_of
 from headrace.errors import DatasetError, NotFoundError, UnsafeMemberError, UsageError, WriteError
 from headrace.system import Stop, default_threads, work_through
 from headrace.tools.unpack.archives import StreamedMember, TarArchive, ZipArchive, stream_tar

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loader_data import write_folder
 
-PAGE = Path(__file__).parents[1] / "docs" / "caching.md"
+PAGE = Path(__file__).parents[2] / "docs" / "caching.md"
 SMALLER = {
     "8GB": f"{30_000_000 + os.getpid()}B",
     "256": "24",

@@ -10,7 +10,7 @@ import pytest
 import torch
 from loader_data import write_folder
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def example(page: str) -> str:

@@ -178,7 +178,7 @@ def test_both_loaders_run(photos: Path, yours: Path) -> None:
 
 
 def test_the_example_of_the_docs_is_a_loader(photos: Path, yours: Path) -> None:
-    page = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+    page = Path(__file__).parents[2] / "docs" / "benchmarks.md"
     (example,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     (yours / "of_the_docs.py").write_text(example)
     sizes = against_batch_sizes(settings("of_the_docs:make_loader", path=str(photos)), 0)

@@ -10,7 +10,7 @@ from loader_data import CLASSES, encode, photograph
 
 from headrace.data.staging import unstage
 
-PAGE = Path(__file__).parents[1] / "docs" / "staging.md"
+PAGE = Path(__file__).parents[3] / "docs" / "staging.md"
 PER_CLASS = 2
 
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-PEERS = Path(__file__).parents[1] / "benchmarks" / "peers"
+PEERS = Path(__file__).parents[2] / "benchmarks" / "peers"
 MARKS = ("machine", "throughput", "start_up", "conversion", "differences", "ahead")
 
 
