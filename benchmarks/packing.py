@@ -26,8 +26,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.plan import CodedMembers, LengthOrder, PackedPlan
-from headrace.plan.bucket_members import blank_codes
+from headrace.plan.best_fit import SequencesByLength
+from headrace.plan.bucket_members import CodedMembers, blank_codes
+from headrace.plan.packed_plan import PackedPlan
 
 Lengths = NDArray[np.int32]
 
@@ -88,7 +89,7 @@ def median_s(run: Callable[[], object], rounds: int) -> float:
 
 
 def make(lengths: Lengths, row: int, rows: int) -> PackedPlan:
-    plan = PackedPlan(order=LengthOrder.of(lengths, row), row=row, batch_size=rows)
+    plan = PackedPlan(sequences=SequencesByLength.of(lengths, row), row=row, batch_size=rows)
     assert plan.steps
     return plan
 
@@ -119,7 +120,7 @@ def speeds(lengths: Lengths, row: int, rows: int, rounds: int) -> str:
 
 
 def selects(lengths: Lengths, row: int, rounds: int) -> str:
-    order = LengthOrder.of(lengths, row)
+    order = SequencesByLength.of(lengths, row)
     codes = blank_codes(len(lengths), len(order.sizes))
     codes.reshape(-1)[: len(lengths)] = np.searchsorted(order.sizes, np.clip(lengths, 1, row))
     members = CodedMembers.of(codes, len(order.sizes))

@@ -9,7 +9,7 @@ from sampler_loaders import BUCKETS, flat, sampler_of
 
 from headrace.dropins.resumable_samplers import BucketBatchSampler
 from headrace.errors import StateError, UsageError
-from headrace.plan import BucketPlan, ListedMembers
+from headrace.plan import ListedMembers, Order, bucket_plan
 
 SIZES = np.random.default_rng(1).choice([224, 256, 320], (500, 2), p=[0.2, 0.5, 0.3])
 
@@ -28,7 +28,7 @@ def test_every_rank_has_one_shape_and_the_same_one_at_every_step(world_size, rem
 
 
 def test_batches_are_the_plans():
-    plan = BucketPlan(buckets=ListedMembers.of(BUCKETS), batch_size=6, world_size=2, rank=1, seed=5)
+    plan = bucket_plan(ListedMembers.of(BUCKETS), Order(world_size=2, rank=1, seed=5), batch_size=6)
     sampler = sampler_of("buckets", batch_size=6, rank=1, world_size=2)
     for epoch in range(2):
         assert list(sampler) == [plan.batch(epoch, step).samples.tolist() for step in range(plan.steps)]

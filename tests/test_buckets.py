@@ -14,10 +14,11 @@ from sized_data import sized
 from twin.views import ViewError, short_side_size
 
 import headrace as hr
-from headrace.plan import OneBucket, Order, StepViews, ViewedImages, plan_of
+from headrace.plan import Order, ViewedImages, plan_of
 from headrace.plan.bucket_codes import by_categories, by_numbers, members_of, shape_bounds
 from headrace.plan.bucket_keys import aspects, exact_sizes
-from headrace.plan.step_views import ImageSizes, output_sizes
+from headrace.plan.bucket_members import OneBucket
+from headrace.plan.step_views import ImageSizes, StepViews, output_sizes
 from headrace.views.views import compile_view
 
 SIZES = [(30, 40), (40, 30), (50, 50), (30, 90), (90, 30), (30, 40), (33, 44), (40, 30)]
@@ -262,14 +263,14 @@ def test_a_bucket_of_fewer_samples_than_ranks():
         ),
         (
             {"view": hr.RandomScale((10, 20)), "shuffle": False},
-            "shuffle: expected True beside a RandomScale",
+            "shuffle: expected True with a RandomScale",
         ),
         ({"buckets": hr.Buckets("size"), "batch_size": 0}, "batch_size: expected an int from 1"),
-        ({"buckets": hr.Buckets("size"), "batch_size": 9, "remainder": "drop"}, "at most 2 samples in a bucket"),
+        ({"buckets": hr.Buckets("size"), "batch_size": 9, "remainder": "drop"}, "the 2 samples of the largest bucket"),
         ({"buckets": hr.Buckets(lambda sample: float("nan"))}, "a category, got nan for sample 's0'; for numbers"),
         ({"buckets": hr.Buckets(lambda sample: [1])}, r"hashable category, got \[1\] for sample 's0'; for numbers"),
         ({"buckets": hr.Buckets(lambda sample: "x", count=2)}, "return a number, .* got 'x' for sample 's0'"),
-        ({"buckets": hr.Buckets(lambda sample: float("nan"), count=2)}, "expected what samples are told apart by"),
+        ({"buckets": hr.Buckets(lambda sample: float("nan"), count=2)}, "at least one sample whose bucket is known"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options, says):

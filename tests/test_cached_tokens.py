@@ -74,7 +74,7 @@ CASES = {
     "members": ("tar", text("txt"), {}),
     "torch, wrap": ("held", text("captions"), {"output": "torch", "remainder": "wrap", "batch_size": 7}),
     "a function": ("held", text("text", wide_ids, version="1"), {}),
-    "packed": ("held", text("text"), {"pack": hr.Pack(32), "batch_size": 3}),
+    "packed": ("held", text("text"), {"pack": hr.SequencePacking(32), "batch_size": 3}),
     "buckets": ("held", text("captions"), {"buckets": BY_LENGTH, "seed": 6}),
     "a budget": ("held", text("text"), {"buckets": BY_LENGTH, "batch_size": hr.Budget(tokens=60)}),
     "replaced": ("damaged", text("txt"), {"max_bad": 0.5}),

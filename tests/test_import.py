@@ -39,7 +39,6 @@ def test_public_names_are_pinned():
         "Mask",
         "Normalize",
         "Normals",
-        "Pack",
         "Quantiles",
         "RandomCrop",
         "RandomHorizontalFlip",
@@ -50,6 +49,7 @@ def test_public_names_are_pinned():
         "Resize",
         "ResumableBatchSampler",
         "ResumableSampler",
+        "SequencePacking",
         "Text",
         "ThreadDataLoader",
         "cached",
@@ -142,3 +142,29 @@ def test_import_starts_no_thread_and_opens_no_file():
         """
     )
     assert (code, out.strip()) == (0, "True")
+
+
+def test_old_names_warn_and_work():
+    """For one release."""
+    code, out, error = run_python(
+        """
+        import warnings
+        warnings.simplefilter("error", DeprecationWarning)
+        import headrace
+        def warned(get):
+            try:
+                get()
+            except DeprecationWarning as warning:
+                print(warning)
+        warned(lambda: headrace.Pack)
+        warned(lambda: headrace.compat)
+        warnings.simplefilter("ignore")
+        from headrace.compat import ThreadDataLoader, as_dataloader
+        print(headrace.Pack is headrace.SequencePacking, ThreadDataLoader is headrace.ThreadDataLoader)
+        """
+    )
+    assert (code, error) == (0, "")
+    renamed, moved, same = out.splitlines()
+    assert renamed == "headrace.Pack is called headrace.SequencePacking now"
+    assert moved.startswith("headrace.compat is called headrace.dropins now")
+    assert same == "True True"

@@ -11,14 +11,14 @@ import pytest
 import headrace
 
 ROOT = Path(headrace.__file__).parent
-USERS = {"cli", "bench"}
+USERS = {ROOT / "tools" / "bench", ROOT / "tools" / "command_line.py"}
 """What stands above the public names, and uses them as people do."""
 INJECTED = ROOT / "doctor" / "probe" / "remedies"
 """Puts the public names into a user's process, if headrace is installed there: by imports in functions alone."""
 INNER = sorted(
     path
     for path in ROOT.rglob("*.py")
-    if path.relative_to(ROOT).parts[0] not in USERS | {"__init__.py"} and INJECTED not in path.parents
+    if path != ROOT / "__init__.py" and not (USERS | {INJECTED}) & {path, *path.parents}
 )
 
 

@@ -184,7 +184,7 @@ def words(texts):
 DOCUMENT_FIELDS = {"text": hr.Text(words, max_length=16, pad_id=0), "number": hr.Label(source="number")}
 
 
-def packed(documents, fields, pack=hr.Pack(16)):  # noqa: B008  # it is frozen
+def packed(documents, fields, pack=hr.SequencePacking(16)):  # noqa: B008  # it is frozen
     return hr.Loader(documents, fields, pack=pack, batch_size=2, shuffle=True, threads=1, output="numpy")
 
 

@@ -111,7 +111,7 @@ def test_a_source_that_cannot_begin_leaves_nothing(places, batches, monkeypatch)
     def fail(recipe, tuner, epoch, step):
         raise OSError("no more threads")
 
-    monkeypatch.setattr(sources[1], "begin_feed", fail)
+    monkeypatch.setattr(sources[1], "_begin_feed", fail)
     with pytest.raises(OSError, match="no more threads"):
         iter(mixed)
     assert eventually(lambda: own_threads() == [])

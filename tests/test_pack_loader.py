@@ -12,6 +12,7 @@ from loader_data import encode, photograph
 from text_data import is_trial
 
 import headrace as hr
+from headrace import SequencePacking
 from headrace.errors import StateError, TooManyBadSamplesError, UsageError
 
 GLOBAL_BATCH = 4
@@ -121,7 +122,7 @@ def factory(datasets, *, data="texts", image=False, **options):
 
     def make(**overrides):
         given = {"shuffle": True, "seed": 5, "threads": 2, "output": "numpy", "batch_size": GLOBAL_BATCH}
-        return Compared(hr.Loader(datasets[data], fields, pack=hr.Pack(ROW), **given | options | overrides))
+        return Compared(hr.Loader(datasets[data], fields, pack=SequencePacking(ROW), **given | options | overrides))
 
     return make
 
@@ -218,7 +219,9 @@ def test_texts_that_cannot_be_used_count_as_long_as_the_others(tmp_path):
     for number in (3, 17, 44):
         rows[number]["text"] = "1 " * 40_000  # more than max_bytes
     data = write(tmp_path / "texts.jsonl", rows)
-    loader = hr.Loader(data, {"text": TEXT, **FIELDS}, pack=hr.Pack(ROW), batch_size=2, output="numpy", max_bad=0.1)
+    loader = hr.Loader(
+        data, {"text": TEXT, **FIELDS}, pack=SequencePacking(ROW), batch_size=2, output="numpy", max_bad=0.1
+    )
     numbers = [number for batch in battery.kept(loader) for number in batch["n"].tolist()]
     assert len(numbers) == 60
     assert not {3, 17, 44} & set(numbers)
@@ -228,12 +231,14 @@ def test_texts_that_cannot_be_used_count_as_long_as_the_others(tmp_path):
 def test_no_text_that_can_be_used(tmp_path):
     data = write(tmp_path / "texts.jsonl", [{"text": "1 " * 40_000}] * 3)
     with pytest.raises(UsageError, match="field 'text': expected texts to pack, got none that can be used among 3"):
-        hr.Loader(data, {"text": TEXT}, pack=hr.Pack(ROW), batch_size=2, output="numpy")
+        hr.Loader(data, {"text": TEXT}, pack=SequencePacking(ROW), batch_size=2, output="numpy")
 
 
 def test_a_selection_packs_its_own_samples(datasets):
     part = datasets["texts"].select([7, 80, 3, 51, 20])
-    loader = hr.Loader(part, {"text": TEXT, **FIELDS}, pack=hr.Pack(ROW), batch_size=2, shuffle=True, output="numpy")
+    loader = hr.Loader(
+        part, {"text": TEXT, **FIELDS}, pack=SequencePacking(ROW), batch_size=2, shuffle=True, output="numpy"
+    )
     batches = battery.kept(loader)
     for batch in batches:
         for number, sequence in zip(batch["n"].tolist(), sequences_of(batch), strict=True):
@@ -243,7 +248,7 @@ def test_a_selection_packs_its_own_samples(datasets):
 
 def test_another_text_beside_the_packed_one(datasets):
     fields = {"text": TEXT, "padded": hr.Text(tokenize, source="text", max_length=ROW, pad_id=0), **FIELDS}
-    loader = hr.Loader(datasets["texts"], fields, pack=hr.Pack(ROW, field="text"), batch_size=2, output="numpy")
+    loader = hr.Loader(datasets["texts"], fields, pack=SequencePacking(ROW, field="text"), batch_size=2, output="numpy")
     for batch in battery.kept(loader):
         assert list(batch) == ["text", "padded", "n"]
         assert list(batch["padded"]) == ["ids", "mask"]
@@ -277,7 +282,7 @@ def test_texts_that_are_longer_than_they_were_are_refused(datasets):
         return [[1] * (8 if sum(calls) <= COUNT else 9) for _ in texts]
 
     fields = {"text": hr.Text(growing, max_length=ROW, pad_id=0)}
-    loader = hr.Loader(datasets["texts"], fields, pack=hr.Pack(ROW), batch_size=2, output="numpy")
+    loader = hr.Loader(datasets["texts"], fields, pack=SequencePacking(ROW), batch_size=2, output="numpy")
     with pytest.raises(UsageError, match=r"as long as they were when .* made, got 54 tokens of 6 sequences"):
         battery.kept(loader)
 
@@ -293,8 +298,8 @@ def test_a_state_of_other_rows_is_refused(datasets):
     fields = {"text": hr.Text(tokenize, max_length=40, pad_id=99), **FIELDS}
     given = {"shuffle": True, "seed": 5, "output": "numpy", "batch_size": GLOBAL_BATCH}
     for other in (
-        hr.Loader(datasets["texts"], {"text": TEXT, **FIELDS}, pack=hr.Pack(ROW + 1), **given),
-        hr.Loader(datasets["texts"], fields, pack=hr.Pack(ROW), **given),
+        hr.Loader(datasets["texts"], {"text": TEXT, **FIELDS}, pack=SequencePacking(ROW + 1), **given),
+        hr.Loader(datasets["texts"], fields, pack=SequencePacking(ROW), **given),
         hr.Loader(datasets["texts"], {"text": TEXT, **FIELDS}, **given),
     ):
         with pytest.raises(StateError, match=rf"got 'packed in \d+ rows of {ROW} tokens .*; pass the .* pack="):
@@ -307,19 +312,31 @@ TWO = {name: hr.Text(tokenize, source="text", max_length=8, pad_id=0) for name i
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"pack": 2048}, "pack: expected hr.Pack(…) or None, got 2048"),
-        ({"pack": hr.Pack(ROW), "buckets": hr.Buckets("length", source="text")}, "pack: expected no buckets beside it"),
-        ({"pack": hr.Pack(ROW), "batch_size": hr.Budget(pixels=9)}, "batch_size: expected rows of 48 tokens"),
-        ({"pack": hr.Pack(ROW), "map": lambda sample, rng: sample}, "map: expected None beside pack="),
-        ({"pack": hr.Pack(ROW), "fields": FIELDS}, "pack: expected a field of text"),
-        ({"pack": hr.Pack(ROW), "fields": TWO}, "which of ['a', 'b'] is packed; pass hr.Pack(48, field=…)"),
-        ({"pack": hr.Pack(ROW, field="c")}, "expected field to be one of the text fields ['text'], got 'c'"),
-        ({"pack": hr.Pack(ROW - 1)}, "expected max_length of at most the 47 tokens of a row, got 48"),
-        ({"pack": hr.Pack(ROW), "batch_size": 1 << 27}, "expected at most 44739242 rows of 48 tokens a rank"),
-        ({"pack": hr.Pack(ROW), "batch_size": 0}, "batch_size: expected an int from 1"),
+        ({"pack": 2048}, "pack: expected hr.SequencePacking(…) or None, got 2048"),
         (
-            {"pack": hr.Pack(ROW), "fields": {"text": hr.Text(tokenize, max_length=8, pad_id=0, pad="max")}},
-            "a packed text is filled up with its row, got pad='max'",
+            {"pack": SequencePacking(ROW), "buckets": hr.Buckets("length", source="text")},
+            "pack: expected no buckets alongside",
+        ),
+        (
+            {"pack": SequencePacking(ROW), "batch_size": hr.Budget(pixels=9)},
+            "batch_size: expected rows of 48 tokens",
+        ),
+        ({"pack": SequencePacking(ROW), "map": lambda sample, rng: sample}, "map: expected None beside pack="),
+        ({"pack": SequencePacking(ROW), "fields": FIELDS}, "pack: expected a field of text"),
+        (
+            {"pack": SequencePacking(ROW), "fields": TWO},
+            "which of ['a', 'b'] is packed; pass hr.SequencePacking(48, field=…)",
+        ),
+        ({"pack": SequencePacking(ROW, field="c")}, "expected field to be one of the text fields ['text'], got 'c'"),
+        ({"pack": SequencePacking(ROW - 1)}, "expected max_length of at most the 47 tokens of a row, got 48"),
+        (
+            {"pack": SequencePacking(ROW), "batch_size": 1 << 27},
+            "expected at most 44739242 rows of 48 tokens a rank",
+        ),
+        ({"pack": SequencePacking(ROW), "batch_size": 0}, "batch_size: expected an int from 1"),
+        (
+            {"pack": SequencePacking(ROW), "fields": {"text": hr.Text(tokenize, max_length=8, pad_id=0, pad="max")}},
+            "a packed text is padded with its row, got pad='max'",
         ),
     ],
 )
@@ -332,18 +349,23 @@ def test_arguments_that_do_not_go_together(datasets, given, says):
 
 def test_a_random_scale_beside_it_is_refused(datasets):
     fields = {"text": TEXT, "image": hr.Image()}
-    with pytest.raises(UsageError, match="expected no RandomScale beside it"):
+    with pytest.raises(UsageError, match="expected no RandomScale, which draws"):
         hr.Loader(
-            datasets["pictures"], fields, view=hr.RandomScale((8,)), pack=hr.Pack(ROW), batch_size=2, output="numpy"
+            datasets["pictures"],
+            fields,
+            view=hr.RandomScale((8,)),
+            pack=SequencePacking(ROW),
+            batch_size=2,
+            output="numpy",
         )
 
 
 @pytest.mark.parametrize("length", [0, -1, True, 2.0, (1 << 20) + 1, "2048"])
 def test_lengths_that_are_none(length):
-    with pytest.raises(UsageError, match="Pack: expected length to be an int from 1 to 1,048,576 tokens, got"):
-        hr.Pack(length)
+    with pytest.raises(UsageError, match="SequencePacking: expected length to be an int from 1 to 1,048,576 tokens"):
+        SequencePacking(length)
 
 
 def test_a_field_that_is_no_name():
-    with pytest.raises(UsageError, match="Pack: expected field to be the name of a text field, got 3"):
-        hr.Pack(8, field=3)
+    with pytest.raises(UsageError, match="SequencePacking: expected field to be the name of a text field, got 3"):
+        SequencePacking(8, field=3)

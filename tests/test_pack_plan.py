@@ -13,16 +13,20 @@ from scipy import stats
 from twin import rng as twin
 
 from headrace.errors import StateError, UsageError
-from headrace.plan import LengthOrder, PackedPlan, State, resume, state_after
+from headrace.plan import State, resume, state_after
 from headrace.plan.batching import MOST_TOKENS
+from headrace.plan.best_fit import SequencesByLength
 from headrace.plan.order import world_sizes
+from headrace.plan.packed_plan import PackedPlan
 
 ROW = 64
 EXACT = 4096
 
 
 def plan_of(lengths, row=ROW, batch_size=3, **parameters):
-    return PackedPlan(order=LengthOrder.of(np.asarray(lengths), row), row=row, batch_size=batch_size, **parameters)
+    return PackedPlan(
+        sequences=SequencesByLength.of(np.asarray(lengths), row), row=row, batch_size=batch_size, **parameters
+    )
 
 
 def log_normal(count, mean, *, sigma=0.9, seed=0):
@@ -129,7 +133,7 @@ def test_nothing_fits_beside_sequences_longer_than_half_a_row():
 def test_classes_of_long_rows_leave_less_than_a_two_thousandth():
     row = 131_072
     lengths = np.arange(row + 1)
-    order = LengthOrder.of(lengths, row)
+    order = SequencesByLength.of(lengths, row)
     assert order.sizes[:EXACT].tolist() == list(range(1, EXACT + 1))
     assert order.sizes[-1] == row
     size = np.repeat(order.sizes, order.counts)
@@ -140,7 +144,7 @@ def test_classes_of_long_rows_leave_less_than_a_two_thousandth():
 
 
 def test_the_longest_row_has_classes_that_two_bytes_number():
-    order = LengthOrder.of(np.array([0, 5, MOST_TOKENS, MOST_TOKENS + 1]), MOST_TOKENS)
+    order = SequencesByLength.of(np.array([0, 5, MOST_TOKENS, MOST_TOKENS + 1]), MOST_TOKENS)
     assert order.sizes.tolist() == [1, 5, MOST_TOKENS]
     assert order.counts.tolist() == [1, 1, 2]
 
@@ -148,19 +152,19 @@ def test_the_longest_row_has_classes_that_two_bytes_number():
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64])
 def test_samples_in_order_of_length(dtype):
     lengths = np.random.default_rng(3).integers(0, 50, 3000).astype(dtype)
-    order = LengthOrder.of(lengths, 40)
+    order = SequencesByLength.of(lengths, 40)
     assert order.samples.tolist() == np.argsort(np.clip(lengths, 1, 40), kind="stable").tolist()
     assert order.tokens == np.minimum(lengths, 40).sum()
-    assert order.digest == LengthOrder.of(lengths.astype(np.int16), 40).digest
+    assert order.digest == SequencesByLength.of(lengths.astype(np.int16), 40).digest
     lengths[7] += 1
-    assert order.digest != LengthOrder.of(lengths, 40).digest
+    assert order.digest != SequencesByLength.of(lengths, 40).digest
 
 
 def test_samples_in_order_of_length_over_several_pieces(monkeypatch):
     lengths = np.random.default_rng(3).integers(0, 50, 3000)
-    expected = LengthOrder.of(lengths, 40)
+    expected = SequencesByLength.of(lengths, 40)
     monkeypatch.setattr("headrace.plan.best_fit._PIECE", 512)
-    order = LengthOrder.of(lengths, 40)
+    order = SequencesByLength.of(lengths, 40)
     assert order.samples.tolist() == expected.samples.tolist()
     assert order.digest == expected.digest
 

@@ -147,17 +147,24 @@ def test_a_process_apart_that_has_ended_is_no_news():
 
 
 def test_an_image_that_ends_its_decoder_is_a_bad_sample(monkeypatch):
-    monkeypatch.setattr(pillow, "_START", pillow._START.replace("serve()\n", DYING))
+    monkeypatch.setattr(pillow, "_START", pillow._START.replace("serve(int(sys.argv[2]))\n", DYING))
     with pytest.raises(DecodeError, match="got bytes at which its decoder was ended by signal 11"):
         hr.decode_image(encode(photograph(1, 30, 30), "JPEG2000"), output="numpy")
 
 
-DYING = "import os; os.write(1, b'!'); sys.stdin.buffer.read(4); os.kill(os.getpid(), 11)"
+DYING = """
+import os
+from multiprocessing.connection import Connection
+parent = Connection(int(sys.argv[2]))
+parent.send_bytes(b"!")
+parent.recv_bytes()
+os.kill(os.getpid(), 11)
+"""
 
 
 def test_one_that_nobody_asks_ends_by_itself(monkeypatch):
-    hurried = "import headrace.loader.decoding.pillow as this; this.IDLE_S = 0.01; serve()"
-    monkeypatch.setattr(pillow, "_START", pillow._START.replace("serve()\n", hurried))
+    hurried = "import headrace.loader.decoding.pillow as this; this.IDLE_S = 0.01; serve(int(sys.argv[2]))"
+    monkeypatch.setattr(pillow, "_START", pillow._START.replace("serve(int(sys.argv[2]))\n", hurried))
     data = encode(photograph(1, 30, 30), "JPEG2000")
     expected = hr.decode_image(data, output="numpy")
     waiting = pillow._PROCESSES.take()
@@ -214,20 +221,24 @@ def expect_its_end(code: int, out: str, error: str) -> None:
 
 DIE_WHILE_IT_DECODES = """
 import os, sys
+from multiprocessing.connection import Connection
 import headrace as hr
 from headrace.loader.decoding import pillow as apart
 
-endless = "import headrace.loader.decoding.pillow as this; this.decode_here = lambda *_: signal.pause(); serve()"
-apart._START = apart._START.replace("serve()\\n", endless)
-read = apart._DecoderProcess._read
+serving = "serve(int(sys.argv[2]))"
+endless = f"import headrace.loader.decoding.pillow as this; this.decode_here = lambda *_: signal.pause(); {serving}"
+apart._START = apart._START.replace(serving, endless)
+ask = apart._DecoderProcess.ask
 
-def die(self, count, stop):
-    if stop is None:
-        return read(self, count, stop)
-    print(self.pid, flush=True)
-    os.kill(os.getpid(), 9)
+def die_while_it_answers(self, *request):
+    def die(connection, timeout):
+        print(self.pid, flush=True)
+        os.kill(os.getpid(), 9)
 
-apart._DecoderProcess._read = die
+    Connection.poll = die
+    return ask(self, *request)
+
+apart._DecoderProcess.ask = die_while_it_answers
 hr.decode_image(sys.argv[1], output="numpy", limits=hr.Limits(max_decode_s=0.1))
 """
 

@@ -13,8 +13,8 @@ from scipy import stats
 from twin import rng as twin
 
 from headrace.errors import UsageError
-from headrace.plan import UniformPlan
-from headrace.plan.order import rank_part, world_sizes
+from headrace.plan import Order, UniformPlan
+from headrace.plan.order import world_sizes
 
 
 def joined(plan_of_rank, world_size, epoch, step):
@@ -111,7 +111,7 @@ def test_epochs_and_seeds_give_other_orders():
 @given(st.integers(1, 200), st.integers(1, 20), st.integers(1, 200))
 def test_a_short_batch_is_split_evenly(world_size, batch_size, count):
     count = min(count, batch_size * world_size)
-    parts = [rank_part(count, batch_size=batch_size, rank=r, world_size=world_size) for r in range(world_size)]
+    parts = [Order(rank=r, world_size=world_size).part(count, batch_size=batch_size) for r in range(world_size)]
     assert [start for start, _ in parts[1:]] == [stop for _, stop in parts[:-1]]
     assert (parts[0][0], parts[-1][1]) == (0, count)
     sizes = [stop - start for start, stop in parts]

@@ -12,7 +12,7 @@ from scipy import stats
 from twin import rng as twin
 
 from headrace.errors import UsageError
-from headrace.plan import BucketPlan, ListedMembers
+from headrace.plan import ListedMembers, Order, ShapedPlan, bucket_plan
 from headrace.plan.order import world_sizes
 
 
@@ -41,6 +41,10 @@ def slow_bucket(members, key, global_batch, shuffle, remainder):
     return [dealt[first : first + global_batch] for first in range(0, slots, global_batch)]
 
 
+def plan_of_buckets(*, buckets, batch_size, **order) -> ShapedPlan:
+    return bucket_plan(buckets, Order(**order), batch_size=batch_size)
+
+
 @st.composite
 def cases(draw):
     """Values of a dataset, and parameters of a plan of world size 1."""
@@ -58,7 +62,7 @@ def cases(draw):
 @given(cases(), st.integers(0, 2**40))
 def test_equals_an_independent_slow_implementation(case, epoch):
     values, parameters = case
-    plan = BucketPlan(buckets=ListedMembers.of(values), **parameters)
+    plan = plan_of_buckets(buckets=ListedMembers.of(values), **parameters)
     slow = {name: value for name, value in parameters.items() if name != "batch_size"}
     expected = slow_epoch(values, global_batch=plan.global_batch, epoch=epoch, **slow)
     batches = [plan.batch(epoch, step) for step in range(plan.steps)]
@@ -72,10 +76,10 @@ def test_equals_an_independent_slow_implementation(case, epoch):
 def test_ranks_joined_are_the_batch_of_world_size_one(case, epoch):
     values, parameters = case
     buckets = ListedMembers.of(values)
-    alone = BucketPlan(buckets=buckets, **parameters)
+    alone = plan_of_buckets(buckets=buckets, **parameters)
     for world_size in world_sizes(alone.global_batch):
         split = {**parameters, "batch_size": alone.global_batch // world_size, "world_size": world_size}
-        plans = [BucketPlan(buckets=buckets, **split, rank=rank) for rank in range(world_size)]
+        plans = [plan_of_buckets(buckets=buckets, **split, rank=rank) for rank in range(world_size)]
         empty = 0
         for step in range(alone.steps):
             parts = [plan.batch(epoch, step) for plan in plans]
@@ -89,7 +93,7 @@ def test_ranks_joined_are_the_batch_of_world_size_one(case, epoch):
 @given(cases(), st.integers(0, 5))
 def test_an_epoch_holds_every_sample_once_and_counts_what_it_leaves_out_or_repeats(case, epoch):
     values, parameters = case
-    plan = BucketPlan(buckets=ListedMembers.of(values), **parameters)
+    plan = plan_of_buckets(buckets=ListedMembers.of(values), **parameters)
     batches = [plan.batch(epoch, step) for step in range(plan.steps)]
     assert all(len({values[sample] for sample in batch.samples}) == 1 for batch in batches), "one bucket a batch"
     samples = np.concatenate([batch.samples for batch in batches])
@@ -104,7 +108,7 @@ def test_an_epoch_holds_every_sample_once_and_counts_what_it_leaves_out_or_repea
 
 
 def test_without_shuffle_batches_come_in_the_order_of_their_first_samples():
-    plan = BucketPlan(buckets=ListedMembers.of("aabbabab"), batch_size=2, shuffle=False)
+    plan = plan_of_buckets(buckets=ListedMembers.of("aabbabab"), batch_size=2, shuffle=False)
     assert [plan.batch(3, step).samples.tolist() for step in range(4)] == [[0, 1], [2, 3], [4, 6], [5, 7]]
 
 
@@ -115,7 +119,7 @@ def test_without_shuffle_batches_come_in_the_order_of_their_first_samples():
 def test_what_becomes_of_the_last_samples_of_each_bucket(remainder, steps, left_out, repeated, empty_parts):
     """Global batches of 4 leave 2, 1 and 3 samples of the buckets, for 4 ranks."""
     buckets = ListedMembers.of("a" * 6 + "b" * 5 + "c" * 3)
-    plan = BucketPlan(buckets=buckets, batch_size=1, world_size=4, remainder=remainder)
+    plan = plan_of_buckets(buckets=buckets, batch_size=1, world_size=4, remainder=remainder)
     counted = plan.steps, plan.left_out, plan.repeated, plan.empty_parts
     assert counted == (steps, left_out, repeated, empty_parts)
 
@@ -125,7 +129,7 @@ def test_what_becomes_of_the_last_samples_of_each_bucket(remainder, steps, left_
 
 def test_every_batch_is_equally_likely_at_every_step():
     """Batches are told by bucket and size: of six, three are whole ones of a."""
-    plan = BucketPlan(buckets=ListedMembers.of("a" * 14 + "b" * 5), batch_size=4)
+    plan = plan_of_buckets(buckets=ListedMembers.of("a" * 14 + "b" * 5), batch_size=4)
     for step in (0, 3):
         counts = Counter()
         for epoch in range(3000):
@@ -137,7 +141,7 @@ def test_every_batch_is_equally_likely_at_every_step():
 
 def test_every_company_is_equally_likely():
     """Which two of its bucket's other five samples come with sample 0: 10 pairs."""
-    plan = BucketPlan(buckets=ListedMembers.of("xyxyxyxyxyxy"), batch_size=3)
+    plan = plan_of_buckets(buckets=ListedMembers.of("xyxyxyxyxyxy"), batch_size=3)
     counts = Counter()
     for epoch in range(2000):
         batch = next(batch for step in range(4) if 0 in (batch := plan.batch(epoch, step).samples))
@@ -147,7 +151,7 @@ def test_every_company_is_equally_likely():
 
 
 def test_every_sample_of_a_bucket_is_equally_likely_to_be_left_out():
-    plan = BucketPlan(buckets=ListedMembers.of("a" * 7 + "b" * 3), batch_size=3, remainder="drop")
+    plan = plan_of_buckets(buckets=ListedMembers.of("a" * 7 + "b" * 3), batch_size=3, remainder="drop")
     counts = np.zeros(10)
     for epoch in range(1400):
         taken = np.concatenate([plan.batch(epoch, step).samples for step in range(plan.steps)])
@@ -157,7 +161,7 @@ def test_every_sample_of_a_bucket_is_equally_likely_to_be_left_out():
 
 
 def test_buckets_of_one_size_are_drawn_apart():
-    plan = BucketPlan(buckets=ListedMembers.of("a" * 50 + "b" * 50), batch_size=50)
+    plan = plan_of_buckets(buckets=ListedMembers.of("a" * 50 + "b" * 50), batch_size=50)
     for epoch in range(3):
         first, second = sorted((plan.batch(epoch, step).samples.tolist() for step in range(2)), key=min)
         assert first != [sample - 50 for sample in second]
@@ -186,10 +190,10 @@ def test_only_which_samples_are_equal_matters(values):
     buckets = ListedMembers.of(values)
     assert buckets.members.tolist() == [0, 2, 1, 4, 3]
     assert buckets.offsets.tolist() == [0, 2, 4, 5]
-    assert buckets.sizes.tolist() == [2, 2, 1]
-    assert len(buckets) == 3
-    assert buckets.fingerprint == ListedMembers.of("ABACB").fingerprint
-    assert buckets.fingerprint != ListedMembers.of("ABACC").fingerprint
+    assert buckets.counts.tolist() == [2, 2, 1]
+    assert len(buckets.counts) == 3
+    assert buckets.digest == ListedMembers.of("ABACB").digest
+    assert buckets.digest != ListedMembers.of("ABACC").digest
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), st.integers(0, 1)), min_size=1, max_size=60))
@@ -229,10 +233,10 @@ def test_what_is_no_bucket_is_refused(values, says):
 )
 def test_a_wrong_argument_is_named(change, says):
     with pytest.raises(UsageError, match=says):
-        BucketPlan(**{"buckets": ListedMembers.of("aaabb"), "batch_size": 2, **change})
+        plan_of_buckets(**{"buckets": ListedMembers.of("aaabb"), "batch_size": 2, **change})
 
 
 @pytest.mark.parametrize(("epoch", "step"), [(-1, 0), (0, -1), (0, 3), (True, 0), (0, 1.0)])
 def test_a_step_outside_the_epoch_is_refused(epoch, step):
     with pytest.raises(UsageError, match=r"epoch: expected|step: expected"):
-        BucketPlan(buckets=ListedMembers.of("aaabb"), batch_size=2).batch(epoch, step)
+        plan_of_buckets(buckets=ListedMembers.of("aaabb"), batch_size=2).batch(epoch, step)

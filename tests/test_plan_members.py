@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.plan import CodedMembers, OneBucket
-from headrace.plan.bucket_members import blank_codes, no_bucket
+from headrace.plan.bucket_members import CodedMembers, OneBucket, blank_codes, no_bucket
 
 
 def coded(codes, buckets):

@@ -59,12 +59,12 @@ def test_any_stretch_is_nearly_exact(counts, seed, start, length):
     mixture = Mixture(counts, seed)
     sources, _ = mixture.between(start, start + length)
     for source, share in enumerate(mixture.shares):
-        assert abs((sources == source).sum() - length * share) <= 2 * mixture.off[source]
+        assert abs((sources == source).sum() - length * share) <= 2 * mixture.deviations[source]
 
 
 def test_two_sources_are_never_off_by_a_whole_one():
-    assert Mixture((7, 2), 0).off == [1, 1]
-    assert Mixture((5,), 0).off == [0]
+    assert Mixture((7, 2), 0).deviations == [1, 1]
+    assert Mixture((5,), 0).deviations == [0]
 
 
 def test_windows_are_turned():

@@ -13,8 +13,10 @@ from test_plan_members import coded
 from twin import rng as twin
 
 from headrace.errors import UsageError
-from headrace.plan import BudgetCapacity, FixedCapacity, ShapedPlan, StepViews
+from headrace.plan import ShapedPlan
+from headrace.plan.batch_cutting import BudgetCapacity, FixedCapacity
 from headrace.plan.order import world_sizes
+from headrace.plan.step_views import StepViews
 
 
 def views(scales):
@@ -339,7 +341,7 @@ def test_without_shuffle_batches_come_bucket_by_bucket():
         ({"rank": 1}, "rank: expected"),
         (
             {"capacity": FixedCapacity(4), "remainder": "drop", "joined": False},
-            "'drop' leaves nothing: .* got global batches of 4 and at most 3 samples in a bucket; lower batch_size",
+            "leaves nothing: .* at most the 3 samples of the largest bucket, got 4 x 1 ranks = 4; lower batch_size",
         ),
     ],
 )

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import StateError
-from headrace.plan import Resume, State, UniformPlan, resume, state_after
+from headrace.plan import State, UniformPlan, resume, state_after
+from headrace.plan.state import Resume
 
 DATASET, CORE = "sha256:0123", "libjpeg-turbo 2.1.5"
 

@@ -232,7 +232,7 @@ def test_buckets_and_packed_rows_draw_for_each_repeat(data):
     by_shape = drawn(load(chosen, buckets=hr.Buckets("orientation"), shuffle=True, batch_size=8))
     assert len({pixels for _, pixels, *_ in by_shape}) == len({draw for *_, draw, _ in by_shape}) == 40
     text = hr.Text(tokenize, max_length=8, pad_id=9)
-    packed = load(chosen, {"text": text}, view=None, map=None, pack=hr.Pack(8), batch_size=2)
+    packed = load(chosen, {"text": text}, view=None, map=None, pack=hr.SequencePacking(8), batch_size=2)
     ids = np.concatenate([batch["text"]["ids"][batch["text"]["mask"]] for batch in packed]).tolist()
     assert len(ids) == 40
     assert len(set(ids)) > 30

@@ -147,7 +147,7 @@ def test_a_mask_of_another_length_is_refused(tar):
 
 def test_lengths_and_packed_rows_leave_padding_out(tar):
     field = hr.Text(clip_like, max_length=LONG, pad_id=0)
-    (packed,) = hr.Loader(tar, {"text": field}, batch_size=COUNT, pack=hr.Pack(24), output="numpy")
+    (packed,) = hr.Loader(tar, {"text": field}, batch_size=COUNT, pack=hr.SequencePacking(24), output="numpy")
     assert packed["text"]["mask"].sum() == sum(map(len, expected_own()))
     assert len(packed["text"]["ids"]) < COUNT
 

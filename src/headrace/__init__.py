@@ -48,7 +48,7 @@ if _TYPE_CHECKING:
     from headrace.loader.loader import Loader
     from headrace.loader.mixtures import mix
     from headrace.opening import open_dataset as open
-    from headrace.plan.batching import Buckets, Budget, Pack
+    from headrace.plan import Buckets, Budget, SequencePacking
     from headrace.views.views import (
         CenterCrop,
         Letterbox,
@@ -64,7 +64,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "headrace._core": ("Limits",),
-    "headrace.plan.batching": ("Buckets", "Budget", "Pack"),
+    "headrace.plan": ("Buckets", "Budget", "SequencePacking"),
     "headrace.dropins": (
         "BucketBatchSampler",
         "DevicePrefetcher",
@@ -117,7 +117,7 @@ _HOMES = {
 take 150 ms, also in a process that only wants a drop-in or the doctor, and some need torch. No name is kept here: the
 doctor puts functions of its own in place of some where they are defined, and takes them back."""
 
-_PACKAGES = ("data", "dropins", "fields")
+_PACKAGES = ("compat", "data", "dropins", "fields")
 """Attributes too, though no public names: `import headrace` used to import them."""
 
 __all__ = [
@@ -146,7 +146,6 @@ __all__ = [
     "Mask",
     "Normalize",
     "Normals",
-    "Pack",
     "Quantiles",
     "RandomCrop",
     "RandomHorizontalFlip",
@@ -157,6 +156,7 @@ __all__ = [
     "Resize",
     "ResumableBatchSampler",
     "ResumableSampler",
+    "SequencePacking",
     "Text",
     "ThreadDataLoader",
     "cached",
@@ -172,7 +172,16 @@ __all__ = [
 ]
 
 
+_RENAMED = {"Pack": "SequencePacking"}
+"""Old public names, which warn for one release."""
+
+
 def __getattr__(name: str) -> object:
+    if name in _RENAMED:
+        import warnings
+
+        warnings.warn(f"headrace.{name} is called headrace.{_RENAMED[name]} now", DeprecationWarning, stacklevel=2)
+        name = _RENAMED[name]
     if name not in __all__ and name not in _PACKAGES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for module, names in _HOMES.items():

@@ -32,7 +32,7 @@ from headrace.doctor.report.html.charts import (
     time_axis,
 )
 from headrace.doctor.report.html.page import FOLDER
-from headrace.doctor.report.html.queue_section import QueueDepth, queue_depth
+from headrace.doctor.report.html.timelines import QueueDepth, queue_depth
 from headrace.doctor.session.model import Session
 
 LENGTHS = st.floats(1e-3, 1e12, allow_nan=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Sized
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -11,24 +12,34 @@ from numpy.typing import NDArray
 
 from headrace.dropins.sampler_position import PlannedSampler
 from headrace.errors import UsageError
-from headrace.plan import BucketPlan, ListedMembers, Remainder, SamplePlan, State, UniformPlan, resume, resume_samples
-from headrace.system.rank import ProcessRank, rank_of_process
+from headrace.plan import (
+    ListedMembers,
+    Order,
+    Remainder,
+    SamplePlan,
+    ShapedPlan,
+    State,
+    UniformPlan,
+    bucket_plan,
+    resume,
+    resume_samples,
+)
+from headrace.system import ProcessRank, rank_of_process
 
-# -- from compat/samplers/planned_batches.py: What the samplers of whole batches share: each rank's part of each
-# global batch, never an empty one.
+SAMPLES_AT_ONCE = 1024
+"""Positions that are permuted together: one at a time costs 10 µs a sample, 1,024 at a time 0.1."""
 
 
 class PlannedBatchSampler(PlannedSampler[list[int]]):
-    """Yields lists of dataset positions: this rank's part of each global batch.
+    """Base of the samplers of whole batches: it yields this rank's part of each global batch, never an empty one.
 
-    torch cannot collate an empty list, so where a short batch has fewer samples than there are ranks, the ranks that
-    it would leave without one take one of the batch's samples once more; `repeated` counts these.
+    torch cannot collate an empty list. Where a short batch has fewer samples than there are ranks, the ranks left
+    without one take one of the batch's samples once more; `repeated` counts these.
     """
 
-    def __init__(self, plan: UniformPlan | BucketPlan, *, dataset: str, place: ProcessRank) -> None:
+    def __init__(self, plan: UniformPlan | ShapedPlan, *, dataset: str, place: ProcessRank) -> None:
         super().__init__(plan, dataset=dataset, place=place)
         self._batches = plan
-        self._whole = replace(plan, batch_size=plan.global_batch, world_size=1, rank=0)
 
     @property
     def batch_size(self) -> int:
@@ -51,37 +62,37 @@ class PlannedBatchSampler(PlannedSampler[list[int]]):
             yield self._batches.batch(epoch, step).samples.tolist() or self._stand_in(epoch, step)
 
     def _stand_in(self, epoch: int, step: int) -> list[int]:
-        """The sample at which this rank's empty part would begin."""
-        samples = self._whole.batch(epoch, step).samples
+        """Return the sample at which this rank's empty part would begin."""
+        samples = self._of_all_ranks.batch(epoch, step).samples
         return [int(samples[self.rank * len(samples) // self.world_size])]
 
+    @cached_property
+    def _of_all_ranks(self) -> UniformPlan | ShapedPlan:
+        plan = self._batches
+        if isinstance(plan, UniformPlan):
+            return replace(plan, batch_size=plan.global_batch, world_size=1, rank=0)
+        return replace(plan, world_size=1, rank=0)
+
     def _resume(self, state: State) -> tuple[int, int]:
-        # StatefulDataLoader saves an epoch's end as such: what it resumes is the pass that has nothing left.
+        # StatefulDataLoader saves an epoch's end as such: it resumes the pass that has nothing left.
         found = resume(state, self._batches, dataset=self._dataset, core="", past_end=True)
         return found.epoch, found.step * self._batches.global_batch
 
 
-# -- from compat/samplers/resumable.py: `ResumableSampler` and `ResumableBatchSampler`: a dataset's samples in an
-# order that can be resumed anywhere.
-
-
-SAMPLES_AT_ONCE = 1024
-"""Positions that are permuted together: one at a time costs 10 µs a sample, 1,024 at a time 0.1."""
-
-
 class ResumableBatchSampler(PlannedBatchSampler):
-    """For `DataLoader(batch_sampler=…)`: this rank's part of each global batch, as a list of dataset positions.
+    """Batch sampler for `DataLoader(batch_sampler=…)` that resumes at any step, at any world size.
 
     `data`       the dataset, or its length
     `batch_size` samples per rank; the global batch is `batch_size * world_size`
     `shuffle`, `seed`  each epoch's order follows from these two and the epoch
     `remainder`  the last samples: "short" batch, split evenly over the ranks; "drop"; or "wrap" (fill up from the
                  epoch's start)
-    `rank`, `world_size`  default: those of torch.distributed once it is initialised, else as the launcher's variables
-                 have them (torchrun, Lightning, MPI, SLURM), else 0 and 1
+    `rank`, `world_size`  default: those of torch.distributed once it is initialised, else those in the launcher's
+                 variables (torchrun, Lightning, MPI, SLURM), else 0 and 1
 
-    Global batches do not depend on the world size, and a state resumes on any that divides the global batch. Raises
-    UsageError for arguments that do not fit.
+    Each step yields this rank's part of the global batch, as a list of dataset positions. Global batches do not depend
+    on the world size, and a state resumes on any that divides the global batch. Raises UsageError for arguments that
+    do not fit.
     """
 
     def __init__(
@@ -109,8 +120,46 @@ class ResumableBatchSampler(PlannedBatchSampler):
         super().__init__(plan, dataset=_samples(length), place=place)
 
 
+class BucketBatchSampler(PlannedBatchSampler):
+    """Batch sampler for `DataLoader(batch_sampler=…)`: all samples of a global batch share a bucket.
+
+    `buckets`    one value per sample of the dataset, such as a (height, width) tuple or a class of lengths: samples
+                 with equal values share a bucket. A list of hashable values, or an array or tensor of shape [length]
+                 or [length, n]
+    `batch_size` samples per rank; the global batch is `batch_size * world_size`
+    `shuffle`, `seed`  which samples share a batch, and the order of the batches over all buckets, follow from these
+                 two and the epoch; without `shuffle`, batches come in the order of their first samples
+    `remainder`  the last samples of each bucket: "short" batch, split evenly over the ranks; "drop", under which a
+                 bucket smaller than the global batch never comes; or "wrap" (fill up from the bucket's start)
+    `rank`, `world_size`  default: those of torch.distributed once it is initialised, else those in the launcher's
+                 variables (torchrun, Lightning, MPI, SLURM), else 0 and 1
+
+    Every rank has the same bucket at every step, without asking the others. A state resumes on any world size that
+    divides the global batch. Raises UsageError for arguments that do not fit.
+    """
+
+    def __init__(
+        self,
+        buckets: Sequence[Any] | NDArray[Any] | torch.Tensor,
+        batch_size: int,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        remainder: Remainder = "short",
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        place = rank_of_process(rank, world_size)
+        members = ListedMembers.of(_values(buckets))
+        order = Order(world_size=place.world_size, rank=place.rank, shuffle=shuffle, seed=seed, remainder=remainder)
+        plan = bucket_plan(members, order, batch_size=batch_size)
+        super().__init__(plan, dataset=f"buckets {members.digest}", place=place)
+        self.buckets = len(members.counts)
+        """Number of buckets."""
+
+
 class ResumableSampler(PlannedSampler[int]):
-    """For `DataLoader(batch_size=…, sampler=…)`: this rank's samples one by one, every world_size-th of the order.
+    """Sampler for `DataLoader(batch_size=…, sampler=…)`: this rank's samples, every world_size-th of the order.
 
     The samples that all ranks have had are a prefix of the epoch, so a state resumes at any world size and any batch
     size, and each step holds the same samples over all ranks at any world size of one global batch.
@@ -153,63 +202,14 @@ class ResumableSampler(PlannedSampler[int]):
 
 
 def _samples(length: int) -> str:
-    """What a state says of the dataset: of one that is the user's own, only its length is known."""
+    """Describe the dataset in a state: of one that is the user's own, only its length is known."""
     return f"{length} samples"
-
-
-# -- from compat/samplers/buckets.py: `BucketBatchSampler`: batches of samples that belong together, the same ones on
-# every rank at every step.
-
-
-class BucketBatchSampler(PlannedBatchSampler):
-    """For `DataLoader(batch_sampler=…)`: this rank's part of each global batch, all of whose samples share a bucket.
-
-    `buckets`    one value per sample of the dataset, such as a (height, width) tuple or a class of lengths: samples
-                 with equal values share a bucket. A list of hashable values, or an array or tensor of shape [length]
-                 or [length, n]
-    `batch_size` samples per rank; the global batch is `batch_size * world_size`
-    `shuffle`, `seed`  which samples share a batch, and the order of the batches over all buckets, follow from these
-                 two and the epoch; without `shuffle`, batches come in the order of their first samples
-    `remainder`  the last samples of each bucket: "short" batch, split evenly over the ranks; "drop", under which a
-                 bucket smaller than the global batch never comes; or "wrap" (fill up from the bucket's start)
-    `rank`, `world_size`  default: those of torch.distributed once it is initialised, else as the launcher's variables
-                 have them (torchrun, Lightning, MPI, SLURM), else 0 and 1
-
-    Every rank has the same bucket at every step, without asking the others. A state resumes on any world size that
-    divides the global batch. Raises UsageError for arguments that do not fit.
-    """
-
-    def __init__(
-        self,
-        buckets: Sequence[Any] | NDArray[Any] | torch.Tensor,
-        batch_size: int,
-        *,
-        shuffle: bool = True,
-        seed: int = 0,
-        remainder: Remainder = "short",
-        rank: int | None = None,
-        world_size: int | None = None,
-    ) -> None:
-        place = rank_of_process(rank, world_size)
-        parts = ListedMembers.of(_values(buckets))
-        plan = BucketPlan(
-            buckets=parts,
-            batch_size=batch_size,
-            world_size=place.world_size,
-            rank=place.rank,
-            shuffle=shuffle,
-            seed=seed,
-            remainder=remainder,
-        )
-        super().__init__(plan, dataset=f"buckets {parts.fingerprint}", place=place)
-        self.buckets = len(parts)
-        """Number of buckets."""
 
 
 def _values(buckets: Sequence[Any] | NDArray[Any] | torch.Tensor) -> Sequence[Any] | NDArray[Any]:
     if isinstance(buckets, torch.Tensor):
         return buckets.numpy(force=True)
-    # Tensors are hashable, by identity: every sample would be a bucket of its own. Of what has `__array__`, such
+    # Tensors are hashable, by identity: every sample would be a bucket of its own. For objects with `__array__`, such
     # as a pandas Series, [0] may ask for a label and not a place.
     if not hasattr(buckets, "__array__") and len(buckets) > 0 and isinstance(buckets[0], torch.Tensor):
         raise UsageError("buckets: expected hashable values, got a list of tensors; pass torch.stack(buckets)")

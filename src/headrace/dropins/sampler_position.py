@@ -7,22 +7,19 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from torch.utils.data import Sampler
 
 from headrace.dropins.tracked_loader import DrawingLoader, TrackedIterator, TrackedLoader
 from headrace.errors import StateError, UsageError
-from headrace.plan import State, state_at
-from headrace.plan.state import Planned
-from headrace.system.rank import ProcessRank
-
-# -- from compat/samplers/sampler_pass.py: One run of a sampler through an epoch, and who has counted how much of it.
+from headrace.plan import EpochPlan, SamplePlan, State, state_at
+from headrace.system import ProcessRank
 
 
 @dataclass(eq=False)
 class SamplerPass:
-    """A run through the rest of an epoch. Its steps are what the sampler yields: lists of indices, or indices."""
+    """Pass of a sampler through the rest of an epoch. Its steps are what it yields: lists of indices, or indices."""
 
     epoch: int
     start: int
@@ -39,7 +36,7 @@ class SamplerPass:
 
     @property
     def taken(self) -> int:
-        """The best count there is: of what was received, else of what was drawn."""
+        """Steps received, where they are counted; else steps drawn."""
         return self.drawn if self.received is None else self.received
 
     @property
@@ -60,38 +57,23 @@ class SamplerPass:
         return self.ended or 0 < self.steps == taken
 
     def next_position(self) -> tuple[int, int]:
-        """(epoch, start) of the pass after this one: an epoch that was broken off starts again."""
+        """Return the (epoch, start) of the next pass: an epoch that was broken off starts again."""
         if self.finished:
             return self.epoch + 1, 0
         return self.epoch, 0 if self.taken else self.start
 
 
-# -- from compat/samplers/planned.py: What the samplers share: an order that is a plan, and a position in it that can
-# be saved.
-
-
 T = TypeVar("T")
 
 
-class RankPlan(Planned, Protocol):
-    """A plan of what one rank takes."""
-
-    @property
-    def rank(self) -> int: ...
-    @property
-    def left_out(self) -> int: ...
-    @property
-    def repeated(self) -> int: ...
-
-
 class PlannedSampler(Sampler[T]):
-    """Base of the samplers: passes over epochs, and where the training loop is in them.
+    """Base of the samplers: passes over epochs, and the training loop's position in them.
 
-    A pass that reaches its end goes on to the next epoch; one that is broken off starts the same epoch again.
+    After a pass that reaches its end comes the next epoch; one that is broken off starts the same epoch again.
     """
 
-    def __init__(self, plan: RankPlan, *, dataset: str, place: ProcessRank) -> None:
-        """`dataset` is what a state says of the dataset, and must be the same to resume."""
+    def __init__(self, plan: EpochPlan | SamplePlan, *, dataset: str, place: ProcessRank) -> None:
+        """Begin at epoch 0. `dataset` identifies the dataset in a state, and must be the same to resume."""
         super().__init__()
         self._plan = plan
         self._dataset = dataset
@@ -100,19 +82,19 @@ class PlannedSampler(Sampler[T]):
 
     @abstractmethod
     def _steps_from(self, samples: int) -> int:
-        """Steps of the rest of an epoch, after its first `samples` over all ranks."""
+        """Return the steps left of an epoch, after its first `samples` over all ranks."""
 
     @abstractmethod
     def _samples_after(self, samples: int, steps: int) -> int:
-        """Samples of an epoch consumed over all ranks, `steps` steps after the first `samples`."""
+        """Return the samples of an epoch consumed over all ranks, `steps` steps after the first `samples`."""
 
     @abstractmethod
     def _draw(self, epoch: int, samples: int) -> Iterator[T]:
-        """The steps of the rest of an epoch, after its first `samples` over all ranks."""
+        """Yield the steps left of an epoch, after its first `samples` over all ranks."""
 
     @abstractmethod
     def _resume(self, state: State) -> tuple[int, int]:
-        """(epoch, samples consumed in it over all ranks). Raises StateError for a state of another run."""
+        """Return (epoch, samples consumed in it over all ranks). Raises StateError for a state of another run."""
 
     @property
     def rank(self) -> int:
@@ -160,33 +142,33 @@ class PlannedSampler(Sampler[T]):
         return SamplerPass(epoch, start, self._steps_from(start))
 
     def begin_tracked(self, tracker: TrackedIterator) -> SamplerPass:
-        """For the tracked loader: the next pass, whose `received` its iterator counts."""
+        """Begin the next pass, whose `received` the tracked loader's iterator counts."""
         self._pass = self._next_pass()
         self._pass.tracker, self._pass.received = weakref.ref(tracker), 0
         return self._pass
 
     def track(self, loader: DrawingLoader) -> TrackedLoader:
-        """`loader`, with each batch counted as the training loop receives it.
+        """Return `loader`, with each batch counted as the training loop receives it.
 
-        `loader` is a DataLoader that has this sampler as its `batch_sampler` or `sampler`. Iterate over what this
-        returns: its `state_dict`, and this sampler's, count exactly what came out of it, whatever workers have
+        `loader` is a DataLoader that has this sampler as its `batch_sampler` or `sampler`. Iterate over the result: its
+        `state_dict`, and this sampler's, count exactly the batches that came out of it, whatever workers have
         prefetched.
         """
         return TrackedLoader(self, loader)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass takes this epoch. For the current one, a restored position is kept."""
+        """Start the next pass at this epoch. For the current one, a restored position is kept."""
         if type(epoch) is not int or epoch < 0:
             raise UsageError(f"set_epoch: expected an int of at least 0, got {epoch!r}")
         if epoch != self._pass.epoch or self._pass.finished:
             self._pass = SamplerPass(epoch, 0, self._plan.steps)
 
     def state_dict(self, *, received: int | None = None) -> dict[str, int | str | bool]:
-        """Where the training loop is: JSON of a few hundred bytes, the same on every rank.
+        """Return the training loop's position: JSON of a few hundred bytes, the same on every rank.
 
-        A DataLoader draws ahead of the loop, so somebody must count what arrives: `track` does, torchdata's
-        StatefulDataLoader does, or the caller, who passes how many of this pass's steps (lists, of a sampler of
-        batches; indices, of one of samples) the loop has `received`. Raises StateError where nobody has counted.
+        A DataLoader draws ahead of the loop, so somebody must count what arrives: `track` does, and so does
+        torchdata's StatefulDataLoader. Or pass how many of this pass's steps the loop has `received`: lists of a
+        sampler of batches, indices of a sampler of samples. Raises StateError where nobody has counted.
         """
         current = self._pass
         if received is not None:
@@ -211,7 +193,7 @@ class PlannedSampler(Sampler[T]):
         return state_at(self._plan, epoch=epoch, samples=samples, dataset=self._dataset, core="").to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next pass goes on where `state` was saved.
+        """Resume the next pass where `state` was saved.
 
         Raises StateError for a state of another dataset, seed or order.
         """
@@ -231,7 +213,7 @@ def _checked(received: int, current: SamplerPass) -> int:
 def _asked_by_torchdata() -> bool:
     """Whether torchdata's StatefulDataLoader called `state_dict`.
 
-    It asks right after it has drawn, and keeps the answer until the loop has what it drew: there what is drawn is the
-    right count, and nowhere else. It passes nothing by which it could be told from other callers.
+    It asks right after it has drawn, and keeps the answer until the loop has what it drew. Only there is the number
+    drawn the right count. It passes nothing that would identify it.
     """
     return str(sys._getframe(2).f_globals.get("__name__")).startswith("torchdata.stateful_dataloader.")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from headrace.errors import UsageError
-from headrace.fields.image import Floats, check_bool, is_number
+from headrace.fields.image import Floats, check_bool, check_choice, is_number
 
 MaskDType: TypeAlias = Literal["uint8", "int16", "int32", "int64"]
 
-MASK_DTYPES: tuple[MaskDType, ...] = ("uint8", "int16", "int32", "int64")
-FLOAT_DTYPES: tuple[Floats, ...] = ("float32", "float16", "bfloat16")
+MASK_DTYPES: tuple[MaskDType, ...] = get_args(MaskDType)
 
 MOST_FINITE = {"float32": (2 - 2.0**-23) * 2.0**127, "float16": 65504.0, "bfloat16": (2 - 2.0**-7) * 2.0**127}
 """The greatest number that each type holds."""
@@ -24,14 +23,15 @@ _MOST = {"uint8": 255, "int16": (1 << 15) - 1, "int32": (1 << 31) - 1, "int64": 
 
 @dataclass(frozen=True)
 class Mask:
-    """A class a pixel: the index of a PNG's palette, or a grey value. Cut by the sample's view, nearest-exact.
+    """One class per pixel: the index of a PNG's palette, or a grey value. Resampled nearest-exact.
 
     In the batch: [N, H, W] of `dtype`, as `torch.nn.functional.cross_entropy` takes it (int64, or uint8 and `.long()`
-    on the device). Padding is `ignore`; what the file itself has for "no class" stays as it is, unless `remap` names
-    it: `Mask(ignore=-100, remap={255: -100}, dtype="int64")`. `remap` changes values: a mapping changes those that it
-    names and leaves the others as they are; a sequence has the new value of 0, 1, 2, … and a mask with a value beyond
-    its end is a bad sample. So is one of several channels, and a JPEG, whose values have been blended. Grey of 1, 2 or
-    4 bits is scaled to 0…255, as Pillow's mode "L" has it.
+    on the device). Padding is `ignore`. What the file itself has for "no class" stays as it is, unless `remap` names
+    it: `Mask(ignore=-100, remap={255: -100}, dtype="int64")`.
+
+    `remap` changes values. A mapping changes the values that it names and leaves the others; a sequence has the new
+    value of 0, 1, 2, … and a mask with a value beyond its end is a bad sample. So is a mask of several channels, and a
+    JPEG, whose values are blended. Grey of 1, 2 or 4 bits is scaled to 0…255, like Pillow's mode "L".
     """
 
     _: KW_ONLY
@@ -41,8 +41,7 @@ class Mask:
     dtype: MaskDType = "uint8"
 
     def __post_init__(self) -> None:
-        if self.dtype not in MASK_DTYPES:
-            raise UsageError(f"Mask: expected dtype to be one of {MASK_DTYPES}, got {self.dtype!r}")
+        check_choice(self, "dtype", MASK_DTYPES)
         self._check_value("ignore", self.ignore)
         if self.remap is None:
             return
@@ -71,12 +70,12 @@ def _pairs(remap: Mapping[int, int] | Sequence[int]) -> tuple[list[object], list
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Maps a depth map's own `low` quantile to `range[0]` and its `high` quantile to `range[1]`, linearly.
+    """Linear map of a depth map's `low` quantile to `range[0]` and its `high` quantile to `range[1]`.
 
-    Of the whole map's valid depths, before any view, so that a crop does not change what a distance becomes; values
-    between two order statistics are interpolated, as torch.quantile does by default. Exact: what is counted are the
-    values themselves. `clip` bounds the result to `range`. A map of one single depth becomes `range[0]`. Method: Ke et
-    al., "Repurposing diffusion-based image generators for monocular depth estimation", CVPR 2024 (Marigold).
+    Quantiles are exact, of the whole map's valid depths before any view, so that a crop does not change what a distance
+    becomes. Values between two order statistics are interpolated, like torch.quantile's default. `clip` bounds the
+    result to `range`. A map of one single depth becomes `range[0]`. Method: Ke et al., "Repurposing diffusion-based
+    image generators for monocular depth estimation", CVPR 2024 (Marigold).
     """
 
     low: float = 0.02
@@ -98,15 +97,15 @@ class Quantiles:
 
 @dataclass(frozen=True)
 class Depth:
-    """A distance a pixel. Cut by the sample's view, nearest-exact.
+    """One distance per pixel. Resampled nearest-exact.
 
     In the batch: [N, 1, H, W] of `dtype`, the file's value times `scale` (millimetres to metres: 1 / 1000), or what
     `normalize` makes of that; and, unless `valid` is False, bool [N, 1, H, W] under the field's name + "_valid".
 
-    Not valid is what equals `invalid` in the file, is not finite (in `dtype`: float16 ends at 65,504), or does not lie
-    between `near` and `far` (in the unit that `scale` gives; None: no bound). There, and in padding, the depth is
-    `invalid` itself. Depth is read from 16-bit grey PNG by the core, and from float TIFF, PFM, EXR, `.npy` and `.npz`
-    through their libraries; 8-bit files are bad samples. With `normalize`, so is a map without any valid pixel.
+    A pixel is not valid if it equals `invalid` in the file, is not finite (in `dtype`: float16 ends at 65,504), or does
+    not lie between `near` and `far` (in the unit that `scale` gives; None: no bound). There, and in padding, the depth
+    is `invalid` itself. The core reads depth from 16-bit grey PNG; libraries read float TIFF, PFM, EXR, `.npy` and
+    `.npz`. 8-bit files are bad samples. With `normalize`, so is a map without a valid pixel.
     """
 
     scale: float = 1.0
@@ -132,8 +131,7 @@ class Depth:
         if self.normalize is not None and not isinstance(self.normalize, Quantiles):
             raise UsageError(f"Depth: expected normalize to be None or Quantiles(low, high), got {self.normalize!r}")
         check_bool("Depth", "valid", self.valid)
-        if self.dtype not in FLOAT_DTYPES:
-            raise UsageError(f"Depth: expected dtype to be one of {FLOAT_DTYPES}, got {self.dtype!r}")
+        check_choice(self, "dtype", get_args(Floats))
         self._expect_held("invalid", self.invalid)
         for bound in () if self.normalize is None else self.normalize.range:
             self._expect_held("normalize.range", bound)
@@ -149,11 +147,11 @@ class Depth:
 
 @dataclass(frozen=True)
 class Normals:
-    """A direction a pixel, x to the right and y down or up. Cut by the sample's view, nearest-exact.
+    """One direction per pixel, x to the right and y down or up. Resampled nearest-exact.
 
     In the batch: [N, 3, H, W] of `dtype`, over channels-last memory. Bytes 0…255 of a PNG's red, green and blue become
-    -1…1; floats of EXR, `.npy` and `.npz` are taken as they are. A horizontal flip changes the sign
-    of x, a vertical one that of y. Padding is 0.
+    -1…1; floats of EXR, `.npy` and `.npz` stay as they are. A horizontal flip changes the sign of x, a vertical one
+    that of y. Padding is 0.
     """
 
     _: KW_ONLY
@@ -161,5 +159,4 @@ class Normals:
     dtype: Floats = "float32"
 
     def __post_init__(self) -> None:
-        if self.dtype not in FLOAT_DTYPES:
-            raise UsageError(f"Normals: expected dtype to be one of {FLOAT_DTYPES}, got {self.dtype!r}")
+        check_choice(self, "dtype", get_args(Floats))

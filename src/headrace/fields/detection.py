@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from headrace.errors import UsageError
-from headrace.fields.image import is_number
+from headrace.fields.image import check_choice, is_number
 
 BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
 
-BOX_FORMATS: tuple[BoxFormat, ...] = ("xyxy", "xywh", "cxcywh")
+BOX_FORMATS: tuple[BoxFormat, ...] = get_args(BoxFormat)
 
 
 @dataclass(frozen=True)
 class Boxes:
-    """A list of boxes a sample, in pixels of the image that the view is drawn from (after its turn by EXIF, if any).
+    """List of boxes per sample, in pixels of the image that the view is drawn from (after any EXIF rotation).
 
-    In the batch: a list of N arrays float32 [k, 4], as xyxy in pixels of the output, which is what torchvision's
-    detection models take. Boxes are clipped to where the image lies on the output, not to its padding; those with a
-    side below `min_size` output pixels, or with less than the share `min_visible` of their area left, are dropped, and
-    so are those that have no area. Coordinates are edges: pixel 0 reaches from 0 to 1.
+    In the batch: a list of N arrays float32 [k, 4], as xyxy in pixels of the output, which torchvision's detection
+    models take. Boxes are clipped to where the image lies on the output, not to its padding. A box is dropped if a side
+    is below `min_size` output pixels, if less than the share `min_visible` of its area remains, or if it has no area.
+    Coordinates are edges: pixel 0 reaches from 0 to 1.
 
-    `source` is a column of lists: of four numbers a box, as `format` says ("xywh" is COCO's `bbox`, "cxcywh" has the
-    centre); or its JSON. `beside` names columns of lists that have an item a box, such as `label`, `iscrowd` or `area`:
-    each comes under the field's name + "_" + the column's, without the items of boxes that were dropped, and otherwise
-    as it is.
+    `source` is a column of lists of four numbers per box, as `format` says ("xywh" is COCO's `bbox`, "cxcywh" has the
+    centre), or of their JSON. `beside` names columns of lists with one item per box, such as `label`, `iscrowd` or
+    `area`. Each comes under the field's name + "_" + the column's, without the items of dropped boxes.
 
     Numbers that are not finite, and lists of another length, raise DatasetError.
     """
@@ -39,8 +38,7 @@ class Boxes:
     beside: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.format not in BOX_FORMATS:
-            raise UsageError(f"Boxes: expected format to be one of {BOX_FORMATS}, got {self.format!r}")
+        check_choice(self, "format", BOX_FORMATS)
         if not is_number(self.min_size) or self.min_size < 0:
             raise UsageError(f"Boxes: expected min_size to be a number of pixels of at least 0, got {self.min_size!r}")
         if not is_number(self.min_visible) or not 0 <= self.min_visible <= 1:
@@ -57,18 +55,16 @@ class Boxes:
 
 @dataclass(frozen=True)
 class Keypoints:
-    """A list of K points an instance a sample, in pixels of the image that the view is drawn from.
+    """List of K points per instance and sample, in pixels of the image that the view is drawn from.
 
-    In the batch: a list of N arrays float32 [k, K, 3]: x and y in pixels of the output, and visibility. A point that
-    lies outside of what is seen of the image has x = y = visibility = 0, as one that was not labelled: of visibility 0,
-    or with an x or y that is not finite. Coordinates are those of boxes, in which the middle of pixel 0 is 0.5;
-    `offset` is added to x and y where the source counts otherwise: 0.5 where it names pixels, as COCO does, or a flip
-    is a pixel off.
+    In the batch: a list of N arrays float32 [k, K, 3]: x and y in pixels of the output, and visibility. A point outside
+    the visible part of the image has x = y = visibility = 0, like a point that was not labelled: of visibility 0, or
+    with an x or y that is not finite. Coordinates are those of boxes: the middle of pixel 0 is 0.5. `offset` is added
+    to x and y if the source counts otherwise: use 0.5 if it names pixels, as COCO does, or a flip is a pixel off.
 
-    `source` is a column of lists: of [K, 3] or [K, 2] numbers an instance (visibility is then 2), of 3·K as COCO has
-    them, or the JSON of either. Under a flip, horizontal or vertical but not both, the points that each of `flip_pairs`
-    names change places, such as a left and a right eye. `of` names a field of boxes: instances whose box it drops are
-    dropped here.
+    `source` is a column of lists: [K, 3] or [K, 2] numbers per instance (visibility is then 2), 3·K as in COCO, or the
+    JSON of either. Under a flip, horizontal or vertical but not both, the points of each of `flip_pairs` change places,
+    such as a left and a right eye. `of` names a field of boxes: instances whose box it drops are dropped here.
 
     Lists of another form, or of another length than the boxes', raise DatasetError.
     """
@@ -93,14 +89,14 @@ class Keypoints:
 
 @dataclass(frozen=True)
 class InstanceMasks:
-    """A mask an instance: where in the image each object is.
+    """One mask per instance: where in the image each object is.
 
-    In the batch: a list of N arrays uint8 [k, H, W], 1 on the object, at the size of the output, which is what
-    torchvision's Mask R-CNN takes beside its boxes. A pixel of the image belongs to an object if its middle lies within
-    the outline; the view picks pixels as `Mask` picks them, so both agree. Padding is 0.
+    In the batch: a list of N arrays uint8 [k, H, W], 1 on the object, at the size of the output, which torchvision's
+    Mask R-CNN takes alongside its boxes. A pixel of the image belongs to an object if its middle lies within the
+    outline. The view picks the pixels that `Mask` picks, so both agree. Padding is 0.
 
-    `source` is a column of lists with COCO's `segmentation` of each instance as JSON: polygons, or runs of the whole
-    image, compressed or not. `of` names a field of boxes: instances whose box it drops are dropped here.
+    `source` is a column of lists with COCO's `segmentation` of each instance as JSON: polygons, or run lengths of the
+    whole image, compressed or not. `of` names a field of boxes: instances whose box it drops are dropped here.
 
     Outlines of another form, or of another number than the boxes', raise DatasetError.
     """
@@ -112,17 +108,17 @@ class InstanceMasks:
 
 @dataclass(frozen=True)
 class Geometry:
-    """The view that a sample got, so that what a model finds on the output can be mapped back to the source.
+    """The view that a sample got, to map what a model finds on the output back to the source.
 
     In the batch: a dict of `window` float32 [N, 4], what the output shows of the source as x0, y0, x1, y1 in the
-    source's pixels; `scale` float32 [N, 2], pixels of the output for one of the source, along x and y; `flip` bool
-    [N, 2], whether the output is mirrored along x and y; `original_size` int64 [N, 2], the source's height and width.
+    source's pixels; `scale` float32 [N, 2], output pixels per source pixel along x and y; `flip` bool [N, 2], whether
+    the output is mirrored along x and y; `original_size` int64 [N, 2], the source's height and width.
 
-    A place (x, y) of the output, after `x = width - x` where it is mirrored along x, lies at
-    `window[:2] + (x, y) / scale` of the source. Coordinates are edges, as those of Boxes. The window covers all of the
-    output: where that is padded, it reaches beyond the image. A crop that fell entirely into padding shows nothing:
-    its window has no area, and its scale is 0. The source is the field of pixels that views are drawn from
-    (`view_from=`), after its turn by EXIF, if any. With `on_error="replace"` the geometry is the replacement's.
+    A place (x, y) of the output, after `x = width - x` where it is mirrored along x, lies at `window[:2] + (x, y) /
+    scale` of the source. Coordinates are edges, as those of Boxes. The window covers all of the output: where that is
+    padded, it reaches beyond the image. A crop that fell entirely into padding shows nothing: its window has no area,
+    and its scale is 0. The source is the field of pixels that views are drawn from (`view_from=`), after any EXIF
+    rotation. With `on_error="replace"` the geometry is the replacement's.
     """
 
 

@@ -5,27 +5,30 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from headrace.errors import UsageError
 from headrace.views.views import MAX_SIDE_PX
 
-# -- from fields/arguments.py: What fields' arguments have to be.
-
 
 def is_number(value: object) -> bool:
-    """Whether it is an int or a float that a double can hold, and no bool."""
+    """Tell whether it is an int or a float that a double can hold, and no bool."""
     most = sys.float_info.max
     return isinstance(value, int | float) and not isinstance(value, bool) and -most <= value <= most
 
 
+def check_choice(field: object, name: str, allowed: tuple[str, ...]) -> None:
+    """Raise UsageError unless the field's argument is one of `allowed`."""
+    if getattr(field, name) not in allowed:
+        raise UsageError(
+            f"{type(field).__name__}: expected {name} to be one of {allowed}, got {getattr(field, name)!r}"
+        )
+
+
 def check_bool(field: str, name: str, value: object) -> None:
-    """Raises UsageError for what is only true in a sense, such as "no"."""
+    """Raise UsageError unless it is True or False; "no", for instance, would count as true."""
     if not isinstance(value, bool):
         raise UsageError(f"{field}: expected {name} to be True or False, got {value!r}")
-
-
-# -- from fields/image.py: `Image`: a picture for people's eyes, resampled with antialiasing.
 
 
 DType: TypeAlias = Literal["uint8", "float32", "float16", "bfloat16"]
@@ -34,15 +37,14 @@ Floats: TypeAlias = Literal["float32", "float16", "bfloat16"]
 Mode: TypeAlias = Literal["RGB", "L"]
 Filter: TypeAlias = Literal["triangle", "nearest"]
 
-DTYPES: tuple[DType, ...] = ("uint8", "float32", "float16", "bfloat16")
-IMAGE_DTYPES: tuple[ImageDType, ...] = ("uint8", "uint16", "float32", "float16", "bfloat16")
+DTYPES: tuple[DType, ...] = get_args(DType)
 MOST_CHANNELS = 512
 """Of an image (core/dense/wide_sampler.hpp)."""
 
 
 @dataclass(frozen=True)
 class Normalize:
-    """Per-channel `(value - mean) / std`, on values of 0…1. A number for each channel: three for RGB, one for grey."""
+    """Per-channel `(value - mean) / std` on values of 0…1, with one number per channel: three for RGB, one for grey."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -70,25 +72,25 @@ IMAGENET = Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
 @dataclass(frozen=True)
 class Image:
-    """An image column: decoded, cut by the sample's view, resampled.
+    """Image column: decoded, cropped and resampled by the sample's view.
 
     In the batch: [N, C, H, W] of `dtype`, C = 3 for mode "RGB" and 1 for "L". Memory is channels-last unless
-    `channels_last` is False. uint8 holds 0…255; floats hold 0…1, or what `normalize` makes of that. Alpha is
-    dropped, palettes are looked up, of 16 bits a channel the high byte is taken, which a warning says once.
+    `channels_last` is False. uint8 holds 0…255; floats hold 0…1, or what `normalize` makes of that. Alpha is dropped
+    and palettes are looked up. Of 16 bits per channel the high byte is taken, and a warning says so once.
 
     `channels` keeps more. With it and a dtype of floats, and with `dtype="uint16"`, values are not cut to bytes: they
-    are resampled in double precision and rounded once. uint16 holds 0…65535 (a file of 8 bits times 257); floats hold
-    0…1 of what the file's type can hold, and what files of floats hold as it is. `channels` says how many the batch
-    has: of pictures, 1 is grey, 3 RGB and 4 RGBA, whatever the file has (255 where it has no alpha); an array, or a
-    TIFF of several bands, has to have as many. PNG and JPEG are decoded natively; `.npy`, `.npz` and EXR as arrays;
-    TIFFs of other than 8-bit colour by tifffile. `channels=3` and `channels=1` in uint8 are mode "RGB" and "L".
+    are resampled in double precision and rounded once. uint16 holds 0…65535 (a file of 8 bits times 257). Floats hold
+    0…1 of the range of the file's type; a file of floats keeps its values. `channels` says how many the batch has: for
+    pictures, 1 is grey, 3 RGB and 4 RGBA, whatever the file has (255 if it has no alpha). An array, or a TIFF of
+    several bands, must have as many. PNG and JPEG are decoded natively; `.npy`, `.npz` and EXR as arrays; TIFFs of
+    other than 8-bit colour by tifffile. `channels=3` and `channels=1` in uint8 are mode "RGB" and "L".
 
     `dct_scaling` lets a JPEG be decoded at 1/2, 1/4 or 1/8 where its window is at least that much larger than the
-    output: faster, and the only option that changes pixels for speed. `exif` turns the image as its EXIF orientation
-    says (JPEG). `filter` "triangle" is antialiased bilinear, as Pillow's BILINEAR; "nearest" is nearest-exact.
-    `shrink_to` lets the pixels be taken from a copy of the image whose short side is at most that many pixels: what is
-    cut stays the same, its detail is bounded. With `cache=` that copy is what is kept, where the view is random.
-    `source` names the column where it is not the field's own name.
+    output: faster, and the only option that changes pixels for speed. `exif` rotates the image by its EXIF orientation
+    (JPEG). `filter` "triangle" is antialiased bilinear, like Pillow's BILINEAR; "nearest" is nearest-exact. `shrink_to`
+    allows pixels to be taken from a copy of the image whose short side is at most that many pixels: the crop stays the
+    same, its detail is bounded. With `cache=` and a random view, that copy is cached. `source` names the column if it
+    differs from the field's name.
     """
 
     _: KW_ONLY
@@ -104,9 +106,8 @@ class Image:
     shrink_to: int | None = None
 
     def __post_init__(self) -> None:
-        for name, allowed in (("dtype", IMAGE_DTYPES), ("mode", ("RGB", "L")), ("filter", ("triangle", "nearest"))):
-            if getattr(self, name) not in allowed:
-                raise UsageError(f"Image: expected {name} to be one of {allowed}, got {getattr(self, name)!r}")
+        for name, allowed in (("dtype", ImageDType), ("mode", Mode), ("filter", Filter)):
+            check_choice(self, name, get_args(allowed))
         if self.shrink_to is not None and (type(self.shrink_to) is not int or not 0 < self.shrink_to <= MAX_SIDE_PX):
             raise UsageError(
                 f"Image: expected shrink_to to be None or the pixels of a short side, 1 to {MAX_SIDE_PX}, got "
@@ -144,7 +145,7 @@ class Image:
 
     @property
     def wide(self) -> bool:
-        """True where the values are more than what the 8-bit path holds."""
+        """True if 8 bits cannot hold the values."""
         if self.dtype == "uint16":
             return True
         return self.channels is not None and (self.channels not in (1, 3) or self.dtype != "uint8")

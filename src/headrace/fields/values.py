@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from headrace.errors import UsageError
-
-# -- from fields/text.py: `Text`: captions and documents as the ids of a tokenizer.
-
+from headrace.fields.image import check_choice
 
 Pad: TypeAlias = Literal["batch", "max"] | int
 Captions: TypeAlias = Literal["random", "first"]
 
-CAPTIONS: tuple[Captions, ...] = ("random", "first")
+CAPTIONS: tuple[Captions, ...] = get_args(Captions)
 MOST_LENGTH = 1 << 24
 
 _LEAST_BYTES = 1 << 16
@@ -24,26 +22,26 @@ _BYTES_A_TOKEN = 64
 
 @dataclass(frozen=True)
 class Text:
-    """A text a sample, tokenised by batch.
+    """Text per sample, tokenised by batch.
 
-    In the batch: a dict of "ids", int64 [N, L], and "mask", bool [N, L], False where a row is filled up with `pad_id`.
+    In the batch: a dict of "ids", int64 [N, L], and "mask", bool [N, L], False where a row is padded with `pad_id`.
 
-    `tokenizer`  a `tokenizer.json`, a `tokenizers.Tokenizer`, a tokenizer of transformers, or a function that is given
-                 a list of texts, once a batch, and returns a sequence of ids for each, or a dict of "input_ids" and
-                 "attention_mask". It may pad its rows. No tokenizer is ever changed
-    `max_length` in tokens, special ones included. Longer texts are cut as the tokenizer itself cuts them; what a
-                 function returns is cut at its end
+    `tokenizer`  a `tokenizer.json`, a `tokenizers.Tokenizer`, a tokenizer of transformers, or a function. A function is
+                 called with a list of texts, once per batch, and returns a sequence of ids for each, or a dict of
+                 "input_ids" and "attention_mask". It may pad its rows. No tokenizer is ever changed
+    `max_length` in tokens, special ones included. Longer texts are truncated as the tokenizer does it, at the end for a
+                 function
     `pad`        "batch": L is the longest of the batch, or the one length that a function pads all rows to; an int: the
-                 longest, rounded up to a multiple of it; "max": `max_length`. L is at least 1. Rows are padded on the
-                 side that the tokenizer says
-    `source`     the column where it is not the field's own name: of texts, of lists of texts, or of members in UTF-8
-    `captions`   which of a list is taken: "random" draws one a pass, the same on every rank and for every field of as
-                 many texts; "first"
+                 longest, rounded up to a multiple of it; "max": `max_length`. L is at least 1. The tokenizer says on
+                 which side rows are padded
+    `source`     the column, if it differs from the field's name: of texts, of lists of texts, or of UTF-8 files
+    `captions`   which text of a list to take: "random" draws one per pass, the same on every rank and for every field
+                 of as many texts; "first"
     `pad_id`     default: the tokenizer's own, or what its vocabulary shows (`[PAD]`, `<pad>`, a special
                  `<|endoftext|>`). A function needs it, unless its attention mask shows it
-    `max_bytes`  of a text in UTF-8; a longer one is a bad sample. None: 64 for each token of `max_length`, at least
+    `max_bytes`  greatest UTF-8 size; a longer text is a bad sample. None: 64 for each token of `max_length`, at least
                  65,536
-    `version`    what tells a function from another in files that are kept. None: nothing of it is kept
+    `version`    identifies a function in cached files. None: nothing of it is cached
 
     A sample without a text, or with one that is not UTF-8, is bad. An empty text is none of these.
     """
@@ -62,8 +60,7 @@ class Text:
         check_max_length(self.max_length)
         if self.pad not in ("batch", "max") and not _is_count(self.pad, MOST_LENGTH):
             raise UsageError(f"Text: expected pad to be 'batch', 'max' or an int of at least 1, got {self.pad!r}")
-        if self.captions not in CAPTIONS:
-            raise UsageError(f"Text: expected captions to be one of {CAPTIONS}, got {self.captions!r}")
+        check_choice(self, "captions", CAPTIONS)
         if self.pad_id is not None and (type(self.pad_id) is not int or not 0 <= self.pad_id < 1 << 63):
             raise UsageError(f"Text: expected pad_id to be None or an int of at least 0, got {self.pad_id!r}")
         if self.max_bytes is not None and not _is_count(self.max_bytes, 1 << 40):
@@ -78,19 +75,22 @@ class Text:
 
     @property
     def most_bytes(self) -> int:
-        """`max_bytes`, or what it is by default."""
+        """`max_bytes`, or its default."""
         return most_bytes(self.max_length) if self.max_bytes is None else self.max_bytes
 
 
 def check_max_length(max_length: object) -> None:
-    """Raises UsageError unless it is a number of tokens."""
+    """Raise UsageError unless it is a number of tokens."""
     if not _is_count(max_length, MOST_LENGTH):
         raise UsageError(f"Text: expected max_length to be an int from 1 to {MOST_LENGTH:,} tokens, got {max_length!r}")
 
 
 def most_bytes(max_length: int) -> int:
-    """Of a text that is to become so many tokens. A text is tokenised as a whole before it is cut, so what only its
-    beginning is wanted of has to have a bound: a megabyte takes a second, and a hundred of them in memory."""
+    """Return the default bound for a text of so many tokens.
+
+    A text is tokenised as a whole before it is truncated, so its size needs a bound: a megabyte takes a second, and a
+    hundred of them in memory.
+    """
     return max(_LEAST_BYTES, _BYTES_A_TOKEN * max_length)
 
 
@@ -102,29 +102,24 @@ def _encodes(tokenizer: object) -> bool:
     return callable(tokenizer) or hasattr(tokenizer, "encode_batch")
 
 
-# -- from fields/array.py: `Array`: numbers that are no picture, such as embeddings, as they were saved.
-
-
 ArrayDType: TypeAlias = Literal[
     "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64", "complex128"
 ]
 
-ARRAY_DTYPES: tuple[ArrayDType, ...] = (
-    "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64", "complex128",
-)  # fmt: skip
+ARRAY_DTYPES: tuple[ArrayDType, ...] = get_args(ArrayDType)
 
 
 @dataclass(frozen=True)
 class Array:
-    """An array a sample, stacked: [N, *shape].
+    """One array per sample, stacked: [N, *shape].
 
-    `source` is a column of `.npy` members or files, of `.npz` of one array each, of lists of numbers, or of numbers;
-    None: the field's own name. `dtype` converts, from one kind of number to the same or a wider kind: floats do not
-    become whole numbers, and what float16 cannot hold becomes infinite. None: as it was saved, all of a batch alike.
+    `source` is a column of `.npy` files or members, of `.npz` of one array each, of lists of numbers, or of numbers;
+    None: the field's own name. `dtype` converts to the same or a wider kind of number: floats do not become integers,
+    and what float16 cannot hold becomes infinite. None: as saved, which must be the same within a batch.
 
-    A sample without an array, with a damaged one, one of Python objects, which are never unpickled, or of a kind that
-    `dtype` does not take, is bad. So is one of another shape than `shape`, where that is given. Without, arrays of
-    several shapes in one batch raise UsageError, and a rank that has no sample of a short last batch gets [0].
+    A sample is bad if its array is missing, damaged, of Python objects (which are never unpickled), of a kind that
+    `dtype` does not take, or of another shape than a given `shape`. Without `shape`, arrays of several shapes in one
+    batch raise UsageError, and a rank without a sample of a short last batch gets [0].
     """
 
     _: KW_ONLY
@@ -142,14 +137,11 @@ class Array:
         object.__setattr__(self, "shape", tuple(self.shape))
 
 
-# -- from fields/values.py: Fields that are no picture: a number a sample, or bytes as they are.
-
-
 @dataclass(frozen=True)
 class Label:
-    """A number a sample, as int64 (or the column's own float type) [N].
+    """One number per sample, as int64 (or the column's own float type) [N].
 
-    The class of a class folder, a value column, or a member of text that holds one whole number (`.cls`).
+    It is the class of a class folder, a column of values, or a text file that holds one integer (`.cls`).
     """
 
     _: KW_ONLY
@@ -158,7 +150,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Raw:
-    """A column's bytes as they are: a list of N `bytes` (a value column: an array)."""
+    """A column's undecoded bytes: a list of N `bytes` (for a column of values: an array)."""
 
     _: KW_ONLY
     source: str | None = None

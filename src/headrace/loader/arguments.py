@@ -10,7 +10,7 @@ from headrace.errors import UnknownArgumentError, UsageError
 from headrace.fields import Field, Spatial
 from headrace.loader import BatchMap, SampleMap
 from headrace.plan import EpochPlan
-from headrace.plan.batching import Pack
+from headrace.plan.batching import SequencePacking
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -46,7 +46,7 @@ COUNTERPARTS = {
 
 
 def refuse_unknown(unknown: Mapping[str, object], known: Iterable[str]) -> None:
-    """Raise UnknownArgumentError for any argument that a Loader does not have, with what it has instead."""
+    """Raise UnknownArgumentError for arguments that a Loader does not have, and name what it has instead."""
     if not unknown:
         return
     told = [f"{name}=: {COUNTERPARTS[name]}" for name in unknown if name in COUNTERPARTS]
@@ -87,7 +87,7 @@ def check_values(
 
 
 def check_skip(on_error: str, world_size: int) -> None:
-    """Ranks that skip would have unequal batches, and one whose batch is skipped as a whole a step less."""
+    """Refuse "skip" with several ranks: their batches, and so their numbers of steps, would differ."""
     if on_error == "skip" and world_size > 1:
         raise UsageError(
             f"on_error: expected 'replace' or 'raise' with world_size={world_size}, got 'skip'; the ranks' batches "
@@ -111,8 +111,8 @@ def check_map_workers(workers: int, context: str | BaseContext | None, map: Samp
         check_may_start(workers)
 
 
-def check_pack_and_map(pack: Pack | None, map: SampleMap | None) -> None:
-    """A packed text is no longer a row a sample."""
+def check_pack_and_map(pack: SequencePacking | None, map: SampleMap | None) -> None:
+    """Refuse `map` with `pack`: a packed text is no longer one row a sample."""
     if pack is not None and map is not None:
         raise UsageError(
             "map: expected None beside pack=, got a function of a sample, whose text lies in a row with others; use "
@@ -128,7 +128,7 @@ def check_level(instruction_set: str) -> None:
 
 
 def check_last_batch(plan: EpochPlan, map: SampleMap | None) -> None:
-    """A rank without a sample cannot know what `map` would have made of one: its batch would have other fields."""
+    """Refuse `map` where a rank may get no sample: it could not know the fields that `map` returns."""
     if map is not None and plan.empty_parts:
         raise UsageError(
             f"map: expected a sample for each of the {plan.world_size} ranks in every batch of an epoch, got "
@@ -143,7 +143,7 @@ def place_fields(
     map: SampleMap | None,
     batch_map: BatchMap | None,
 ) -> Placement | None:
-    """None on the CPU, where batches are made anyway."""
+    """Return how fields are placed on `device`; None on the CPU."""
     if output != "torch":
         raise UsageError(f"device: expected output='torch' beside it, got output={output!r}; leave device out")
     from headrace.device import place

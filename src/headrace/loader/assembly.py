@@ -10,19 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.data import HeldColumn, StringColumn
+from headrace.data import StringColumn
 from headrace.data.columns import native_paths
 from headrace.errors import UsageError
 from headrace.loader.bad_samples import error_of
 from headrace.loader.batch_memory import BatchMemory
+from headrace.loader.batch_values import BatchRows
 from headrace.loader.decoding import pixels
-from headrace.loader.decoding.arrays import BatchRows
 from headrace.loader.decoding.pixels import core_options, parts_of
 from headrace.loader.recipe import Recipe
 from headrace.plan import BatchPlan
 
 Ints = NDArray[np.int64]
-Passes = NDArray[np.uint32]
 Item = bytes | NDArray[np.generic] | None
 """A field's content that Python already holds: encoded, or pixels [H, W, C] of uint8, uint16 or float32; None is read
 from its range."""
@@ -32,19 +31,14 @@ DECLINED, CANCELLED = 1, 7
 
 
 class Cancelled(Exception):  # noqa: N818  # how a feed ends, no error
-    """The feed was closed while the core worked."""
+    """Signal that the pass was closed while the core worked."""
 
 
 @dataclass
 class Pending:
-    """A batch on its way. `samples` are positions in the dataset, which a replacement changes in place, and
-    `positions` those in the epoch; rows that are skipped are gone from both."""
+    """Batch that the core works on. Skipped rows are gone from it."""
 
-    plan: BatchPlan
-    key: int
-    samples: Ints
-    passes: Passes
-    positions: Ints
+    rows: BatchRows
     size: tuple[int, int]
     """Height and width of every image."""
     memory: list[NDArray[np.uint8]]
@@ -60,7 +54,10 @@ class Pending:
 
 
 class Assembly:
-    """Describes batches to one engine. Used by one thread at a time, but for `start_rows`, `resize` and `read`."""
+    """Description of batches to one engine.
+
+    One thread uses it at a time, except for `start_rows`, `resize` and `read`.
+    """
 
     def __init__(self, recipe: Recipe, engine: _core.Engine, memory: BatchMemory) -> None:
         self._recipe = recipe
@@ -76,48 +73,42 @@ class Assembly:
         self._outputs = [slice(start, end) for start, end in pairwise([0, *ends])]
 
     def start(self, plan: BatchPlan) -> Pending:
-        """Hands the core a batch. Where the view leaves the size to the images, their sizes are probed first."""
+        """Submit a batch to the core. If the output's size depends on the images, read their headers first."""
         recipe = self._recipe
         key = recipe.plan.key(plan.epoch)
-        samples, passes = plan.samples.copy(), plan.passes.copy()
+        rows = BatchRows(recipe.dataset, plan, key, plan.samples.copy(), plan.passes.copy(), plan.positions)
         known = recipe.program.output_size if plan.view is None else plan.view.size
-        size = known or self._measure(samples, passes, key)
-        memory = self._memory(len(samples), size)
-        job = self._submit(plan, samples, passes, key, size, memory, None)
-        return Pending(plan, key, samples, passes, plan.positions, size, memory, [], job)
+        size = known or self._measure(rows)
+        memory = self._memory(len(rows), size)
+        return Pending(rows, size, memory, [], self._submit(rows, size, memory, None))
 
     def resize(self, pending: Pending) -> None:
-        """After a replacement: a batch of one takes its image's size, where the view leaves it to the image."""
-        left = self._recipe.program.output_size is None and pending.plan.view is None
-        if left and len(pending.samples) == 1:
-            pending.size = self._measure(pending.samples, pending.passes, pending.key)
+        """Take the size of a replacement where it is the only image of the batch and the view leaves the size open."""
+        left = self._recipe.program.output_size is None and pending.rows.plan.view is None
+        if left and len(pending.rows) == 1:
+            pending.size = self._measure(pending.rows)
             pending.memory = self._memory(1, pending.size)
 
     def _memory(self, samples: int, size: tuple[int, int]) -> list[NDArray[np.uint8]]:
         return [self._blocks.acquire(samples * part.nbytes(size)) for part in self._parts]
 
     def close(self) -> None:
-        """Closes the archives that were kept open. Nothing may be under way."""
+        """Close the archives. No job may be running."""
         for paths in self._paths.values():
             paths.close()
 
     def start_rows(self, pending: Pending, row: int, items: list[Item]) -> _core.Job:
-        """Works again on one row of a batch, with what is in `items` instead of the images' own bytes."""
-        part = slice(row, row + 1)
+        """Submit one row of a batch again, with `items` instead of the bytes of its images."""
         memory = [block[self._row_bytes(pending, i, row)] for i, block in enumerate(pending.memory)]
-        samples, passes = pending.samples[part], pending.passes[part]
-        return self._submit(
-            pending.plan, samples, passes, pending.key, pending.size, memory, [[item] for item in items]
-        )
+        return self._submit(pending.rows[row : row + 1], pending.size, memory, [[item] for item in items])
 
     def keep_rows(self, pending: Pending, rows: list[int]) -> None:
-        """Only these stay, closed up at the start of the same memory. Nothing of the batch may be under way."""
+        """Keep only `rows`, moved to the start of the same memory. No job of the batch may be running."""
         for i, block in enumerate(pending.memory):
             one = self._parts[i].nbytes(pending.size)
-            images = block[: len(pending.samples) * one].reshape(len(pending.samples), one)
+            images = block[: len(pending.rows) * one].reshape(len(pending.rows), one)
             images[: len(rows)] = images[rows]
-        pending.samples, pending.passes = pending.samples[rows], pending.passes[rows]
-        pending.positions = pending.positions[rows]
+        pending.rows = pending.rows[rows]
         pending.raws = [[raw[row] for row in rows] for raw in pending.raws]
         pending.contents = [[content[row] for row in rows] for content in pending.contents]
         pending.views, pending.sizes = pending.views[rows], pending.sizes[rows]
@@ -128,20 +119,17 @@ class Assembly:
 
     def _submit(
         self,
-        plan: BatchPlan,
-        samples: Ints,
-        passes: Passes,
-        key: int,
+        rows: BatchRows,
         size: tuple[int, int],
         memory: list[NDArray[np.uint8]],
         items: list[list[Item]] | None,
     ) -> _core.Job:
-        ops = self._recipe.program.ops if plan.view is None else plan.view.ops
-        job = self._job(samples, passes, key, ops)
+        view = rows.plan.view
+        job = self._job(rows, self._recipe.program.ops if view is None else view.ops)
         for i, (name, _, column) in enumerate(self._recipe.images):
             out = memory[self._outputs[i]]
             job.add_image(
-                **self._ranges(column, samples),
+                **self._ranges(column, rows.samples),
                 memory=None if items is None else items[i],
                 out=out[0],
                 valid=out[1] if len(out) > 1 else None,
@@ -151,41 +139,30 @@ class Assembly:
                 **self._cached(name),
             )
         for name, _, column in self._recipe.raws:
-            job.add_raw(**self._ranges(column, samples), **self._cached(name, is_raw=True))
+            job.add_raw(**self._ranges(column, rows.samples), **self._cached(name, is_raw=True))
         self._engine.submit(job)
         return job
 
     def read(self, field: str, column: str, sample: int) -> bytes:
-        """One sample's undecoded bytes, read by the engine as all that a feed reads, so that what is tried again is
-        counted, and ends with the feed. Raises Cancelled, or the failure as it is."""
+        """Read the undecoded bytes of one sample through the engine, which retries, counts and can cancel the read.
+
+        Raises Cancelled, or the failure.
+        """
         samples = np.array([sample])
-        job = _core.Job(self.base_ids(samples), np.zeros(1, np.uint32), key=0, program=self._recipe.program.ops)
+        dataset = self._recipe.dataset
+        ids = samples if dataset.base_ids is None else dataset.base_ids[samples]
+        job = _core.Job(ids, np.zeros(1, np.uint32), key=0, program=self._recipe.program.ops)
         job.add_raw(**self._ranges(column, samples))
         self._engine.submit(job)
         job.wait()
         for _, _, code, _, why in job.failures():
             if code == CANCELLED:
                 raise Cancelled
-            raise error_of(code, why, dataset=self._recipe.dataset, sample=sample, field=field, column=column)
+            raise error_of(code, why, dataset=dataset, sample=sample, field=field, column=column)
         return job.raw(0)[0]
 
-    def base_ids(self, samples: Ints) -> Ints:
-        """What the samples were before any selection."""
-        ids = self._recipe.dataset.base_ids
-        return samples if ids is None else ids[samples]
-
-    def draw_ids(self, samples: Ints) -> Ints:
-        """Return the keys of random draws, so that a sample that a selection repeats gets others each time."""
-        return self._recipe.dataset.draw_ids(samples)
-
-    def rows(self, samples: Ints, passes: Passes, key: int) -> BatchRows:
-        """Describe these samples to fields that Python makes."""
-        return BatchRows(
-            samples=samples, base_ids=self.base_ids(samples), draw_ids=self.draw_ids(samples), passes=passes, key=key
-        )
-
-    def _job(self, samples: Ints, passes: Passes, key: int, ops: NDArray[np.float64]) -> _core.Job:
-        return _core.Job(self.base_ids(samples), passes, key=key, program=ops, draw_ids=self.draw_ids(samples))
+    def _job(self, rows: BatchRows, ops: NDArray[np.float64]) -> _core.Job:
+        return _core.Job(rows.base_ids, rows.passes, key=rows.key, program=ops, draw_ids=rows.draw_ids)
 
     def _cached(self, field: str, *, is_raw: bool = False) -> dict[str, Any]:
         cache = self._recipe.cache
@@ -196,51 +173,47 @@ class Assembly:
         files = at.pop("files")
         return {"paths": self._paths[column] if files is None else native_paths(files), **at}
 
-    def values(self, column: HeldColumn, samples: Ints) -> Any:
-        """A column's entries: an array of numbers, or a list."""
-        return column.take(self.base_ids(samples))
+    def _measure(self, rows: BatchRows) -> tuple[int, int]:
+        """Return the one (height, width) that the view gives every image of the batch.
 
-    def _measure(self, samples: Ints, passes: Passes, key: int) -> tuple[int, int]:
-        """The one (height, width) that the view makes of every image of the batch. Raises UsageError where they differ.
-
-        Images whose header cannot be read do not count: what is wrong with them is found out when they are decoded. A
-        batch of one such image has no size until a replacement gives it one (`resize`).
+        Images with unreadable headers do not count: decoding reports them. A batch of one such image has no size until
+        a replacement gives it one (`resize`). Raises UsageError where sizes differ.
         """
-        if not self._recipe.images or len(samples) == 0:
+        if not self._recipe.images or len(rows) == 0:
             return 0, 0
         name = self._recipe.images[0][0]
-        sizes = self._source_sizes(samples, passes, key)
-        rows = np.flatnonzero(sizes[:, 0] > 0)
-        if len(rows) == 0:
-            if len(samples) == 1 or self._recipe.on_error == "skip":  # which leaves nothing of it
+        sizes = self._source_sizes(rows)
+        found = np.flatnonzero(sizes[:, 0] > 0)
+        if len(found) == 0:
+            if len(rows) == 1 or self._recipe.on_error == "skip":  # which leaves nothing of it
                 return 0, 0
             raise UsageError(
-                f"field {name!r}: expected images of readable size, got none among {len(samples)} of a batch, and "
+                f"field {name!r}: expected images of readable size, got none among {len(rows)} of a batch, and "
                 "the view leaves the size to them; give a view of fixed size, such as Resize((height, width))"
             )
         views = _core.sample_views(
             self._recipe.program.ops,
-            key,
-            self.draw_ids(samples)[rows],
-            passes[rows],
+            rows.key,
+            rows.draw_ids[found],
+            rows.passes[found],
             0,
-            np.ascontiguousarray(sizes[rows, 0]),
-            np.ascontiguousarray(sizes[rows, 1]),
+            np.ascontiguousarray(sizes[found, 0]),
+            np.ascontiguousarray(sizes[found, 1]),
         )
         width, height = (views[:, k].astype(np.int64) for k in (8, 9))
         odd = np.flatnonzero((width != width[0]) | (height != height[0]))
         if len(odd):
-            self._refuse_sizes(name, samples[rows], height, width, int(odd[0]))
+            self._refuse_sizes(name, rows.samples[found], height, width, int(odd[0]))
         return int(height[0]), int(width[0])
 
-    def _source_sizes(self, samples: Ints, passes: Passes, key: int) -> NDArray[np.int32]:
-        """(width, height) of the first field's images, from their headers; 0 for those that cannot be read."""
+    def _source_sizes(self, rows: BatchRows) -> NDArray[np.int32]:
+        """Return (width, height) of the first field's images from their headers; 0 where one is unreadable."""
         name, image, column = self._recipe.images[0]
-        job = self._job(samples, passes, key, self._recipe.program.ops)
+        job = self._job(rows, self._recipe.program.ops)
         job.probe_only()
         nothing = np.empty(0, np.uint8)
         job.add_image(
-            **self._ranges(column, samples),
+            **self._ranges(column, rows.samples),
             memory=None,
             out=nothing,
             height=0,
@@ -256,7 +229,7 @@ class Assembly:
                 raise Cancelled
             if code == DECLINED:
                 sizes[row] = pixels.declined_size(
-                    self.read(name, column, int(samples[row])), image, self._recipe.limits
+                    self.read(name, column, int(rows.samples[row])), image, self._recipe.limits
                 )
         return sizes
 

@@ -24,17 +24,16 @@ from headrace.errors import (
     ViewError,
 )
 
-# -- from feed/quarantine.py: The quarantine file: bad samples as JSON lines, for people; nothing reads it back.
-
 
 class Quarantine:
-    """Writes each bad sample of a loader once, whatever the number of epochs. Thread-safe, also across a fork.
+    """File of bad samples, one JSON line each, for people: nothing reads it back.
 
-    A line holds key, shard, offset, field, why, epoch, position and time. Ranks and runs may share the file.
+    Each bad sample of a loader is written once, whatever the number of epochs, with key, shard, offset, field, why,
+    epoch, position and time. Ranks and runs may share the file. Thread-safe, also across a fork.
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises UsageError where the file cannot be written: better now than at the first bad sample."""
+        """Raise UsageError now, not at the first bad sample, if the file cannot be written."""
         self.path = path
         self._writer_of: dict[int, object] = {}
         try:
@@ -45,7 +44,7 @@ class Quarantine:
             ) from error
 
     def add(self, sample: int, error: SampleError, *, epoch: int, position: int) -> None:
-        """A disk that is full later on costs the record, not the run: it warns."""
+        """Write a bad sample. A full disk costs the record, not the run: it warns."""
         mine = object()
         if self._writer_of.setdefault(sample, mine) is not mine:  # one step: no lock that a fork could leave taken
             return
@@ -69,10 +68,6 @@ class Quarantine:
             )
 
 
-# -- from feed/bad_samples.py: What becomes of samples that cannot be decoded: named, counted, written down, replaced
-# or raised.
-
-
 _KINDS: dict[int, type[SampleError]] = {
     1: DecodeError,
     2: DecodeError,
@@ -87,7 +82,7 @@ MAX_ATTEMPTS = 100
 
 
 def error_of(code: int, why: str, *, dataset: Dataset, sample: int, field: str, column: str) -> HeadraceError:
-    """The exception for a failure that the core reported of a dataset's sample."""
+    """Return the exception for a failure that the core reported for a dataset's sample."""
     key, named = dataset.key(sample), dataset.named(column, sample)
     if code == _OUTSIDE:
         return OutsideRootError(f"{_place(key, named, field)}: {outside_root_text(why)}")
@@ -101,7 +96,7 @@ def error_of(code: int, why: str, *, dataset: Dataset, sample: int, field: str, 
 def error_at(
     code: int, why: str, *, key: str, shard: str, offset: int | None, field: str, named: str | None = None
 ) -> HeadraceError:
-    """The exception for a failure that the core reported (core/common/fault.hpp). `named`: what names the file."""
+    """Return the exception for a failure code (core/common/fault.hpp). `named` is what names the file."""
     if code in _KINDS:
         if named is not None:
             why = f"{why} ({named})"
@@ -123,9 +118,9 @@ def _place(key: str, named: str | None, field: str) -> str:
 
 
 class BadSamples:
-    """Counts bad samples of one pass, and hands each to the quarantine. Thread-safe.
+    """Bad samples of one pass: counted, and written to the quarantine. Thread-safe.
 
-    `samples` is how many one pass takes: of several ranks, each judges by its own part.
+    `samples` is how many one pass takes. Each rank judges by its own part.
     """
 
     def __init__(self, *, samples: int, max_bad: float, quarantine: Quarantine | None) -> None:
@@ -155,7 +150,7 @@ class BadSamples:
             self.skipped += 1
 
     def add(self, sample: int, error: SampleError, *, epoch: int, position: int) -> None:
-        """Raises TooManyBadSamplesError when the run can no longer be trusted."""
+        """Count a bad sample. Raises TooManyBadSamplesError once more than `max_bad` are bad."""
         with self._lock:
             if sample in self._seen:
                 return

@@ -17,6 +17,7 @@ from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError, 
 from headrace.fields import Image, Label, Spatial
 from headrace.loader.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
 from headrace.loader.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
+from headrace.loader.batch_memory import tensor_over
 from headrace.loader.decoding import pixels
 from headrace.loader.decoding.arrays import FieldContent, PackedPlaces
 from headrace.loader.decoding.detection import PerSample
@@ -27,10 +28,6 @@ from headrace.loader.recipe import Batch, Recipe, contents_of
 from headrace.loader.user_functions import DecodedBatch
 from headrace.plan import BatchPlan
 
-# -- from feed/rows.py: Mends the rows of a batch that the core could not finish: by a library, by a replacement, or
-# by raising.
-
-
 RowFailure: TypeAlias = tuple[int, int, int, int, str]
 """What the core says of one row: sample, field, code, stage, and why (core/batch/job.hpp)."""
 
@@ -38,7 +35,7 @@ _LIMIT, _CORRUPT = 3, 2
 
 
 class RowMender:
-    """Brings one row at a time to its end. Thread-safe: rows of a batch are mended side by side."""
+    """Recovery of rows that the core could not decode. Thread-safe: rows of a batch are mended in parallel."""
 
     def __init__(self, recipe: Recipe, assembly: Assembly, bad: BadSamples, contents: Sequence[FieldContent]) -> None:
         self._recipe = recipe
@@ -50,10 +47,10 @@ class RowMender:
         self._names = [(name, column) for name, _, column in (*recipe.images, *recipe.raws)]
 
     def mend(self, pending: Pending, row: int, failure: RowFailure | SampleError) -> list[bytes] | None:
-        """Leaves the row decoded in the batch's memory, `pending.samples` and `passes` telling what it holds.
-        `failure` is what the core said of it, or what is wrong with a content that Python makes.
+        """Decode the row by a library or a replacement, into the batch's memory; update `pending` accordingly.
 
-        Returns its raw fields, or None for a row that is to be skipped. Raises what the error policy says.
+        `failure` is the core's, or the error of a content that Python makes. Returns the row's raw fields, or None to
+        skip it. Raises what the error policy says.
         """
         attempt = 0
         known: RowFailure | SampleError | None = failure
@@ -67,8 +64,8 @@ class RowMender:
             except SampleError as error:
                 if self._recipe.on_error == "raise":
                     raise
-                epoch, position = pending.plan.epoch, int(pending.positions[row])
-                self._bad.add(int(pending.samples[row]), error, epoch=epoch, position=position)
+                epoch, position = pending.rows.plan.epoch, int(pending.rows.positions[row])
+                self._bad.add(int(pending.rows.samples[row]), error, epoch=epoch, position=position)
                 if self._recipe.on_error == "skip":
                     self._bad.count_skipped()
                     return None
@@ -76,19 +73,18 @@ class RowMender:
                 attempt, known = attempt + 1, None
 
     def _replace(self, pending: Pending, row: int, attempt: int, error: SampleError) -> None:
-        epoch, position = pending.plan.epoch, int(pending.positions[row])
+        epoch, position = pending.rows.plan.epoch, int(pending.rows.positions[row])
         if attempt == MAX_ATTEMPTS:
             raise TooManyBadSamplesError(
                 f"{attempt} replacements in a row were bad as well; the last: {error}. Look at the dataset"
             ) from error
         sample, pass_ = self._recipe.plan.replacement(epoch, position, attempt)
-        pending.samples[row], pending.passes[row] = sample, pass_
+        pending.rows.samples[row], pending.rows.passes[row] = sample, pass_
         self._bad.count_replaced()
         self._assembly.resize(pending)
 
     def _decode(self, pending: Pending, row: int, failure: RowFailure | None) -> list[bytes]:
-        """Lets the core try, unless its `failure` is known; what it declines is decoded by a library and handed back
-        as pixels, field by field."""
+        """Decode in the core, unless its `failure` is known. Fields that it declines are decoded by a library first."""
         items: list[Item] = [None] * len(self._recipe.images)
         while True:
             if failure is None:
@@ -107,11 +103,10 @@ class RowMender:
             failure = None
 
     def _take(self, pending: Pending, row: int, raws: list[bytes]) -> None:
-        """The row's contents that Python makes. Raises the SampleError of the first that is bad."""
+        """Make the row's contents in Python. Raises the SampleError of the first bad one."""
         if not self._contents:
             return
-        part = slice(row, row + 1)
-        rows = self._assembly.rows(pending.samples[part], pending.passes[part], pending.key)
+        rows = pending.rows[row : row + 1]
         for values, content in zip(pending.contents, self._contents, strict=True):
             (value,) = content.take(rows, [[raw] for raw in raws])
             if isinstance(value, SampleError):
@@ -121,7 +116,7 @@ class RowMender:
     def _by_library(self, pending: Pending, row: int, field: int, why: str) -> NDArray[np.generic]:
         name, spatial, column = self._recipe.images[field]
         self._bad.count_declined()
-        data = self._assembly.read(name, column, int(pending.samples[row]))
+        data = self._assembly.read(name, column, int(pending.rows.samples[row]))
         try:
             self.narrowed += pixels.is_narrowed(data, spatial, self._recipe.limits)
             return pixels.decode_declined(data, spatial, self._recipe.limits)
@@ -134,17 +129,15 @@ class RowMender:
 
     def _error(self, pending: Pending, row: int, field: int, code: int, why: str) -> HeadraceError:
         name, column = self._names[field]
-        sample = int(pending.samples[row])
+        sample = int(pending.rows.samples[row])
         return error_of(code, why, dataset=self._recipe.dataset, sample=sample, field=name, column=column)
 
 
-# -- from feed/size_check.py: Whether images are what was expected of them: as large as the plan of a batch took them
-# for, and of 8 bits.
-
-
 class SizeCheck:
-    """Warns once of an image whose size is not what a column, or an earlier look at its header, said: it is cut, or
-    filled up, to a shape that followed from that."""
+    """Warning, once, about an image whose size differs from what a column or an earlier look at its header said.
+
+    Such an image is cropped or padded to the shape planned for its batch.
+    """
 
     def __init__(self, dataset: Dataset, field: str) -> None:
         self._dataset = dataset
@@ -152,7 +145,7 @@ class SizeCheck:
         self._warned = False
 
     def look(self, plan: BatchPlan, found: NDArray[np.int32], besides: Container[int]) -> None:
-        """`found`: (width, height) of the batch's images; rows in `besides` have none."""
+        """Compare the batch's (width, height) with the plan's; rows in `besides` have no image."""
         if plan.view is None or plan.view.sources is None or self._warned:
             return
         planned = plan.view.sources
@@ -171,16 +164,16 @@ class SizeCheck:
 
 
 class BitDepthCheck:
-    """Warns once of images of 16 bits a channel that are read as 8."""
+    """Warning, once, about images of 16 bits a channel that are read as 8."""
 
     def __init__(self, dataset: Dataset, fields: Sequence[str]) -> None:
-        """`fields`: the images that are read as 8, unless that was asked for."""
+        """Check `fields`: the images that are read as 8 bits unless the user asked for that."""
         self._dataset = dataset
         self._fields = fields
         self._warned = False
 
     def look(self, narrowed: int) -> None:
-        """`narrowed`: how many of a batch's were."""
+        """Warn if a batch had `narrowed` such images."""
         if not narrowed or not self._fields or self._warned:
             return
         self._warned = True
@@ -193,11 +186,8 @@ class BitDepthCheck:
         )
 
 
-# -- from feed/outputs.py: The core's memory as the arrays or tensors of a batch, without a copy.
-
-
 class Converter:
-    """Gives a batch's parts the type that the loader's `output` asks for."""
+    """Conversion of a batch's parts to the type that the loader's `output` asks for."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._torch: Any = None
@@ -207,42 +197,34 @@ class Converter:
             self._torch = torch
 
     def pixels(self, memory: NDArray[np.uint8], part: PixelPart, count: int, size: tuple[int, int]) -> Any:
-        """A part over the memory's start; it returns to its pool when the last reference to it is gone."""
+        """Return a part over the start of `memory`, which returns to its pool with the last reference to the part."""
         shape = part.shape(count, size)
         values = math.prod(shape)
         if self._torch is None:
             array = memory.view(part.numpy_dtype)[:values].reshape(shape)
             return array.transpose(0, 3, 1, 2) if part.channels_last else array
-        tensor = self._tensor(memory).view(getattr(self._torch, part.dtype))[:values].view(shape)
+        tensor = tensor_over(memory).view(getattr(self._torch, part.dtype))[:values].view(shape)
         return tensor.permute(0, 3, 1, 2) if part.channels_last else tensor
 
-    def _tensor(self, memory: NDArray[np.uint8]) -> Any:
-        """The tensor that pinned memory was allocated as, so that torch's allocator learns of copies from it."""
-        return memory.base if isinstance(memory.base, self._torch.Tensor) else self._torch.from_numpy(memory)
-
     def labels(self, values: NDArray[Any]) -> Any:
-        """Numbers as one array, whole ones as int64 whatever they are kept as."""
+        """Return numbers as one array; whole numbers as int64, whatever type the column has."""
         return self.values(values if values.dtype.kind == "f" else values.astype(np.int64, copy=False))
 
     def each(self, values: PerSample) -> PerSample:
-        """A list whose arrays have the type; texts stay as they are."""
+        """Return a list with converted arrays; texts stay as they are."""
         if self._torch is None:
             return values
         return PerSample(self.values(value) for value in values)
 
     def values(self, values: NDArray[Any] | list[Any]) -> Any:
-        """Numbers as one array; a list stays as it is."""
+        """Return numbers as one array; a list stays as it is."""
         if isinstance(values, list):
             return values
         return values if self._torch is None else self._torch.from_numpy(np.ascontiguousarray(values))
 
 
-# -- from feed/batch_decoder.py: Decoded batches: the core's part, the rows that it could not do, and the fields made
-# of both.
-
-
 class BatchDecoder:
-    """Starts batches, and finishes them in any order. One thread's."""
+    """Decoding of batches, finished in any order. One thread uses it."""
 
     def __init__(self, recipe: Recipe, assembly: Assembly, bad: BadSamples, threads: PythonThreads) -> None:
         self._recipe = recipe
@@ -263,44 +245,31 @@ class BatchDecoder:
         return self._assembly.start(plan)
 
     def finish(self, pending: Pending) -> DecodedBatch:
-        """Waits for the core. Raises what the error policy says; what it skips is not in the batch."""
+        """Wait for the core and return the batch without skipped rows. Raises what the error policy says."""
         job = pending.job
         job.wait()
         pending.raws = [job.raw(i) for i in range(len(self._recipe.raws))]
         pending.views, pending.sizes = job.views, job.sizes
         failures: dict[int, RowFailure | SampleError] = {failure[0]: failure for failure in job.failures()}
         if self._size_check is not None:
-            self._size_check.look(pending.plan, pending.sizes, failures)
+            self._size_check.look(pending.rows.plan, pending.sizes, failures)
         self._take(pending, failures)
         self._mend(pending, failures)
         self._depth_check.look(job.narrowed + self._mender.narrowed)
-        return DecodedBatch(
-            dataset=self._recipe.dataset,
-            plan=pending.plan,
-            key=pending.key,
-            samples=pending.samples,
-            draw_ids=self._assembly.draw_ids(pending.samples),
-            passes=pending.passes,
-            positions=pending.positions,
-            batch=self._fields(pending),
-            nbytes=sum(block.nbytes for block in pending.memory),
-        )
+        return DecodedBatch(pending.rows, self._fields(pending), nbytes=sum(block.nbytes for block in pending.memory))
 
     def _take(self, pending: Pending, failures: dict[int, RowFailure | SampleError]) -> None:
-        """The contents of the fields that Python makes. What is wrong with one is added to `failures`, where nothing
-        else is wrong with its row."""
+        """Make the contents of fields in Python. Add errors to `failures`, unless the row has a failure already."""
         if not self._contents:
             return
-        samples, passes = pending.samples, pending.passes
-        rows = self._assembly.rows(samples, passes, pending.key)
-        pending.contents = [content.take(rows, pending.raws) for content in self._contents]
+        pending.contents = [content.take(pending.rows, pending.raws) for content in self._contents]
         for values in pending.contents:
             for row, value in enumerate(values):
                 if isinstance(value, SampleError):
                     failures.setdefault(row, value)
 
     def _mend(self, pending: Pending, failures: Mapping[int, RowFailure | SampleError]) -> None:
-        """By row. In order, so that of several errors the first row's is raised."""
+        """Mend rows in order, so that of several errors the first row's is raised."""
         if not failures:
             return
         rows, skipped = sorted(failures), set()
@@ -312,45 +281,45 @@ class BatchDecoder:
             for i, raw in enumerate(raws):
                 pending.raws[i][row] = raw
         if skipped:
-            self._assembly.keep_rows(pending, [row for row in range(len(pending.samples)) if row not in skipped])
+            self._assembly.keep_rows(pending, [row for row in range(len(pending.rows)) if row not in skipped])
 
     def _fields(self, pending: Pending) -> Batch:
         recipe, batch = self._recipe, {}
         for part, memory in zip(self._parts, pending.memory, strict=True):
-            batch[part.name] = self._converter.pixels(memory, part, len(pending.samples), pending.size)
+            batch[part.name] = self._converter.pixels(memory, part, len(pending.rows), pending.size)
         for (name, field, _), raw in zip(recipe.raws, pending.raws, strict=True):
             if name in self._made:
                 continue
             batch[name] = self._labels(pending, name, raw) if isinstance(field, Label) else raw
         for name, column in recipe.values:
-            values = self._assembly.values(column, pending.samples)
+            values: Any = column.take(pending.rows.base_ids)
             is_label = isinstance(recipe.fields[name], Label)
             batch[name] = self._converter.labels(values) if is_label else self._converter.values(values)
         places = _places(pending)
         for content, values in zip(self._contents, pending.contents, strict=True):
-            longest = (pending.plan.longest or 0) if content.name == recipe.measured else 0
-            for name, joined in content.join(values, pending.samples, places, longest).items():
+            longest = (pending.rows.plan.longest or 0) if content.name == recipe.measured else 0
+            for name, joined in content.join(values, pending.rows.samples, places, longest).items():
                 batch[name] = self._converter.values(joined)
         batch |= self._points(pending)
         return {name: batch[name] for name in self._names}
 
     def _points(self, pending: Pending) -> Batch:
-        """What follows the views."""
-        parts = self._recipe.points.make(pending.samples, pending.views, pending.sizes)
+        """Make the fields that follow the views."""
+        parts = self._recipe.points.make(pending.rows.samples, pending.views, pending.sizes)
         each, values = self._converter.each, self._converter.values
         return {name: each(part) if isinstance(part, PerSample) else values(part) for name, part in parts.items()}
 
     def _labels(self, pending: Pending, name: str, raw: list[bytes]) -> Any:
-        keys = [self._recipe.dataset.key(int(sample)) for sample in pending.samples] if raw else []
+        keys = [self._recipe.dataset.key(int(sample)) for sample in pending.rows.samples] if raw else []
         return self._converter.values(parse_labels(raw, keys, name))
 
 
 def _is_cut(field: Spatial) -> bool:
-    """Tell whether it is read as 8 bits though nobody said how many channels, and so which depth, it has."""
+    """Tell whether the field is read as 8 bits although the user named no number of channels, and so no depth."""
     return isinstance(field, Image) and not field.wide and field.channels is None
 
 
 def _places(pending: Pending) -> PackedPlaces | None:
-    """Of the samples that are left, where the plan has rows of tokens."""
-    rows = pending.plan.rows
-    return None if rows is None else PackedPlaces(rows.of(pending.positions), rows.count, rows.length)
+    """Return where the remaining samples lie, if the plan has rows of tokens."""
+    rows = pending.rows.plan.rows
+    return None if rows is None else PackedPlaces(rows.of(pending.rows.positions), rows.count, rows.length)

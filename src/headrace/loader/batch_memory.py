@@ -19,9 +19,7 @@ from headrace.system.forks import close_in_forks, forget_ended_forks, keep_for_f
 if TYPE_CHECKING:
     import torch
 
-
-# -- from feed/map_workers/shared_blocks.py: Memory without a name that a pass and its workers share: blocks of one
-# anonymous file.
+    from headrace.device import Placement
 
 
 MAPPED_BLOCKS = 256
@@ -29,7 +27,7 @@ MAPPED_BLOCKS = 256
 
 
 class SharedFile:
-    """Owns the descriptor of an anonymous file. A started process is handed it; forks of others close it."""
+    """Descriptor of an anonymous file. A started process inherits it; forks of other processes close it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
@@ -37,7 +35,7 @@ class SharedFile:
 
     @classmethod
     def make(cls) -> SharedFile | None:
-        """None where the system has no such files (memfd_create of Linux)."""
+        """Return a new file; None where the system has none (Linux's memfd_create)."""
         try:
             return cls(os.memfd_create("headrace-map"))
         except (AttributeError, OSError):
@@ -60,7 +58,7 @@ class SharedFile:
 
 
 class _Duplicate(Protocol):
-    """A descriptor on its way into a process that is being started."""
+    """Descriptor on its way into a process that is being started."""
 
     def detach(self) -> int: ...
 
@@ -70,9 +68,10 @@ def _handed(duplicate: _Duplicate) -> SharedFile:
 
 
 class SharedBlocks:
-    """The parent's side: blocks that belong to whoever holds them, and are used again once nobody does.
+    """Blocks of one anonymous file, which the loader shares with its workers. The loader's side.
 
-    A fork of the parent holds those that were held when it was made.
+    A block belongs to its holders and is reused after the last one is gone. A fork of this process keeps the blocks
+    that were held when it was made.
     """
 
     def __init__(self, file: SharedFile, *, most_idle: int) -> None:
@@ -80,7 +79,7 @@ class SharedBlocks:
         self._pool = _core.BlockPool(most_idle=most_idle, file=file.fileno())
 
     def acquire(self, bytes: int) -> NDArray[np.uint8]:
-        """Raises SharedMemoryError."""
+        """Return a block. Raises SharedMemoryError."""
         forget_ended_forks()
         try:
             block = self._pool.acquire(bytes)
@@ -93,32 +92,32 @@ class SharedBlocks:
         return block[:bytes]
 
     def offset_of(self, array: NDArray[Any]) -> int | None:
-        """Where in the file an array begins that lies at a block's start; None for any other."""
+        """Return the offset in the file of an array that lies at a block's start; None for any other array."""
         try:
             return self._pool.offset(array.__array_interface__["data"][0])
         except IndexError:
             return None
 
     def held(self) -> int:
-        """Blocks that somebody has."""
+        """Return the number of blocks in use."""
         return self._pool.usage()[0]
 
     def retire(self) -> None:
-        """No more blocks: those that are idle, or come back, give their memory to the system."""
+        """Hand out no more blocks: idle and returned ones give their memory to the system."""
         forget_ended_forks()
         self._pool.retire()
         self.file.close()
 
 
 class MappedBlocks:
-    """A worker's side: blocks by their place in the file, mapped when they are first asked for."""
+    """Blocks of the shared file as a worker sees them, mapped on first use."""
 
     def __init__(self, file: SharedFile) -> None:
         self._file = file
         self._mapped: OrderedDict[int, NDArray[np.uint8]] = OrderedDict()
 
     def fresh(self, offset: int, bytes: int) -> NDArray[np.uint8]:
-        """The block's first bytes, as an array that no other call gives: it dies when nothing refers to it any more."""
+        """Return the block's first bytes as an array of its own, which dies with the last reference to it."""
         # By way of a memoryview: numpy would let views of views refer to the oldest array, which lives on here.
         return np.frombuffer(memoryview(self._block(offset, bytes).data), np.uint8, bytes)
 
@@ -132,22 +131,21 @@ class MappedBlocks:
         return block
 
 
-# -- from feed/memory.py: Where the memory of batches comes from.
-
-
 HELD_BATCHES = 16
 """Batches that a consumer may hold beyond those prefetched before it is told what that costs."""
 
 
 class BatchMemory(Protocol):
-    """Memory that belongs to whoever holds it: it comes back when the last reference to it is gone."""
+    """Source of memory that belongs to its holder and returns when the last reference is gone."""
 
     def acquire(self, bytes: int) -> NDArray[np.uint8]: ...
 
 
 class ProcessBlocks:
-    """A pool of blocks, of which at most `most_idle` are kept for later. A forked child gets its own: its copy of the
-    parent's may be locked for good."""
+    """Pool of blocks that keeps at most `most_idle` for reuse.
+
+    A forked child gets a pool of its own: the parent's may be locked for good in its copy.
+    """
 
     def __init__(self, most_idle: int) -> None:
         self._most_idle = most_idle
@@ -161,7 +159,7 @@ class ProcessBlocks:
         self._of_this_process().set_most_idle(most_idle)
 
     def held(self) -> int:
-        """Blocks that somebody has."""
+        """Return the number of blocks in use."""
         return self._of_this_process().usage()[0]
 
     def _of_this_process(self) -> _core.BlockPool:
@@ -172,7 +170,7 @@ class ProcessBlocks:
 
 
 class PooledMemory:
-    """Ordinary memory of one loader, used again from batch to batch and from pass to pass."""
+    """Ordinary memory of one loader, reused from batch to batch and from pass to pass."""
 
     def __init__(self, prefetch: int, images: int) -> None:
         self._prefetch = prefetch
@@ -184,14 +182,16 @@ class PooledMemory:
         return self._blocks.acquire(bytes)
 
     def set_prefetch(self, prefetch: int) -> None:
-        """So many batches are kept for from now on."""
+        """Keep idle blocks for this many prefetched batches from now on."""
         if prefetch != self._prefetch:
             self._prefetch = prefetch
             self._blocks.set_most_idle((prefetch + 1) * self._images)
 
     def mind(self, batch_bytes: int, elsewhere: int | None = None, *, within: int = 0) -> None:
-        """Tells a consumer once that it holds many batches, of this memory or of that `elsewhere`; nothing ever waits
-        for them. `within`: how many loaders there are around the one that asks, which the warning has to go past."""
+        """Warn a consumer once that it holds many batches, of this memory or `elsewhere`. Nothing waits for them.
+
+        `within` is the number of loaders around the caller, so that the warning names the consumer's line.
+        """
         held = self._blocks.held() // self._images if elsewhere is None else elsewhere
         if self._warned or held <= self._prefetch + HELD_BATCHES:
             return
@@ -205,8 +205,7 @@ class PooledMemory:
 
 
 class PinnedMemory:
-    """Page-locked memory from torch's caching host allocator, which knows of copies in flight: a block that is dropped
-    while a device still reads it is not handed out before."""
+    """Page-locked memory from torch's caching host allocator, which does not reuse a block while a copy reads it."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -216,6 +215,20 @@ class PinnedMemory:
 
         # A thread starts on device 0, where a rank of another device would leave a context by its first allocation.
         with torch.cuda.device(self._device):
-            # The tensor is the array's base, so `Converter` finds it, and with it the allocator's own handle.
+            # The tensor is the array's base, where `tensor_over` finds it.
             array: NDArray[np.uint8] = torch.empty(bytes, dtype=torch.uint8, pin_memory=True).numpy()
         return array
+
+
+def memory_of(placement: Placement | None, *, prefetch: int, images: int) -> PinnedMemory | PooledMemory:
+    """Return the memory for batches of so many images: pinned where the device wants it."""
+    if placement is not None and placement.pinned:
+        return PinnedMemory(placement.device)
+    return PooledMemory(prefetch, images)
+
+
+def tensor_over(memory: NDArray[np.uint8]) -> torch.Tensor:
+    """Return the tensor that pinned memory was allocated as, so that torch's allocator learns of copies from it."""
+    import torch
+
+    return memory.base if isinstance(memory.base, torch.Tensor) else torch.from_numpy(memory)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-# -- from feed/arrays.py: Arrays and tensors alike: plain ones as numpy sees them, and how their values lie in memory.
-
+from headrace.data import Dataset
+from headrace.plan import BatchPlan
 
 SMALL_BYTES = 4096
 """An array of fewer bytes, less than a page, is copied rather than handed around in memory of its own."""
@@ -23,14 +23,14 @@ _NUMBERS = "biufc"
 
 @dataclass(frozen=True)
 class PlainArray:
-    """Numbers on the CPU. `tensor` names torch's type where they are a tensor's."""
+    """Numbers on the CPU; `tensor` names torch's dtype where they are a tensor's."""
 
     array: NDArray[Any]
     tensor: str | None
 
     @classmethod
     def of(cls, value: object) -> PlainArray | None:
-        """Shares the value's memory. None for anything that is more than its numbers: sparse, with a gradient, …"""
+        """Share the value's memory; return None for more than plain numbers (sparse, with a gradient, …)."""
         if type(value) is np.ndarray:
             return cls(value, None) if value.dtype.kind in _NUMBERS and value.dtype.isnative else None
         torch = sys.modules.get("torch")
@@ -39,7 +39,7 @@ class PlainArray:
         return _plain_tensor(value, torch)
 
     def restore(self) -> Any:
-        """The array, or the tensor over it."""
+        """Return the array, or the tensor over it."""
         return self.array if self.tensor is None else _tensor(self.array, self.tensor)
 
 
@@ -68,7 +68,7 @@ _stacked: dict[type, bool] = {}
 
 
 def _stacks_as_tensor(value: Any, torch: Any) -> bool:
-    """Whether a batch of such values is a plain tensor. Asked of each class once."""
+    """Tell whether a stack of such values is a plain tensor. Each class is asked once."""
     kind = type(value)
     if kind is torch.Tensor:
         return True
@@ -86,13 +86,13 @@ def _tensor(array: NDArray[Any], dtype: str) -> Any:
 
 
 def memory_order(strides: tuple[int, ...]) -> tuple[int, ...]:
-    """The dimensions from the one of the largest steps in memory to that of the smallest."""
+    """Return the dimensions from the largest stride to the smallest."""
     return tuple(sorted(range(len(strides)), key=lambda dimension: -abs(strides[dimension])))
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How each row of a batch's field lies in memory: row after row, without gaps, dimensions in `order`."""
+    """Layout of a field's rows in memory: row after row, without gaps, dimensions in `order`."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -109,19 +109,15 @@ class RowLayout:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def fits(self, row: PlainArray) -> bool:
-        """Whether a row has this type and shape; the order of its memory may be another."""
+        """Tell whether a row has this type and shape; its memory order may differ."""
         array = row.array
         return array.shape == self.shape and array.dtype.str == self.dtype and row.tensor == self.tensor
 
     def batch(self, memory: NDArray[np.uint8], count: int) -> PlainArray:
-        """[count, *shape] over the first bytes of `memory`."""
+        """Return [count, *shape] over the first bytes of `memory`."""
         lying = memory[: count * self.row_bytes].view(self.dtype).reshape(count, *(self.shape[d] for d in self.order))
         back = np.argsort(self.order) + 1
         return PlainArray(lying.transpose(0, *back), self.tensor)
-
-
-# -- from feed/nesting.py: Fields of several parts: a dict for the user, and between the stages a part beside the
-# other, under flat names.
 
 
 _BETWEEN = "\0"
@@ -129,17 +125,17 @@ _BETWEEN = "\0"
 
 
 def part_name(field: str, part: str) -> str:
-    """The flat name of a field's part."""
+    """Return the flat name of a field's part."""
     return f"{field}{_BETWEEN}{part}"
 
 
 def shown(name: str) -> str:
-    """A flat name in words."""
+    """Return a flat name as messages show it."""
     return name.replace(_BETWEEN, ".")
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields as the user has them: parts in a dict under their field's name."""
+    """Return the fields as the user has them: parts in a dict under their field's name."""
     fields: dict[str, Any] = {}
     for name, value in flat.items():
         field, between, part = name.partition(_BETWEEN)
@@ -151,7 +147,7 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flattened(fields: Mapping[str, Any], of_parts: Collection[str]) -> dict[str, Any]:
-    """The reverse, for those fields that are `of_parts`; other dicts are values like any other."""
+    """Undo `nested` for the fields named in `of_parts`; other dicts are values like any other."""
     flat: dict[str, Any] = {}
     for name, value in fields.items():
         if name in of_parts and isinstance(value, dict) and all(isinstance(part, str) for part in value):
@@ -162,5 +158,44 @@ def flattened(fields: Mapping[str, Any], of_parts: Collection[str]) -> dict[str,
 
 
 def fields_of_parts(flat: Iterable[str]) -> set[str]:
-    """Names of the fields that have parts."""
+    """Return the names of the fields that have parts."""
     return {name.partition(_BETWEEN)[0] for name in flat if _BETWEEN in name}
+
+
+@dataclass
+class BatchRows:
+    """Rows of one rank's batch. Arrays are [N].
+
+    `samples` are positions in the dataset and `positions` those in the epoch. `passes` tell the draws of a sample that
+    comes again from its earlier ones. A replacement changes `samples` and `passes` in place.
+    """
+
+    dataset: Dataset
+    plan: BatchPlan
+    key: int
+    """Key of the epoch's random numbers."""
+    samples: NDArray[np.int64]
+    passes: NDArray[np.uint32]
+    positions: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, rows: slice | list[int]) -> BatchRows:
+        return replace(self, samples=self.samples[rows], passes=self.passes[rows], positions=self.positions[rows])
+
+    @property
+    def base_ids(self) -> NDArray[np.int64]:
+        """The samples' ids before any selection."""
+        ids = self.dataset.base_ids
+        return self.samples if ids is None else ids[self.samples]
+
+    @property
+    def draw_ids(self) -> NDArray[np.int64]:
+        """Keys of random draws, so that a sample that a selection repeats gets others each time."""
+        return self.dataset.draw_ids(self.samples)
+
+    def name(self, row: int) -> str:
+        """Name a row's sample in an error."""
+        key, position = self.dataset.key(int(self.samples[row])), int(self.positions[row])
+        return f"sample {key!r}, epoch {self.plan.epoch}, position {position}"

@@ -25,9 +25,6 @@ from headrace.loader.decoding.pixels import core_options
 from headrace.plan import EpochPlan, ShapedPlan
 from headrace.views.views import Program
 
-# -- from feed/cuts.py: How far each field of pixels is the same in every epoch: where a cache may cut.
-
-
 Cut = Literal["file", "shrunk", "final"]
 
 # Of core/view/program.hpp.
@@ -37,7 +34,7 @@ _FLIP_KINDS = (7, 8)
 
 @dataclass(frozen=True)
 class FieldCut:
-    """`cut` is what the core calls it (core/batch/cached_image.hpp)."""
+    """Depth of a field's cache entries. `cut` is the core's name for it (core/batch/cached_image.hpp)."""
 
     cut: Cut
     words: str
@@ -47,8 +44,10 @@ FILE = FieldCut("file", "files' bytes")
 
 
 def cut_of(field: Spatial, program: Program, *, one_view: bool) -> FieldCut:
-    """The deepest cut that is the same in every epoch. `one_view`: all batches have the program's own view, which fills
-    nothing up."""
+    """Return the deepest cut that is the same in every epoch.
+
+    `one_view` says that all batches have the program's own view, without padding to a planned shape.
+    """
     window, flips = _split(program.ops)
     if one_view and not _is_random(window) and not (isinstance(field, Normals) and flips):
         return FieldCut("final", _final_words(field, program.output_size, flips=flips))
@@ -58,7 +57,7 @@ def cut_of(field: Spatial, program: Program, *, one_view: bool) -> FieldCut:
 
 
 def text_words(text: ResolvedText) -> str:
-    """What is kept of a text field: tokens where something tells its tokenizer from others."""
+    """Describe what is cached of a text field: tokens if something identifies its tokenizer."""
     read = text.held is None
     if text.encoder.identity is None:
         return f"{FILE.words if read else 'nothing'}, for its tokenizer has no version"
@@ -66,7 +65,7 @@ def text_words(text: ResolvedText) -> str:
 
 
 def deterministic_ops(program: Program) -> NDArray[np.float64]:
-    """The steps before those flips that come last, which are undone before anything is kept."""
+    """Return the steps before the final flips, which are undone before pixels are cached."""
     return _split(program.ops)[0]
 
 
@@ -95,15 +94,12 @@ def _channels(field: Spatial) -> str:
     return "" if isinstance(field, Mask | Depth) else f"x{field.channel_count if isinstance(field, Image) else 3}"
 
 
-# -- from feed/kept_tokens.py: The ids of a text field in a cache: what is kept is not encoded again.
-
-
 Encode = Callable[[list[str]], Sequence[Sequence[int]]]
 
 
 @dataclass(frozen=True)
 class TokenCache:
-    """Entries of a store by the numbers of the field's texts."""
+    """Cached token ids of one text field, by the numbers of its texts."""
 
     store: Store
     first: int
@@ -111,7 +107,7 @@ class TokenCache:
     """Ids of a text."""
 
     def encoded(self, texts: Sequence[str], numbers: Ints, encode: Encode) -> Sequences:
-        """The ids of each text. Those that are not kept are made by one call of `encode`, and kept."""
+        """Return the ids of each text. Encode those that are missing by one call of `encode`, and cache them."""
         entries = self.first + numbers
         found = from_entries(*self.store.get_many(entries), most=self.most)
         missing = np.flatnonzero(found.lengths == ABSENT)
@@ -120,9 +116,6 @@ class TokenCache:
         made = Sequences.of(encode([texts[row] for row in missing.tolist()]))
         self.store.put_many(entries[missing], *to_entries(made))
         return found.with_missing(made)
-
-
-# -- from feed/cache.py: The cache of a Loader: what is kept of which field, and where its entries lie.
 
 
 PIXELS_VERSION = 1
@@ -137,7 +130,7 @@ Texts = tuple[ResolvedText, ...]
 
 @dataclass(frozen=True)
 class EpochCache:
-    """Entries lie field after field, and in each by base id, so that every selection of a dataset shares them."""
+    """Cache of a Loader. Entries lie field after field, by base id, so that all selections of a dataset share them."""
 
     store: Store
     cuts: Mapping[str, FieldCut]
@@ -150,18 +143,18 @@ class EpochCache:
     """The first entry of each text field whose ids are kept. They lie after all others, by the texts' numbers."""
 
     def options(self, field: str, *, is_raw: bool) -> dict[str, Any]:
-        """What the core is told about a field."""
+        """Return the core's arguments for a field."""
         first = list(self.cuts).index(field) * self.length
         options: dict[str, Any] = {"cache": self.store.native, "cache_first": first}
         return options if is_raw else {**options, "cut": self.cuts[field].cut}
 
     def tokens(self, text: ResolvedText) -> TokenCache | None:
-        """Where ids of a text field are kept; None where they are not."""
+        """Return the token cache of a text field; None if its ids are not cached."""
         first = self.first_tokens.get(text.name)
         return None if first is None else TokenCache(self.store, first, text.field.max_length)
 
     def owned_by(self, owner: object) -> EpochCache:
-        """Closed with `owner`, since passes, which refer to themselves, are freed whenever garbage is collected."""
+        """Close the store with `owner`: passes refer to themselves and are freed late."""
         weakref.finalize(owner, self.store.close)
         return self
 
@@ -177,8 +170,11 @@ def open_cache(
     fields: tuple[Fields, Fields, Texts],
     limits: Limits,
 ) -> EpochCache:
-    """Opens what earlier runs or other ranks have kept, or makes it. `fields`: of pixels, of members' bytes, of texts.
-    Raises UsageError for what `text` says, and what a Store raises."""
+    """Open the cache of earlier runs or other ranks, or create it.
+
+    `fields` are those of pixels, of raw bytes and of texts. Raises UsageError for a bad `text`, and what a Store
+    raises.
+    """
     spec = parse_spec(text)
     images, raws, texts = fields
     shaped = isinstance(plan, ShapedPlan) and program.output_size is None  # filled up, step by step
@@ -207,7 +203,7 @@ def open_cache(
 
 
 def _place_tokens(texts: Texts, end: int, length: int) -> tuple[dict[str, int], int]:
-    """The first entry of each text field whose tokenizer has an identity, from `end` on, and the end of all."""
+    """Return the first entry of each text field that can be cached, from `end` on, and the end of all."""
     firsts = {}
     for text in texts:
         if text.encoder.identity is not None:
@@ -217,7 +213,7 @@ def _place_tokens(texts: Texts, end: int, length: int) -> tuple[dict[str, int], 
 
 
 def _made_how(field: Field, cut: FieldCut, program: Program) -> list[Any]:
-    """All that the bytes of a field's entries depend on, beside the files."""
+    """Return all that the bytes of a field's entries depend on, apart from the files."""
     if not isinstance(field, Spatial) or cut.cut == "file":
         return [cut.cut]
     options = {name: _plain(value) for name, value in core_options(field, program.fill).items()}

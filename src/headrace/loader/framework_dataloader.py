@@ -13,9 +13,6 @@ from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader, T
 from headrace.errors import UsageError
 from headrace.loader.framework_source import Iterates, LoaderSource, close, source_of
 
-# -- from compat/frameworks/passes.py: Passes over a loader that a framework drives: where each starts, and what of it
-# the consumer has received.
-
 
 class FrameworkPasses:
     """Starts passes over one loader, at the epochs that a framework announces or where the user left off."""
@@ -170,18 +167,6 @@ class RankPart(Sequence[int]):
     def __getitem__(self, index: slice) -> Sequence[int]: ...
     def __getitem__(self, index: int | slice) -> int | Sequence[int]:
         return self._positions[index]
-
-
-# -- from compat/frameworks/dataloader.py: A loader as a torch DataLoader, for frameworks that insist on one. Its
-# batches are the loader's own, not copies.
-#
-# Frameworks treat a DataLoader in two ways. Lightning iterates over it as it is, unless its sampler is one to
-# replace.
-# Accelerate, and with it Hugging Face's Trainer, takes it apart: it deals what the batch sampler gives to the ranks
-# in
-# turn, and builds a DataLoader of its own from that and the dataset. A loader has cut its rank's part of every global
-# batch already, so its batch sampler gives a `Part` for each rank of each step; every rank is then left with its own,
-# and the dataset answers each with the loader's next batch.
 
 
 T = TypeVar("T")

@@ -27,12 +27,12 @@ from headrace.loader.arguments import (
     place_fields,
     refuse_unknown,
 )
-from headrace.loader.batch_memory import PinnedMemory, PooledMemory
+from headrace.loader.batch_memory import PooledMemory, memory_of
 from headrace.loader.cache import open_cache
 from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
 from headrace.loader.recipe import FieldColumns, obvious_fields, resolve_columns
 from headrace.plan import Order, Remainder, State, ViewedImages, plan_of, state_after, text_of_buckets, text_packed
-from headrace.plan.batching import Buckets, Budget, Pack
+from headrace.plan.batching import Buckets, Budget, SequencePacking
 from headrace.plan.state import resume
 from headrace.system.rank import rank_of_process
 from headrace.views.views import View, compile_view
@@ -42,51 +42,48 @@ if TYPE_CHECKING:
 
     import torch
 
-    from headrace.device import Placement
-
 
 class Loader(LoaderPosition):
-    """Batches of a dataset, decoded and cut by native threads, the same on every machine and at every thread count.
+    """Batches of a dataset, decoded and cropped by native threads, the same on every machine and thread count.
 
-    `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask,
-    Depth, Normals, Boxes, Keypoints, InstanceMasks, Geometry, Text, Array, Label or Raw; without it the obvious
-    columns are taken. Each batch is a dict: images [N, C, H, W], masks [N, H, W], labels [N], boxes a list of N,
-    texts a dict of ids and mask [N, L].
+    `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask, Depth,
+    Normals, Boxes, Keypoints, InstanceMasks, Geometry, Text, Array, Label or Raw; without it the obvious columns are
+    taken. Each batch is a dict: images [N, C, H, W], masks [N, H, W], labels [N], boxes a list of N, texts a dict of
+    ids and mask [N, L].
 
-    `view`       one geometry for every field of pixels of a sample, or a list of views that compose
+    `view`       one geometry for all fields of pixels of a sample, or a list of views that compose
     `view_from`  the field of pixels whose size the view is drawn from (default: the first)
-    `batch_size` samples per rank; the global batch is `batch_size * world_size`. Or a Budget: as many as it bears
+    `batch_size` samples per rank; the global batch is `batch_size * world_size`. Or a Budget, which sizes each batch
     `buckets`    which samples may share a batch. With these, a Budget or a RandomScale, all images of a global batch
                  have one shape, the same on every rank; without, batches of unequal images are refused
     `pack`       texts that share rows of tokens. `batch_size` then counts rows
-    `shuffle`, `seed`  the order of each epoch, and every random view, follow from these two and the epoch
-    `remainder`  the last samples: "short" batch, "drop", or "wrap" (fill up from the epoch's start)
-    `threads`    native threads that read, decode and resample; default: set while the loader runs, beginning with and
-                 never more than the cores available, shared by the ranks of the node
-    `prefetch`   batches under way or ready beyond the one that the consumer has; default: set while it runs, from 3 on
-    `on_error`   a sample that cannot be decoded is replaced by another, named in `quarantine` and counted in
-                 `stats()`: "replace". "raise" raises instead. "skip", for one rank only, leaves it out: its batch is
-                 shorter, a batch that loses all of its samples does not come, so that a pass may have fewer batches
-                 than `len(loader)`, and the state counts both as consumed. More than `max_bad` of the samples that
-                 this rank takes in a pass end the run in any case
+    `shuffle`, `seed`  the order of each epoch and every random view follow from these two and the epoch
+    `remainder`  the epoch's last samples: "short" batch, "drop", or "wrap" (fill up from the epoch's start)
+    `threads`    native threads that read, decode and resample; default: autotuned, at first and at most the available
+                 cores, shared by the ranks of the node
+    `prefetch`   batches in flight or ready beyond the consumer's; default: autotuned, at first 3
+    `on_error`   "replace" a sample that cannot be decoded by another; it is named in `quarantine` and counted in
+                 `stats()`. "raise" raises. "skip", for one rank only, leaves it out: the batch is shorter, an empty
+                 batch does not come, so that a pass may have fewer batches than `len(loader)`, and the state counts
+                 both as consumed. More than `max_bad` of this rank's samples of a pass end the run in any case
     `map`        `map(sample, rng)` for each sample, in threads; `batch_map(batch, rng)` for each batch
-    `map_workers`  that many processes for `map` instead of threads, for Python that holds the GIL. Results are the
-                 same for any number; processes start with each pass, and know what `map` knows then
+    `map_workers`  number of processes for `map` instead of threads, for Python that holds the GIL. Results do not
+                 depend on it. Processes start with each pass, and know what `map` knows then
     `multiprocessing_context`  how they start: "fork", "forkserver", "spawn" or a context; default: the program's
-    `rank`, `world_size`  default: those of torch.distributed once it is initialised, else as the launcher's variables
-                 have them (torchrun, Lightning, MPI, SLURM), else 0 and 1
+    `rank`, `world_size`  default: those of torch.distributed once it is initialised, else of the launcher's variables
+                 (torchrun, Lightning, MPI, SLURM), else 0 and 1
     `output`     "torch" tensors or "numpy" arrays
-    `device`     where batches are handed out, such as "cuda": they are made in pinned memory and copied on a side
-                 stream, images of floats as bytes that become floats there (the same bits), unless `map` or
+    `device`     where batches are delivered, such as "cuda". They are made in pinned memory and copied on a side
+                 stream. Float images travel as bytes and become floats on the device (the same bits), unless `map` or
                  `batch_map` has to see them
-    `cache`      "ram:8GB" or "disk:/nvme/cache:200GB": what is the same in each epoch is kept, as far as that goes
+    `cache`      "ram:8GB" or "disk:/nvme/cache:200GB": caches the deterministic part of the pipeline as far as it goes
                  (finished pixels, pixels of a bounded size, tokens, or files' bytes), for all ranks of the node
     `limits`     what one image may cost (pixels, JPEG scans, bytes); beyond them a sample is bad
     `instruction_set`  "scalar", "portable", "avx2" or "avx512" forces a level; all give the same bits
 
-    Iterating takes one epoch. A pass that reaches its end goes on to the next epoch; one that is broken off starts the
-    same epoch again. Raises UsageError for arguments that do not fit the dataset, before anything is read, and
-    UnknownArgumentError, a TypeError, for those of torch's DataLoader, with what is here in their place.
+    Iterating takes one epoch. A pass that reaches its end continues with the next epoch; one that is broken off starts
+    the same epoch again. Raises UsageError for arguments that do not fit the dataset, before anything is read, and
+    UnknownArgumentError, a TypeError, for those of torch's DataLoader, naming what replaces them.
     """
 
     def __init__(
@@ -98,7 +95,7 @@ class Loader(LoaderPosition):
         view_from: str | None = None,
         batch_size: int | Budget,
         buckets: Buckets | None = None,
-        pack: Pack | None = None,
+        pack: SequencePacking | None = None,
         shuffle: bool = False,
         seed: int = 0,
         remainder: Remainder = "short",
@@ -187,27 +184,16 @@ class Loader(LoaderPosition):
             cache=None if cache is None else open_cache(cache, dataset, plan, program, kept_of, bounds).owned_by(self),
         )
         self._budget = isinstance(batch_size, Budget)
-        self._memory: PinnedMemory | PooledMemory = PooledMemory(self._tuner.setting.prefetch, len(self._recipe.parts))
-        if self._placement is not None and self._placement.pinned:
-            self._memory = PinnedMemory(self._placement.device)
+        parts = len(self._recipe.parts)
+        self._memory = memory_of(self._placement, prefetch=self._tuner.setting.prefetch, images=parts)
 
     @property
     def dataset(self) -> Dataset:
         return self._recipe.dataset
 
     @property
-    def recipe(self) -> Recipe:
-        """For what is built on loaders: all that a feed needs to know."""
-        return self._recipe
-
-    @property
-    def placement(self) -> Placement | None:
-        """For what is built on loaders: what of the fields is done on the device; None without one."""
-        return self._placement
-
-    @property
     def batch_size(self) -> int:
-        """Samples per rank, or rows with `pack`; under a Budget about their mean over an epoch's batches."""
+        """Samples per rank, or rows with `pack`; under a Budget, about the mean over an epoch's batches."""
         return self._recipe.plan.batch_size
 
     @property
@@ -226,12 +212,12 @@ class Loader(LoaderPosition):
 
     @property
     def threads(self) -> int:
-        """Native threads that read, decode and resample now; what was given, or what the loader has set."""
+        """Native threads that read, decode and resample: the number given, or the one that autotuning has set."""
         return self._tuner.setting.threads
 
     @property
     def prefetch(self) -> int:
-        """Batches under way or ready beyond the consumer's; what was given, or what the loader has set."""
+        """Batches in flight or ready beyond the consumer's: the number given, or the one that autotuning has set."""
         return self._tuner.setting.prefetch
 
     def __len__(self) -> int:
@@ -247,7 +233,7 @@ class Loader(LoaderPosition):
         return f"Loader: {len(self):,} batches of {size}{ranks} of {fields} from {self.dataset!r}"
 
     def state_at(self, epoch: int, step: int) -> dict[str, int | str | bool]:
-        """What `state_dict` says once the consumer has received the first `step` batches of `epoch`."""
+        """Return the state once the consumer has received the first `step` batches of `epoch`."""
         state = state_after(
             self._recipe.plan,
             epoch=epoch,
@@ -258,7 +244,7 @@ class Loader(LoaderPosition):
         return state.to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next pass goes on where `state` was saved, also at another world size of the same global batch.
+        """Continue where `state` was saved, also at another world size of the same global batch.
 
         Raises StateError for a state of another dataset, seed, order or global batch.
         """
@@ -273,31 +259,31 @@ class Loader(LoaderPosition):
             warnings.warn(found.warning, stacklevel=2)
         self._move(found.epoch, found.step)
 
-    def check_place(self) -> None:
+    def _check_place(self) -> None:
         self._place.check(type(self).__name__)
 
-    def begin_pass(self, epoch: int, step: int) -> LoaderPass:
-        """For an iterator: starts what makes the batches of `epoch` from `step` on."""
+    def _begin_pass(self, epoch: int, step: int) -> LoaderPass:
+        """Start what makes the batches of `epoch` from `step` on."""
         # The lane first: what it may raise leaves no thread behind, and pinned memory, which the runner allocates in a
         # thread of its own, finds the device's context and does not make one on device 0.
         lane = None if self._placement is None else self._placement.lane()
-        runner = self.begin_feed(self._recipe, self._tuner, epoch, step)
+        runner = self._begin_feed(self._recipe, self._tuner, epoch, step)
         self._pass = runner if lane is None else DevicePass(runner, lane)
         return self._pass
 
-    def begin_feed(self, recipe: Recipe, tuner: Tuner, epoch: int, step: int) -> Runner:
-        """For a pass, also one of a mixture, whose recipe has another plan: starts what works on the host."""
+    def _begin_feed(self, recipe: Recipe, tuner: Tuner, epoch: int, step: int) -> Runner:
+        """Start the host's part of a pass. A mixture calls it with a recipe of another plan."""
         return Runner(recipe, self._memory, tuner=tuner, epoch=epoch, step=step)
 
-    def mind(self, begun: LoaderPass, *, within: int = 0) -> None:
-        """For an iterator: a consumer that holds many batches is told so. `within`: so many loaders around this."""
+    def _mind(self, begun: LoaderPass, *, within: int = 0) -> None:
+        """Warn a consumer that holds many batches. `within` is the number of loaders around this one."""
         if isinstance(self._memory, PooledMemory):
             self._memory.set_prefetch(self._tuner.setting.prefetch)
             self._memory.mind(begun.batch_bytes, begun.held_batches, within=within)
 
 
 def _first_images(columns: FieldColumns, threads: int | None, limits: Limits | None) -> ViewedImages | None:
-    """The column whose sizes views are drawn from."""
+    """Return the column whose sizes views are drawn from."""
     if not columns.images:
         return None
     _, field, column = columns.images[0]

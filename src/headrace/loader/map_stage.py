@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,14 +23,11 @@ if TYPE_CHECKING:
     from headrace.loader.map_workers import MapWorkers
 
 
-# -- from feed/python_threads.py: Threads for the Python that belongs to one sample: Pillow and the user's `map`.
-
-
 T = TypeVar("T")
 
 
 class PythonThreads:
-    """Runs a function for many rows side by side. No thread exists before the first use."""
+    """Threads that run a function for many rows in parallel. None exists before the first use."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -38,7 +35,7 @@ class PythonThreads:
         self._cancelled = False
 
     def each(self, function: Callable[[int], T], rows: Sequence[int]) -> list[T]:
-        """What `function` returns for each row, in order; raises its first error, or Closed once cancelled."""
+        """Return the function's result for each row, in order. Raises the first error, or Closed once cancelled."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix=f"{THREAD_PREFIX}python")
         if self._cancelled:  # asked after the executor is there: a `cancel` that saw none has set this before
@@ -57,91 +54,64 @@ class PythonThreads:
             del futures  # a failed one holds its error, whose traceback holds this frame, and so the batch
 
     def _unless_cancelled(self, function: Callable[[int], T], row: int) -> T:
-        """A thread that is free may take the next row before `cancel` has come to clear them."""
+        """Call the function, unless `cancel` came before it could clear the queue."""
         if self._cancelled:
             raise Closed
         return function(row)
 
     def cancel(self) -> None:
-        """Rows not yet begun are left; `each` raises Closed. From any thread, at any time."""
+        """Skip rows that have not begun; `each` raises Closed. Callable from any thread at any time."""
         self._cancelled = True
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
     def join(self) -> None:
-        """Waits for the rows in progress and ends the threads."""
+        """Wait for the rows in progress and end the threads."""
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
-
-
-# -- from feed/map_stage.py: The stage between decoded batches and the consumer's: `map=` in threads or in processes,
-# then what comes after it.
 
 
 Deliver: TypeAlias = Callable[[DecodedBatch, Batch], None]
 
 
-class MapStage(Protocol):
-    """Takes batches in order, and delivers them in order. Owned by the feeding thread."""
+class MapStage:
+    """Stage that takes batches in order and delivers them in order. This one, without a map, as they are.
 
-    def put(self, decoded: DecodedBatch) -> None:
-        """Takes a batch; may wait until it is delivered. Raises what went wrong with it, or Closed."""
-        ...
-
-    def finish(self) -> None:
-        """Returns once all are delivered. Raises what went wrong with one."""
-        ...
-
-    def cancel(self) -> None:
-        """Rows not yet begun are left. From any thread, at any time."""
-        ...
-
-    def close(self) -> BaseException | None:
-        """Ends all threads and processes. Returns what went wrong that has not been raised."""
-        ...
-
-    def stats(self) -> StageStats:
-        """Time in the user's function over all threads or processes, its calls, and the bytes that it was given."""
-        ...
-
-    @property
-    def python_s(self) -> float:
-        """CPU time of threads of its own in this process."""
-        ...
-
-    @property
-    def held_batches(self) -> int | None:
-        """How many batches of memory that processes share the consumer has; None where there is none."""
-        ...
-
-
-class NoMap:
-    """Without a map: batches are delivered as they are."""
+    The feeding thread owns it.
+    """
 
     python_s = 0.0
-    held_batches = None
+    """CPU time of the stage's own threads in this process."""
 
     def __init__(self, deliver: Deliver) -> None:
         self._deliver = deliver
 
     def put(self, decoded: DecodedBatch) -> None:
+        """Take a batch; may wait until it is delivered. Raises what went wrong with it, or Closed."""
         self._deliver(decoded, decoded.batch)
 
     def finish(self) -> None:
-        pass
+        """Return once all batches are delivered. Raises what went wrong with one."""
 
     def cancel(self) -> None:
-        pass
+        """Skip rows that have not begun. Callable from any thread at any time."""
 
-    def close(self) -> None:
+    def close(self) -> BaseException | None:
+        """End all threads and processes. Return what went wrong that has not been raised."""
         return None
 
     def stats(self) -> StageStats:
+        """Return the time in the user's function, over all threads or processes, its calls, and bytes given to it."""
         return StageStats(0.0, 0, 0)
 
+    @property
+    def held_batches(self) -> int | None:
+        """Batches of memory shared with processes that the consumer holds; None without such memory."""
+        return None
 
-class ThreadedMap(NoMap):
-    """Rows of one batch side by side in threads."""
+
+class ThreadedMap(MapStage):
+    """`map=` in threads: the rows of one batch in parallel."""
 
     def __init__(self, function: SampleMap, output: Output, threads: PythonThreads, deliver: Deliver) -> None:
         super().__init__(deliver)
@@ -166,7 +136,7 @@ class ThreadedMap(NoMap):
         try:
             sample = user_functions.map_row(self._function, decoded.batch, row, decoded.rng(row), _seen_by_all)
         except Exception as error:
-            error.add_note(f"in map=, {decoded.name(row)}")
+            error.add_note(f"in map=, {decoded.rows.name(row)}")
             raise
         return sample, time.perf_counter() - began
 
@@ -174,16 +144,15 @@ class ThreadedMap(NoMap):
         return StageStats(self._busy_s, self._mapped, self._bytes)
 
 
-class WorkerMap:
-    """Rows of several batches side by side in processes; a thread takes what they have done, in order."""
+class WorkerMap(MapStage):
+    """`map=` in worker processes, rows of several batches in parallel; a thread collects batches in order."""
 
     def __init__(self, workers: MapWorkers, output: Output, deliver: Deliver, failed: Callable[[], None]) -> None:
-        """`failed` is called, in this stage's thread, where no more batches are wanted."""
-        self.python_s = 0.0
+        """Start collecting. `failed` is called, in this stage's thread, when no more batches are wanted."""
+        super().__init__(deliver)
         self._blocks_a_batch = 1
         self._workers = workers
         self._output = output
-        self._deliver = deliver
         self._failed = failed
         self._error: BaseException | None = None
         self._submitted = self._bytes = 0
@@ -258,6 +227,6 @@ def _is_small(value: Any) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    """An array with memory of its own: whoever keeps the labels of an epoch must not keep a block for each batch."""
+    """Copy a small array: whoever keeps the labels of an epoch must not keep a block for each batch."""
     plain = PlainArray.of(value)
     return value if plain is None else PlainArray(np.array(plain.array, order="K"), plain.tensor).restore()

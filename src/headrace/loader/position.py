@@ -17,19 +17,16 @@ if TYPE_CHECKING:
     from headrace.loader.framework_dataloader import LoaderDataLoader
 
 
-# -- from passes.py: One pass of a Loader over an epoch: batches as the host makes them, or on their way to a device.
-
-
 DEVICE_DEPTH = 2
 """Batches on the device or on their way beyond the consumer's: one to use next, one to copy meanwhile."""
 
 
 class LoaderPass(Protocol):
-    """What a Loader's iterator runs."""
+    """Batches of one epoch from one step on, as a loader's iterator takes them."""
 
     @property
     def foreign(self) -> bool:
-        """Whether this process is a fork of the one that runs it: its threads are not here."""
+        """True in a fork of the process that runs the pass, where its threads are missing."""
         ...
 
     @property
@@ -37,27 +34,29 @@ class LoaderPass(Protocol):
 
     @property
     def held_batches(self) -> int | None:
-        """How many batches of memory that workers share somebody has; None where there is none."""
+        """Batches of memory shared with workers that the consumer holds; None without such memory."""
         ...
 
     def take(self) -> tuple[Batch, int]:
-        """The next batch, and the steps of the epoch that are done with it. Raises Closed after the last, or what went
-        wrong."""
+        """Return the next batch, and the steps of the epoch that are then done.
+
+        Raises Closed after the last batch, or what went wrong.
+        """
         ...
 
     def close(self) -> None:
-        """Cancels what is under way and joins every thread; may be called twice."""
+        """Cancel what is in flight and join every thread; may be called twice."""
         ...
 
     def drop(self) -> None:
-        """Closes a pass that nobody refers to any more; the wait is bounded."""
+        """Close a pass that nobody refers to any more; the wait is bounded."""
         ...
 
     def stats(self) -> Stats: ...
 
 
 class DevicePass:
-    """Batches that a pass on the host makes, sent to a device by a thread of its own."""
+    """Batches of a pass on the host, sent to a device by a thread of its own."""
 
     def __init__(self, host: LoaderPass, lane: CopyLane) -> None:
         from headrace.device import DeviceFeed
@@ -89,7 +88,7 @@ class DevicePass:
         self._feed.close()
 
     def stats(self) -> Stats:
-        """The host's counts, with the waiting of who takes batches from the device."""
+        """Return the host's counts with the waits of the consumer that takes batches from the device."""
         device = self._feed.stats()
         copies = device.copies
         return replace(
@@ -103,36 +102,23 @@ class DevicePass:
         )
 
 
-# -- from loader_iterator.py: `LoaderIterator`: one pass over one epoch, as the consumer sees it.
-
-
-class IteratedLoader(Protocol):
-    """The loader that is iterated over."""
-
-    def __len__(self) -> int: ...
-    def check_place(self) -> None: ...
-    def begin_pass(self, epoch: int, step: int) -> LoaderPass: ...
-    def mind(self, begun: LoaderPass) -> None: ...
-    def note_received(self, iterator: LoaderIterator, epoch: int, steps: int) -> None: ...
-
-
 class LoaderIterator(Iterator[Batch]):
-    """One pass over one epoch. Ends its threads at the end of the epoch, on `close`, on an error, or when dropped.
+    """One pass over one epoch. It ends its threads at the end of the epoch, on `close`, on an error, or when dropped.
 
-    In a process forked in mid-epoch it goes on from the same batch, with threads of its own.
+    In a process forked in mid-epoch it continues from the same batch with threads of its own.
     """
 
-    def __init__(self, loader: IteratedLoader, *, epoch: int, step: int) -> None:
+    def __init__(self, loader: LoaderPosition, *, epoch: int, step: int) -> None:
         self._loader = loader
         self._epoch = epoch
         self._step = step
         self._open = True
         self._first = True
-        loader.check_place()
+        loader._check_place()
         self._start()
 
     def _start(self) -> None:
-        self._pass = self._loader.begin_pass(self._epoch, self._step)
+        self._pass = self._loader._begin_pass(self._epoch, self._step)
         self._finalizer = weakref.finalize(self, self._pass.drop)
 
     def __next__(self) -> Batch:
@@ -141,12 +127,12 @@ class LoaderIterator(Iterator[Batch]):
         try:
             self._go_on_after_fork()
             if self._first:  # a process group may have begun since this pass did
-                self._loader.check_place()
+                self._loader._check_place()
                 self._first = False
             batch, self._step = self._pass.take()
         except Closed:
             if self._open:  # at the end, also where the last batches were skipped as a whole
-                self._loader.note_received(self, self._epoch, len(self._loader))
+                self._loader._note_received(self, self._epoch, len(self._loader))
             self.close()
             raise StopIteration from None
         except BaseException:  # Ctrl-C too: it must not wait for a `map` that hangs
@@ -154,18 +140,18 @@ class LoaderIterator(Iterator[Batch]):
             self._finalizer.detach()
             self._pass.drop()
             raise
-        self._loader.note_received(self, self._epoch, self._step)
-        self._loader.mind(self._pass)
+        self._loader._note_received(self, self._epoch, self._step)
+        self._loader._mind(self._pass)
         return batch
 
     def close(self) -> None:
-        """Ends the pass: threads are joined, prefetched batches dropped."""
+        """End the pass: join its threads and drop prefetched batches."""
         self._open = False
         self._finalizer.detach()
         self._pass.close()
 
     def stats(self) -> Stats:
-        """What this pass has done so far; printed, it says which stage limits."""
+        """Return the statistics of this pass so far; printed, they say which stage is the bottleneck."""
         self._go_on_after_fork()
         return self._pass.stats()
 
@@ -175,13 +161,11 @@ class LoaderIterator(Iterator[Batch]):
             self._start()
 
 
-# -- from loader_position.py: Where a loader's consumer is: which epoch and step the next pass takes, and what moves
-# them.
-
-
 class LoaderPosition(ABC):
-    """What every loader has that makes its batches from any step of any epoch on. It counts what the consumer has
-    received, not what is prefetched."""
+    """Position of a loader's consumer, for every loader that can start at any step of any epoch.
+
+    It counts batches that the consumer has received, not those that are prefetched.
+    """
 
     def __init__(self) -> None:
         self._epoch = 0
@@ -211,14 +195,14 @@ class LoaderPosition(ABC):
     def samples(self) -> int: ...
 
     @abstractmethod
-    def check_place(self) -> None:
+    def _check_place(self) -> None:
         """Raise UsageError where a process group that began later has another place for this process."""
 
     @abstractmethod
-    def begin_pass(self, epoch: int, step: int) -> LoaderPass: ...
+    def _begin_pass(self, epoch: int, step: int) -> LoaderPass: ...
 
     @abstractmethod
-    def mind(self, begun: LoaderPass) -> None: ...
+    def _mind(self, begun: LoaderPass) -> None: ...
 
     @abstractmethod
     def state_at(self, epoch: int, step: int) -> dict[str, Any]: ...
@@ -228,17 +212,17 @@ class LoaderPosition(ABC):
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next pass takes, or that the present one is in."""
+        """The epoch of the current or the next pass."""
         return self._epoch
 
     @property
     def next_step(self) -> int:
-        """The step at which the next pass starts: 0 unless a state was loaded, or `seek` called, since the last."""
+        """The step at which the next pass starts: 0, or as set by `seek` or a loaded state."""
         return self._restored
 
     @property
     def positioned(self) -> bool:
-        """Whether `set_epoch`, `seek` or `load_state_dict` has been called since the last pass began."""
+        """True if `set_epoch`, `seek` or `load_state_dict` was called since the last pass began."""
         return self._positioned
 
     def __iter__(self) -> LoaderIterator:
@@ -250,7 +234,7 @@ class LoaderPosition(ABC):
         return iterator
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass takes this epoch. For the current one, a restored position is kept."""
+        """Set the epoch of the next pass. For the current epoch, a restored position is kept."""
         if type(epoch) is not int or epoch < 0:
             raise UsageError(f"set_epoch: expected an int of at least 0, got {epoch!r}")
         if epoch != self._epoch:
@@ -258,7 +242,7 @@ class LoaderPosition(ABC):
         self._positioned = True
 
     def seek(self, epoch: int, step: int) -> None:
-        """The next pass takes this epoch from this step on, below `len(self)`. Nothing is read to get there."""
+        """Start the next pass at this step of this epoch. Nothing is read to get there."""
         for name, value, end in (("epoch", epoch, 1 << 64), ("step", step, len(self))):
             if type(value) is not int or not 0 <= value < end:
                 raise UsageError(f"seek: expected {name} to be an int from 0 to {end - 1}, got {value!r}")
@@ -270,9 +254,9 @@ class LoaderPosition(ABC):
         self._latest = None  # a pass still held no longer moves the position
 
     def as_dataloader(self) -> LoaderDataLoader:
-        """A torch DataLoader of these batches, for frameworks that insist on one. It adds no copy, thread or process.
+        """Return a torch DataLoader of these batches, for frameworks that insist on one.
 
-        Raises UsageError where PyTorch is not installed.
+        It adds no copy, thread or process. Raises UsageError if PyTorch is not installed.
         """
         need_torch("as_dataloader()")
         from headrace.loader.framework_dataloader import as_dataloader
@@ -280,21 +264,21 @@ class LoaderPosition(ABC):
         return as_dataloader(self)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the consumer is: small JSON, the same on every rank.
+        """Return the consumer's position as small JSON, the same on every rank.
 
         It counts batches that the consumer has received, not those that are prefetched.
         """
         return self.state_at(self._epoch, self._received)
 
     def stats(self) -> Stats | None:
-        """What the latest pass has done so far; printed, it says which stage limits.
+        """Return the statistics of the latest pass; printed, they say which stage is the bottleneck.
 
-        None before this process (a fork is another) has begun a pass.
+        Returns None before this process has begun a pass (a fork is another process).
         """
         return None if self._pass is None or self._pass.foreign else self._pass.stats()
 
-    def note_received(self, iterator: LoaderIterator, epoch: int, steps: int) -> None:
-        """For an iterator: the consumer has `steps` batches of `epoch`; only the latest one moves the position."""
+    def _note_received(self, iterator: LoaderIterator, epoch: int, steps: int) -> None:
+        """Note that the consumer has `steps` batches of `epoch`; only the latest iterator moves the position."""
         if self._latest is None or self._latest() is not iterator or self._epoch != epoch:
             return
         self._received = steps

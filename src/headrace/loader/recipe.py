@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from headrace._core import Limits
-from headrace.data import KEY, ByteColumn, Dataset, HeldColumn, KeyColumn
+from headrace.data import ByteColumn, Dataset, HeldColumn
 from headrace.data.class_names import label_column
 from headrace.errors import UsageError
 from headrace.fields import Array, Boxes, Field, Geometry, Image, InstanceMasks, Keypoints, Label, Raw, Spatial, Text
 from headrace.fields.tokens import ResolvedText
+from headrace.fields.tokens.text_columns import find_column
 from headrace.loader.bad_samples import Quarantine
 from headrace.loader.batch_values import part_name
 from headrace.loader.cache import EpochCache
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
 
-# -- from feed/recipe.py: `Recipe`: all that a feed needs to know, frozen, and resolved against the dataset.
-
-
 Sample: TypeAlias = dict[str, Any]
 Batch: TypeAlias = dict[str, Any]
 SampleMap: TypeAlias = Callable[[Sample, np.random.Generator], Sample]
@@ -42,8 +40,11 @@ Output: TypeAlias = Literal["torch", "numpy"]
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What to make of which dataset, and how. `images`, the fields of pixels, come in the order in which the core works
-    on them: the first one's size is what views are drawn from."""
+    """All that a pass needs to know, frozen and resolved against the dataset.
+
+    `images`, the fields of pixels, come in the order in which the core works on them: views are drawn from the size of
+    the first.
+    """
 
     dataset: Dataset
     plan: EpochPlan
@@ -83,17 +84,17 @@ class Recipe:
 
     @property
     def parts(self) -> list[PixelPart]:
-        """What the core writes for `images`, in their order."""
+        """Return what the core writes for `images`, in their order."""
         return [part for name, field, _ in self.images for part in parts_of(name, field)]
 
     @property
     def names(self) -> list[str]:
-        """Those of a batch, in order; flat, as feed/nesting.py has them."""
+        """Return the batch's flat names, in order."""
         return names_of(self.fields, self.packed)
 
 
 def names_of(fields: Mapping[str, Field], packed: str | None = None) -> list[str]:
-    """What a batch of these fields holds, in order. Raises UsageError where two things have one name."""
+    """Return the flat names of a batch of these fields, in order. Raises UsageError if two things share a name."""
     names = [part for name, field in fields.items() for part in _names_of_field(name, field, packed)]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -121,7 +122,7 @@ _FOLLOWING = Boxes | Keypoints | InstanceMasks | Geometry
 
 @dataclass(frozen=True)
 class FieldColumns:
-    """Fields sorted by how they are made."""
+    """Fields grouped by how they are made, with their columns."""
 
     images: tuple[tuple[str, Spatial, str], ...]
     raws: tuple[tuple[str, Field, str], ...]
@@ -130,7 +131,7 @@ class FieldColumns:
 
 
 def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: str | None) -> FieldColumns:
-    """Finds each field's column. Raises UsageError where there is none, or of another kind."""
+    """Find each field's column. Raises UsageError where there is none, or one of another kind."""
     images: list[tuple[str, Spatial, str]] = []
     raws: list[tuple[str, Field, str]] = []
     values: list[tuple[str, HeldColumn]] = []
@@ -143,13 +144,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
                 f"Text, Array, Label or Raw, got {type(field).__name__}"
             )
         column_name = field.source if field.source is not None else name
-        column = KeyColumn(dataset.table.keys) if column_name == KEY else dataset.columns.get(column_name)
-        if column is None:
-            have = ", ".join(dataset.columns)
-            raise UsageError(
-                f"field {name!r}: expected a column of the dataset, got {column_name!r}; it has {have}. "
-                "Name one with source="
-            )
+        column = find_column(dataset, column_name, f"field {name!r}")
         if isinstance(field, Spatial):
             if not dataset.has_bytes(column_name):
                 raise UsageError(
@@ -185,7 +180,7 @@ def _view_first(images: list[tuple[str, Spatial, str]], view_from: str | None) -
 
 
 def obvious_fields(dataset: Dataset) -> dict[str, Field]:
-    """The fields of a Loader that was given none: the image, the label, and the bytes of what remains.
+    """Return the fields of a Loader that was given none: the image, the label, and the bytes of the rest.
 
     Aliases win over the extensions that they stand for.
     """
@@ -203,11 +198,8 @@ def obvious_fields(dataset: Dataset) -> dict[str, Field]:
     return fields
 
 
-# -- from feed/resolving.py: Fields that Python makes, each with what it is made of.
-
-
 def contents_of(recipe: Recipe, meter: TextMeter) -> tuple[FieldContent, ...]:
-    """Those of a recipe, for one pass; `meter` counts what texts cost."""
+    """Return the recipe's fields that Python makes, for one pass. `meter` counts what encoding texts costs."""
     raws = {name: number for number, (name, _, _) in enumerate(recipe.raws)}
     texts = [_text_of(recipe, text, raws.get(text.name), meter) for text in recipe.texts]
     arrays = [

@@ -19,7 +19,7 @@ from headrace.loader.bad_samples import BadSamples
 from headrace.loader.batch_decoder import BatchDecoder
 from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.batch_values import nested
-from headrace.loader.map_stage import MapStage, NoMap, PythonThreads, ThreadedMap, WorkerMap
+from headrace.loader.map_stage import MapStage, PythonThreads, ThreadedMap, WorkerMap
 from headrace.loader.recipe import Batch, Recipe
 from headrace.loader.stats import STAGES, StageStats, Stats
 from headrace.loader.user_functions import DecodedBatch
@@ -35,7 +35,7 @@ DROP_WAIT_S = 1.0
 
 
 class Runner:
-    """The batches of one epoch from one step on. Owns its threads; `close` ends them all and may be called twice."""
+    """Batches of one epoch from one step on, made on the host. It owns its threads; `close` ends them."""
 
     def __init__(self, recipe: Recipe, memory: BatchMemory, *, tuner: Tuner, epoch: int, step: int) -> None:
         self._recipe = recipe
@@ -90,14 +90,12 @@ class Runner:
     def _make_map(self, workers: MapWorkers | None) -> MapStage:
         recipe = self._recipe
         if recipe.map is None:
-            return NoMap(self._deliver)
+            return MapStage(self._deliver)
         if workers is None:
             return ThreadedMap(recipe.map, recipe.output, self._python, self._deliver)
         return WorkerMap(workers, recipe.output, self._deliver, self._give_up)
 
     def take(self) -> tuple[Batch, int]:
-        """The next batch, and the steps of the epoch that are done with it. Raises Closed after the last, or what went
-        wrong."""
         ready, asked_s = self._channel.ready, time.perf_counter()
         taken = self._channel.take()
         self._tuned.took(asked_s, time.perf_counter(), ready)
@@ -105,18 +103,16 @@ class Runner:
 
     @property
     def held_batches(self) -> int | None:
-        """How many batches of memory that workers share somebody has; None where there is none."""
         return self._map.held_batches
 
     @property
     def foreign(self) -> bool:
-        """Whether this process is a fork of the one that runs the feed: its threads are not here."""
         return self._origin.is_elsewhere
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Cancels what is under way and joins every thread. In a forked child, where there are none, it does nothing.
+        """Cancel what is in flight and join every thread. Does nothing in a forked child, which has no threads.
 
-        With a timeout, threads that are not done by then end by themselves.
+        With a timeout, threads that are not done by then end on their own.
         """
         if self.foreign:
             return
@@ -133,8 +129,7 @@ class Runner:
         self._thread.join(timeout_s)
 
     def drop(self) -> None:
-        """Closes a feed that nobody refers to any more. Whoever lets go of it may hold a lock that `map` waits for, so
-        the wait is bounded."""
+        """Close an abandoned pass. The wait is bounded: the caller may hold a lock that `map` waits for."""
         self.close(DROP_WAIT_S)
 
     # --- the feeding thread ---
@@ -174,17 +169,19 @@ class Runner:
     def _hand_on(self, pending: Pending) -> None:
         decoded = self._decoder.finish(pending)
         pending.memory.clear()
-        if len(decoded) == 0 and len(pending.plan.samples):  # all were skipped: no batch is better than an empty one
+        if len(decoded) == 0 and len(
+            pending.rows.plan.samples
+        ):  # all were skipped: no batch is better than an empty one
             self._channel.give_back()
         else:
             self._map.put(decoded)
 
     def _deliver(self, decoded: DecodedBatch, batch: Batch) -> None:
-        """The last stages, in the thread that has the batch."""
-        batch_map, plan = self._recipe.batch_map, decoded.plan
+        """Run the last stages in the thread that has the batch."""
+        batch_map, plan = self._recipe.batch_map, decoded.rows.plan
         batch = nested(batch)
         if batch_map is not None:
-            rng = user_functions.batch_rng(decoded.key, step=plan.step, rank=self._recipe.plan.rank)
+            rng = user_functions.batch_rng(decoded.rows.key, step=plan.step, rank=self._recipe.plan.rank)
             try:
                 batch = user_functions.call(lambda: batch_map(batch, rng), "batch_map=")
             except Exception as error:
@@ -195,13 +192,13 @@ class Runner:
         self.batch_bytes = decoded.nbytes
 
     def _give_up(self) -> None:
-        """No more batches are wanted of the feeding thread, wherever it waits."""
+        """Stop the feeding thread wherever it waits: no more batches are wanted."""
         self._channel.stop()
         with self._lock:
             self._engine.cancel()
 
     def _retire(self) -> BaseException | None:
-        """Ends the other threads. Batches that nobody will take are cancelled first. Returns what went wrong there."""
+        """End the other threads and cancel batches that nobody will take. Return what went wrong there."""
         with self._lock:
             self._engine.cancel()
         self._pending.clear()
@@ -232,7 +229,7 @@ class Runner:
     # --- statistics ---
 
     def stats(self) -> Stats:
-        """What was counted so far, or in all once closed. Not in a forked child."""
+        """Return the counts so far, or in all once closed. Not for a forked child."""
         with self._lock:
             core = self._core if self._core is not None else self._engine.counters()
         channel, plan = self._channel.statistics(), self._recipe.plan

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from headrace.cache import CacheStats
 
@@ -11,7 +13,7 @@ STAGES = ("read", "probe", "decode", "resample")
 
 @dataclass(frozen=True)
 class StageStats:
-    """One stage over all threads, or processes. `busy_s` high beside the others': this stage is the bottleneck."""
+    """One stage, over all threads or processes. The stage with the highest `busy_s` is the bottleneck."""
 
     busy_s: float
     items: int
@@ -19,25 +21,28 @@ class StageStats:
 
     @property
     def us_per_item(self) -> float | None:
-        """Microseconds one image spends here. None before the first."""
+        """Microseconds that one item takes in this stage; None before the first."""
         return self.busy_s / self.items * 1e6 if self.items else None
 
 
 @dataclass(frozen=True)
 class Stats:
-    """Counted since the pass over the data began. `stages` has those of the core, "text" where there are texts to
-    tokenise (its time is the feed's, which waits for the tokenizer), and "map" where there is one.
+    """Statistics of a pass since it began.
 
-    `consumer_wait_s` high: training waits for data. `feed_wait_s` high: data waits for training, all is well.
-    `idle_s` is time in which the core's threads had nothing to do, over all of them. `python_s` is CPU time of the
-    feed's own Python: high beside the wall time, it holds the GIL from training. `bad` samples could not be decoded,
-    `replaced` counts what stands in for them, `skipped` those that were left out instead, `declined` those that Pillow
-    decoded instead of the core (slower). `retries` counts attempts at reading beyond the first: above 0, a disk or a
-    network fails now and then. `left_out` and `repeated` are what the epoch's remainder leaves out or takes twice, over
-    all ranks.
-    `copy_s` and `convert_s` are the device's time for copies to it and for cast and normalise; `overlap` is the share
-    of both that ran beside training: low, batches come too late. None: not measured, as on the CPU.
-    `cache` is what `cache=` did in this pass; None without.
+    `stages` has those of the core, "text" where texts are tokenised (its time is the feed's, which waits for the
+    tokenizer), and "map" where there is one.
+
+    `consumer_wait_s` high: training waits for data (a data stall). `feed_wait_s` high: data waits for training, all is
+    well. `idle_s` is time in which the core's threads had no work, over all of them. `python_s` is the CPU time of the
+    feed's own Python; high relative to the wall time, it keeps the GIL from training.
+
+    `bad` samples could not be decoded; `replaced` and `skipped` count what became of them. `declined` samples were
+    decoded by Pillow instead of the core (slower). `retries` counts repeated reads: above 0, a disk or a network fails
+    now and then. `left_out` and `repeated` are what the epoch's remainder leaves out or takes twice, over all ranks.
+
+    `copy_s` and `convert_s` are device time for H2D copies and for cast and normalise. `overlap` is the share of both
+    that ran alongside training; low, batches come too late. None: not measured, as on the CPU. `cache` is what `cache=`
+    did in this pass; None without one.
     """
 
     batches: int
@@ -68,7 +73,7 @@ class Stats:
 
     @property
     def limit(self) -> str:
-        """What limits the run: "start" (nothing taken yet), "consumer", or the name of a stage."""
+        """The bottleneck: "start" (nothing taken yet), "consumer", or the name of a stage."""
         if self.batches == 0 or self.wall_s <= 0:
             return "start"
         if self.consumer_wait_s < 0.02 * self.wall_s:
@@ -82,22 +87,22 @@ class Stats:
 
     @property
     def _core_share(self) -> float:
-        """The share of their time in which the core's threads work."""
+        """Return the share of their time in which the core's threads work."""
         busy_s = sum(self.stages[name].busy_s for name in STAGES)
         return busy_s / (busy_s + self.idle_s) if busy_s else 0.0
 
     @property
     def _map_share(self) -> float:
-        """The share of their time in which map workers work; 0 without any."""
+        """Return the share of their time in which map workers work; 0 without any."""
         return self.stages["map"].busy_s / (self.map_workers * self.wall_s) if self.map_workers else 0.0
 
     @property
     def _text_share(self) -> float:
-        """The share of its time in which the feed waits for a tokenizer; 0 without texts."""
+        """Return the share of its time in which the feed waits for a tokenizer; 0 without texts."""
         return self.stages["text"].busy_s / self.wall_s if "text" in self.stages else 0.0
 
     def to_dict(self) -> dict[str, object]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return asdict(self) | {"limit": self.limit}
 
     def __str__(self) -> str:
@@ -152,3 +157,23 @@ class Stats:
         return (
             f"The loader limits this run: the consumer waited {share:.0%} of the time, most of it for {limit} {where}."
         )
+
+
+_SUMS = (
+    "batches", "samples", "consumer_wait_s", "python_s", "idle_s", "ready_batches", "bad", "replaced", "declined",
+    "retries", "left_out", "repeated", "map_workers",
+)  # fmt: skip
+_TOTALS: dict[str, Callable[[Iterable[Any]], Any]] = {
+    **dict.fromkeys(_SUMS, sum), "wall_s": max, "feed_wait_s": min, "threads": max, "batch_bytes": max
+}  # fmt: skip
+
+
+def total_stats(sources: Iterable[Stats]) -> Stats:
+    """Return the sums. `wall_s` is the longest, `feed_wait_s` that of the source that waits least for training."""
+    found = list(sources)
+    totals = {name: total(getattr(each, name) for each in found) for name, total in _TOTALS.items()}
+    stages: dict[str, StageStats] = {}
+    for name, stage in (item for each in found for item in each.stages.items()):
+        before = stages.get(name, StageStats(0.0, 0, 0))
+        stages[name] = StageStats(before.busy_s + stage.busy_s, before.items + stage.items, before.bytes + stage.bytes)
+    return Stats(**totals, stages=stages)

@@ -8,53 +8,46 @@ from enum import Enum
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headrace.data import Dataset
 from headrace.errors import UsageError
-from headrace.loader.batch_values import fields_of_parts, flattened, memory_order, nested, shown
+from headrace.loader.batch_values import BatchRows, fields_of_parts, flattened, memory_order, nested, shown
 from headrace.loader.decoding.detection import PerSample
 from headrace.loader.recipe import Batch, Output, Sample, SampleMap
-from headrace.plan import BatchPlan
-
-# -- from feed/transforms.py: The user's Python: `map` a sample, `batch_map` a batch, each with a random source of its
-# own.
-
 
 T = TypeVar("T")
 
 _MAP, _BATCH_MAP = 1, 2
 
 
-class Lies(Enum):
-    """Stands for a value that is where the batch will have it."""
+class ValuePlace(Enum):
+    """Marker for a value that already lies where the batch will have it."""
 
     UNTOUCHED = "in the batch that map was given"
     IN_PLACE = "in the memory of the batch to be"
 
 
 def sample_rng(key: int, *, draw_id: int, pass_: int) -> np.random.Generator:
-    """The random source of one sample in one epoch. The same on every rank, thread and resume."""
+    """Return the random source of one sample in one epoch, the same on every rank, thread and resume."""
     return np.random.Generator(_philox((key, _MAP), (0, 0, draw_id, pass_)))
 
 
 def batch_rng(key: int, *, step: int, rank: int) -> np.random.Generator:
-    """The random source of one rank's batch in one epoch. Another world size has other batches, so other draws."""
+    """Return the random source of one rank's batch. Another world size has other batches, and so other draws."""
     return np.random.Generator(_philox((key, _BATCH_MAP), (0, 0, step, rank)))
 
 
 def _philox(key: tuple[int, int], counter: tuple[int, int, int, int]) -> np.random.Philox:
-    """A list of large ints would pass through float64, and lose bits."""
+    """Build the generator from uint64 arrays: a list of large ints would pass through float64 and lose bits."""
     return np.random.Philox(key=np.array(key, np.uint64), counter=np.array(counter, np.uint64))
 
 
 def take_row(batch: Batch, row: int) -> Sample:
-    """One sample of a batch, flat as that. Arrays and tensors are views of the batch's memory."""
+    """Return one sample of a batch under flat names. Arrays and tensors are views of the batch's memory."""
     return {name: values[row] for name, values in batch.items()}
 
 
 def call(function: Callable[[], T], stage: str) -> T:
-    """Lets the user's exception through as it is. StopIteration would end the consumer's loop in silence (PEP 479)."""
+    """Call the user's function. StopIteration would end the consumer's loop silently: raise RuntimeError (PEP 479)."""
     try:
         return function()
     except StopIteration as error:
@@ -64,22 +57,27 @@ def call(function: Callable[[], T], stage: str) -> T:
 def map_row(
     function: SampleMap, batch: Batch, row: int, rng: np.random.Generator, untouched: Callable[[str, Any], bool]
 ) -> Any:
-    """What `function` makes of a row, flat again; `Lies.UNTOUCHED` where it gives back the very value that it was
-    given, of those that `untouched` says would be seen in the batch if `function` had written to them."""
+    """Return what `function` makes of a row, under flat names.
+
+    `ValuePlace.UNTOUCHED` stands for a value that it returned as given, if `untouched` says that the batch would show
+    what `function` wrote to it.
+    """
     given = take_row(batch, row)
     result = call(lambda: function(nested(given), rng), "map=")
     if not isinstance(result, dict):
         return result
     result = flattened(result, fields_of_parts(given))
     return {
-        name: Lies.UNTOUCHED if name in given and value is given[name] and untouched(name, value) else value
+        name: ValuePlace.UNTOUCHED if name in given and value is given[name] and untouched(name, value) else value
         for name, value in result.items()
     }
 
 
 def collate(samples: list[Any], batch: Batch, placed: Mapping[str, Any], output: Output) -> Batch:
-    """Stacks what `map_row` returned: arrays and tensors by their shape, numbers as one array, all else as lists. A
-    field that lies in `batch`, or in `placed`, is taken from there as a whole."""
+    """Stack what `map_row` returned: arrays and tensors by shape, numbers as one array, all else as lists.
+
+    A field that lies in `batch` or in `placed` is taken from there as a whole.
+    """
     names = list(samples[0]) if isinstance(samples[0], dict) else None
     for row, sample in enumerate(samples):
         if not isinstance(sample, dict) or list(sample) != names:
@@ -87,7 +85,7 @@ def collate(samples: list[Any], batch: Batch, placed: Mapping[str, Any], output:
             got = list(map(_shown, sample)) if isinstance(sample, dict) else repr(type(sample).__name__)
             raise UsageError(f"map: expected {fields} for every sample, got {got} at row {row} of a batch")
     assert names is not None
-    wholes = {Lies.UNTOUCHED: batch, Lies.IN_PLACE: placed}
+    wholes = {ValuePlace.UNTOUCHED: batch, ValuePlace.IN_PLACE: placed}
     ragged = {name for name, value in batch.items() if isinstance(value, PerSample)}
     return {
         name: _collate_field([sample[name] for sample in samples], name, wholes, output, ragged=name in ragged)
@@ -96,17 +94,17 @@ def collate(samples: list[Any], batch: Batch, placed: Mapping[str, Any], output:
 
 
 def _shown(name: Any) -> Any:
-    """Names are what `map` returned: anything."""
+    """Show a name that `map` returned, which may be anything."""
     return shown(name) if isinstance(name, str) else name
 
 
 def _collate_field(
-    values: list[Any], name: str, wholes: Mapping[Lies, Mapping[str, Any]], output: Output, *, ragged: bool
+    values: list[Any], name: str, wholes: Mapping[ValuePlace, Mapping[str, Any]], output: Output, *, ragged: bool
 ) -> Any:
     first = values[0]
-    if isinstance(first, Lies) and all(value is first for value in values):
+    if isinstance(first, ValuePlace) and all(value is first for value in values):
         return _given_out(wholes[first][name], output)
-    rows = [wholes[value][name][row] if isinstance(value, Lies) else value for row, value in enumerate(values)]
+    rows = [wholes[value][name][row] if isinstance(value, ValuePlace) else value for row, value in enumerate(values)]
     return PerSample(_given_out(row, output) for row in rows) if ragged else _join(rows, name, output)
 
 
@@ -125,19 +123,17 @@ def _join(values: list[Any], name: str, output: Output) -> Any:
 
         if isinstance(first, torch.Tensor):
             return _stack(_stack_tensors, values, name)
-        if isinstance(first, np.ndarray):
-            return _given_out(_stack(np.stack, values, name), output)
-        if isinstance(first, bool | int | float | np.number):
-            return torch.as_tensor(np.asarray(values))
-        return values
     if isinstance(first, np.ndarray):
-        return _stack(np.stack, values, name)
-    return np.asarray(values) if isinstance(first, bool | int | float | np.number) else values
+        return _given_out(_stack(np.stack, values, name), output)
+    numbers = isinstance(first, bool | int | float | np.number)
+    return _given_out(np.asarray(values), output) if numbers else values
 
 
 def _stack_tensors(tensors: list[Any]) -> Any:
-    """As torch.stack, but the batch keeps the order of memory in which its first row lies, as numpy's does:
-    channels-last images stay so, at a seventh of the time that turning them takes."""
+    """Stack like torch.stack, but keep the first row's memory order.
+
+    Channels-last images stay channels-last, at a seventh of the time that a transposition takes.
+    """
     import torch
 
     if tensors[0].layout is not torch.strided:
@@ -160,37 +156,21 @@ def _stack(stack: Callable[[list[Any]], Any], values: list[Any], name: str) -> A
         ) from error
 
 
-# -- from feed/decoded.py: `Decoded`: a batch as the core left it, on its way through the Python stages.
-
-
 @dataclass
 class DecodedBatch:
-    """A batch whose fields are made, and what its rows are."""
+    """Decoded batch on its way through the Python stages."""
 
-    dataset: Dataset
-    plan: BatchPlan
-    key: int
-    """Of the epoch's random numbers."""
-    samples: NDArray[np.int64]
-    """Positions in the dataset."""
-    draw_ids: NDArray[np.int64]
-    """What random draws are keyed by, beside the passes."""
-    passes: NDArray[np.uint32]
-    positions: NDArray[np.int64]
-    """In the epoch."""
+    rows: BatchRows
     batch: Batch
     nbytes: int
-    """Of its images."""
+    """Bytes of its images."""
+
+    def __post_init__(self) -> None:
+        self.draw_ids = self.rows.draw_ids
 
     def __len__(self) -> int:
-        return len(self.samples)
-
-    def name(self, row: int) -> str:
-        """Which sample a row is, for an error's text."""
-        return (
-            f"sample {self.dataset.key(int(self.samples[row]))!r}, epoch {self.plan.epoch}, "
-            f"position {int(self.positions[row])}"
-        )
+        return len(self.rows)
 
     def rng(self, row: int) -> np.random.Generator:
-        return sample_rng(self.key, draw_id=int(self.draw_ids[row]), pass_=int(self.passes[row]))
+        rows = self.rows
+        return sample_rng(rows.key, draw_id=int(self.draw_ids[row]), pass_=int(rows.passes[row]))

@@ -1,49 +1,62 @@
-"""Which samples are in batch k of epoch e: pure functions of an order, without I/O, threads or a clock."""
+"""Which samples are in batch k of epoch e: pure functions of an order, without I/O, threads or a clock.
+
+`plan_of` alone reads: it asks the dataset for the sizes and lengths that a Loader's buckets, budget and packing need.
+"""
 
 from __future__ import annotations
 
-from headrace.plan.batch_cutting import BudgetCapacity, Capacity, FixedCapacity
-from headrace.plan.best_fit import LengthOrder
-from headrace.plan.bucket_members import BucketPlan, CodedMembers, ListedMembers, Membership, OneBucket
-from headrace.plan.loader_plan import ViewedImages, plan_of, text_of_buckets, text_packed
-from headrace.plan.mixture import MIXTURE_VERSION, Mixture, SourceBatches, SourceSamples, Until, counts_of
-from headrace.plan.order import BatchPlan, EpochPlan, Order, PackedRows, Remainder, UniformPlan
-from headrace.plan.packed_plan import PackedPlan
-from headrace.plan.shaped_plan import ShapedPlan
-from headrace.plan.state import Resume, State, resume, state_after, state_at
-from headrace.plan.step_views import StepView, StepViews
-from headrace.plan.uniform_plan import SamplePlan, resume_samples
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.plan.batching import Buckets, Budget, SequencePacking
+    from headrace.plan.bucket_members import ListedMembers
+    from headrace.plan.loader_plan import ViewedImages, plan_of, text_of_buckets, text_packed
+    from headrace.plan.mixture import MIXTURE_VERSION, Mixture, SourceBatches, SourceSamples, Until, counts_of
+    from headrace.plan.order import BatchPlan, EpochPlan, Order, PackedRows, Remainder, check_int, epoch_key
+    from headrace.plan.shaped_plan import ShapedPlan, bucket_plan
+    from headrace.plan.state import State, resume, resume_samples, state_after, state_at
+    from headrace.plan.step_views import StepView
+    from headrace.plan.uniform_plan import SamplePlan, UniformPlan
+
+_HOMES = {
+    "batching": ("Buckets", "Budget", "SequencePacking"),
+    "bucket_members": ("ListedMembers",),
+    "loader_plan": ("ViewedImages", "plan_of", "text_of_buckets", "text_packed"),
+    "mixture": ("MIXTURE_VERSION", "Mixture", "SourceBatches", "SourceSamples", "Until", "counts_of"),
+    "order": ("BatchPlan", "EpochPlan", "Order", "PackedRows", "Remainder", "check_int", "epoch_key"),
+    "shaped_plan": ("ShapedPlan", "bucket_plan"),
+    "state": ("State", "resume", "resume_samples", "state_after", "state_at"),
+    "step_views": ("StepView",),
+    "uniform_plan": ("SamplePlan", "UniformPlan"),
+}
+"""Modules, and the names that each gives, imported when they are asked for: a sampler needs no dataset's columns."""
 
 __all__ = [
     "MIXTURE_VERSION",
     "BatchPlan",
-    "BucketPlan",
-    "BudgetCapacity",
-    "Capacity",
-    "CodedMembers",
+    "Buckets",
+    "Budget",
     "EpochPlan",
-    "FixedCapacity",
-    "LengthOrder",
     "ListedMembers",
-    "Membership",
     "Mixture",
-    "OneBucket",
     "Order",
-    "PackedPlan",
     "PackedRows",
     "Remainder",
-    "Resume",
     "SamplePlan",
+    "SequencePacking",
     "ShapedPlan",
     "SourceBatches",
     "SourceSamples",
     "State",
     "StepView",
-    "StepViews",
     "UniformPlan",
     "Until",
     "ViewedImages",
+    "bucket_plan",
+    "check_int",
     "counts_of",
+    "epoch_key",
     "plan_of",
     "resume",
     "resume_samples",
@@ -52,3 +65,10 @@ __all__ = [
     "text_of_buckets",
     "text_packed",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,35 +8,34 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-# -- from plan/cells.py: Cells: the samples of one bucket that one scale takes, in the order in which an epoch's
-# batches are cut from them.
-
-
-Ints = NDArray[np.int64]
+from headrace.plan.step_views import Ints
 
 ANY = -1
-"""The scale of the few samples that are left over where a bucket is divided evenly: each as likely as the others."""
+"""Scale of the few samples that are left over where a bucket is divided evenly: each as likely as the others."""
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Slots 0 to length - 1 are dealt to cells, one cell after another; a bucket's slots lie together.
+    """Cells of samples: those of one bucket that get one scale. Epochs are cut from them, one cell after another.
 
-    Each bucket is divided over the scales in equal shares. Every second bucket has its scales in reverse, so that
-    neighbours in the chain have a bucket or a scale in common.
+    Slots 0 to length - 1 are dealt to cells; a bucket's slots lie together. Each bucket is divided over the scales in
+    equal shares. Every second bucket has its scales in reverse, so that neighbours have a bucket or a scale in common.
     """
 
     offsets: Ints
     """Cell c has the slots from offsets[c] to offsets[c + 1]; none is empty."""
     buckets: Ints
     scales: Ints
-    """A number of a scale, or ANY."""
+    """Number of the scale, or ANY."""
 
     @classmethod
     def of(cls, counts: Ints, scales: int) -> Cells:
-        """`counts`: samples in each bucket. With one scale each bucket is a cell."""
+        """Divide buckets with `counts` samples over the scales. With one scale each bucket is a cell."""
+        some = np.flatnonzero(counts)
+        if scales == 1:
+            return cls(np.concatenate([[0], np.cumsum(counts[some])]), some, np.zeros_like(some))
         dealt: list[tuple[int, int, int]] = []
-        for turn, bucket in enumerate(np.flatnonzero(counts).tolist()):
+        for turn, bucket in enumerate(some.tolist()):
             share, rest = divmod(int(counts[bucket]), scales)
             parts = [(bucket, scale, share) for scale in range(scales)] + [(bucket, ANY, rest)]
             dealt += [part for part in parts[:: -1 if turn % 2 else 1] if part[2]]
@@ -47,11 +46,8 @@ class Cells:
         return len(self.buckets)
 
     def at(self, slot: int) -> int:
-        """The cell of a slot."""
+        """Return the cell of a slot."""
         return int(np.searchsorted(self.offsets, slot, side="right")) - 1
-
-
-# -- from plan/capacity.py: How many samples a global batch holds: a given number, or as many as a budget bears.
 
 
 class Capacity(Protocol):
@@ -66,13 +62,13 @@ class Capacity(Protocol):
         ...
 
     def of(self, buckets: Ints, scales: Ints) -> int:
-        """For a batch of samples of these buckets that gets any one of these scales; 0 where none fits."""
+        """Return how many samples of these buckets fit at any one of these scales; 0 where none does."""
         ...
 
 
 @dataclass(frozen=True)
 class FixedCapacity:
-    """The same number whatever the samples are."""
+    """The same number of samples whatever they are."""
 
     samples: int
 
@@ -90,7 +86,7 @@ class FixedCapacity:
 
 @dataclass(frozen=True, eq=False)
 class BudgetCapacity:
-    """As many as cost at most `total` over all ranks, if each is as large as the largest of its cell."""
+    """As many samples as cost at most `total` over all ranks, if each is as large as the largest of its cell."""
 
     total: int
     heights: Ints
@@ -106,20 +102,19 @@ class BudgetCapacity:
         return self.total // self.cost(buckets, scales) // self.multiple * self.multiple
 
     def cost(self, buckets: Ints, scales: Ints) -> int:
-        """Of one sample of a batch of these, at the scale where it costs most."""
+        """Return the cost of one sample of a batch of these, at the scale where it costs most."""
         chosen = slice(None) if ANY in scales else np.unique(scales)
         heights, widths = (bound[np.unique(buckets)][:, chosen].max(axis=0) for bound in (self.heights, self.widths))
         return int((heights * widths).max())
 
 
-# -- from plan/runs.py: Cuts a chain of cells into global batches: a table as long as there are cells, the same in
-# every epoch.
-
-
 @dataclass(frozen=True, eq=False)
-class Runs:
-    """Runs of batches of one size. Run i cuts `batches[i]` batches of `sizes[i]` slots, from slot `starts[i]` on, none
-    beyond `stops[i]`: a last batch has fewer samples than its size."""
+class BatchRuns:
+    """Runs of batches of one size: a table as long as there are cells, the same in every epoch.
+
+    Run i has `batches[i]` batches of `sizes[i]` slots, from slot `starts[i]` on and none beyond `stops[i]`: a last
+    batch has fewer samples than its size.
+    """
 
     starts: Ints
     batches: Ints
@@ -131,27 +126,45 @@ class Runs:
         """Slots by which each run's last batch is smaller than its size."""
         return self.starts + self.batches * self.sizes - self.stops
 
-    def whole(self, multiple: int) -> Runs:
-        """Without the samples that are left beyond a multiple of `multiple` in batches that are not full."""
+    def whole(self, multiple: int) -> BatchRuns:
+        """Return the runs without samples beyond a multiple of `multiple` in batches that are not full."""
         sizes = np.where(self.missing > 0, (self.stops - self.starts) // multiple * multiple, self.sizes)
-        some = sizes > 0
-        stops = self.starts + self.batches * sizes
-        return Runs(self.starts[some], self.batches[some], sizes[some], stops[some])
+        return BatchRuns(self.starts, self.batches, sizes, self.starts + self.batches * sizes)._only(sizes > 0)
+
+    def _only(self, chosen: NDArray[np.bool_]) -> BatchRuns:
+        return BatchRuns(self.starts[chosen], self.batches[chosen], self.sizes[chosen], self.stops[chosen])
 
 
-def cut(cells: Cells, capacity: Capacity, *, joined: bool) -> Runs:
-    """Full batches of each cell; what is left of one joins the next, if both together bear more. A rest that is larger
-    than that is a batch itself, but for what is beyond a multiple of the capacity's.
+def cut_alike(cells: Cells, size: int) -> BatchRuns:
+    """Cut each cell into batches of `size` by itself: two runs, the second of the last batch where that is smaller."""
+    begins, ends = cells.offsets[:-1], cells.offsets[1:]
+    full = (ends - begins) // size
+    between = begins + full * size
+    runs = BatchRuns(
+        starts=np.stack([begins, between], axis=1).reshape(-1),
+        batches=np.stack([full, between < ends], axis=1).reshape(-1).astype(np.int64),
+        sizes=np.full(2 * len(cells), size, np.int64),
+        stops=np.stack([between, ends], axis=1).reshape(-1),
+    )
+    return runs._only(runs.batches > 0)
+
+
+def cut(cells: Cells, capacity: Capacity, *, joined: bool) -> BatchRuns:
+    """Cut full batches from each cell; what is left of one joins the next, if both together fit.
+
+    A rest that is larger than that is a batch itself, but for what is beyond a multiple of the capacity's.
 
     `joined`: over all buckets, so that one batch in all is not a multiple, unless two cells have no room in one batch;
     else within each bucket, where each has such a last batch.
     """
     ends = np.flatnonzero(np.diff(cells.buckets, append=-1)) + 1
+    if not joined and len(ends) == len(cells) and isinstance(capacity, FixedCapacity):
+        return cut_alike(cells, capacity.samples)
     groups = [(0, len(cells))] if joined else list(zip(np.concatenate([[0], ends[:-1]]), ends, strict=True))
     cutting = _Cutting(cells, capacity)
     for first, last in groups:
         cutting.cut_group(int(first), int(last))
-    return Runs(*(np.array(column, np.int64) for column in zip(*cutting.rows, strict=True)))
+    return BatchRuns(*(np.array(column, np.int64) for column in zip(*cutting.rows, strict=True)))
 
 
 @dataclass
@@ -173,7 +186,7 @@ class _Cutting:
         self._end(int(self.cells.offsets[last]))
 
     def _cut_rest(self, begin: int, end: int, cell: int) -> None:
-        """What was left before this cell, together with the cell's first samples if these are enough."""
+        """Cut what was left before this cell, together with the cell's first samples if these are enough."""
         room, rest, multiple = self._room(cell), begin - self.start, self.capacity.multiple
         if room == 0:
             return self._end(begin)
@@ -185,7 +198,7 @@ class _Cutting:
         return None
 
     def _room(self, last: int) -> int:
-        """Of a batch from the next slot's cell to this one."""
+        """Return the capacity of a batch from the next slot's cell to this one."""
         part = slice(self.cells.at(self.start), last + 1)
         return self.capacity.of(self.cells.buckets[part], self.cells.scales[part])
 
@@ -196,7 +209,7 @@ class _Cutting:
             self.start = stop
 
     def _end(self, stop: int) -> None:
-        """What is left before `stop` is a batch that need not be full."""
+        """Cut what is left before `stop` as a batch that need not be full."""
         rest, multiple = stop - self.start, self.capacity.multiple
         if rest:
             self.rows.append((self.start, 1, -(-rest // multiple) * multiple, stop))

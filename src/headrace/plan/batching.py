@@ -1,4 +1,4 @@
-"""`Buckets`, `Budget` and `Pack`: which samples may share a batch, and what a batch may cost."""
+"""`Buckets`, `Budget` and `SequencePacking`: which samples share a batch, and what a batch may cost."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypeAlias
 
 from headrace.errors import UsageError
-
-# -- from buckets.py: `Buckets` and `Budget`: which samples may share a batch, and what a batch may cost.
-
 
 By: TypeAlias = Literal["aspect", "orientation", "size", "length"] | Callable[[Mapping[str, Any]], Hashable]
 
@@ -22,18 +19,18 @@ SHOWN_EDGES = 8
 
 @dataclass(frozen=True)
 class Buckets:
-    """Samples that may share a batch, by something that each of them has.
+    """Buckets of samples that may share a batch.
 
     `by`     "aspect" (width / height), "orientation" (landscape or portrait; a square is landscape), "size" (each
-             height x width a bucket; with `count` or `edges` by its pixels), "length" (of `source`: the tokens of a
-             field of text, or of a column that one reads, once cut to its length; else a column's numbers, the UTF-8
-             bytes of its texts, or the bytes of its members), or a function. It is called once a sample with
-             what the dataset holds of it (values, texts, "__key__", and "height" and "width" of the image), and
-             returns a number if `count` or `edges` is given, else a hashable category
-    `count`  that many buckets of about as many samples each, 8 where neither is given for "aspect" and "length". Edges
-             are quantiles of at most 65,536 samples, drawn by the loader's seed
-    `edges`  or where one bucket ends and the next begins, ascending; what equals an edge is above it
-    `source` the column that is measured (default for sizes: the image column that views are drawn from)
+             height x width is a bucket; with `count` or `edges`, its pixels), "length" (of `source`), or a function.
+             The length is the tokens of a text field, or of a column that one reads, truncated to the field's length;
+             of other columns it is the number, the UTF-8 bytes of the text, or the bytes of the member. The function
+             is called once a sample with what the dataset holds of it (values, texts, "__key__", and "height" and
+             "width" of the image). It returns a number if `count` or `edges` is given, else a hashable category
+    `count`  number of buckets, each with about as many samples; 8 where neither `count` nor `edges` is given for
+             "aspect" and "length". Edges are quantiles of at most 65,536 samples, drawn by the loader's seed
+    `edges`  where one bucket ends and the next begins, ascending; a value that equals an edge is above it
+    `source` the column to measure (default for sizes: the image column that views are drawn from)
 
     Raises UsageError for arguments that do not go together.
     """
@@ -74,11 +71,11 @@ class Buckets:
 
     @property
     def ordered(self) -> bool:
-        """Whether samples are told apart by numbers, so that each bucket has neighbours."""
+        """Whether buckets are ranges of numbers, so that each bucket has neighbours."""
         return self.by in ("aspect", "length") or self.count is not None or self.edges is not None
 
     def __str__(self) -> str:
-        """What tells these buckets from others, but for the samples in them; short, as it is part of a state."""
+        """Describe the buckets, apart from the samples in them; short, as it is part of a state."""
         parts = ["function" if callable(self.by) else str(self.by)]
         if self.edges is not None:
             parts.append(f"edges={list(self.edges) if len(self.edges) <= SHOWN_EDGES else len(self.edges)}")
@@ -91,16 +88,16 @@ class Buckets:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What one rank's batch may cost, instead of a number of samples. Exactly one of the three:
+    """Upper bound on the cost of one rank's batch, instead of a number of samples. Exactly one of the three:
 
     `pixels` height x width of the images as the batch holds them, padding included
-    `tokens` the longest of the batch's lengths, times its samples, as they are after padding. With
+    `tokens` the longest of the batch's lengths, times its samples: their tokens after padding. It needs
              `Buckets("length", source=…)`, whose lengths are the tokens
     `bytes`  the same of lengths in bytes
 
-    A batch has as many samples as fit whatever they are: each counts as the largest of its bucket at the batch's scale.
-    The global batch is a multiple of `rank_multiple` (default: the world size). Name it, and a state resumes at every
-    world size that divides it, if the budget of all ranks together is the same.
+    A batch has as many samples as fit in any case: each counts as the largest of its bucket at the batch's scale.
+    The global batch is a multiple of `rank_multiple` (default: the world size). If you set it, a state resumes at every
+    world size that divides it, as long as the budget of all ranks together is the same.
     """
 
     pixels: int | None = None
@@ -121,16 +118,13 @@ class Budget:
 
     @property
     def unit(self) -> str:
-        """ "pixels", "tokens" or "bytes"."""
+        """The unit: "pixels", "tokens" or "bytes"."""
         return next(name for name, value in self._amounts().items() if value is not None)
 
     @property
     def amount(self) -> int:
-        """Of its unit, for one rank."""
+        """The bound for one rank, in its unit."""
         return next(value for value in self._amounts().values() if value is not None)
-
-
-# -- from packing.py: `Pack`: texts that share rows of tokens.
 
 
 MOST_TOKENS = 1 << 20
@@ -138,7 +132,7 @@ MOST_TOKENS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Pack:
+class SequencePacking:
     """Rows of `length` tokens, each filled with as many whole texts as fit.
 
     `field`  the text field that is packed; it need not be named where there is only one
@@ -151,7 +145,7 @@ class Pack:
     def __post_init__(self) -> None:
         if type(self.length) is not int or not 1 <= self.length <= MOST_TOKENS:
             raise UsageError(
-                f"Pack: expected length to be an int from 1 to {MOST_TOKENS:,} tokens, got {self.length!r}"
+                f"SequencePacking: expected length to be an int from 1 to {MOST_TOKENS:,} tokens, got {self.length!r}"
             )
         if self.field is not None and not isinstance(self.field, str):
-            raise UsageError(f"Pack: expected field to be the name of a text field, got {self.field!r}")
+            raise UsageError(f"SequencePacking: expected field to be the name of a text field, got {self.field!r}")

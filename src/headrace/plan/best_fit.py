@@ -12,19 +12,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.plan.bucket_members import Allocate, Ints
+from headrace.plan.bucket_members import Allocate
+from headrace.plan.step_views import Ints
 
-# -- from plan/best_fit.py: Best-fit decreasing over a histogram: which lengths share a row, and how many rows are
-# alike.
+_EXACT_BITS = 12
+"""Lengths up to 4,096 are classes of their own; longer ones are rounded up to 12 significant bits, which leaves less
+than 1 / 2,048 of each unused. Without it best fit in rows of 131,072 tokens would look at that many classes."""
+_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class Patterns:
-    """What a row may hold. Rows are numbered pattern by pattern, from the fullest rows to the emptiest.
+    """Patterns of rows: the lengths that a row may hold.
 
-    Pattern p's rows are those from `first_row[p]` on. Each has the `places[p]` places from `first_place[p]` on, the
-    longest sequence first: at place i the pattern's k-th row has sequence number `first[i] + k * times[i]` of
-    `classes[i]`. There are no more places than sequences.
+    Rows are numbered pattern by pattern, from the fullest to the emptiest. Pattern p's rows are those from
+    `first_row[p]` on. Each has the `places[p]` places from `first_place[p]` on, the longest sequence first: at place i
+    the pattern's k-th row has sequence number `first[i] + k * times[i]` of `classes[i]`. There are no more places than
+    sequences.
     """
 
     first_row: Ints
@@ -45,12 +49,12 @@ class Patterns:
         return int(self.first_row[-1])
 
     def samples_before(self, row: int) -> int:
-        """Sequences in all rows before this one."""
+        """Return how many sequences all rows before this one hold."""
         return int(((np.minimum(self.first_row[1:], row) - self.first_row[:-1]).clip(0) * self.places).sum())
 
 
 class _Held(NamedTuple):
-    """What a row holds: so many sequences of a class, and before them `others`."""
+    """Content of a row: so many sequences of a class, and before them `others`."""
 
     size_class: int
     times: int
@@ -58,11 +62,11 @@ class _Held(NamedTuple):
 
 
 def best_fit(sizes: Ints, counts: Ints, row: int) -> Patterns:
-    """Puts `counts[c]` sequences of `sizes[c]` tokens each, ascending sizes of at most `row`, in rows of `row` tokens.
+    """Put `counts[c]` sequences of `sizes[c]` tokens each, ascending sizes of at most `row`, in rows of `row` tokens.
 
-    As many rows as best-fit decreasing opens one sequence after another (each goes where the least room is left that
-    it fits in), at the cost of the distinct lengths: rows alike are filled together, since equal sequences go on into
-    the row that has just taken one. Packing of histograms: Krell et al., "Efficient sequence packing without
+    It opens as many rows as best-fit decreasing, sequence by sequence (each goes where it leaves the least room), at
+    the cost of the distinct lengths: rows alike are filled together, since equal sequences go on into the row that has
+    just taken one. Packing of histograms: Krell et al., "Efficient sequence packing without
     cross-contamination", 2021, whose SPFHP takes the row with the most room instead.
     """
     packing = _Packing(row)
@@ -108,7 +112,7 @@ class _Packing:
         size: int,
         count: int,
     ) -> tuple[int, int]:
-        """Rows that take some of `count` sequences, and how many sequences are left."""
+        """Return how many rows take some of `count` sequences, and how many sequences are left."""
         fits = room // size
         full = min(rows, count // fits)
         rest = count - full * fits
@@ -126,7 +130,7 @@ class _Packing:
         self._alike[room].append((rows, held))
 
     def groups(self) -> list[tuple[int, _Held | None]]:
-        """Rows alike and what each holds, the fullest first."""
+        """Return rows alike and what each holds, the fullest first."""
         return [group for room in self._rooms for group in self._alike[room]]
 
 
@@ -157,7 +161,7 @@ def _sums(values: list[int]) -> Ints:
 
 
 def _taken_before(classes: Ints, taken: Ints, count: int) -> Ints:
-    """How many sequences of its class the entries before each take, of `count` classes."""
+    """Return how many sequences of its class the entries before each take, of `count` classes."""
     order = np.argsort(classes, kind="stable")
     sums = np.cumsum(taken[order]) - taken[order]
     firsts = np.searchsorted(classes[order], np.arange(count))
@@ -166,18 +170,9 @@ def _taken_before(classes: Ints, taken: Ints, count: int) -> Ints:
     return found
 
 
-# -- from plan/length_order.py: Samples in order of their lengths, so that any sequence of a length is found at once.
-
-
-_EXACT_BITS = 12
-"""Lengths up to 4,096 are classes of their own; longer ones are rounded up to 12 significant bits, which leaves less
-than 1 / 2,048 of each unused. Without it best fit in rows of 131,072 tokens would look at that many classes."""
-_PIECE = 1 << 20
-
-
 @dataclass(frozen=True, eq=False)
-class LengthOrder:
-    """Every sample once, class by class from the shortest, and in the dataset's order within a class.
+class SequencesByLength:
+    """Index of samples by length: class by class from the shortest, and in the dataset's order within a class.
 
     Four bytes a sample. CodedMembers would take three where there are thousands of classes, but look through a block of
     codes for each sequence, which grows with the classes (benchmarks/packing.py).
@@ -195,9 +190,11 @@ class LengthOrder:
     """Equal for equal classes of as many samples."""
 
     @classmethod
-    def of(cls, lengths: NDArray[Any], row: int, allocate: Allocate = np.zeros) -> LengthOrder:
-        """`lengths`: tokens of each sample (integers of 0 or more [length]); those above `row`, which is at most 2^20,
-        count as `row`."""
+    def of(cls, lengths: NDArray[Any], row: int, allocate: Allocate = np.zeros) -> SequencesByLength:
+        """Index samples of `lengths` tokens (integers of 0 or more [length]).
+
+        Lengths above `row`, which is at most 2^20, count as `row`.
+        """
         held = np.zeros(row + 1, np.int64)
         for _, piece in _pieces(lengths, row):
             held += np.bincount(piece, minlength=row + 1)
@@ -226,14 +223,14 @@ def _pieces(lengths: NDArray[Any], row: int) -> Iterator[tuple[int, Ints]]:
 
 
 def _classes(held: Ints, row: int) -> tuple[Ints, NDArray[np.uint16]]:
-    """The sizes of classes that have a sample, and the class of each length from 0 to `row`."""
+    """Return the sizes of classes that have a sample, and the class of each length from 0 to `row`."""
     rounded = _rounded_up(row)
     sizes = np.unique(rounded[held > 0])
     return sizes, np.searchsorted(sizes, rounded).clip(max=max(0, len(sizes) - 1)).astype(np.uint16)
 
 
 def _rounded_up(row: int) -> Ints:
-    """Of each length from 0 to `row`: the most tokens that one of its class has."""
+    """Return, for each length from 0 to `row`, the most tokens that a sample of its class has."""
     lengths = np.arange(row + 1).clip(1)
     bits = np.frexp((lengths - 1).astype(np.float64))[1]
     step = 1 << (bits - _EXACT_BITS).clip(0).astype(np.int64)
@@ -242,7 +239,7 @@ def _rounded_up(row: int) -> Ints:
 
 
 def _deal(samples: NDArray[Any], ends: Ints, codes: NDArray[np.uint16], first: int) -> None:
-    """Appends each sample of a piece to its class; `ends`, where each class's samples end so far, go on."""
+    """Append each sample of a piece to its class, and advance `ends`, where each class's samples end so far."""
     order = np.argsort(codes, kind="stable")
     counts = np.bincount(codes, minlength=len(ends))
     starts = np.cumsum(counts) - counts

@@ -12,12 +12,9 @@ from headrace import _core
 from headrace.data.sample_arrays import mapped_zeros, position_blocks, release_pages
 from headrace.errors import UsageError
 from headrace.plan.batching import DEFAULT_COUNT, MOST_BUCKETS, Buckets
-from headrace.plan.bucket_keys import Categories, Ints, Numbers, too_many_buckets
-from headrace.plan.bucket_members import CodedMembers, Membership, blank_codes, no_bucket
-from headrace.plan.step_views import ImageSizes, StepViews, output_sizes, rounded_up
-
-# -- from grouping/coding.py: Each sample's bucket, written down once.
-
+from headrace.plan.bucket_keys import Categories, Numbers, too_many_buckets
+from headrace.plan.bucket_members import BucketMembers, CodedMembers, blank_codes, no_bucket
+from headrace.plan.step_views import ImageSizes, Ints, StepViews, output_sizes, rounded_up
 
 _SAMPLED = 1 << 16
 _PARTS = 64
@@ -27,19 +24,19 @@ _EDGES = 1 << 33
 
 @dataclass(frozen=True, eq=False)
 class Coding:
-    """How samples become buckets' numbers."""
+    """Mapping of samples to buckets."""
 
     code: Callable[[Ints], Ints]
     """Positions to buckets; -1 where it is not known."""
     buckets: int
     names: Callable[[int], str]
-    """A bucket in words."""
+    """Name of a bucket, for messages."""
 
 
 def by_numbers(
     numbers: Numbers, buckets: Buckets, *, length: int, seed: int, used: NDArray[np.int32] | None = None
 ) -> Coding:
-    """Between edges that are given, or quantiles of a sample drawn by `seed`. `used` as in `members_of`."""
+    """Return buckets between the given edges, or quantiles of a sample drawn by `seed`. `used` as in `members_of`."""
     edges = (
         np.array(buckets.edges, np.float64)
         if buckets.edges is not None
@@ -61,7 +58,7 @@ def by_numbers(
 def _quantiles(
     numbers: Numbers, count: int, *, length: int, seed: int, used: NDArray[np.int32] | None
 ) -> NDArray[np.float64]:
-    """Edges between `count` parts as equal as ties allow; fewer where values are."""
+    """Return edges between `count` parts, as equal as ties allow; fewer where there are fewer values."""
     positions = np.arange(min(length, _SAMPLED), dtype=np.int64)
     if length > _SAMPLED:
         positions = np.sort(_core.permute(length, _core.hash64(seed, _EDGES), positions))
@@ -79,7 +76,7 @@ def _quantiles(
 
 
 def by_categories(categories: Categories, *, length: int) -> Coding:
-    """A bucket for each that there is, in their order."""
+    """Return a bucket for each category that occurs, in their order."""
     there: Ints = np.empty(0, np.int64)
     for positions in position_blocks(length):
         there = np.union1d(there, categories(positions))
@@ -97,8 +94,10 @@ def by_categories(categories: Categories, *, length: int) -> Coding:
 
 
 def members_of(coding: Coding, *, length: int, used: NDArray[np.int32] | None) -> CodedMembers:
-    """Samples by bucket; those whose bucket is not known go to the largest. `used`: what the coding reads, which may be
-    mapped."""
+    """Index samples by bucket; those whose bucket is not known go to the largest.
+
+    `used` is the array that the coding reads, which may be mapped from a file.
+    """
     codes = blank_codes(length, coding.buckets, mapped_zeros)
     flat, none = codes.reshape(-1), no_bucket(codes.dtype)
     counts = np.zeros(coding.buckets, np.int64)
@@ -120,19 +119,16 @@ def members_of(coding: Coding, *, length: int, used: NDArray[np.int32] | None) -
 
 def _nothing_known() -> UsageError:
     return UsageError(
-        "Buckets: expected what samples are told apart by to be known of some, got none: no image's size can be read, "
-        "or no length; look at one with ds[0], or name another column with source="
+        "Buckets: expected at least one sample whose bucket is known, got none: no image's size can be read, or no "
+        "length; look at one with ds[0], or name another column with source="
     )
-
-
-# -- from grouping/bounds.py: The most that a sample of each bucket can measure, which is what a budget counts it as.
 
 
 _EXTREMES = 4
 
 
-def shape_bounds(members: Membership, sizes: ImageSizes | None, views: StepViews) -> tuple[Ints, Ints]:
-    """[buckets, scales] each: the greatest height and the greatest width of a member at that scale, rounded up."""
+def shape_bounds(members: BucketMembers, sizes: ImageSizes | None, views: StepViews) -> tuple[Ints, Ints]:
+    """Return the greatest height and width of a member at each scale, rounded up, [buckets, scales] each."""
     shape = (len(members.counts), len(views.tables))
     if views.output is not None:
         return np.full(shape, views.output[0]), np.full(shape, views.output[1])
@@ -148,8 +144,8 @@ def shape_bounds(members: Membership, sizes: ImageSizes | None, views: StepViews
     return heights, widths
 
 
-def _bounds_of_all(members: Membership, sizes: ImageSizes, views: StepViews) -> tuple[Ints, Ints]:
-    """The same by what the view makes of each image, which takes long."""
+def _bounds_of_all(members: BucketMembers, sizes: ImageSizes, views: StepViews) -> tuple[Ints, Ints]:
+    """Return the same from what the view makes of each image, which takes long."""
     shape = (len(members.counts), len(views.tables))
     heights, widths = np.ones(shape, np.int64), np.ones(shape, np.int64)
     for positions in position_blocks(int(members.counts.sum())):
@@ -163,8 +159,8 @@ def _bounds_of_all(members: Membership, sizes: ImageSizes, views: StepViews) -> 
     return rounded_up(heights, views.multiple_of), rounded_up(widths, views.multiple_of)
 
 
-def length_bounds(members: Membership, lengths: Numbers, scales: int) -> tuple[Ints, Ints]:
-    """The same of lengths: as heights, at a width of 1."""
+def length_bounds(members: BucketMembers, lengths: Numbers, scales: int) -> tuple[Ints, Ints]:
+    """Return the greatest length of each bucket: as heights, at a width of 1."""
     longest = np.ones(len(members.counts))
     for positions in position_blocks(int(members.counts.sum())):
         values = lengths(positions)
@@ -174,15 +170,15 @@ def length_bounds(members: Membership, lengths: Numbers, scales: int) -> tuple[I
     return heights, np.ones_like(heights)
 
 
-def codes_of(members: Membership, positions: Ints) -> NDArray[np.integer]:
-    """The buckets of consecutive positions."""
+def codes_of(members: BucketMembers, positions: Ints) -> NDArray[np.integer]:
+    """Return the buckets of consecutive positions."""
     if not isinstance(members, CodedMembers):
         return np.zeros(len(positions), np.uint8)
     return members.codes.reshape(-1)[positions[0] : positions[-1] + 1]
 
 
-def _extremes(members: Membership, sizes: ImageSizes) -> NDArray[np.int32]:
-    """Sizes of members, int32[buckets, 4, 2]: of the least and the greatest aspect, the highest, the widest.
+def _extremes(members: BucketMembers, sizes: ImageSizes) -> NDArray[np.int32]:
+    """Return sizes of members, int32[buckets, 4, 2]: least aspect, greatest aspect, highest, widest.
 
     No view makes a member higher than the highest of these, or wider than the widest: a resize that keeps the shape
     gives the greatest width to the greatest aspect, and the greatest height to the least.

@@ -13,19 +13,18 @@ from headrace.data import ByteColumn, Dataset, ListColumn, TextColumn, ValueColu
 from headrace.data.sample_arrays import mapped_zeros, position_blocks
 from headrace.errors import UsageError
 from headrace.plan.batching import MOST_BUCKETS
-from headrace.plan.step_views import ImageSizes
+from headrace.plan.step_views import ImageSizes, Ints
 
-Ints: TypeAlias = NDArray[np.int64]
 Numbers: TypeAlias = Callable[[Ints], NDArray[np.float64]]
 """Positions to numbers; NaN where there is none."""
 Categories: TypeAlias = Callable[[Ints], Ints]
 """Positions to whole numbers that stand for categories; -1 where there is none."""
 
-_CALLED = 1 << 12  # samples that a function is asked of in a row
+_CALLED = 1 << 12  # samples of one block of calls
 
 
 def aspects(sizes: ImageSizes) -> Numbers:
-    """Width / height."""
+    """Return width / height."""
 
     def of(positions: Ints) -> NDArray[np.float64]:
         height, width = sizes(positions).astype(np.float64).T
@@ -37,7 +36,7 @@ def aspects(sizes: ImageSizes) -> Numbers:
 
 
 def areas(sizes: ImageSizes) -> Numbers:
-    """Pixels."""
+    """Return the pixels."""
 
     def of(positions: Ints) -> NDArray[np.float64]:
         area = sizes(positions).astype(np.float64).prod(axis=1)
@@ -47,7 +46,7 @@ def areas(sizes: ImageSizes) -> Numbers:
 
 
 def orientations(sizes: ImageSizes) -> Categories:
-    """0 for landscape and squares, 1 for portrait."""
+    """Return 0 for landscape and squares, 1 for portrait."""
 
     def of(positions: Ints) -> Ints:
         height, width = sizes(positions).astype(np.int64).T
@@ -57,7 +56,7 @@ def orientations(sizes: ImageSizes) -> Categories:
 
 
 def exact_sizes(sizes: ImageSizes) -> Categories:
-    """Height and width in one number."""
+    """Return height and width in one number."""
 
     def of(positions: Ints) -> Ints:
         height, width = sizes(positions).astype(np.int64).T
@@ -67,7 +66,7 @@ def exact_sizes(sizes: ImageSizes) -> Categories:
 
 
 def lengths(dataset: Dataset, name: str) -> Numbers:
-    """A column's numbers, or how long its entries are. Raises UsageError where there is no such column."""
+    """Return a column's numbers, or the lengths of its entries. Raises UsageError where there is no such column."""
     column = dataset.columns.get(name)
     if column is None:
         have = ", ".join(dataset.columns)
@@ -90,7 +89,7 @@ def lengths(dataset: Dataset, name: str) -> Numbers:
 
 
 def token_lengths(dataset: Dataset, known: NDArray[np.int32]) -> Numbers:
-    """Tokens, of what `known` says by base id; there it is below 0 where there are none."""
+    """Return the tokens that `known` has by base id; below 0 there means none."""
 
     def of(positions: Ints) -> NDArray[np.float64]:
         found = known[positions if dataset.base_ids is None else dataset.base_ids[positions]]
@@ -114,22 +113,22 @@ def _file_bytes(path: bytes) -> float:
 
 
 def called_numbers(by: Callable[..., Any], dataset: Dataset, sizes: ImageSizes | None) -> Numbers:
-    """What a function returns, asked once of each sample."""
-    kept: NDArray[np.float64] = mapped_zeros((len(dataset),), np.float64)
+    """Call `by` once for each sample, and return its numbers."""
+    found: NDArray[np.float64] = mapped_zeros((len(dataset),), np.float64)
     for position, sample, value in _calls(by, dataset, sizes):
         try:
-            kept[position] = float(value)
+            found[position] = float(value)
         except (TypeError, ValueError):
             raise UsageError(
                 f"Buckets: expected by to return a number, as count or edges were given, got {value!r} for sample "
                 f"{sample['__key__']!r}"
             ) from None
-    return lambda positions: kept[positions]
+    return lambda positions: found[positions]
 
 
 def called_categories(by: Callable[..., Any], dataset: Dataset, sizes: ImageSizes | None) -> Categories:
-    """What a function returns, numbered as it appears, asked once of each sample."""
-    kept: NDArray[np.int64] = mapped_zeros((len(dataset),), np.int64)
+    """Call `by` once for each sample, and return its categories, numbered as they appear."""
+    found: NDArray[np.int64] = mapped_zeros((len(dataset),), np.int64)
     seen: dict[Hashable, int] = {}
     for position, sample, value in _calls(by, dataset, sizes):
         if isinstance(value, float) and np.isnan(value):  # equal to nothing, so that each would be a bucket
@@ -138,7 +137,7 @@ def called_categories(by: Callable[..., Any], dataset: Dataset, sizes: ImageSize
                 "give count or edges"
             )
         try:
-            kept[position] = seen.setdefault(value, len(seen))
+            found[position] = seen.setdefault(value, len(seen))
         except TypeError:
             raise UsageError(
                 f"Buckets: expected by to return a hashable category, got {value!r} for sample {sample['__key__']!r}; "
@@ -146,7 +145,7 @@ def called_categories(by: Callable[..., Any], dataset: Dataset, sizes: ImageSize
             ) from None
         if len(seen) > MOST_BUCKETS:
             raise too_many_buckets()
-    return lambda positions: kept[positions]
+    return lambda positions: found[positions]
 
 
 def too_many_buckets() -> UsageError:
@@ -159,7 +158,7 @@ def _calls(
     for piece in position_blocks(len(dataset)):
         for first in range(0, len(piece), _CALLED):
             positions = piece[first : first + _CALLED]
-            for position, sample in zip(positions.tolist(), _held(dataset, positions, sizes), strict=True):
+            for position, sample in zip(positions.tolist(), _known(dataset, positions, sizes), strict=True):
                 try:
                     value = by(sample)
                 except Exception as error:
@@ -168,8 +167,8 @@ def _calls(
                 yield position, sample, value
 
 
-def _held(dataset: Dataset, positions: Ints, sizes: ImageSizes | None) -> Iterator[dict[str, Any]]:
-    """What is known of these samples without reading one."""
+def _known(dataset: Dataset, positions: Ints, sizes: ImageSizes | None) -> Iterator[dict[str, Any]]:
+    """Yield what the dataset holds of these samples, without reading one."""
     ids = positions if dataset.base_ids is None else dataset.base_ids[positions]
     columns: dict[str, list[Any]] = {"__key__": list(dataset.table.keys.take(ids))}
     for name, column in dataset.columns.items():

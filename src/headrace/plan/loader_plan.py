@@ -1,4 +1,4 @@
-"""Plan of a Loader, made of its arguments and of what the dataset says of its samples."""
+"""Plan of a Loader, from its arguments and the sizes and lengths of the dataset's samples."""
 
 from __future__ import annotations
 
@@ -18,78 +18,85 @@ from headrace.errors import UsageError
 from headrace.fields.tokens import ResolvedText, text_measured
 from headrace.plan import bucket_keys
 from headrace.plan.batch_cutting import BudgetCapacity, Capacity, FixedCapacity
-from headrace.plan.batching import Buckets, Budget, Pack
-from headrace.plan.best_fit import LengthOrder
+from headrace.plan.batching import Buckets, Budget, SequencePacking
+from headrace.plan.best_fit import SequencesByLength
 from headrace.plan.bucket_codes import Coding, by_categories, by_numbers, length_bounds, members_of, shape_bounds
-from headrace.plan.bucket_members import Membership, OneBucket
-from headrace.plan.order import EpochPlan, Order, UniformPlan, check_order
+from headrace.plan.bucket_members import BucketMembers, OneBucket
+from headrace.plan.order import EpochPlan, Order
 from headrace.plan.packed_plan import PackedPlan
 from headrace.plan.shaped_plan import ShapedPlan
 from headrace.plan.step_views import ImageSizes, StepViews
+from headrace.plan.uniform_plan import UniformPlan
 from headrace.views.views import Program
-
-# -- from grouping/packing.py: Turns `pack=` into a plan, by how long the dataset's texts are in tokens.
-
 
 Lengths = NDArray[np.int32]
 
 MOST_TOKENS_A_BATCH = (1 << 31) - 1
-"""Of one rank: kernels take boundaries as int32."""
+"""Limit of one rank: kernels take boundaries as int32."""
 
 
-def check_pack(pack: Pack, *, batch_size: int | Budget, buckets: Buckets | None, program: Program) -> int:
-    """The rows of a batch. Raises UsageError for what is no Pack, or does not go with one."""
-    if not isinstance(pack, Pack):
-        raise UsageError(f"pack: expected hr.Pack(…) or None, got {pack!r}")
+def check_pack(pack: SequencePacking, *, batch_size: int | Budget, buckets: Buckets | None, program: Program) -> int:
+    """Return the rows of a batch. Raises UsageError for what is no SequencePacking, or does not go with one."""
+    if not isinstance(pack, SequencePacking):
+        raise UsageError(f"pack: expected hr.SequencePacking(…) or None, got {pack!r}")
     if buckets is not None:
-        raise UsageError(f"pack: expected no buckets beside it, got {buckets!r}: rows are full already; leave one out")
+        raise UsageError(f"pack: expected no buckets alongside, got {buckets!r}: rows are full already; leave one out")
     if isinstance(batch_size, Budget):
         raise UsageError(
-            f"batch_size: expected rows of {pack.length} tokens beside pack=, got {batch_size!r}; pass how many"
+            f"batch_size: expected rows of {pack.length} tokens with pack=, got {batch_size!r}; pass how many"
         )
     if program.drawn_per_step:
-        raise UsageError("pack: expected no RandomScale beside it: it draws a shape a step; use a view of fixed size")
+        raise UsageError(
+            "pack: expected no RandomScale, which draws a shape at each step, got one; use a view of fixed size"
+        )
     return batch_size
 
 
-def text_packed(pack: Pack, texts: Sequence[ResolvedText]) -> ResolvedText:
-    """The text field that is packed. Raises UsageError where there is none, several, or one that does not fit."""
+def text_packed(pack: SequencePacking, texts: Sequence[ResolvedText]) -> ResolvedText:
+    """Return the text field to pack. Raises UsageError where there is none, several, or one that does not fit."""
     names = [text.name for text in texts]
     if not names:
         raise UsageError("pack: expected a field of text, such as {'text': hr.Text(…)}, got none")
     if pack.field is None and len(names) > 1:
-        raise UsageError(f"pack: expected to know which of {names} is packed; pass hr.Pack({pack.length}, field=…)")
+        raise UsageError(
+            f"pack: expected to know which of {names} is packed; pass hr.SequencePacking({pack.length}, field=…)"
+        )
     if pack.field is not None and pack.field not in names:
         raise UsageError(f"pack: expected field to be one of the text fields {names}, got {pack.field!r}")
     text = texts[0 if pack.field is None else names.index(pack.field)]
     if text.field.max_length > pack.length:
         raise UsageError(
             f"field {text.name!r}: expected max_length of at most the {pack.length} tokens of a row, got "
-            f"{text.field.max_length}; lower it, or raise Pack's length"
+            f"{text.field.max_length}; lower it, or raise the rows' length"
         )
     if text.field.pad != "batch":
         raise UsageError(
-            f"field {text.name!r}: a packed text is filled up with its row, got pad={text.field.pad!r}; leave it out"
+            f"field {text.name!r}: a packed text is padded with its row, got pad={text.field.pad!r}; leave it out"
         )
     return text
 
 
-def packed_plan(dataset: Dataset, order: Order, pack: Pack, text: ResolvedText, *, batch_size: int) -> PackedPlan:
-    """Rows of the dataset's texts, whose lengths are counted unless they are kept."""
-    check_order(length=len(dataset), batch_size=batch_size, **vars(order))
+def packed_plan(
+    dataset: Dataset, order: Order, pack: SequencePacking, text: ResolvedText, *, batch_size: int
+) -> PackedPlan:
+    """Return a plan of rows of the dataset's texts, whose tokens are counted unless the counts are cached."""
+    order.check_sizes(length=len(dataset), batch_size=batch_size)
     if batch_size * pack.length > MOST_TOKENS_A_BATCH:
         raise UsageError(
             f"batch_size: expected at most {MOST_TOKENS_A_BATCH // pack.length} rows of {pack.length} tokens a rank, "
             f"got {batch_size}"
         )
     lengths = known_lengths(dataset, text.lengths(None), text.name)
-    by_length = LengthOrder.of(lengths, pack.length, mapped_zeros)
-    return PackedPlan(order=by_length, row=pack.length, batch_size=batch_size, **vars(order))
+    sequences = SequencesByLength.of(lengths, pack.length, mapped_zeros)
+    return PackedPlan(sequences=sequences, row=pack.length, batch_size=batch_size, **vars(order))
 
 
 def known_lengths(dataset: Dataset, lengths: Lengths, name: str) -> Lengths:
-    """By position in the dataset, of lengths by base id. A sample whose text cannot be used, -1, counts as long as the
-    middle of the others: it is replaced by one of the length that it counts as, and of that one there are."""
+    """Return `lengths`, which are by base id, by position in the dataset.
+
+    A sample whose text cannot be used, -1, gets the median length of the others: there is a sample of that length to
+    replace it.
+    """
     found = lengths if dataset.base_ids is None else lengths[dataset.base_ids]
     unknown = found < 0
     if not unknown.any():
@@ -106,15 +113,12 @@ def known_lengths(dataset: Dataset, lengths: Lengths, name: str) -> Lengths:
     return filled
 
 
-# -- from grouping/planning.py: The plan of a Loader: a plain one, or one of shapes.
-
-
 BY_SIZE = ("aspect", "orientation", "size")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViewedImages:
-    """The column of images that views are drawn from."""
+    """Column of images that views are drawn from."""
 
     column: str
     exif: bool
@@ -131,9 +135,9 @@ def plan_of(
     program: Program,
     images: ViewedImages | None,
     texts: Sequence[ResolvedText] = (),
-    pack: Pack | None = None,
+    pack: SequencePacking | None = None,
 ) -> EpochPlan:
-    """A plain plan where nothing else is asked for. Sizes of images are read where they matter, unless they are kept.
+    """Return the plan that these arguments ask for. Sizes of images are read where they matter, unless cached.
 
     Raises UsageError for what does not go together, and for a budget smaller than what it must hold.
     """
@@ -145,20 +149,20 @@ def plan_of(
     if buckets is None and not isinstance(batch_size, Budget) and not program.drawn_per_step:
         return UniformPlan(length=len(dataset), batch_size=batch_size, **vars(order))
     # Before anything is read.
-    check_order(length=len(dataset), batch_size=1 if isinstance(batch_size, Budget) else batch_size, **vars(order))
+    order.check_sizes(length=len(dataset), batch_size=1 if isinstance(batch_size, Budget) else batch_size)
     text = text_of_buckets(buckets, texts)
-    return _Grouping(dataset, order, batch_size, buckets, program, images, text).plan()
+    return _ShapedPlanner(dataset, order, batch_size, buckets, program, images, text).plan()
 
 
 def text_of_buckets(buckets: Buckets | None, texts: Sequence[ResolvedText]) -> ResolvedText | None:
-    """The field whose tokens tell samples apart. Raises UsageError where several could be meant."""
+    """Return the field whose tokens are measured for buckets. Raises UsageError where several could be meant."""
     if buckets is None or buckets.by != "length" or buckets.source is None:
         return None
     return text_measured(texts, buckets.source)
 
 
-class _Grouping:
-    """One plan in the making."""
+class _ShapedPlanner:
+    """Builder of one ShapedPlan."""
 
     def __init__(
         self,
@@ -183,7 +187,7 @@ class _Grouping:
 
     def plan(self) -> ShapedPlan:
         coding = None if self._buckets is None else self._coding(self._buckets)
-        members: Membership = OneBucket(len(self._dataset))
+        members: BucketMembers = OneBucket(len(self._dataset))
         if coding is not None:
             members = members_of(coding, length=len(self._dataset), used=self._used)
         output = self._program.output_size if self._images is not None else (0, 0)
@@ -201,7 +205,7 @@ class _Grouping:
             capacity=capacity,
             views=views,
             joined=self._buckets is None or self._buckets.ordered,
-            grouping="; ".join(self._words(members, capacity)),
+            grouping="; ".join(self._describe(members, capacity)),
             lengths=None if self._text is None else self._lengths,
             **vars(self._order),
         )
@@ -210,7 +214,7 @@ class _Grouping:
         budget, buckets = self._batch_size, self._buckets
         if len(self._program.scales) > 1 and not self._order.shuffle:
             raise UsageError(
-                "shuffle: expected True beside a RandomScale of several scales, got False: each sample would have the "
+                "shuffle: expected True with a RandomScale of several scales, got False: each sample would have the "
                 "same scale in every epoch; pass shuffle=True, or one scale"
             )
         if not isinstance(budget, Budget):
@@ -234,7 +238,7 @@ class _Grouping:
             )
 
     def _needs_sizes(self) -> bool:
-        """Whether the sizes of the images that views are drawn from matter: to the shape, or to tell samples apart."""
+        """Whether the sizes of the viewed images matter, to the shape or to the buckets."""
         by = None if self._buckets is None or self._buckets.source is not None else self._buckets.by
         if self._images is None:
             if by in BY_SIZE:
@@ -251,11 +255,11 @@ class _Grouping:
 
     @property
     def _used(self) -> NDArray[np.int32] | None:
-        """What samples are told apart by, which may be mapped from a file."""
+        """Sizes that decide a sample's bucket, which may be mapped from a file."""
         return None if self._key_sizes is None else self._key_sizes.known
 
     def _read_sizes(self, source: str | None) -> ImageSizes:
-        """Of the column that views are drawn from, or of `source`."""
+        """Read the sizes of the column that views are drawn from, or of `source`."""
         images = self._images
         column = source if images is None or source is not None else images.column
         assert column is not None
@@ -265,7 +269,7 @@ class _Grouping:
         return ImageSizes(image_sizes(self._dataset, column, exif=exif, threads=images.threads, limits=images.limits))
 
     def _expect_sizes(self, sizes: ImageSizes) -> None:
-        """Where none is known nothing tells the shape of a batch."""
+        """Raise UsageError where no size is known: nothing then decides the shape of a batch."""
         if any(sizes(positions).any() for positions in position_blocks(len(self._dataset))):
             return
         assert self._images is not None
@@ -293,14 +297,14 @@ class _Grouping:
 
     @cached_property
     def _lengths(self) -> bucket_keys.Numbers:
-        """What buckets of lengths measure."""
+        """Lengths that buckets measure."""
         assert self._buckets is not None
         assert self._buckets.source is not None
         if self._text is None:
             return bucket_keys.lengths(self._dataset, self._buckets.source)
         return bucket_keys.token_lengths(self._dataset, self._text.lengths(None))
 
-    def _capacity(self, members: Membership, views: StepViews, coding: Coding | None) -> Capacity:
+    def _capacity(self, members: BucketMembers, views: StepViews, coding: Coding | None) -> Capacity:
         budget, world_size = self._batch_size, self._order.world_size
         if not isinstance(budget, Budget):
             return FixedCapacity(budget * world_size)
@@ -315,7 +319,7 @@ class _Grouping:
         return capacity
 
     def _check_budget(
-        self, budget: Budget, capacity: BudgetCapacity, members: Membership, coding: Coding | None
+        self, budget: Budget, capacity: BudgetCapacity, members: BucketMembers, coding: Coding | None
     ) -> None:
         costs = np.where(members.counts[:, None] > 0, capacity.heights * capacity.widths, 0)
         bucket, scale = (int(at) for at in np.unravel_index(costs.argmax(), costs.shape))
@@ -333,7 +337,7 @@ class _Grouping:
             "rank_multiple or the scales, or leave large samples out with select()"
         )
 
-    def _words(self, members: Membership, capacity: Capacity) -> list[str]:
+    def _describe(self, members: BucketMembers, capacity: Capacity) -> list[str]:
         words = []
         if self._buckets is not None:
             words.append(f"buckets {self._buckets} ({len(members.counts)}, {members.digest})")

@@ -8,25 +8,26 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from numbers import Rational, Real
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import UsageError
-from headrace.plan import order
 from headrace.plan.order import FIRST_REPLACEMENT_PASS, BatchPlan, EpochPlan, Remainder
+from headrace.plan.step_views import Ints
+from headrace.plan.uniform_plan import UniformPlan
 
-# -- from plan/mixture.py: Which source of a mixture stands at which position: exact proportions, computed for any
-# position alone.
-
-
-Ints = NDArray[np.int64]
-Until = Literal["largest", "smallest"]
+Until: TypeAlias = Literal["largest", "smallest"]
 
 MIXTURE_VERSION = 1
 """Part of every saved state. Raise it with any change to which source stands where."""
+
+MAX_WINDOW = 1 << 30
+"""Keeps the products of a place in a window and a count below 64 bits."""
+
+_DENOMINATOR = 10**6
+"""A float within 10^-9 of a fraction of at most this denominator means that fraction: 0.1 is a tenth."""
 
 _WINDOWS = 1 << 48
 _TURN_BITS = 32
@@ -34,12 +35,13 @@ _TURN_BITS = 32
 
 @dataclass(frozen=True)
 class Mixture:
-    """Endless positions, cut into windows of `window`; source i has `counts[i]` positions of every window.
+    """Source of every position of a mixture, in exact proportions.
 
-    Within a window each source's positions are spread evenly, as the pixels of a slanted line are (J. E. Bresenham,
-    "Algorithm for computer control of a digital plotter", 1965): the heaviest source takes its positions, the next one
-    takes its own of those that are left, and so on. A keyed draw turns each window round, so that a source does not
-    always fall to the same place of a batch.
+    Endless positions are cut into windows of `window`; source i has `counts[i]` positions of every window. Within a
+    window each source's positions are spread evenly, like the pixels of a slanted line (J. E. Bresenham, "Algorithm
+    for computer control of a digital plotter", 1965): the heaviest source takes its positions, the next one takes its
+    own of those that are left, and so on. A keyed draw rotates each window, so that a source does not always fall on
+    the same place of a batch.
     """
 
     counts: tuple[int, ...]
@@ -54,7 +56,7 @@ class Mixture:
         return [Fraction(count, self.window) for count in self.counts]
 
     def before(self, positions: Ints) -> Ints:
-        """How many positions each source has below each of `positions` [N]: int64 [N, sources]."""
+        """Count the positions that each source has below each of `positions` [N]: int64 [N, sources]."""
         windows, left = np.divmod(positions, self.window)
         taken = windows[:, None] * np.array(self.counts, np.int64)
         wide = self.window
@@ -66,13 +68,13 @@ class Mixture:
         return taken
 
     def between(self, start: int, stop: int) -> tuple[Ints, Ints]:
-        """Of positions `start` to `stop`: the source of each, and the how-many-th of that source it is. int64 [N]."""
+        """Return the source of each position from `start` to `stop`, and its number among that source's. int64 [N]."""
         taken = self.before(np.arange(start, stop + 1, dtype=np.int64))
         sources = np.diff(taken, axis=0).argmax(axis=1)
         return sources, taken[np.arange(stop - start), sources]
 
     def taken(self, position: int) -> list[int]:
-        """How many positions each source has below `position`. Raises UsageError for one beyond what can be counted."""
+        """Count the positions that each source has below `position`. Raises UsageError beyond what can be counted."""
         most = min(self.window * _WINDOWS, 1 << 62)
         if position >= most:
             raise UsageError(f"mixture: expected an epoch below {most} batches or samples in all, got {position}")
@@ -80,26 +82,28 @@ class Mixture:
         return found
 
     @cached_property
-    def off(self) -> list[Fraction]:
-        """By how much, at most, a source's positions below any place of a window may differ from its share of them."""
-        found, left_off, wide = [Fraction(0)] * len(self.counts), Fraction(0), self.window
+    def deviations(self) -> list[Fraction]:
+        """Upper bounds on how much a source's positions below any place of a window differ from its share of them."""
+        found, of_rest, wide = [Fraction(0)] * len(self.counts), Fraction(0), self.window
         for source in self._order:
             share = Fraction(self.counts[source], wide)
             last = share == 1
-            found[source] = left_off if last else share * left_off + 1
-            left_off, wide = (1 - share) * left_off + 1, wide - self.counts[source]
+            found[source] = of_rest if last else share * of_rest + 1
+            of_rest, wide = (1 - share) * of_rest + 1, wide - self.counts[source]
         return found
 
     def steps_of_epoch(self, lengths: list[int], *, until: Until, positions_a_step: int) -> int:
-        """The fewest steps that an epoch must have so that in any epoch all sources ("largest"), or one of them
-        ("smallest"), come at least as often as `lengths` says.
+        """Return the fewest steps of an epoch in which sources come at least as often as `lengths` says.
 
-        Either its edges are those of windows, where counts are exact, or there are enough to spare.
+        That holds in any epoch for all of them ("largest") or for one of them ("smallest"). Either an epoch's edges are
+        those of windows, where counts are exact, or there are enough steps to spare.
         """
         fit = max if until == "largest" else min
         needed = [Fraction(length) / share for length, share in zip(lengths, self.shares, strict=True)]
         # Less than that many are missing, so it takes one less to have them all.
-        spare = [max(2 * off - 1, Fraction(0)) / share for off, share in zip(self.off, self.shares, strict=True)]
+        spare = [
+            max(2 * most - 1, Fraction(0)) / share for most, share in zip(self.deviations, self.shares, strict=True)
+        ]
         of_windows = self.window // math.gcd(self.window, positions_a_step)
         exact = math.ceil(fit(needed) / (positions_a_step * of_windows)) * of_windows
         loose = math.ceil(fit(map(sum, zip(needed, spare, strict=True))) / positions_a_step)
@@ -107,23 +111,19 @@ class Mixture:
 
     @cached_property
     def _order(self) -> list[int]:
-        """Heaviest first, which keeps what the others are off by small."""
+        """Sources, heaviest first, which keeps the deviations of the others small."""
         return sorted(range(len(self.counts)), key=lambda source: -self.counts[source])
 
     def _turns(self, level: int, windows: Ints, wide: int) -> Ints:
-        """By how much each window is turned round, below `wide`."""
+        """Draw by how much each window is rotated, below `wide`."""
         key = _core.hash64(_core.hash64(self.seed, level), wide)
         drawn = _core.permute(_WINDOWS, key, windows) >> (_WINDOWS.bit_length() - 1 - _TURN_BITS)
         return drawn * wide >> _TURN_BITS
 
 
-# -- from plan/source_plans.py: What one source of a mixture makes in one of the mixture's epochs, as the plan that
-# its feed runs.
-
-
 @dataclass(frozen=True)
 class SourceBatches:
-    """A source's own batches, epoch after epoch of its own, numbered through from its first: those below `steps`."""
+    """Plan of one source of a mixture: its own batches, numbered through from its first epoch, up to `steps`."""
 
     plan: EpochPlan
     steps: int
@@ -179,7 +179,7 @@ class SourceBatches:
         return self.plan.empty_parts
 
     def batch(self, epoch: int, step: int) -> BatchPlan:
-        """This rank's part of the source's batch number `step`, whose `epoch` and `step` are the source's own."""
+        """Return this rank's part of the source's batch number `step`; its `epoch` and `step` are the source's own."""
         return self.plan.batch(*divmod(step, self.plan.steps))
 
     def key(self, epoch: int) -> int:
@@ -191,13 +191,16 @@ class SourceBatches:
 
 @dataclass(frozen=True)
 class SourceSamples(SourceBatches):
-    """A source's samples in each of the mixture's batches: those of position q are number q mod length of the source's
-    own epoch q // length. A batch that holds none of them has an empty part.
+    """Plan of one source's samples in each of the mixture's batches.
+
+    The sample of position q is number q mod length of the source's own epoch q // length. A batch that holds none of
+    them has an empty part.
 
     Positions count through all epochs. Views are drawn by the mixture's epoch, and by the source's own as the pass, so
     a sample that comes again gets another one, also within a batch.
     """
 
+    plan: UniformPlan
     mixture: Mixture
     source: int
 
@@ -214,7 +217,7 @@ class SourceSamples(SourceBatches):
         return 0
 
     def batch(self, epoch: int, step: int) -> BatchPlan:
-        """This rank's samples of the source in the mixture's batch at `step` of `epoch`."""
+        """Return this rank's samples of the source in the mixture's batch at `step` of `epoch`."""
         first = (epoch * self.steps + step) * self.global_batch + self.rank * self.batch_size
         edges = self.mixture.before(np.array([first, first + self.batch_size], np.int64))
         positions = np.arange(*edges[:, self.source], dtype=np.int64)
@@ -222,27 +225,15 @@ class SourceSamples(SourceBatches):
         samples = np.empty_like(positions)
         for each in np.unique(epochs).tolist():
             rows = epochs == each
-            samples[rows] = order.samples_at(
-                within[rows], length=self.length, shuffle=self.shuffle, seed=self.seed, epoch=each
-            )
+            samples[rows] = self.plan.shuffled(within[rows], count=self.length, epoch=each)
         passes = (epochs % FIRST_REPLACEMENT_PASS).astype(np.uint32)
         return BatchPlan(epoch, step, samples, passes, positions)
 
 
-# -- from plan/shares.py: Weights as whole numbers: how many positions of a window each source gets.
-
-
-MAX_WINDOW = 1 << 30
-"""Keeps the products of a place in a window and a count below 64 bits."""
-
-_DENOMINATOR = 10**6
-"""A float within 10^-9 of a fraction of at most this denominator means that fraction: 0.1 is a tenth."""
-
-
 def counts_of(weights: Mapping[str, float]) -> tuple[int, ...]:
-    """The smallest whole numbers in the proportions of `weights`, which are at least one and above 0.
+    """Return the smallest whole numbers in the proportions of `weights`, which are at least one and above 0.
 
-    Where their sum would exceed 2^30, they sum to 2^30 and no share is off by more than 2^-29. Raises UsageError for a
+    Where their sum would exceed 2^30, they sum to 2^30 and no share differs by more than 2^-29. Raises UsageError for a
     weight that is none.
     """
     fractions = {name: _fraction(name, weight) for name, weight in weights.items()}
@@ -261,7 +252,7 @@ def counts_of(weights: Mapping[str, float]) -> tuple[int, ...]:
 
 
 def _rounded(shares: list[Fraction]) -> tuple[int, ...]:
-    """By the largest remainders, so that they sum to the window."""
+    """Round by the largest remainders, so that the counts sum to the window."""
     counts = [int(share * MAX_WINDOW) for share in shares]
     by_remainder = sorted(range(len(shares)), key=lambda i: counts[i] - shares[i] * MAX_WINDOW)
     for i in by_remainder[: MAX_WINDOW - sum(counts)]:

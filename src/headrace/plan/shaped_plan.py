@@ -1,4 +1,4 @@
-"""Plan in which all images of a global batch have one shape."""
+"""Plan in which each global batch comes from one bucket, or neighbouring ones, and has one shape."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.errors import UsageError
-from headrace.plan.batch_cutting import ANY, Capacity, Cells, Runs, cut
-from headrace.plan.bucket_members import Membership
-from headrace.plan.order import BatchPlan, Remainder, check_int, check_order, epoch_key, rank_part
-from headrace.plan.order import replacement as draw_replacement
-from headrace.plan.step_views import StepViews
-
-Ints = NDArray[np.int64]
+from headrace.plan.batch_cutting import ANY, BatchRuns, Capacity, Cells, FixedCapacity, cut
+from headrace.plan.bucket_members import BucketMembers
+from headrace.plan.order import BatchPlan, Order, check_place
+from headrace.plan.step_views import NO_VIEWS, Ints, StepViews
 
 _BATCH_ORDER = 0
 """Draws the order of an epoch's batches; bucket b's own order is drawn with 1 + b."""
@@ -41,53 +37,39 @@ class GlobalBatch:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ShapedPlan:
-    """Divides each bucket over the scales, cuts the cells into global batches, and mixes these.
+class ShapedPlan(Order):
+    """Order whose buckets are divided over the scales, cut into global batches, and mixed.
 
-    Which samples are in a cell together, and with which a batch, is drawn anew each epoch; how many batches there are
-    of which size is not, so any step is computed without the others, in time and memory that only its own batch
+    Which samples are in a cell together, and with which a batch, is drawn anew each epoch. The number of batches of
+    each size is not, so any step is computed without the others, in time and memory that only its own batch
     determines. Each sample gets each scale equally often; under a budget that is exact for a bucket as a whole, if no
     batch of its samples and a neighbour's is a large part of it. A batch over several cells gets the scale of one of
     them, drawn by how many of its samples each has.
 
-    `joined`: what is left of one bucket may join the next in a batch. `remainder` is said of the batches that are not
-    full. Without `shuffle` batches come in the order of buckets, and samples in the dataset's within each. `grouping`
-    says in words what the rest was made of. Global batches do not depend on the world size, as in Plan.
+    `joined`: what is left of one bucket may join the next in a batch. `remainder` applies to the batches that are not
+    full; a bucket smaller than the global batch never comes under "drop". Without `shuffle`, samples come in the
+    dataset's order within each bucket, and batches in the order of buckets, or of their first samples.
     """
 
-    members: Membership
+    members: BucketMembers
     capacity: Capacity
-    views: StepViews
-    joined: bool
-    grouping: str
+    views: StepViews = NO_VIEWS
+    joined: bool = False
+    by_first_sample: bool = False
+    """Whether batches come in the order of their first samples where nothing is shuffled."""
+    grouping: str = ""
+    """Description of all that the batches depend on beside the order."""
     lengths: Callable[[Ints], NDArray[np.float64]] | None = None
-    """Tokens of texts, by dataset position, NaN where a sample has none: where these are what tells samples apart."""
-    world_size: int = 1
-    rank: int = 0
-    shuffle: bool = True
-    seed: int = 0
-    remainder: Remainder = "short"
+    """Tokens of texts, by dataset position, NaN where a sample has none: where these decide a sample's bucket."""
 
     def __post_init__(self) -> None:
-        check_order(
-            length=self.length,
-            batch_size=self.batch_size,
-            world_size=self.world_size,
-            rank=self.rank,
-            shuffle=self.shuffle,
-            seed=self.seed,
-            remainder=self.remainder,
-        )
-        if self.steps == 0:
-            raise UsageError(
-                f"remainder='drop' leaves nothing: expected a bucket that fills a global batch, got global batches of "
-                f"{self.global_batch} and at most {self._counts.max()} samples in a bucket; lower batch_size, have "
-                "fewer buckets, or use remainder='short'"
-            )
+        super().__post_init__()
+        self.check_sizes(length=self.length, batch_size=self.batch_size)
+        most = f"the {self._counts.max()} samples of the largest bucket"
+        self.check_drop(self.steps, most, batch_size=self.batch_size)
 
     @property
     def length(self) -> int:
-        """Samples of the dataset."""
         return int(self._counts.sum())
 
     @property
@@ -104,31 +86,24 @@ class ShapedPlan:
 
     @property
     def steps(self) -> int:
-        """Steps of an epoch, the same on every rank and in every epoch."""
         return int(self._first_batch[-1])
 
     @property
     def left_out(self) -> int:
-        """Samples that an epoch leaves out under "drop". Low is good."""
         return self.length - int((self._runs.stops - self._runs.starts).sum())
 
     @property
     def repeated(self) -> int:
-        """Samples that an epoch takes once more under "wrap". Low is good."""
         return int(self._runs.missing.sum()) if self.remainder == "wrap" else 0
 
     @property
     def empty_parts(self) -> int:
-        """Parts of an epoch's batches that are empty, because a batch has fewer samples than there are ranks."""
-        if self.remainder != "short":
-            return 0
-        last = self._runs.missing > 0
-        return int(np.clip(self.world_size - (self._runs.stops - self._runs.starts)[last], 0, None).sum())
+        runs = self._runs
+        return self.empty_parts_of(np.where(runs.missing > 0, runs.stops - runs.starts, 0))
 
     def batch(self, epoch: int, step: int) -> BatchPlan:
-        """This rank's part of the global batch at `step` (below `steps`) of `epoch`."""
-        check_int("epoch", epoch, 0, (1 << 64) - 1, "epochs count from 0")
-        check_int("step", step, 0, self.steps - 1, "steps count from 0 and end with the epoch")
+        """Return this rank's part of the global batch at `step` (below `steps`) of `epoch`."""
+        check_place(epoch, step, steps=self.steps)
         batch = self._at(epoch, step)
         samples, passes = self._samples(epoch, batch)
         positions = np.arange(len(samples), dtype=np.int64) + step * self._stride
@@ -137,8 +112,7 @@ class ShapedPlan:
             samples,
             lambda row, of_all: self._stand_ins(epoch, batch, int(positions[row]), row, of_all),
         )
-        first, last = rank_part(len(samples), batch_size=self.batch_size, rank=self.rank, world_size=self.world_size)
-        part = slice(first, last)
+        part = slice(*self.part(len(samples), batch_size=self.batch_size))
         return BatchPlan(
             epoch,
             step,
@@ -149,15 +123,10 @@ class ShapedPlan:
             view=view.of_rows(part),
         )
 
-    def key(self, epoch: int) -> int:
-        """The 64-bit key from which the epoch's views are drawn."""
-        return epoch_key(self.seed, epoch)
-
     def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]:
-        """The (dataset position, pass) that stands in for a bad sample at this position of the epoch: one of its own
-        bucket, so that it has about the same shape.
+        """Return the (dataset position, pass) that replaces a bad sample at this position of the epoch.
 
-        `attempt` counts from 0, for a replacement that is bad as well; from 8 on it is one of any bucket.
+        It is one of its own bucket, so that it has about the same shape; from attempt 8 on one of any bucket.
         """
         step, row = divmod(position, self._stride)
         return self._replacement(epoch, self._at(epoch, step), position, row, attempt)
@@ -166,19 +135,19 @@ class ShapedPlan:
         bucket = self._bucket_at(min(batch.start + row, batch.stop - 1))
         of_own = attempt < _OF_OWN_BUCKET
         length = int(self._counts[bucket]) if of_own else self.length
-        index, pass_ = draw_replacement(length=length, seed=self.seed, epoch=epoch, position=position, attempt=attempt)
+        index, pass_ = self.draw_replacement(length=length, epoch=epoch, position=position, attempt=attempt)
         return int(self.members.select(bucket, np.array([index]))[0]) if of_own else index, pass_
 
     def _stand_ins(self, epoch: int, batch: GlobalBatch, position: int, row: int, of_all: bool) -> Ints:
-        """The first that would replace the sample in this row, of its own bucket, or also of all."""
+        """Return the first that would replace the sample in this row, of its own bucket, or also of all."""
         attempts = range(_ASKED if of_all else _OF_OWN_BUCKET)
         return np.array([self._replacement(epoch, batch, position, row, attempt)[0] for attempt in attempts])
 
     def _at(self, epoch: int, step: int) -> GlobalBatch:
-        number = step
-        if self.shuffle:
-            key = _core.hash64(epoch_key(self.seed, epoch), _BATCH_ORDER)
-            number = int(_core.permute(self.steps, key, np.array([step]))[0])
+        if not self.shuffle and self.by_first_sample:
+            number = int(self._order_of_first_samples[step])
+        else:
+            number = int(self.shuffled(np.array([step]), count=self.steps, epoch=epoch, stream=_BATCH_ORDER)[0])
         run = int(np.searchsorted(self._first_batch, number, side="right")) - 1
         size, end = int(self._runs.sizes[run]), int(self._runs.stops[run])
         start = int(self._runs.starts[run]) + (number - int(self._first_batch[run])) * size
@@ -186,27 +155,26 @@ class ShapedPlan:
         return GlobalBatch(number, start, stop, start + size - stop if self.remainder == "wrap" else 0)
 
     def _samples(self, epoch: int, batch: GlobalBatch) -> tuple[Ints, NDArray[np.uint32]]:
-        """The global batch's samples and passes; what is taken once more comes from its last bucket's start."""
+        """Return the global batch's samples and passes; those that come once more are of its last bucket's start."""
         samples, passes, slot = [], [], batch.start
         while slot < batch.stop:
             bucket = self._bucket_at(slot)
-            end = min(batch.stop, int(self._bucket_ends[bucket]))
-            count, first = (
-                int(self._counts[bucket]),
-                slot - (int(self._bucket_ends[bucket]) - int(self._counts[bucket])),
-            )
+            count, bucket_end = int(self._counts[bucket]), int(self._bucket_ends[bucket])
+            end, first = min(batch.stop, bucket_end), slot - (bucket_end - count)
             extra = batch.extra if end == batch.stop else 0
             again, places = np.divmod(np.arange(first, first + end - slot + extra, dtype=np.int64), count)
-            if self.shuffle:
-                places = _core.permute(count, _core.hash64(epoch_key(self.seed, epoch), 1 + bucket), places)
+            places = self.shuffled(places, count=count, epoch=epoch, stream=1 + bucket)
             samples.append(self.members.select(bucket, places))
             passes.append(again.astype(np.uint32))
             slot = end
         return np.concatenate(samples), np.concatenate(passes)
 
     def _scale(self, epoch: int, batch: GlobalBatch) -> int:
-        """That of one of the batch's samples, each as likely as the others."""
-        key, scales = _core.hash64(epoch_key(self.seed, epoch), _SCALES), len(self.views.tables)
+        """Return the scale of one of the batch's samples, each as likely as the others."""
+        scales = len(self.views.tables)
+        if scales == 1:
+            return 0
+        key = _core.hash64(self.key(epoch), _SCALES)
         drawn = _core.hash64(key, batch.number)
         slot = batch.start + (drawn * (batch.stop - batch.start) >> 64)
         scale = int(self._cells.scales[self._cells.at(slot)])
@@ -232,11 +200,11 @@ class ShapedPlan:
         return Cells.of(self._counts, len(self.views.tables))
 
     @cached_property
-    def _every_run(self) -> Runs:
+    def _every_run(self) -> BatchRuns:
         return cut(self._cells, self.capacity, joined=self.joined)
 
     @cached_property
-    def _runs(self) -> Runs:
+    def _runs(self) -> BatchRuns:
         return self._every_run.whole(self.capacity.multiple) if self.remainder == "drop" else self._every_run
 
     @cached_property
@@ -245,6 +213,23 @@ class ShapedPlan:
         return np.concatenate([[0], np.cumsum(self._runs.batches)])
 
     @cached_property
+    def _order_of_first_samples(self) -> Ints:
+        starts = self._runs.starts.repeat(self._runs.batches)
+        sizes = self._runs.sizes.repeat(self._runs.batches)
+        slots = starts + (np.arange(self.steps) - self._first_batch[:-1].repeat(self._runs.batches)) * sizes
+        buckets = np.searchsorted(self._bucket_ends, slots, side="right")
+        within = slots - (self._bucket_ends[buckets] - self._counts[buckets])
+        first = [int(self.members.select(b, np.array([i]))[0]) for b, i in zip(buckets, within, strict=True)]
+        return np.argsort(np.array(first, np.int64))
+
+    @cached_property
     def _stride(self) -> int:
         """Positions are numbered step by step, with room for the largest batch in each."""
         return int(self._every_run.sizes.max())
+
+
+def bucket_plan(members: BucketMembers, order: Order, *, batch_size: int) -> ShapedPlan:
+    """Return a plan of `batch_size` samples per rank, in which every global batch comes from one bucket."""
+    order.check_sizes(length=int(members.counts.sum()), batch_size=batch_size)
+    capacity = FixedCapacity(batch_size * order.world_size)
+    return ShapedPlan(members=members, capacity=capacity, by_first_sample=True, **vars(order))

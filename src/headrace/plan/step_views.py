@@ -11,24 +11,38 @@ from numpy.typing import NDArray
 
 from headrace import _core
 
-# -- from plan/step_view.py: One shape for all images of a step: which view they get, and to what size they are filled
-# up.
-
-
 Ints: TypeAlias = NDArray[np.int64]
 Sizes: TypeAlias = Callable[[Ints], NDArray[np.int32]]
 """Dataset positions to the images' (height, width), int32[N, 2]; 0 0 where it is not known."""
+
+MOST_ASPECT = 250
+"""An image more than so many times as long as it is wide counts as one of unknown size: it must neither set the shape
+of a batch nor what a budget allows."""
 
 _CENTER_CROP = 4  # core/view/program.hpp
 _WIDTH, _HEIGHT = 8, 9  # columns of a view
 
 
 @dataclass(frozen=True, eq=False)
+class ImageSizes:
+    """Sizes of a dataset's images, by position."""
+
+    known: NDArray[np.int32]
+    """(height, width), int32[N, 2]; 0 0 where it is not known."""
+
+    def __call__(self, positions: Ints) -> NDArray[np.int32]:
+        sizes = self.known[positions]
+        height, width = sizes.T
+        sizes[np.maximum(height, width) // MOST_ASPECT > np.minimum(height, width)] = 0
+        return sizes
+
+
+@dataclass(frozen=True, eq=False)
 class StepView:
-    """What all samples of one step have in common, on every rank."""
+    """View that all samples of one step share, on every rank."""
 
     ops: NDArray[np.float64]
-    """The core's numbers of the view, its last step included that fills up to `size`."""
+    """The core's numbers of the view, its last step included that pads to `size`."""
     size: tuple[int, int]
     """(height, width) of every image."""
     sources: NDArray[np.int32] | None = None
@@ -36,15 +50,15 @@ class StepView:
     None where they do not matter."""
 
     def of_rows(self, rows: slice) -> StepView:
-        """For these of the batch's samples."""
+        """Return the view for these of the batch's samples."""
         return self if self.sources is None else replace(self, sources=self.sources[rows])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StepViews:
-    """`tables` has the core's numbers of the view at each scale, float64[ops, 10].
+    """Views that a step may draw: `tables` has the core's numbers of the view at each scale, float64[ops, 10].
 
-    `output` is the size that the view gives whatever the source is. Where that is None, images are filled up to the
+    `output` is the size that the view gives whatever the source is. Where that is None, images are padded to the
     largest of the step, rounded up to `multiple_of`, and `sizes` is asked for those of all of the step's samples.
     """
 
@@ -54,8 +68,11 @@ class StepViews:
     multiple_of: int = 1
 
     def of(self, scale: int, samples: Ints, stand_ins: Callable[[int, bool], Ints]) -> StepView:
-        """For a global batch. Where a sample has no size, the first of `stand_ins(row, False)` that has one counts
-        instead; where then none has, the first of `stand_ins(0, True)`."""
+        """Return the view of a global batch.
+
+        Where a sample has no size, the first of `stand_ins(row, False)` that has one counts instead; where then none
+        has, the first of `stand_ins(0, True)`.
+        """
         if self.output is not None:
             return StepView(self.tables[scale], self.output)
         assert self.sizes is not None, "the output depends on them"
@@ -63,9 +80,9 @@ class StepViews:
         sizes = self._readable(sources, stand_ins)
         sides = np.array([side.max(initial=1) for side in output_sizes(self.tables[scale], *sizes.T)])
         height, width = rounded_up(sides, self.multiple_of).tolist()
-        fill_up = np.zeros((1, self.tables[scale].shape[1]))
-        fill_up[0, :3] = _CENTER_CROP, height, width
-        return StepView(np.concatenate([self.tables[scale], fill_up]), (height, width), sources)
+        pad = np.zeros((1, self.tables[scale].shape[1]))
+        pad[0, :3] = _CENTER_CROP, height, width
+        return StepView(np.concatenate([self.tables[scale], pad]), (height, width), sources)
 
     def _readable(self, sources: NDArray[np.int32], stand_ins: Callable[[int, bool], Ints]) -> NDArray[np.int32]:
         known = sources[:, 0] > 0
@@ -74,20 +91,24 @@ class StepViews:
         return sizes if len(sizes) else self._first_known(stand_ins(0, True))
 
     def _first_known(self, samples: Ints) -> NDArray[np.int32]:
-        """[1, 2], or [0, 2] where no size is known."""
+        """Return the first known size, [1, 2], or [0, 2] where none is known."""
         assert self.sizes is not None, "the output depends on them"
         sizes = self.sizes(samples)
         return sizes[sizes[:, 0] > 0][:1]
 
 
-def output_sizes(ops: NDArray[np.float64], heights: NDArray[np.int32], widths: NDArray[np.int32]) -> tuple[Ints, Ints]:
-    """What the view makes of sources of these sizes: (heights, widths), 0 where it cannot be applied.
+NO_VIEWS = StepViews(tables=(np.zeros((0, 10)),), output=(0, 0), sizes=None)
+"""For plans of samples without images."""
 
-    By the core's own arithmetic. The size of an output never depends on what is drawn.
+
+def output_sizes(ops: NDArray[np.float64], heights: NDArray[np.int32], widths: NDArray[np.int32]) -> tuple[Ints, Ints]:
+    """Return the (heights, widths) that the view makes of sources of these sizes, 0 where it cannot be applied.
+
+    The core's own arithmetic decides. The size of an output never depends on what is drawn.
     """
     try:
         return _output_sizes(ops, heights, widths)
-    except ValueError:  # one of them: which one, nobody says
+    except ValueError:  # one of them, and the core does not say which
         half = len(heights) // 2
         if half == 0:
             return np.zeros(1, np.int64), np.zeros(1, np.int64)
@@ -110,27 +131,5 @@ def _output_sizes(ops: NDArray[np.float64], heights: NDArray[np.int32], widths: 
 
 
 def rounded_up(sides: Ints, multiple: int) -> Ints:
-    """To multiples of `multiple`."""
+    """Return `sides`, each rounded up to a multiple."""
     return -(-sides // multiple) * multiple
-
-
-# -- from grouping/image_sizes.py: Sizes of a dataset's images, as plans ask for them.
-
-
-MOST_ASPECT = 250
-"""An image more than so many times as long as it is wide counts as one of unknown size: it must not set the shape of a
-batch, nor what a budget bears."""
-
-
-@dataclass(frozen=True, eq=False)
-class ImageSizes:
-    """By position in the dataset."""
-
-    known: NDArray[np.int32]
-    """(height, width), int32[N, 2]; 0 0 where it is not known."""
-
-    def __call__(self, positions: NDArray[np.int64]) -> NDArray[np.int32]:
-        sizes = self.known[positions]
-        height, width = sizes.T
-        sizes[np.maximum(height, width) // MOST_ASPECT > np.minimum(height, width)] = 0
-        return sizes

@@ -1,1 +1,47 @@
 """What this process may use: cores, memory, control groups, threads, forks, channels and its rank."""
+
+from __future__ import annotations
+
+from headrace.system.channel import Channel, ChannelStatistics, Closed
+from headrace.system.forks import close_in_forks, forget_ended_forks, keep_for_forks, kept_by_fork
+from headrace.system.rank import Launcher, ProcessRank, launcher_of, rank_of_process
+from headrace.system.resources import (
+    available_bytes,
+    available_cores,
+    available_to_rank,
+    default_threads,
+    share_cores,
+)
+from headrace.system.threads import (
+    THREAD_PREFIX,
+    ProcessOrigin,
+    Stop,
+    close_at_exit,
+    in_own_thread,
+    work_through,
+)
+
+__all__ = [
+    "THREAD_PREFIX",
+    "Channel",
+    "ChannelStatistics",
+    "Closed",
+    "Launcher",
+    "ProcessOrigin",
+    "ProcessRank",
+    "Stop",
+    "available_bytes",
+    "available_cores",
+    "available_to_rank",
+    "close_at_exit",
+    "close_in_forks",
+    "default_threads",
+    "forget_ended_forks",
+    "in_own_thread",
+    "keep_for_forks",
+    "kept_by_fork",
+    "launcher_of",
+    "rank_of_process",
+    "share_cores",
+    "work_through",
+]

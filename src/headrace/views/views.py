@@ -16,13 +16,6 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace.errors import UsageError
 
-# -- from view.py: Views: which part of the source becomes the output, and at what size.
-#
-# A view is a description. `compile_view` turns one view or a list into a `Program`, numbers from which the core draws
-# the window of each sample: one geometry for every spatial field. Semantics are those of torchvision's transforms v2
-# under the same names (crop, then resize); pixels are resampled once, at the end.
-
-
 Size: TypeAlias = int | tuple[int, int]
 """Pixels: an int for a square (the short side in `Resize`), or (height, width)."""
 
@@ -37,7 +30,7 @@ MAX_RATIO = 1e6
 
 
 class Pads(Enum):
-    """Whether a view can make padding."""
+    """Answer to whether a view can pad."""
 
     NEVER = 0
     IF_SMALL = 1  # only where the source is smaller than the crop
@@ -56,14 +49,14 @@ class View(ABC):
 
     @abstractmethod
     def op(self) -> tuple[float, ...]:
-        """The step as the core's numbers: its kind (core/view/program.hpp), then its parameters."""
+        """Return the step as the core's numbers: its kind (core/view/program.hpp), then its parameters."""
 
     def choices(self) -> tuple[tuple[float, ...], ...]:
-        """All that `op` may be."""
+        """Return all values that `op` may have."""
         return (self.op(),)
 
     def pads(self, size: tuple[int, int] | None) -> Pads:
-        """Whether the step can pad an image of this (height, width); None: of any size."""
+        """Tell whether the step can pad an image of this (height, width); None: of any size."""
         return Pads.NEVER
 
     def _refused(self, name: str, expected: str, hint: str) -> UsageError:
@@ -73,10 +66,10 @@ class View(ABC):
 
 @dataclass(frozen=True)
 class RandomResizedCrop(View):
-    """Crops a random share of the area at a random aspect ratio, then resizes it to `size`.
+    """Crop of a random share of the area at a random aspect ratio, resized to `size`.
 
-    `scale` bounds the share of the area, uniform; `ratio` bounds width / height, uniform in its logarithm. Ten
-    attempts, then the largest central crop whose ratio is within bounds. `flip` is the probability of a horizontal
+    `scale` bounds the share of the area, uniform; `ratio` bounds width / height, uniform in its logarithm. After ten
+    attempts it takes the largest central crop whose ratio is within bounds. `flip` is the probability of a horizontal
     flip. Method: Szegedy et al., "Going deeper with convolutions", CVPR 2015, as torchvision has it.
     """
 
@@ -100,7 +93,7 @@ class RandomResizedCrop(View):
 
 @dataclass(frozen=True)
 class Resize(View):
-    """Resizes to `size`: an int sets the short side and keeps the shape, (height, width) sets both.
+    """Resize to `size`: an int sets the short side and keeps the aspect ratio, (height, width) sets both.
 
     The long side is int(size * long / short). `max_size` (pixels, with an int `size` only) bounds it; the short side
     then shrinks in proportion. `flip` is the probability of a horizontal flip.
@@ -135,7 +128,7 @@ class Resize(View):
 
 @dataclass(frozen=True)
 class CenterCrop(View):
-    """Keeps the middle `size` of the image; where the image is smaller, pads it with `fill` to `size` first.
+    """Crop of the middle `size`; a smaller image is first padded with `fill` to `size`.
 
     An odd remainder goes as in torchvision: offsets round half to even, the odd pixel of padding to right and bottom.
     `flip` is the probability of a horizontal flip.
@@ -162,11 +155,11 @@ class CenterCrop(View):
 
 @dataclass(frozen=True)
 class RandomCrop(View):
-    """Keeps `size` of the image at a uniformly random place.
+    """Crop of `size` at a uniformly random place.
 
-    `padding` is added around the image first. With `pad_if_needed` an image that is still smaller is padded on both
-    sides by what it lacks; without, it is a bad sample. Padding holds `fill`. `flip` is the probability of a
-    horizontal flip.
+    `padding` is added around the image first. With `pad_if_needed`, an image that is still smaller is padded on both
+    sides by what it lacks; without, it is a bad sample. Padding holds `fill`. `flip` is the probability of a horizontal
+    flip.
     """
 
     size: Size
@@ -210,10 +203,10 @@ class RandomCrop(View):
 
 @dataclass(frozen=True)
 class Letterbox(View):
-    """Resizes the whole image to fit inside `size`, keeps its shape, and centres it on `fill`.
+    """Resize of the whole image to fit inside `size` at its aspect ratio, centred on `fill`.
 
-    Small images are enlarged. The odd pixel of padding goes to the right and the bottom. `flip` is the probability of
-    a horizontal flip.
+    Small images are enlarged. The odd pixel of padding goes to the right and the bottom. `flip` is the probability of a
+    horizontal flip.
     """
 
     size: Size
@@ -237,7 +230,7 @@ class Letterbox(View):
 
 @dataclass(frozen=True)
 class RandomHorizontalFlip(View):
-    """Mirrors left and right with probability `p`."""
+    """Mirror image, left to right, with probability `p`."""
 
     p: float = 0.5
 
@@ -250,7 +243,7 @@ class RandomHorizontalFlip(View):
 
 @dataclass(frozen=True)
 class RandomVerticalFlip(View):
-    """Mirrors top and bottom with probability `p`."""
+    """Mirror image, top to bottom, with probability `p`."""
 
     p: float = 0.5
 
@@ -263,11 +256,12 @@ class RandomVerticalFlip(View):
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """What the core draws views from.
+    """Numbers that the core draws views from.
 
-    `ops` is float64[ops, 10], read-only, one row a step (core/view/program.hpp). `output_size` is the (height, width)
-    of every output, or None when it depends on the source. `fill` is the value of padding, 0..255, for all channels
-    or one a channel. `scales` has tables as `ops`, of which one is drawn for each step: one, or those of a RandomScale.
+    `ops` is float64[ops, 10], read-only, one row per step (core/view/program.hpp). `output_size` is the (height, width)
+    of every output, or None if it depends on the source. `fill` is the value of padding, 0..255, for all channels or
+    one per channel. `scales` has tables like `ops`, of which one is drawn for each step: one, or those of a
+    RandomScale.
     """
 
     ops: NDArray[np.float64]
@@ -279,10 +273,10 @@ class Program:
 
 
 def compile_view(view: View | Sequence[View] | None) -> Program:
-    """Compiles a view or a list of views, applied from left to right; None takes the whole source.
+    """Compile a view or a list of views, applied from left to right; None takes the whole source.
 
-    A view's `flip` is a step of its own after it. Raises UsageError where steps do not compose: a resize after
-    padding (the fill would be blended into the image), or two fills on one canvas.
+    A view's `flip` is a step of its own after it. Raises UsageError if steps do not compose: a resize after padding
+    (the fill would be blended into the image), or two fills on one canvas.
     """
     steps = _steps(view)
     late = [step for step in steps[1:] if step.drawn_per_step]
@@ -326,7 +320,7 @@ def _table(rows: Sequence[tuple[float, ...]]) -> NDArray[np.float64]:
 
 
 def _composed_fill(steps: Sequence[View]) -> tuple[int, ...]:
-    """The one fill of all steps that can pad."""
+    """Return the one fill of all steps that can pad."""
     padded_by: View | None = None
     fill_by: View | None = None
     for at, step in enumerate(steps):
@@ -371,7 +365,7 @@ def _check_size(view: RandomResizedCrop | Resize | CenterCrop | RandomCrop | Let
 
 
 def _check_range(view: View, name: str, *, low: float = 0.0, high: float, hint: str) -> None:
-    """Checks (first, second) with low <= first <= second <= high and first > 0."""
+    """Check (first, second) with low <= first <= second <= high and first > 0."""
     bounds = getattr(view, name)
     pair = isinstance(bounds, tuple | list) and len(bounds) == 2 and all(_is_number(bound) for bound in bounds)
     if not pair or not (low <= bounds[0] <= bounds[1] <= high and bounds[0] > 0):
@@ -392,17 +386,15 @@ def check_fill(view: View) -> None:
         raise view._refused("fill", "an int 0..255, or three of them", "give it on the scale of uint8")
 
 
-# -- from random_scale.py: `RandomScale`: a resize whose scale is drawn once for all ranks at each step.
-
-
 @dataclass(frozen=True)
 class RandomScale(View):
-    """Resizes all images of a global batch to one short side, drawn from `short_sides`; each keeps its shape.
+    """Resize of all images of a global batch to one short side, drawn from `short_sides`; each keeps its aspect ratio.
 
     All scales are equally likely, and each sample gets each of them equally often. `long_max` bounds the long side,
-    as `max_size` of Resize does. Images of one batch that still differ in size are centred on `fill`, up to the
-    largest of the global batch, whose sides are rounded up to a multiple of `multiple_of`: every rank has the same
-    shape. It comes first in a list of views; after a view of fixed size, such as RandomCrop, nothing is filled up.
+    like Resize's `max_size`. Images of one batch that still differ in size are centred on `fill`, up to the largest of
+    the global batch, whose sides are rounded up to a multiple of `multiple_of`: every rank has the same shape. It comes
+    first in a list of views; after a view of fixed size, such as RandomCrop, nothing is padded.
+
     `flip` is the probability of a horizontal flip.
     """
 

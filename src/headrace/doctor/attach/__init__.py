@@ -1,1 +1,28 @@
 """Run a command with the probe in every Python process that it starts, and leave the user's files as they were."""
+
+from .command import DOCTOR_FAILED, FAILED_ABOVE, CommandResult, exit_status, run_command
+from .hands_off import UndoReport, holds_files, restore_session, undo_notes, unfinished_sessions
+from .injection import end_fork_server, probe_environment
+from .process_tree import Leftover, Patience, ProcessStat, all_pids, command_line, parse_process_stat, process_stat
+
+__all__ = [
+    "DOCTOR_FAILED",
+    "FAILED_ABOVE",
+    "CommandResult",
+    "Leftover",
+    "Patience",
+    "ProcessStat",
+    "UndoReport",
+    "all_pids",
+    "command_line",
+    "end_fork_server",
+    "exit_status",
+    "holds_files",
+    "parse_process_stat",
+    "probe_environment",
+    "process_stat",
+    "restore_session",
+    "run_command",
+    "undo_notes",
+    "unfinished_sessions",
+]

@@ -14,25 +14,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.doctor.attach.hands_off import HandsOff, UndoReport, hands_off
-from headrace.doctor.attach.injection import MissedProcess, UnreachedWatch, probe_environment
-from headrace.doctor.attach.process_tree import (
-    Descendants,
-    Leftover,
-    Leftovers,
-    Patience,
-    ProcessGroup,
-    adopting_orphans,
-)
-from headrace.doctor.attach.relay import ControllingTerminal, OnLine, OutputRelay, SignalRelay
 from headrace.doctor.probe.settings import ProbeSettings
 
-# -- from doctor/attach/command.py: Runs a command with the probe in its processes, from its start to the last of
-# them.
-
+from .hands_off import HandsOff, UndoReport, hands_off
+from .injection import MissedProcess, UnreachedWatch, probe_environment
+from .process_tree import Descendants, Leftover, Leftovers, Patience, ProcessGroup, adopting_orphans
+from .relay import ControllingTerminal, OnLine, OutputRelay, SignalRelay
 
 LOOK_S = 0.2
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have it
+FAILED_ABOVE = 100
+"""Exit status if steps wait longer than `--fail-above` allows."""
+DOCTOR_FAILED = 125
+"""Exit status if the doctor itself failed, or could not judge the run for `--fail-above`: `git bisect run` skips it."""
+
+
+def exit_status(command: int | None, *, wait_share: float | None, fail_above: float | None) -> int:
+    """Return the command's own status if it failed, or else what `--fail-above` makes of the run.
+
+    `command` is None without one, as in a notebook or for a session cut short.
+    """
+    if command or fail_above is None:
+        return command or 0
+    if wait_share is None:
+        return DOCTOR_FAILED
+    return FAILED_ABOVE if wait_share > fail_above else 0
 
 
 @dataclass(frozen=True)
@@ -41,16 +47,16 @@ class CommandResult:
 
     command: list[str]
     status: int
-    """Its exit status; 128 + n after signal n; 127 where it was not found, 126 where it could not be executed."""
+    """Its exit status; 128 + n after signal n; 127 if it was not found, 126 if it could not be executed."""
     why: str
-    """`finished`, `failed`, `not found` (also: not executable), `interrupted` or `timed out`."""
+    """`finished`, `failed`, `not found` (or not executable), `interrupted` or `timed out`."""
     duration_us: int
     last_lines: list[str] = field(default_factory=list)
-    """Of its output, where that was relayed; why it could not be started."""
+    """Of its output, if that was relayed; the reason why it could not be started."""
     missed: list[MissedProcess] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
     put_back: UndoReport | None = None
-    """What it had changed of the user's files; None where that is left alone."""
+    """What it had changed of the user's files; None if these are left alone."""
 
 
 def run_command(
@@ -66,17 +72,25 @@ def run_command(
     most_s: float | None = None,
     keep_written: bool = False,
 ) -> CommandResult:
-    """Starts `command` and waits for it and what it leaves behind; docs/doctor/attach.md says what it sees of us. The
-    settings have been written.
+    """Start `command`, and wait for it and what it leaves behind; docs/doctor/attach.md says what it sees of us.
 
-    With `relay` its output passes through here, to our own descriptors or line by line to `on_line`; without, it has
-    our descriptors themselves, and goes on undisturbed if this process is killed. `on_start` gets its pid. Of its
-    environment `variables` are other than ours; unless it `reads`, its standard input is empty; after `most_s` it is
-    ended. Call it in the main thread, whose signals it takes over meanwhile.
+    Call it in the main thread, whose signals it takes over meanwhile, after the settings have been written. If they
+    name a scratch folder, the current folder is left as it was: docs/doctor/hands-off.md.
 
-    Where the settings name a scratch folder, the current folder is left as it was: docs/doctor/hands-off.md. What the
-    command made there goes to the session's folder with `keep_written`, else it is deleted. Raises UsageError where
-    another doctor measures in it.
+    Args:
+        command: The command, by argument.
+        settings: What the probes are to do.
+        relay: Pass its output through here. Without, it has our own descriptors, and survives this process.
+        on_line: Takes the relayed lines, in place of our own descriptors.
+        on_start: Takes its pid.
+        patience: How long to wait for the processes that outlive it.
+        variables: Environment variables that differ from ours.
+        reads: Give it our standard input, or else an empty one.
+        most_s: Seconds after which it is ended.
+        keep_written: Move what it creates to the session's folder, instead of deleting it.
+
+    Raises:
+        UsageError: Another doctor measures in the current folder.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(adopting_orphans())
@@ -88,7 +102,8 @@ def run_command(
             environ = probe_environment(Path(settings.folder), {**os.environ, **(variables or {})})
             running.start(command, off.environment(environ), stdin=None if reads else subprocess.DEVNULL)
         except OSError as error:
-            return _not_started(command, error)
+            status = NOT_FOUND if isinstance(error, (FileNotFoundError, NotADirectoryError)) else NOT_EXECUTABLE
+            return CommandResult(command, status, "not found", 0, [_why_not_started(command[0], error)])
         if on_start is not None:
             on_start(running.pid)
         running.wait(most_s)
@@ -112,8 +127,7 @@ class _Running:
         self._start = time.monotonic()
         self._end = self._start
         self._next_look = 0.0
-        self.was_late = False
-        """Whether it took longer than it may."""
+        self._was_late = False
 
     @property
     def pid(self) -> int:
@@ -133,18 +147,17 @@ class _Running:
         self.signals.started(self.pid)
 
     def wait(self, most_s: float | None) -> None:
-        """Until the command itself has ended, or has been ended after `most_s`. It stays a zombie, and its pid its own,
-        until `ended`."""
+        """Wait until the command has ended, or has been ended after `most_s`. It stays a zombie until `ended`."""
         while not self._has_ended():
             self._pause(LOOK_S)
             if most_s is not None and time.monotonic() - self._start > most_s:
-                self.was_late = True
+                self._was_late = True
                 self._descendants.signal_all(signal.SIGKILL)
         self._end = time.monotonic()
         self._terminal.take_back()
 
     def clear(self, patience: Patience) -> list[Leftover]:
-        """Until its other processes have."""
+        """Wait until its other processes have ended, and end those that stay."""
         requests = self.signals.requests
         leftovers = Leftovers(
             self._descendants, patience, wait=self._pause, hurry=lambda: self.signals.requests > requests
@@ -152,7 +165,7 @@ class _Running:
         return leftovers.clear()
 
     def ended(self, command: list[str], leftovers: list[Leftover], off: HandsOff) -> CommandResult:
-        """Puts files back while no signal ends this process, and while signals have a command to go to."""
+        """Restore files while no signal ends this process, and while signals have a command to go to."""
         assert self._process is not None
         put_back = off.put_back()
         code = self._process.wait()
@@ -161,7 +174,7 @@ class _Running:
         return CommandResult(
             command,
             status=code if code >= 0 else 128 - code,
-            why="timed out" if self.was_late else _reason_of_end(code, self.signals.requests),
+            why="timed out" if self._was_late else _why_ended(code, self.signals.requests),
             duration_us=round((self._end - self._start) * 1e6),
             last_lines=[] if self._relay is None else self._relay.last.lines(),
             missed=list(self._unreached.missed.values()),
@@ -170,7 +183,7 @@ class _Running:
         )
 
     def close(self) -> None:
-        """Where an error of ours ended the watch, nobody is left to say what the command did: it ends, too."""
+        """End the command if an error of ours ended the watch: nobody would be left to say what it did."""
         if self._process is not None and self._process.returncode is None:
             self._group.signal(self.pid, signal.SIGKILL)
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
@@ -182,7 +195,7 @@ class _Running:
         self._group.close()
 
     def _pause(self, seconds: float) -> None:
-        """Passes at most so much time, in which output is relayed and processes are looked at."""
+        """Pass at most so much time, in which output is relayed and processes are looked at."""
         readers = [] if self._relay is None else self._relay.readers()
         ready, _, _ = select.select([self.signals.wake, *readers], [], [], seconds)
         for reader in ready:
@@ -206,8 +219,10 @@ class _Running:
         return False
 
     def _stopped(self, signum: int) -> None:
-        """It wants the terminal, or the user wants it out of the way: then this process stops, too, as a shell's job
-        does. Stopped by SIGSTOP, it is somebody else's affair."""
+        """Stop this process as well, as a shell's job stops: the command wants the terminal, or the user its place.
+
+        Stopped by SIGSTOP, the command is somebody else's affair.
+        """
         if signum == signal.SIGSTOP:
             return
         wants_terminal = signum in (signal.SIGTTIN, signal.SIGTTOU)
@@ -219,20 +234,14 @@ class _Running:
         self._group.signal(self.pid, signal.SIGCONT)
 
 
-def _reason_of_end(code: int, requests: int) -> str:
+def _why_ended(code: int, requests: int) -> str:
     if requests or code in (-signal.SIGINT, 128 + signal.SIGINT):
         return "interrupted"
     return "failed" if code else "finished"
 
 
-def _not_started(command: list[str], error: OSError) -> CommandResult:
-    is_missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
-    status = NOT_FOUND if is_missing else NOT_EXECUTABLE
-    return CommandResult(command, status, "not found", 0, [_reason(command[0], error)])
-
-
-def _reason(program: str, error: OSError) -> str:
-    """What was expected, what there is, and what to do."""
+def _why_not_started(program: str, error: OSError) -> str:
+    """Say what was expected, what there is, and what to do."""
     if isinstance(error, FileNotFoundError) and shutil.which(program) is not None:
         return f"{program}: the interpreter that its first line names does not exist"
     advice = f"; to run a Python script, say: python {program}" if program.endswith(".py") else ""
@@ -244,23 +253,3 @@ def _reason(program: str, error: OSError) -> str:
     if error.errno == errno.ENOEXEC:
         return f"{program}: expected a program, got a file without a first line that names one (#!){advice}"
     return f"{program}: cannot be started: {error.strerror}{advice}"
-
-
-# -- from doctor/status.py: Exit statuses of `headrace doctor`: the command's own, or one of these.
-
-
-FAILED_ABOVE = 100
-"""Steps waited longer than `--fail-above` allows."""
-DOCTOR_FAILED = 125
-"""The doctor itself failed, or could not judge what `--fail-above` asks for. As `git bisect run` takes them, 125 skips
-a revision that cannot be tested, and the others are good or bad."""
-
-
-def exit_status(command: int | None, *, wait_share: float | None, fail_above: float | None) -> int:
-    """The command's own where it failed. `command` is None where there was none, as in a notebook or for a session
-    cut short."""
-    if command or fail_above is None:
-        return command or 0
-    if wait_share is None:
-        return DOCTOR_FAILED
-    return FAILED_ABOVE if wait_share > fail_above else 0

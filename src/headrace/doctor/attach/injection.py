@@ -1,4 +1,4 @@
-"""Inject the probe into a command's Python processes, and find those that it did not reach."""
+"""Inject the probe into a command's Python processes, and find those that it did not reach (docs/doctor/attach.md)."""
 
 from __future__ import annotations
 
@@ -11,36 +11,40 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.doctor.attach import process_tree
-from headrace.doctor.attach.process_tree import Descendants
-
-# -- from doctor/attach/environment.py: The environment variables that carry the probe into a command's processes.
-
+from .process_tree import Descendants, command_line, mapped_files, process_environment
 
 SITE_FOLDER = Path(__file__).parent / "site"
-"""Holds the sitecustomize.py that must come first on PYTHONPATH."""
+"""Folder of the sitecustomize.py that must come first on PYTHONPATH."""
 FOLDER_VARIABLE = "HEADRACE_DOCTOR"
-"""Names the session's folder; without it the sitecustomize does nothing."""
-
-
-def probe_environment(folder: Path, inherited: Mapping[str, str]) -> dict[str, str]:
-    """`inherited` with the probe in it. Where PYTHONPATH was set, all that it held follows unchanged."""
-    paths = [str(SITE_FOLDER), *filter(None, [inherited.get("PYTHONPATH")])]
-    return {**inherited, FOLDER_VARIABLE: str(folder.absolute()), "PYTHONPATH": os.pathsep.join(paths)}
-
-
-# -- from doctor/attach/unreached.py: Python processes of the command that have torch, and in which no probe runs; and
-# why.
-
-
+"""Environment variable with the session's folder; without it the sitecustomize does nothing."""
 TORCH = "libtorch_python"
 OLDEST = (3, 9)
 MOST_SECONDS_BETWEEN = 16.0
 
 
+def probe_environment(folder: Path, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return `inherited` with the probe in it. What PYTHONPATH held follows the probe's folder."""
+    paths = [str(SITE_FOLDER), *filter(None, [inherited.get("PYTHONPATH")])]
+    return {**inherited, FOLDER_VARIABLE: str(folder.absolute()), "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def end_fork_server() -> None:
+    """End Python's fork server, so that the next worker starts one in the environment of that time.
+
+    A fork server hands its own environment, and whatever it has loaded, on to each worker. One that has workers is left
+    alone, since they end with it. Python has no public way; if a version has no such way either, nothing happens.
+    """
+    module = sys.modules.get("multiprocessing.forkserver")
+    if module is None or multiprocessing.active_children():
+        return
+    stop = getattr(getattr(module, "_forkserver", None), "_stop", None)
+    if stop is not None:
+        stop()
+
+
 @dataclass(frozen=True)
 class MissedProcess:
-    """A Python process of the command that imported torch, and in which no probe ran."""
+    """Python process of the command that imported torch and has no probe."""
 
     pid: int
     command: list[str]
@@ -48,9 +52,12 @@ class MissedProcess:
 
 
 class UnreachedWatch:
-    """Looks at each process until it has evidence or torch; more and more rarely, since reading what it has mapped
-    makes it wait. A probe begins its file before torch is loaded, so one that has torch and no file has no probe,
-    unless it is a fork of one that has, and has had nothing to write."""
+    """Search for processes that have torch and no probe.
+
+    A probe begins its file before torch is loaded, so a process that has torch and no file has no probe, unless it is a
+    fork of one that has, and has had nothing to write. Reading what a process has mapped makes it wait: each is looked
+    at more and more rarely, until it has evidence or torch.
+    """
 
     def __init__(self, evidence: Path, *, now: Callable[[], float] = time.monotonic) -> None:
         self._evidence = evidence
@@ -61,6 +68,7 @@ class UnreachedWatch:
         self.missed: dict[int, MissedProcess] = {}
 
     def look(self, descendants: Descendants) -> None:
+        """Look at the processes whose turn it is."""
         now = self._now()
         self._note_reached(descendants)
         for pid in descendants.live.keys() - self.reached - self.missed.keys():
@@ -74,11 +82,11 @@ class UnreachedWatch:
         for pid in written.intersection(descendants.live) - self.reached:
             self.reached.add(pid)
             self.missed.pop(pid, None)
-            self._reached_commands.add(tuple(process_tree.command_line(pid)))
+            self._reached_commands.add(tuple(command_line(pid)))
 
     def _judge(self, pid: int) -> None:
-        maps = process_tree.mapped_files(pid)
-        arguments = process_tree.command_line(pid)
+        maps = mapped_files(pid)
+        arguments = command_line(pid)
         if TORCH not in maps or not arguments:
             return
         why = self._why(pid, arguments, maps)
@@ -88,11 +96,11 @@ class UnreachedWatch:
             self.missed[pid] = MissedProcess(pid, arguments, why or "for no reason that can be seen from outside")
 
     def _why(self, pid: int, arguments: list[str], maps: str) -> str | None:
-        environment = process_tree.process_environment(pid)
+        environment = process_environment(pid)
         option = ignoring_option(arguments)
         if option is not None:
             return f"it was started with -{option}, so that Python runs no sitecustomize of ours"
-        if (version := _python(maps)) is not None and version < OLDEST:
+        if (version := _python_version(maps)) is not None and version < OLDEST:
             return f"its Python {version[0]}.{version[1]} is older than {OLDEST[0]}.{OLDEST[1]}"
         if environment is None:
             return "its environment cannot be read"
@@ -111,7 +119,7 @@ class UnreachedWatch:
 
 
 def ignoring_option(arguments: list[str]) -> str | None:
-    """Which of -I, -E and -S a Python's command line gives it, None if none."""
+    """Return which of -I, -E and -S a Python's command line gives it, or None."""
     options = iter(arguments[1:])
     for argument in options:
         if argument == "--check-hash-based-pycs":
@@ -133,22 +141,7 @@ def ignoring_option(arguments: list[str]) -> str | None:
     return None
 
 
-def _python(maps: str) -> tuple[int, int] | None:
-    """Its version, by the folder that torch was loaded from."""
+def _python_version(maps: str) -> tuple[int, int] | None:
+    """Return a process's Python version, by the folder that torch was loaded from."""
     found = re.search(rf"/python(\d)\.(\d+)/\S*{TORCH}", maps)
     return None if found is None else (int(found[1]), int(found[2]))
-
-
-# -- from doctor/fork_server.py: Python's fork server, which hands its own environment, and whatever it has loaded, on
-# to each worker.
-
-
-def end_fork_server() -> None:
-    """Ends it, so that the next worker starts one in the environment of then. One that has workers is left alone, since
-    they end with it; Python has no public way, and where it has no such way either nothing happens."""
-    module = sys.modules.get("multiprocessing.forkserver")
-    if module is None or multiprocessing.active_children():
-        return
-    stop = getattr(getattr(module, "_forkserver", None), "_stop", None)
-    if stop is not None:
-        stop()

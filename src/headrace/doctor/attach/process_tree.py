@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# -- from doctor/process_stat.py: What Linux tells of a process in one line, /proc/PID/stat (man 5 proc_pid_stat).
+PROC = Path("/proc")
+SIGHUP_BIT = 1
+_SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # prctl(2)
 
 
 @dataclass(frozen=True)
 class ProcessStat:
-    """What is used of it."""
+    """One process by its line in /proc/PID/stat (man 5 proc_pid_stat)."""
 
     pid: int
     name: str
@@ -29,19 +31,19 @@ class ProcessStat:
     user_ticks: int
     system_ticks: int
     waited_ticks: int
-    """CPU time of the processes that it has waited for, and of those that these had."""
+    """CPU time of the processes that it has waited for, and of their own."""
     threads: int
     started_ticks: int
-    """Since the machine began; with the pid, it tells a process from a later one of the same number."""
+    """Time since the machine started; with the pid, it tells a process from a later one of the same number."""
 
     @property
     def has_ended(self) -> bool:
-        """A zombie counts: its memory is gone, and only its exit status is left to fetch."""
+        """Whether it has ended. A zombie has: its memory is gone, and only its exit status is left to fetch."""
         return self.state in ("Z", "X", "x")
 
 
 def parse_process_stat(text: str) -> ProcessStat | None:
-    """None where that is in a form that is not the kernel's."""
+    """Parse a line of /proc/PID/stat; None if the kernel did not write it."""
     before, opened, after = text.partition("(")
     name, closed, rest = after.rpartition(")")  # the name may hold anything
     words = rest.split()
@@ -53,47 +55,38 @@ def parse_process_stat(text: str) -> ProcessStat | None:
         return None
     parent, group, session = numbers[:3]
     major, (user, system), waited = numbers[8], numbers[10:12], sum(numbers[12:14])
-    return ProcessStat(
-        pid, name, words[0], parent, group, session, major, user, system, waited, numbers[16], numbers[18]
-    )
-
-
-# -- from doctor/attach/proc.py: What Linux's /proc tells of one process.
-
-
-PROC = Path("/proc")
-SIGHUP_BIT = 1
+    threads, started = numbers[16], numbers[18]
+    return ProcessStat(pid, name, words[0], parent, group, session, major, user, system, waited, threads, started)
 
 
 def all_pids() -> set[int]:
+    """Return the pids of all processes of this machine."""
     return {int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()}
 
 
 def process_stat(pid: int) -> ProcessStat | None:
-    """None where it has ended."""
+    """Return a process's line in /proc/PID/stat, or None if it has gone."""
     return parse_process_stat(_read_proc(pid, "stat") or "")
 
 
 def command_line(pid: int) -> list[str]:
-    """Its command line; empty where it has ended."""
+    """Return a process's arguments, or none if it has ended."""
     return (_read_proc(pid, "cmdline") or "").split("\0")[:-1]
 
 
 def process_environment(pid: int) -> dict[str, str] | None:
-    """What it was started with; None where that is not ours to read."""
+    """Return the environment that a process was started with, or None if this user may not read it."""
     text = _read_proc(pid, "environ")
-    if text is None:
-        return None
-    return dict(pair.partition("=")[::2] for pair in text.split("\0") if "=" in pair)
+    return None if text is None else dict(pair.partition("=")[::2] for pair in text.split("\0") if "=" in pair)
 
 
 def mapped_files(pid: int) -> str:
-    """The files that it has mapped; empty where it has ended, or that is not ours to read."""
+    """Return the text of a process's memory map, or nothing if it has ended, or this user may not read it."""
     return _read_proc(pid, "maps") or ""
 
 
 def ignores_hangup(pid: int) -> bool:
-    """Whether it was told to outlive its terminal, as by nohup."""
+    """Return whether a process was told to outlive its terminal, as by nohup."""
     for line in (_read_proc(pid, "status") or "").splitlines():
         name, _, value = line.partition(":")
         if name == "SigIgn":
@@ -108,16 +101,34 @@ def _read_proc(pid: int, name: str) -> str | None:
         return None
 
 
-# -- from doctor/attach/processes.py: The command's processes while it runs: all its descendants, orphans and detached
-# ones included.
+class ProcessGroup:
+    """A process group for the command.
 
+    It is not ours, so that a signal to our group does not reach the command, and forwarding is all that does. The
+    command does not lead it, since the leader of a group may not call setsid. Its first member is a process that has
+    ended; as nobody waits for it, its number is not given to another group.
+    """
 
-_SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # prctl(2)
+    def __init__(self) -> None:
+        none = subprocess.DEVNULL
+        self._first = subprocess.Popen(["/bin/sh", "-c", ":"], process_group=0, stdin=none, stdout=none, stderr=none)
+        self.number = self._first.pid
+
+    def signal(self, member: int, signum: int) -> None:
+        """Signal the whole group, or `member` alone if it has left the group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(member) == self.number:
+                os.killpg(self.number, signum)
+            else:
+                os.kill(member, signum)
+
+    def close(self) -> None:
+        self._first.wait()
 
 
 @contextlib.contextmanager
 def adopting_orphans() -> Iterator[None]:
-    """A descendant whose parent ends becomes a child of this process, not of init, so that none is lost."""
+    """Make descendants whose parents end children of this process, not of init, so that none is lost."""
     libc = ctypes.CDLL(None)
     before = ctypes.c_int(0)
     libc.prctl(_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
@@ -129,31 +140,33 @@ def adopting_orphans() -> Iterator[None]:
 
 
 class Descendants:
-    """The command, in a process group that is not this process's, and whatever comes from it.
+    """The command, in a process group that is not ours, and all processes that come from it.
 
-    A look reads the state of those known and of pids not seen before, so that a machine full of strangers costs one
-    listing. An unknown child of this process is an orphan of the command's, unless it is in this process's group.
+    A look reads the state of known processes and of new pids, so that a machine full of strangers costs one listing.
+    An unknown child of this process is an orphan of the command's, unless it is in our process group.
     """
 
     def __init__(self, besides: int = 0) -> None:
-        """`besides` is a child of this process that is none of the command's, though in its group."""
+        """Watch for processes; `besides` is a child of ours that is in the command's group and not the command's."""
         self._besides = besides
         self._command: int | None = None
         self.live: dict[int, ProcessStat] = {}
         self._strangers: set[int] = set()
 
     def started(self, command: int) -> None:
-        """Its pid, which is this process's to wait for until the last of them is gone."""
+        """Take the command's pid, which only this process waits for, once the last of its processes has gone."""
         self._command = command
         self.look()
 
     def command(self) -> ProcessStat | None:
-        """The command itself, also once it has ended, until it was waited for."""
+        """Return the command itself, even after its end, until it was waited for."""
         return None if self._command is None else process_stat(self._command)
 
     def look(self) -> None:
-        """Sees who is new, and who has ended; takes note of the end of orphans, which is this process's to do. A signal
-        handler may look while this does, so that nothing is changed but at the end."""
+        """Find new processes, and those that have ended; reap orphans, which falls to this process.
+
+        A signal handler may look at the same time, so nothing changes before the last statement.
+        """
         pids = all_pids()
         known = [process_stat(pid) for pid in self.live]
         live = {now.pid: now for now in known if now is not None and self._is_live(now)}
@@ -172,7 +185,7 @@ class Descendants:
         self.signal(self.live, signum)
 
     def signal(self, pids: Iterable[int], signum: int) -> None:
-        """To each of these that still is the process that it was."""
+        """Signal each of these pids that still is the process that it was."""
         live = self.live
         for pid in list(pids):
             now = process_stat(pid)
@@ -188,33 +201,33 @@ class Descendants:
         return now.parent == os.getpid() and now.group != os.getpgrp()
 
     def _is_live(self, now: ProcessStat) -> bool:
-        """An orphan that has ended is waited for here; the command by who started it. One that cannot be waited for yet
-        counts as live: its other threads are still ending, or its parent is, and hands it on in a moment."""
+        """Return whether a process lives; an orphan that has ended is waited for here, the command by its starter.
+
+        A process that cannot be waited for yet counts as live: its other threads are still ending, or its parent is and
+        hands it on in a moment.
+        """
         before = self.live.get(now.pid)
         if before is not None and before.started_ticks != now.started_ticks:
             return False
         if not now.has_ended:
             return True
         if now.parent == os.getpid() and now.pid != self._command:
-            return not _buried(now.pid)
+            return not _reap(now.pid)
         parent = process_stat(now.parent)
         return now.pid != self._command and (parent is None or parent.has_ended)
 
 
-def _buried(child: int) -> bool:
-    """Waits for a child that has ended, if that takes no time."""
+def _reap(child: int) -> bool:
+    """Wait for a child that has ended, if that takes no time. Returns whether it is gone."""
     try:
         return os.waitpid(child, os.WNOHANG)[0] == child
     except ChildProcessError:
         return True
 
 
-# -- from doctor/attach/leftovers.py: Processes that are still there once the command has ended.
-
-
 @dataclass(frozen=True)
 class Patience:
-    """How long leftovers are waited for. A DataLoader's worker looks for its parent every 5 s."""
+    """Seconds that leftovers are waited for. A DataLoader's worker checks for its parent every 5 s."""
 
     grace_s: float = 6.0
     terminate_s: float = 3.0
@@ -223,21 +236,25 @@ class Patience:
 
 @dataclass(frozen=True)
 class Leftover:
-    """One of them. `fate`: `terminated`, `killed`, `left` (it had detached itself) or `stuck` (not even killed)."""
+    """Process that outlived the command."""
 
     pid: int
     command: list[str]
     fate: str
+    """`terminated`, `killed`, `left` (it had detached itself) or `stuck` (it survived SIGKILL)."""
 
 
 class Leftovers:
-    """Waits for them, then ends them. One that detached itself, by a session that is neither ours nor the command's or
-    by ignoring the hang-up signal, was meant to outlive the command: it is left alone and named."""
+    """Processes that are still there once the command has ended: waited for, then ended.
+
+    One that detached itself, by a session that is neither ours nor the command's or by ignoring the hang-up signal, was
+    meant to outlive the command: it is left alone and named.
+    """
 
     def __init__(
         self, descendants: Descendants, patience: Patience, wait: Callable[[float], None], hurry: Callable[[], bool]
     ) -> None:
-        """`wait(s)` passes at most so much time; once `hurry()`, no more grace is given."""
+        """Pass time by `wait(s)`, which takes at most so long; give no more grace once `hurry()`."""
         self._descendants = descendants
         self._patience = patience
         self._wait = wait
@@ -249,6 +266,7 @@ class Leftovers:
         self._fates: dict[int, str] = {}
 
     def clear(self) -> list[Leftover]:
+        """Wait for the leftovers, end those that stay, and return what became of each."""
         self._settle(self._patience.grace_s, until=self._hurry)
         self._end("terminated", signal.SIGTERM, self._patience.terminate_s)
         self._end("killed", signal.SIGKILL, self._patience.kill_s)
@@ -277,28 +295,3 @@ class Leftovers:
         if self._descendants.live[pid].session not in self._sessions:
             return True
         return not self._hangup_means_nothing and ignores_hangup(pid)
-
-
-# -- from doctor/attach/group.py: The command's process group.
-
-
-class ProcessGroup:
-    """Not ours, so that what is sent to our group does not reach the command, and passing it on is once. Nor does the
-    command lead it, since who leads a group may not call setsid: its first member is a process that has ended, and
-    that, not waited for, keeps the number from being given to another group."""
-
-    def __init__(self) -> None:
-        none = subprocess.DEVNULL
-        self._first = subprocess.Popen(["/bin/sh", "-c", ":"], process_group=0, stdin=none, stdout=none, stderr=none)
-        self.number = self._first.pid
-
-    def signal(self, member: int, signum: int) -> None:
-        """To the whole group, or to `member` alone where it has left it."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if os.getpgid(member) == self.number:
-                os.killpg(self.number, signum)
-            else:
-                os.kill(member, signum)
-
-    def close(self) -> None:
-        self._first.wait()

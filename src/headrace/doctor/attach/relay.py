@@ -15,20 +15,20 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-# -- from doctor/attach/relay.py: The command's standard output and error, passed through so that their last lines are
-# known.
-
-
 LINES = 50
 LINE_BYTES = 4000
 READ_BYTES = 1 << 16
+TO_GROUP = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH)
+"""Signals that a terminal sends: they go to every process of the group, as without the doctor."""
+TO_COMMAND = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that people and schedulers send: they go to the one process that is meant."""
+TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 OnLine = Callable[[str], None]
 
 
 class LastLines:
-    """The newest lines of what was written, as a terminal would show them: of a line that a progress bar overwrote,
-    what it wrote last."""
+    """The newest lines of output as a terminal shows them: of a line that a progress bar overwrote, its last text."""
 
     def __init__(self, on_line: OnLine | None = None) -> None:
         self._lines: deque[str] = deque(maxlen=LINES)
@@ -36,6 +36,7 @@ class LastLines:
         self._on_line = on_line
 
     def feed(self, stream: int, data: bytes) -> None:
+        """Add what came from a stream."""
         *whole, rest = (self._open.get(stream, b"") + data).split(b"\n")
         self._open[stream] = rest[-LINE_BYTES:]
         for line in whole:
@@ -44,7 +45,7 @@ class LastLines:
                 self._on_line(self._lines[-1])
 
     def lines(self) -> list[str]:
-        """Those of all streams, in the order in which they ended; then what has not ended."""
+        """Return the lines of all streams in the order in which they ended, then those that have not ended."""
         return [*self._lines, *(_shown(rest) for rest in self._open.values() if rest)][-LINES:]
 
 
@@ -59,15 +60,16 @@ class _Stream:
     number: int
     reader: int
     writer: int
-    """The command's end; closed here once it has it."""
+    """The command's end, which we close once the command has it."""
     is_terminal: bool
 
 
 class OutputRelay:
-    """Where ours is a terminal the command gets one, of the same size, so that progress bars look as ever; else a
-    pipe. Two of ours that are one file get one, which keeps what is written in order.
+    """Standard output and error of the command, passed on so that their last lines are known.
 
-    With `on_line`, whole lines go to it and nothing to our own descriptors.
+    If ours is a terminal, the command gets one of the same size, so that progress bars look as ever; or else a pipe. If
+    both of ours are one file, the command gets one stream, which preserves the order of what it writes. With `on_line`,
+    whole lines go to it, and nothing to our own descriptors.
     """
 
     def __init__(self, on_line: OnLine | None = None, targets: tuple[int, int] = (1, 2)) -> None:
@@ -75,19 +77,19 @@ class OutputRelay:
         self.last = LastLines(on_line)
         self._streams: dict[int, _Stream] = {}
         out = self._open(targets[0])
-        error = out if _is_same(*targets) else self._open(targets[1])
+        error = out if os.path.sameopenfile(*targets) else self._open(targets[1])
         self.stdout, self.stderr = out.writer, error.writer
 
     def readers(self) -> list[int]:
         return list(self._streams)
 
     def started(self) -> None:
-        """The command has its ends: ours are closed, so that a read tells when all of its processes have done so."""
+        """Close our copies of the command's ends, so that a read tells when all of its processes have closed theirs."""
         for writer in {self.stdout, self.stderr}:
             os.close(writer)
 
     def pump(self, reader: int) -> bool:
-        """Passes on what there is. False once there will be no more, or nobody reads us."""
+        """Pass on what there is. Returns False once there will be no more, or nobody reads our output."""
         stream = self._streams[reader]
         try:
             data = os.read(reader, READ_BYTES)
@@ -102,14 +104,14 @@ class OutputRelay:
         return False
 
     def drain(self) -> None:
-        """What is there now, and no more: a process that has detached itself may hold its end for ever."""
+        """Pass on what is there now: a detached process may hold its end for ever."""
         for reader in self.readers():
             os.set_blocking(reader, False)
             while self.pump(reader):
                 continue
 
     def resize(self) -> None:
-        """The command's terminals take the size of ours."""
+        """Give the command's terminals the size of ours."""
         for stream in self._streams.values():
             if stream.is_terminal:
                 _copy_size(stream.number, stream.reader)
@@ -136,7 +138,7 @@ class OutputRelay:
 
 
 def _terminal_like(target: int) -> tuple[int, int]:
-    """A new terminal that passes bytes on unchanged: ours does with them what it does."""
+    """Return a new terminal that passes bytes on unchanged, since ours does with them what it does."""
     reader, writer = pty.openpty()
     with contextlib.suppress(termios.error):
         attributes = termios.tcgetattr(target)
@@ -151,27 +153,12 @@ def _copy_size(target: int, terminal: int) -> None:
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, fcntl.ioctl(target, termios.TIOCGWINSZ, b"\0" * 8))
 
 
-def _is_same(one: int, other: int) -> bool:
-    first, second = os.fstat(one), os.fstat(other)
-    return (first.st_dev, first.st_ino) == (second.st_dev, second.st_ino)
-
-
-# -- from doctor/attach/signals.py: Signals that come to the doctor and are meant for the command.
-
-
-TO_GROUP = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH)
-"""What a terminal sends goes to every process of the group, as it does without the doctor."""
-TO_COMMAND = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""What people and schedulers send goes to the one process that they mean."""
-TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
 class SignalRelay:
-    """Passes each on exactly once, since the command's process group is not ours. The second that asks for the end
-    terminates all processes of the command, the third kills them. What this process ignores, as under nohup, stays
-    ignored, here and in the command.
+    """Signals that come to the doctor, each forwarded exactly once, since the command's process group is not ours.
 
-    Use it as a context in the main thread; `wake` becomes readable whenever a signal, or a child's end, has come.
+    The second signal that asks for the end terminates all processes of the command, the third kills them. What this
+    process ignores, as under nohup, stays ignored, here and in the command. Use it as a context in the main thread;
+    `wake` becomes readable whenever a signal, or the end of a child, has come.
     """
 
     def __init__(
@@ -180,8 +167,7 @@ class SignalRelay:
         signal_all: Callable[[int], None],
         resize: Callable[[], None],
     ) -> None:
-        """How to send a signal to the group of a command, and to all processes that come from it; what to do when our
-        terminal has another size."""
+        """Take what signals the group of a command, what signals all its processes, and what resizes its terminals."""
         self._signal_group = signal_group
         self._signal_all = signal_all
         self._resize = resize
@@ -211,17 +197,17 @@ class SignalRelay:
 
     @property
     def wake(self) -> int:
-        """A descriptor."""
+        """Descriptor that becomes readable."""
         return self._reader.fileno()
 
     def started(self, command: int) -> None:
-        """From now on signals go to it; those that came before it was there go now."""
+        """Forward signals to this process from now on, those first that came before it was there."""
         self._command = command
         while self._early:
             self._pass_on(self._early.pop(0))
 
     def clear(self) -> None:
-        """Makes `wake` unreadable until the next signal."""
+        """Make `wake` unreadable until the next signal."""
         with contextlib.suppress(BlockingIOError):
             while self._reader.recv(4096):
                 continue
@@ -251,13 +237,12 @@ class SignalRelay:
                 os.kill(self._command, signum)
 
 
-# -- from doctor/attach/terminal.py: Who may read the terminal: the command is in a process group of its own, and gets
-# it when it asks.
-
-
 class ControllingTerminal:
-    """The controlling terminal, if there is one. It stays with this process's group, so that Ctrl-C comes here, until
-    the command is stopped because it wants to read: then it is lent."""
+    """The terminal, if there is one, that the command may read from when it asks.
+
+    It stays with this process's group, so that Ctrl-C comes here, until the command is stopped because it wants to
+    read: then it is lent to the command's group.
+    """
 
     def __init__(self) -> None:
         try:
@@ -267,7 +252,7 @@ class ControllingTerminal:
         self._is_lent = False
 
     def lend(self, group: int) -> bool:
-        """False where it is not ours to lend: this process is in the background."""
+        """Lend the terminal. Returns False if it is not ours to lend: this process is in the background."""
         try:
             if self._descriptor is None or os.tcgetpgrp(self._descriptor) != os.getpgrp():
                 return False
@@ -278,7 +263,7 @@ class ControllingTerminal:
         return True
 
     def take_back(self) -> bool:
-        """Whether it was lent."""
+        """Take the terminal back. Returns whether it was lent."""
         if not self._is_lent or self._descriptor is None:
             return False
         self._is_lent = False

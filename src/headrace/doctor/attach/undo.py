@@ -1,4 +1,4 @@
-"""Undo a run: restore every path of its journal. If this is cut short, run it again."""
+"""Undo a run: restore every path of its journal to what it was. If this is cut short, run it again: it continues."""
 
 from __future__ import annotations
 
@@ -27,18 +27,22 @@ from headrace.doctor.probe.hands_off.undo_folder import (
     is_below,
 )
 
-# -- from doctor/hands_off/before.py: What each path was before the command, as the undo journal has it.
+OUTSIDE = "outside"
+"""Folder for files that the command created outside of the working directory."""
+NO_FILES = (FOLDER, MOVED, OTHER)
+OWN = (".headrace-new-", ".headrace-undo-")
+"""Prefixes of the journal's own files."""
 
 
 @dataclass
 class FormerPath:
-    """One path."""
+    """What a path was before the command: the journal's first record of it."""
 
     first: UndoRecord
     contents: list[UndoRecord] = field(default_factory=list)
-    """Records that its content was kept with, oldest first: the first that still has it counts."""
+    """Records that its content was saved with, oldest first: the first that still has it counts."""
     lost: str = ""
-    """Why there is none."""
+    """Why its content was not saved; empty if it was."""
 
     @property
     def path(self) -> str:
@@ -49,34 +53,30 @@ class FormerPath:
         return self.first.kind == ABSENT
 
     def is_as_it_was(self) -> bool:
-        """Whether nothing tells it from what it was: of a file, that it is the same one, its size and times."""
-        try:
-            now = os.lstat(self.path)
-        except OSError:
+        """Return whether mode and inode are the same, and of a file, its size and time."""
+        first, now = self.first, _stat_or_none(self.path)
+        if now is None:
             return self.was_absent
-        first = self.first
         same = (now.st_mode, now.st_ino) == (first.mode, first.inode)
-        return same and (
-            not modes.S_ISREG(now.st_mode) or (now.st_size, now.st_mtime_ns) == (first.size, first.mtime_ns)
-        )
+        is_file = modes.S_ISREG(now.st_mode)
+        return same and (not is_file or (now.st_size, now.st_mtime_ns) == (first.size, first.mtime_ns))
 
 
 @dataclass
 class FormerPaths:
-    """All of them, by path."""
+    """All paths of a journal, and the faults of writing it that concern none of them."""
 
     paths: dict[str, FormerPath] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
-    """What went wrong in writing it, of no path."""
 
     @property
     def kept(self) -> set[str]:
-        """Names of the files that former contents are in."""
+        """Names of the files that hold former contents."""
         return {os.path.basename(record.kept) for before in self.paths.values() for record in before.contents}
 
 
 def read_journal(path: Path) -> FormerPaths:
-    """Raises OSError where it cannot be read."""
+    """Read a journal. Raises OSError if it cannot be read."""
     journal = FormerPaths()
     for record in decoded(path.read_bytes()):
         if not record.path:
@@ -90,36 +90,25 @@ def read_journal(path: Path) -> FormerPaths:
     return journal
 
 
-# -- from doctor/hands_off/undo.py: Undoes a run: brings every path of its journal to what it was. Done again, after
-# it was cut short, it goes on.
-
-
-OUTSIDE = "outside"
-"""Folder of what was written outside of the working directory."""
-NO_FILES = (FOLDER, MOVED, OTHER)
-OWN = (".headrace-new-", ".headrace-undo-")
-"""How names begin that are the journal's own."""
-
-
 @dataclass
 class Undone:
     """What was done, by path."""
 
     restored: list[str] = field(default_factory=list)
-    """What the command had changed or removed."""
+    """Paths that the command had changed or removed."""
     taken: list[str] = field(default_factory=list)
-    """Files that it had made."""
+    """Files that the command had created."""
     strangers: list[str] = field(default_factory=list)
-    """Files in folders that it had made, of which its journal does not know: they are never deleted."""
+    """Files in folders that it had created, unknown to its journal: they are never deleted."""
     failed: list[tuple[str, str]] = field(default_factory=list)
-    """What is not as before, and why."""
+    """Paths that are not restored, and why."""
 
 
 class Undo:
-    """One run's."""
+    """Restoration of one run's paths."""
 
     def __init__(self, root: Path, journal: FormerPaths, written: Path, *, keep: bool) -> None:
-        """What the command made goes to `written`, or with `keep` False is deleted, but for strangers."""
+        """Move what the command created to `written`, or with `keep` False delete it, except for strangers."""
         self._root = root
         self._paths = journal.paths
         self._written = written
@@ -127,35 +116,35 @@ class Undo:
         self.undone = Undone()
 
     def run(self) -> Undone:
-        """First away with what is new, so that what was there has its place again; times last."""
-        for before in self._in_order(lambda before: before.first.kind == FOLDER):
-            self._try(before, _open_up)
-        for before in self._in_order(lambda before: before.was_absent):
-            self._try(before, self._take_away)
-        for before in self._in_order(lambda before: before.first.kind == FOLDER):
-            self._try(before, self._make_folder)
-        for before in self._in_order(lambda before: not before.was_absent and before.first.kind not in NO_FILES):
-            self._try(before, self._restore)
+        """Remove what is new, so that what was there has its place again; then restore that, and times last."""
+        self._each(self._of_kind(FOLDER), _open_up)
+        self._each(self._in_order(lambda before: before.was_absent), self._take_away)
+        self._each(self._of_kind(FOLDER), self._make_folder)
+        files = self._in_order(lambda before: not before.was_absent and before.first.kind not in NO_FILES)
+        self._each(files, self._restore)
         self._finish_folders()
         return self.undone
 
     def _finish_folders(self) -> None:
-        """Moves whole ones back, and sets modes and times: of what is in those before they go."""
+        """Move whole folders back, and set modes and times, before the move for what is in these folders."""
         moved = [before for before in self._paths.values() if before.first.kind == MOVED]
         elsewhere = [before.first.kept for before in moved]
-        folders = self._in_order(lambda before: before.first.kind in (FOLDER, MOVED))[::-1]
+        folders = self._of_kind(FOLDER, MOVED)[::-1]
         there = [before for before in folders if any(is_below(before.path, folder) for folder in elsewhere)]
-        for before in there:
-            self._try(before, _set_mode_and_times)
-        for before in moved[::-1]:
-            self._try(before, self._move_back)
-        for before in folders:
-            if before not in there:
-                self._try(before, _set_mode_and_times)
+        self._each(there, _set_mode_and_times)
+        self._each(moved[::-1], self._move_back)
+        self._each([before for before in folders if before not in there], _set_mode_and_times)
+
+    def _of_kind(self, *kinds: str) -> list[FormerPath]:
+        return self._in_order(lambda before: before.first.kind in kinds)
 
     def _in_order(self, wanted: Callable[[FormerPath], bool]) -> list[FormerPath]:
-        """Folders before what is in them."""
+        """Return paths in an order that has folders before what is in them."""
         return sorted(filter(wanted, self._paths.values()), key=lambda before: before.path)
+
+    def _each(self, paths: list[FormerPath], work: Callable[[FormerPath], None]) -> None:
+        for before in paths:
+            self._try(before, work)
 
     def _try(self, before: FormerPath, work: Callable[[FormerPath], None]) -> None:
         try:
@@ -168,7 +157,7 @@ class Undo:
             self._clear(before.path)
 
     def _clear(self, path: str) -> None:
-        """Of what the command has put there."""
+        """Remove what the command has put at a path."""
         files = list(_files(path))
         strangers = [name for name in files if name not in self._paths]
         taken = [name for name in files if not os.path.basename(name).startswith(OWN)]
@@ -187,7 +176,7 @@ class Undo:
 
     def _make_folder(self, before: FormerPath) -> None:
         path = before.path
-        if os.path.isdir(path) and not os.path.islink(path):
+        if _is_folder(path):
             return
         if os.path.lexists(path):
             self._clear(path)
@@ -195,9 +184,10 @@ class Undo:
         self.undone.restored.append(path)
 
     def _move_back(self, before: FormerPath) -> None:
-        """What was new in a folder that took its place is away by now."""
+        """Rename a folder back. What was new in a folder that took its place has been removed by now."""
         path, now = before.path, before.first.kept
-        if _inode(path) == before.first.inode or not os.path.isdir(now):
+        there = _stat_or_none(path)
+        if (there is not None and there.st_ino == before.first.inode) or not os.path.isdir(now):
             return
         if os.path.isdir(path):
             os.rmdir(path)
@@ -220,13 +210,13 @@ class Undo:
             self._clear(path)
         os.symlink(target, path)
         _set_owner(before.first, os.lstat(path))
-        _set_times(before.first, path)
+        _set_times(before.first)
         self.undone.restored.append(path)
 
     def _refill(self, before: FormerPath) -> None:
-        """Gives it what was kept of its content."""
+        """Give the file its saved content."""
         for record in before.contents:
-            with suppress(_NotKeptError):
+            with suppress(_NotSavedError):
                 is_changed = self._put_back(record, before)
                 if is_changed or not before.is_as_it_was():
                     _set_mode_and_times(before)
@@ -236,30 +226,29 @@ class Undo:
             self.undone.failed.append((before.path, "what was kept of it has been changed, too"))
 
     def _put_back(self, record: UndoRecord, before: FormerPath) -> bool:
-        """Whether it is another file than it was, or has other content."""
+        """Restore what a record saved. Returns whether the file is another one than it was, or has other content."""
         if record.kind == LINKED:
             return self._give_name_back(record)
-        size = before.first.size if before.first.kind == APPENDED else record.size
-        return self._copy_back(record, size)
+        return self._copy_back(record, before.first.size if before.first.kind == APPENDED else record.size)
 
     def _give_name_back(self, record: UndoRecord) -> bool:
-        try:
-            kept = os.lstat(record.kept)
-        except FileNotFoundError as error:
-            raise _NotKeptError from error
-        if (kept.st_size, kept.st_mtime_ns) != (record.size, record.mtime_ns):
-            raise _NotKeptError
+        kept = _stat_or_none(record.kept)
+        if kept is None or (kept.st_size, kept.st_mtime_ns) != (record.size, record.mtime_ns):
+            raise _NotSavedError
         if os.path.lexists(record.path) and os.path.samestat(kept, os.lstat(record.path)):
             os.unlink(record.kept)
             return False
-        if os.path.isdir(record.path) and not os.path.islink(record.path):
+        if _is_folder(record.path):
             self._clear(record.path)
-        _rename(record.kept, record.path)
+        try:
+            os.replace(record.kept, record.path)
+        except OSError:
+            shutil.move(record.kept, record.path)
         return True
 
     def _copy_back(self, record: UndoRecord, size: int) -> bool:
         if not os.path.isfile(record.kept):
-            raise _NotKeptError
+            raise _NotSavedError
         os.truncate(record.kept, min(size, os.path.getsize(record.kept)))
         path = record.path
         if os.path.isfile(path) and not os.path.islink(path):
@@ -271,7 +260,7 @@ class Undo:
         return True
 
     def _mend(self, before: FormerPath) -> None:
-        """Without a copy: cut off what was appended, and set mode and times."""
+        """Restore a file that was not copied: cut off what was appended, and set mode and times."""
         first = before.first
         now = _stat_or_none(before.path)
         if now is None or now.st_ino != first.inode:
@@ -286,13 +275,13 @@ class Undo:
         self.undone.restored.append(before.path)
 
 
-class _NotKeptError(Exception):
-    """What a record kept."""
+class _NotSavedError(Exception):
+    """Content that a record saved and that is gone."""
 
 
 def _files(path: str) -> Iterator[str]:
-    """All that is no folder, at the path or below it."""
-    if os.path.islink(path) or not os.path.isdir(path):
+    """Yield everything that is not a folder, at the path or below it."""
+    if not _is_folder(path):
         yield path
         return
     for folder, folders, files in os.walk(path):
@@ -301,17 +290,10 @@ def _files(path: str) -> Iterator[str]:
 
 
 def _delete(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
+    if _is_folder(path):
         shutil.rmtree(path)
     else:
         os.unlink(path)
-
-
-def _rename(source: str, target: str) -> None:
-    try:
-        os.replace(source, target)
-    except OSError:
-        shutil.move(source, target)
 
 
 def _set_mode_and_times(before: FormerPath) -> None:
@@ -321,7 +303,7 @@ def _set_mode_and_times(before: FormerPath) -> None:
     if modes.S_IMODE(now.st_mode) != modes.S_IMODE(first.mode):
         os.chmod(first.path, modes.S_IMODE(first.mode))
     if now.st_mtime_ns != first.mtime_ns:
-        _set_times(first, first.path)
+        _set_times(first)
 
 
 def _set_owner(first: UndoRecord, now: os.stat_result) -> None:
@@ -329,19 +311,18 @@ def _set_owner(first: UndoRecord, now: os.stat_result) -> None:
         os.chown(first.path, first.owner, first.group, follow_symlinks=False)
 
 
-def _set_times(first: UndoRecord, path: str) -> None:
-    os.utime(path, ns=(first.atime_ns, first.mtime_ns), follow_symlinks=False)
+def _set_times(first: UndoRecord) -> None:
+    os.utime(first.path, ns=(first.atime_ns, first.mtime_ns), follow_symlinks=False)
 
 
 def _open_up(before: FormerPath) -> None:
-    """Lets this user into a folder of theirs, whatever mode the command has given it."""
-    if os.path.isdir(before.path) and not os.path.islink(before.path) and not before.is_as_it_was():
+    """Let this user into a folder of theirs, whatever mode the command has given it."""
+    if _is_folder(before.path) and not before.is_as_it_was():
         os.chmod(before.path, modes.S_IMODE(before.first.mode) | modes.S_IRWXU)
 
 
-def _inode(path: str) -> int | None:
-    now = _stat_or_none(path)
-    return None if now is None else now.st_ino
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
 
 
 def _stat_or_none(path: str) -> os.stat_result | None:

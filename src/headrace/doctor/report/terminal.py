@@ -207,6 +207,8 @@ def _put_shares(page: TerminalPage, parts: list[TimePart], *, lead: str, most: i
 
 SLOW = 2.0
 """Times the median: below that, the slowest samples are no slow ones."""
+PLACE_ROOM = 14
+"""Cells of a row that are no place of a line."""
 KEY_CELLS = 40
 """A sample's key is cut where it is longer: what it cost stands behind it."""
 
@@ -273,8 +275,9 @@ def _remark(stage: StagePart) -> str:
 
 
 def _put_lines(page: TerminalPage, making: LoaderProduction, most: int) -> None:
-    rows = [TerminalRow(line.place, (share(line.share),)) for line in making.lines[:most]]
-    page.rows([TerminalRow(f"line {row.label}", row.cells) for row in rows], keep="end")
+    places = [page.shorten(line.place, page.width - PLACE_ROOM, keep="end") for line in making.lines[:most]]
+    shares = [share(line.share) for line in making.lines[:most]]
+    page.rows([TerminalRow(f"line {place}", (part,)) for place, part in zip(places, shares, strict=True)])
 
 
 def _put_slow(page: TerminalPage, making: LoaderProduction, most: int) -> None:

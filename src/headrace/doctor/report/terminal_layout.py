@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 
 from rich.cells import cell_len, chop_cells
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from headrace.doctor.report.escaping import safe
 
-# -- from doctor/report/page.py: A page of text lines: headings, sentences, rows with bars. It knows width and signs,
-# and nothing of a diagnosis.
-
-
 LEAST_WIDTH = 60
 MOST_WIDTH = 110
 """Longer lines are hard to read, and longer bars tell no more."""
-LEAST_LABEL, LEAST_REMARK = 14, 10
-MOST_REMARK_LINES = 4
-LEAST_BAR, MOST_BAR = 8, 24
+LEAST_LABEL, LEAST_BAR, MOST_BAR = 14, 8, 24
+MOST_REMARK_LINES = 3
 
 _ASCII = str.maketrans("–—·×µ→…±≤≥•", "--|xu>~~<>-")
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FIGURE_AND_UNIT = re.compile(r"(?<=\d) (?=%|[×a-zA-Zµ]{1,3}\b)")
-_UNBREAKABLE = "\u00a0"  # no text on a page has one: it would be escaped
+_GLUE = "\ue000"
+"""In place of a space at which a line is not broken. No text on a page has one: it would be escaped."""
 
 
 @dataclass(frozen=True)
@@ -46,74 +44,96 @@ class TerminalPage:
 
     def __init__(self, width: int = MOST_WIDTH, *, ascii_only: bool = False) -> None:
         self.width = min(max(width, LEAST_WIDTH), MOST_WIDTH)
-        self._ascii = ascii_only
         self.lines: list[Text] = []
+        self._ascii = ascii_only
+        self._console = Console(file=io.StringIO(), width=self.width, legacy_windows=False, _environ={})
 
     def blank(self) -> None:
         self.lines.append(Text())
 
     def heading(self, title: str, tail: str = "") -> None:
-        """After an empty line: the title in bold, and what belongs beside it."""
+        """Add an empty line, then the title in bold with what belongs to it."""
         self.blank()
         self.sentence(tail, lead=f"{title}  ", lead_style="bold")
 
     def sentence(self, text: str, *, style: str = "", lead: str = "", lead_style: str = "") -> None:
-        """Wrapped at spaces, further lines under the first one's text, which stands right of `lead`."""
-        margin = self.shown(lead)
-        indent = cell_len(margin)
-        for piece in _wrapped(self.shown(text), self.width - indent):
-            line = Text().append(margin, lead_style).append(piece, style)
-            line.rstrip()
-            self.lines.append(line)
-            margin = " " * indent
+        """Add a text wrapped at spaces, further lines under the first one's text, which stands right of `lead`."""
+        if not lead:
+            self._put(Text(self._glued(text), style, overflow="fold"))
+            return
+        grid = Table.grid()
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        grid.add_row(Text(self.shown(lead), lead_style), Text(self._glued(text), style))
+        self._put(grid)
 
-    def line(self, text: str, *, style: str = "", indent: int = 2, keep: str = "start") -> None:
-        """One line; `keep` says which end of it matters where it is too long."""
-        self.lines.append(Text(" " * indent).append(self.shorten(text, self.width - indent, keep=keep), style))
+    def line(self, text: str, *, style: str = "", indent: int = 2) -> None:
+        """Add one line, cut where it is too long."""
+        self.lines.append(Text(" " * indent).append(self.shorten(text, self.width - indent), style))
 
     def quote(self, text: str, *, indent: int = 2) -> None:
-        """Somebody else's words: all of them, its spaces kept, cut into lines where the page ends."""
+        """Add somebody else's words: all of them, their spaces kept, cut into lines where the page ends."""
         for piece in chop_cells(self.shown(text), self.width - indent) or [""]:
             self.lines.append(Text(" " * indent + piece))
 
     def code(self, text: str, *, indent: int = 2) -> None:
-        """A line of a program, as it is: however long, it is one line here."""
+        """Add a line of a program: however long, it is one line here."""
         self.lines.append(Text(" " * indent + self.shown(text)))
 
     def copyable(self, text: str, *, lead: str) -> None:
-        """A line to be copied, which a terminal may wrap and this page does not."""
+        """Add a line to be copied, which a terminal may wrap and this page does not."""
         self.lines.append(Text(self.shown(lead), "bold").append(self.shown(text), "not bold"))
 
-    def rows(self, rows: Sequence[TerminalRow], *, indent: int = 2, keep: str = "start") -> None:
-        """Rows under each other: columns aligned, bars from one zero. `keep` is for labels that are too long."""
+    def rows(self, rows: Sequence[TerminalRow], *, indent: int = 2) -> None:
+        """Add rows under each other: columns aligned, bars from one zero, labels and remarks cut to what is left."""
         if not rows:
             return
-        shown = [replace(row, label=self.shown(row.label), remark=self.shown(row.remark)) for row in rows]
-        layout = _layout(shown, self.width - indent)
-        self.lines += [self._row(row, indent, layout, keep) for row in rows]
+        columns = zip(*([row.label, row.remark, *row.cells] for row in rows), strict=True)
+        label, remark, *cells = (max(cell_len(self.shown(text)) for text in column) for column in columns)
+        has_bars = any(row.share is not None for row in rows)
+        room = self.width - indent - sum(cell + 2 for cell in cells) - (LEAST_BAR + 2 if has_bars else 0)
+        label = min(label, max(room, LEAST_LABEL))
+        bar = LEAST_BAR + min(max(room - label - remark - 2, 0), MOST_BAR - LEAST_BAR)
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(width=label)
+        for _ in cells:
+            grid.add_column(justify="right", no_wrap=True)
+        if has_bars:
+            grid.add_column(width=bar)
+        for row in rows:
+            bars = [Text(self._bar(row.share, bar), row.style)] if has_bars else []
+            remarks = [self._cut(row.remark, "dim")] if remark else []
+            grid.add_row(self._cut(row.label), *map(self._cut, row.cells), *bars, *remarks)
+        self._put(Padding(grid, (0, 0, 0, indent)))
 
     def entries(self, rows: Sequence[TerminalRow], *, most_label: int, indent: int = 2) -> None:
-        """Rows of which no word is left out but of a remark without end: labels wrap within `most_label` cells, and a
-        remark that has no room beside its row's cells stands below them."""
-        shown = [replace(row, label=self.shown(row.label), remark=self.shown(row.remark)) for row in rows]
-        columns = zip(*(map(self.shown, row.cells) for row in shown), strict=True)
-        cells = [max(map(cell_len, column)) for column in columns]
-        room = self.width - indent - sum(cell + 2 for cell in cells)
-        longest = max((cell_len(row.label) for row in shown), default=0)
-        label = min(longest, most_label, max(room, LEAST_REMARK))
-        for row in shown:
-            self.lines += self._entry(row, indent, label, cells)
+        """Add rows of which no word is left out but of a remark without end: labels wrap within `most_label` cells, and
+        a remark that has no room beside its row's cells goes on below them."""
+        if not rows:
+            return
+        shown = [[self.shown(cell) for cell in row.cells] for row in rows]
+        widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
+        beside = sum(widths) + 2 * (len(widths) - 1)
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(max_width=min(most_label, self.width - indent - 2 - beside), overflow="fold")
+        grid.add_column(overflow="fold")
+        for row, cells in zip(rows, shown, strict=True):
+            figures = "  ".join(" " * (width - cell_len(one)) + one for width, one in zip(widths, cells, strict=True))
+            remark = self.shorten(row.remark, MOST_REMARK_LINES * (self.width - most_label))
+            glued = Text(figures.replace(" ", _GLUE)).append(f"  {self._glued(remark)}" if remark else "", "dim")
+            grid.add_row(self._glued(row.label), glued)
+        self._put(Padding(grid, (0, 0, 0, indent)))
 
     def show(self, console: Console) -> None:
-        """In one piece, since a notebook makes a block of its own of each."""
+        """Print the page in one piece, since a notebook makes a block of its own of each."""
         console.print(Text("\n").join(self.lines), soft_wrap=True, highlight=False)
 
     def shown(self, text: str) -> str:
-        """`text` as this page can show it, escaped."""
+        """Return `text` as this page can show it, escaped."""
         return safe(self._signs(text), ascii_only=self._ascii)
 
     def shorten(self, text: str, cells: int, *, keep: str = "start") -> str:
-        """`shown`, in at most `cells`; a sign stands where something is missing."""
+        """Return `shown` in at most `cells`, with a sign where something is missing; `keep` says which end matters."""
         shown, room = self.shown(text), max(cells - 1, 1)
         if cell_len(shown) <= cells:
             return shown
@@ -121,45 +141,24 @@ class TerminalPage:
             return chop_cells(shown, room)[0] + self._signs("…")
         return self._signs("…") + chop_cells(shown[::-1], room)[0][::-1]
 
+    def _put(self, renderable: RenderableType) -> None:
+        for segments in self._console.render_lines(renderable, pad=False):
+            line = Text()
+            for text, style, _ in segments:
+                line.append(self._signs(text.replace(_GLUE, " ")), style)
+            line.rstrip()
+            self.lines.append(line)
+
+    def _glued(self, text: str) -> str:
+        """Return `shown` without a break between a figure and its unit."""
+        return _FIGURE_AND_UNIT.sub(_GLUE, self.shown(text))
+
+    def _cut(self, text: str, style: str = "") -> Text:
+        """Return a cell of one line, cut where its column ends."""
+        return Text(self.shown(text), style, no_wrap=True, overflow="ellipsis")
+
     def _signs(self, text: str) -> str:
         return text.translate(_ASCII) if self._ascii else text
-
-    def _row(self, row: TerminalRow, indent: int, layout: _Layout, keep: str) -> Text:
-        label = self.shorten(row.label, layout.label, keep=keep)
-        text = Text(" " * indent + label + " " * (layout.label - cell_len(label)))
-        for cell, width in zip(row.cells, layout.cells, strict=True):
-            text.append("  " + self._padded(cell, width))
-        if layout.bar:
-            bar = self._bar(row.share, layout.bar)
-            text.append("  ").append(bar, row.style).append(" " * (layout.bar - len(bar)))
-        room = self.width - text.cell_len - 2
-        if row.remark and room >= LEAST_REMARK:
-            text.append("  ").append(self.shorten(row.remark, room), "dim")
-        text.rstrip()
-        return text
-
-    def _entry(self, row: TerminalRow, indent: int, label: int, cells: list[int]) -> Iterator[Text]:
-        figures = "".join("  " + self._padded(cell, width) for cell, width in zip(row.cells, cells, strict=True))
-        beside, below = self.width - indent - label - cell_len(figures) - 2, self.width - indent - label - 2
-        is_beside = not row.remark or cell_len(row.remark) <= beside
-        column = [Text(figures).append(f"  {row.remark}" if is_beside else "", "dim")]
-        if not is_beside:
-            column += [Text("  ").append(line, "dim") for line in self._cut(row.remark, below)]
-        for title, rest in zip_longest(_wrapped(row.label, label), column, fillvalue=""):
-            line = Text(" " * indent + str(title) + " " * (label - cell_len(str(title)))).append(rest)
-            line.rstrip()
-            yield line
-
-    def _cut(self, remark: str, width: int) -> list[str]:
-        """Its first lines, with a sign where there are more."""
-        lines = list(_wrapped(remark, width))
-        if len(lines) <= MOST_REMARK_LINES:
-            return lines
-        return [*lines[: MOST_REMARK_LINES - 1], self.shorten(" ".join(lines[MOST_REMARK_LINES - 1 :]), width)]
-
-    def _padded(self, cell: str, width: int) -> str:
-        shown = self.shown(cell)
-        return " " * (width - cell_len(shown)) + shown
 
     def _bar(self, share: float | None, cells: int) -> str:
         eighths = 0 if share is None else round(min(max(share, 0.0), 1.0) * cells * 8)
@@ -169,103 +168,39 @@ class TerminalPage:
 
 
 @dataclass(frozen=True)
-class _Layout:
-    """Widths in cells; a `bar` of 0 is none."""
-
-    label: int
-    cells: list[int]
-    bar: int
-
-
-def _layout(rows: Sequence[TerminalRow], width: int) -> _Layout:
-    """What is left beside the cells goes to the labels first, then to the remarks; bars take the rest."""
-    cells = [max(cell_len(row.cells[column]) for row in rows) for column in range(len(rows[0].cells))]
-    has_bars = any(row.share is not None for row in rows)
-    remark = max(cell_len(row.remark) + 2 if row.remark else 0 for row in rows)
-    room = width - sum(cell + 2 for cell in cells) - (LEAST_BAR + 2 if has_bars else 0)
-    longest = max(cell_len(row.label) for row in rows)
-    label = min(longest, max(room, LEAST_LABEL))
-    bar = LEAST_BAR + min(max(room - label - remark, 0), MOST_BAR - LEAST_BAR)
-    return _Layout(label=label, cells=cells, bar=bar if has_bars else 0)
-
-
-def _wrapped(text: str, width: int) -> Iterator[str]:
-    """Lines of at most `width` cells, broken at spaces, though not between a figure and its unit; a word that is wider
-    is cut."""
-    line = ""
-    for word in _FIGURE_AND_UNIT.sub(_UNBREAKABLE, text).split(" "):
-        joined = f"{line} {word}" if line else word
-        if cell_len(joined) <= width:
-            line = joined
-            continue
-        if line:
-            yield line.replace(_UNBREAKABLE, " ")
-        *full, line = chop_cells(word, width) if word else [""]
-        yield from full
-    yield line.replace(_UNBREAKABLE, " ")
-
-
-# -- from doctor/report/detail.py: How much of a diagnosis a report shows.
-
-
-EVERYTHING = 1_000_000
-
-
-@dataclass(frozen=True)
 class ReportDetail:
-    """The most rows of each kind. What is left out is said."""
+    """The most rows of each kind; by default what fits a terminal of 40 lines as a rule. What is left out is said."""
 
-    findings: int
-    advice: int
+    findings: int = 2
+    advice: int = 1
     """Above 0: what each finding says to look at."""
-    budgets: int
-    causes: int
-    stages: int
-    lines: int
-    slow: int
-    loaders: int
-    ranks: int
-    notes: int
-    note_lines: int
-    machines: int
-    last_lines: int
-    remedies: int
-    idle_remedies: int
-    reasons: int
+    budgets: int = 1
+    causes: int = 0
+    stages: int = 4
+    lines: int = 1
+    slow: int = 1
+    loaders: int = 1
+    ranks: int = 8
+    notes: int = 2
+    note_lines: int = 0
+    machines: int = 1
+    last_lines: int = 6
+    remedies: int = 3
+    idle_remedies: int = 1
+    reasons: int = 0
     """Above 0: why each remedy helps, and the change in the code."""
-    windows: int
+    windows: int = 0
     """Above 0: what a measured run did, window by window."""
-    evidence: int
+    evidence: int = 1
     """Above 0: what shows each finding."""
     rest: str = field(default="--verbose", kw_only=True)
     """How to get what is left out."""
 
 
-SCREEN = ReportDetail(
-    findings=2,
-    advice=1,
-    budgets=1,
-    causes=0,
-    stages=4,
-    lines=1,
-    slow=1,
-    loaders=1,
-    ranks=8,
-    notes=2,
-    note_lines=0,
-    machines=1,
-    last_lines=6,
-    remedies=3,
-    idle_remedies=1,
-    reasons=0,
-    windows=0,
-    evidence=1,
-)
-"""Fits a terminal of 40 lines as a rule."""
+SCREEN = ReportDetail()
 SCREEN_WITH_REMEDIES = replace(SCREEN, findings=1, advice=0, evidence=0, stages=2, notes=1)
 """The same where remedies, which say what to do, want some of the room."""
-CELL_REST = "watch(verbose=True)"
-CELL = replace(SCREEN, rest=CELL_REST)
+CELL = replace(SCREEN, rest="watch(verbose=True)")
 """Below the cell of a notebook, which scrolls."""
-CELL_WITH_REMEDIES = replace(SCREEN_WITH_REMEDIES, evidence=1, reasons=1, rest=CELL_REST)
-ALL = ReportDetail(*[EVERYTHING] * 18)
+CELL_WITH_REMEDIES = replace(SCREEN_WITH_REMEDIES, evidence=1, reasons=1, rest=CELL.rest)
+ALL = ReportDetail(*[1_000_000] * (len(fields(ReportDetail)) - 1))

@@ -1,7 +1,7 @@
 """What a session holds: every measurement of one diagnosis, merged on one clock. Findings are computed from it anew.
 
-Times are microseconds since the session's origin, durations microseconds; a column holds one value a row and all
-columns of a table are equally long. None means that it was not measured.
+Times are microseconds since the session's origin, and durations are microseconds. A table holds one column a field, all
+columns of a table are equally long, and None means not measured. docs/doctor/session.md describes every field.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from typing import Any
 
 FORMAT = "headrace-session"
 VERSION = 1
+
+StageRow = tuple[int, int, int, int]
+"""Stage (into `BatchProducer.stages`), calls, wall time and CPU time."""
 
 
 @dataclass
@@ -29,14 +32,12 @@ class ReceivedBatches:
     shape: list[int | None] = field(default_factory=list)
     """Into `Trainer.shapes`."""
     unpickle_cpu: list[int | None] = field(default_factory=list)
-    """CPU time of the thread that unpickled it. The rest of `unpickle` it waited: for the worker, which hands tensors
-    over one by one, in its Python."""
+    """CPU time of the thread that unpickled it; for the rest of `unpickle` it waited for the worker's Python."""
 
 
 @dataclass
 class ReplayedBatches:
-    """Copies of kept batches that the training thread was given, in order: one row a `next()`. What it took is the
-    doctor's, and no part of a step."""
+    """Copies of cached batches that the training thread received: one row a `next()`, and no part of a step."""
 
     pass_: list[int] = field(default_factory=list)
     start: list[int] = field(default_factory=list)
@@ -45,26 +46,25 @@ class ReplayedBatches:
 
 @dataclass
 class OptimizerSteps:
-    """Optimizer steps: one row each. `spans` are [kind, start, duration], of docs/doctor/evidence.md, `start` absolute;
-    `device` [kind, time] on the GPU's clock; `ready` of stamped probe steps."""
+    """Optimizer steps: one row each."""
 
     number: list[int] = field(default_factory=list)
     start: list[int] = field(default_factory=list)
     end: list[int] = field(default_factory=list)
     spans: list[list[tuple[str, int, int]]] = field(default_factory=list)
+    """Kind, start and duration; docs/doctor/evidence.md lists the kinds."""
     probe: list[float | None] = field(default_factory=list)
-    """Microseconds that the probe cost the training thread."""
     device: list[list[tuple[str, float]] | None] = field(default_factory=list)
+    """Kind and time on the GPU's clock."""
     ready: list[int | None] = field(default_factory=list)
     cpu: list[int | None] = field(default_factory=list)
-    """CPU time of all the process's threads in it."""
     delay: list[int | None] = field(default_factory=list)
-    """How long the training thread was ready to run in it and had no core."""
+    """Time that the training thread was ready to run and had no core."""
 
 
 @dataclass
 class Collectives:
-    """Synchronous collective calls."""
+    """Synchronous collective calls: one row each."""
 
     step: list[int] = field(default_factory=list)
     start: list[int] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Collectives:
 
 @dataclass
 class TrainerPass:
-    """One iteration over a DataLoader. `workers` are pids by worker id; the trainer's own without workers."""
+    """One iteration over a DataLoader. `workers` are pids by worker id, or the trainer's own without workers."""
 
     number: int
     loader: int
@@ -84,13 +84,13 @@ class TrainerPass:
     epoch: int
     workers: list[int]
     last: int | None = None
-    """Duration of the `next()` that ended it; None where it was not exhausted."""
+    """Duration of the `next()` that ended it; None if it was not exhausted."""
     last_start: int | None = None
 
 
 @dataclass
 class LoaderFacts:
-    """A DataLoader: facts as in the evidence."""
+    """Facts about a DataLoader, as in the evidence."""
 
     number: int
     facts: dict[str, Any]
@@ -98,7 +98,7 @@ class LoaderFacts:
 
 @dataclass
 class BatchPadding:
-    """Batches of sequences that were looked at for padding: one row a batch."""
+    """Batches of sequences whose padding was counted, in tokens: one row a batch."""
 
     pass_: list[int] = field(default_factory=list)
     index: list[int] = field(default_factory=list)
@@ -106,14 +106,14 @@ class BatchPadding:
     width: list[int] = field(default_factory=list)
     """Tokens a row, padding included."""
     filled: list[int] = field(default_factory=list)
-    """Tokens of the batch that are no padding."""
+    """Tokens of the batch that are not padding."""
     longest: list[int] = field(default_factory=list)
     """The most of these in one row."""
 
 
 @dataclass
 class UnmeasuredSteps:
-    """Steps that a run which is only observed was let pass without being measured, so that it is not slowed down."""
+    """Steps that `--observe` did not measure, so that the run is not slowed down."""
 
     first: int
     start: int
@@ -125,36 +125,35 @@ class UnmeasuredSteps:
 
 @dataclass
 class MeasuredWindow:
-    """Steps of one kind in a measured run: `observe` (as it is), `replay` (batches that were kept, workers idle),
-    `load` (the same while the workers go on at the pace observed), `drain` (batches only, as fast as they come)."""
+    """Steps of one kind in a measured run: `observe`, `replay`, `load` or `drain`."""
 
     name: str
     first: int
     """Number of its first step."""
     steps: int
-    """0 for `drain`: nothing is trained in it."""
+    """0 for `drain`, which trains nothing."""
     settling: int
-    """Steps at its beginning that belong to the change from the window before."""
+    """Steps at its start that belong to the change from the window before."""
     start: int
     end: int
 
 
 @dataclass
 class BatchDigest:
-    """What tells one batch from another, of the first that a trainer received."""
+    """Identity of one of the first batches that a trainer received, to compare runs."""
 
     pass_: int
     content: str
-    """Of its tensors' bytes, types and shapes."""
+    """Digest of the tensors' bytes, types and shapes."""
     keys: str | None
-    """Of the keys that its sampler drew; None where there were none."""
+    """Digest of the keys that the sampler drew; None without keys."""
     sketches: list[list[float]] = field(default_factory=list)
-    """Of each tensor a few values from all over it, or a sum of all; empty where there were too many tensors."""
+    """A few values from all over each tensor, or a sum; empty if there were too many tensors."""
 
 
 @dataclass
 class LoaderFeed:
-    """What a loader of Headrace's said of itself in a pass, counted from the pass's start: docs/doctor/evidence.md."""
+    """What a loader of Headrace reported about itself since the start of a pass."""
 
     pass_: int
     time: int
@@ -171,7 +170,7 @@ class Trainer:
     steps: OptimizerSteps = field(default_factory=OptimizerSteps)
     gets: ReceivedBatches = field(default_factory=ReceivedBatches)
     fetches: ReceivedBatches = field(default_factory=ReceivedBatches)
-    """Batches that no step waited for: of evaluations, or received by another thread and not seen to be taken over."""
+    """Batches that no step waited for: of evaluations, or received by another thread and not seen to be handed over."""
     passes: list[TrainerPass] = field(default_factory=list)
     loaders: list[LoaderFacts] = field(default_factory=list)
     collectives: Collectives = field(default_factory=Collectives)
@@ -179,19 +178,17 @@ class Trainer:
     padding: BatchPadding = field(default_factory=BatchPadding)
     rests: list[UnmeasuredSteps] = field(default_factory=list)
     windows: list[MeasuredWindow] = field(default_factory=list)
-    """In order; empty where the run was only observed."""
+    """In order; empty if the run was only observed."""
     replays: ReplayedBatches = field(default_factory=ReplayedBatches)
-    """Of the `replay` and `load` windows."""
     drained: ReceivedBatches = field(default_factory=ReceivedBatches)
-    """Batches that were taken in the `drain` window."""
+    """Batches that the `drain` window took."""
     feeds: list[LoaderFeed] = field(default_factory=list)
     digests: list[BatchDigest] = field(default_factory=list)
-    """Of its first batches, in order, where runs were to be compared; else empty."""
 
 
 @dataclass
 class ProducedBatches:
-    """Batches that one process made. `stages` are [stage, calls, wall, cpu] with `stage` into `Maker.stages`."""
+    """Batches that one process produced: one row each."""
 
     epoch: list[int] = field(default_factory=list)
     index: list[int] = field(default_factory=list)
@@ -200,21 +197,20 @@ class ProducedBatches:
     sent: list[int | None] = field(default_factory=list)
     serialise: list[int | None] = field(default_factory=list)
     samples: list[int | None] = field(default_factory=list)
-    stages: list[list[tuple[int, int, int, int]]] = field(default_factory=list)
-    beside: list[list[tuple[int, int, int, int]]] = field(default_factory=list)
-    """The same of other threads of the process meanwhile, which are no part of the batch's time; empty where there
-    were none for any batch."""
+    stages: list[list[StageRow]] = field(default_factory=list)
+    beside: list[list[StageRow]] = field(default_factory=list)
+    """Stages in other threads meanwhile, which are no part of the batch's time; empty if no batch had any."""
     cpu: list[int | None] = field(default_factory=list)
     """CPU time of all the process's threads, from `start` to `fetched`."""
     delay: list[int | None] = field(default_factory=list)
-    """How long the thread that made it was ready to run meanwhile and had no core."""
+    """Time that the producing thread was ready to run meanwhile and had no core."""
     worked: list[int | None] = field(default_factory=list)
-    """What all the threads that made it together took, which `stages` sum to; empty where one thread made each."""
+    """Time of all threads that produced the batch together, the sum of `stages`; empty if one thread produces each."""
 
 
 @dataclass
 class SlowSample:
-    """One of the slowest samples: its key as text, its wall time, and [stage, wall] as in `Batches`."""
+    """One of the slowest samples: its key as text, its wall time, and stage and wall time as in `ProducedBatches`."""
 
     key: str
     epoch: int
@@ -225,35 +221,33 @@ class SlowSample:
 
 @dataclass
 class InspectedStage:
-    """A stage of a sample that was looked at closely."""
+    """Stage of an inspected sample: whether it drew random numbers, and whether it gave the same when repeated."""
 
     stage: int
-    """Into `Maker.stages`."""
+    """Into `BatchProducer.stages`."""
     drew: bool
-    """Whether random numbers were drawn since the stage before it had ended."""
     same: bool | None
-    """Whether it gave the same when the sample was made again; None where that is not known."""
 
 
 @dataclass
 class InspectedSample:
-    """A sample whose making was looked at closely: its stages in the order in which they ended."""
+    """Sample whose production was inspected: its stages in the order in which they ended."""
 
     epoch: int
     index: int
     """Of its batch."""
     stages: list[InspectedStage]
     drew: bool
-    """Whether random numbers were drawn behind the last stage."""
+    """Whether random numbers were drawn after the last stage."""
     same: bool | None
-    """Whether the whole sample was the same when it was made again; None where it was not, or cannot be compared."""
+    """Whether the whole sample was the same when repeated; None if it was not repeated, or cannot be compared."""
     takes: list[str] = field(default_factory=list)
-    """Remedies, by their keys in `changes`, that injection would have done something for in it."""
+    """Keys in `changes` of the remedies that would have changed something in it."""
 
 
 @dataclass
 class OpenedFile:
-    """A file that was opened to be read while a batch was made."""
+    """File that was opened for reading during batch production."""
 
     path: str
     opens: int
@@ -261,43 +255,40 @@ class OpenedFile:
 
 @dataclass
 class OpenedFolder:
-    """A folder of such files."""
+    """Folder of such files, with the endings of their names; the empty one stands for all."""
 
     path: str
     opens: int
     names: int
-    """Of files in it that were opened; estimated unless `is_exact`."""
+    """Number of its files that were opened; estimated unless `is_exact`."""
     is_exact: bool
     is_deep: bool
-    """Whether files in folders beneath it count, too: there were too many of these to tell each."""
+    """Whether files in folders below it count as well, since there were too many of these."""
     ends: list[str]
-    """Of these names, such as `.jpg`; the empty one, where names have no end or many, stands for all."""
 
 
 @dataclass
 class FileOpens:
-    """What makers opened to read, all processes together. Every open counts in its folder; by path only so many files a
-    process are known."""
+    """What all processes opened for reading: every open counts in its folder, and the first files of each by path."""
 
     files: list[OpenedFile] = field(default_factory=list)
     folders: list[OpenedFolder] = field(default_factory=list)
     """Those with the most opens first."""
     rest: int = 0
-    """Opens in folders that are not told."""
+    """Opens in folders that are not listed."""
 
 
 @dataclass
 class SourceLine:
-    """Time seen in one line of the user's code."""
+    """Time in one line of the user's code: `file:line:function`."""
 
     place: str
-    """`file:line:function`."""
     us: int
 
 
 @dataclass
 class BatchProducer:
-    """One process that made batches: a worker (`worker` its id), or a trainer without workers (`worker` None)."""
+    """One process that produced batches: a worker (`worker` is its id), or a trainer without workers (None)."""
 
     pid: int
     host: str
@@ -312,10 +303,10 @@ class BatchProducer:
     batches: ProducedBatches = field(default_factory=ProducedBatches)
     slow: list[SlowSample] = field(default_factory=list)
     looks: list[InspectedSample] = field(default_factory=list)
-    """Samples that were looked at closely, a few of each dataset; empty in sessions of an earlier doctor."""
+    """A few samples of each dataset; empty in sessions of an earlier doctor."""
     lines: list[SourceLine] = field(default_factory=list)
     probe: int | None = None
-    """Microseconds that the probe cost it in all."""
+    """Microseconds that the probe cost the process in all."""
 
 
 @dataclass
@@ -330,19 +321,19 @@ class ProbedProcess:
     start: int
     end: int | None
     ended: str | None
-    """`exit`, `steps`, `error`, or None where the evidence just stops: it was killed, or called os._exit."""
+    """`exit`, `steps`, `error`, or None if the evidence just stops: the process was killed, or called os._exit."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """As in the evidence, by the kind of record: `process`, `torch` and `facts`, newer ones over older."""
+    """By kind of record: `process`, `torch` and `facts`; newer values replace older ones."""
     error: str | None = None
     stacks: list[str] = field(default_factory=list)
     cut: bool = False
-    """Whether its evidence was thinned or ends in the middle of a record."""
+    """Whether its evidence was thinned, or ends in the middle of a record."""
     evidence_bytes: int = 0
 
 
 @dataclass
 class SessionNote:
-    """Something that the report must say; codes of docs/doctor/evidence.md."""
+    """Something that the report must say, by a code of docs/doctor/evidence.md."""
 
     code: str
     text: str
@@ -352,7 +343,7 @@ class SessionNote:
 
 @dataclass
 class UnreachedProcess:
-    """A Python process of the command that imported torch, and in which no probe ran."""
+    """Python process of the command that imported torch and has no probe."""
 
     pid: int
     command: str
@@ -361,14 +352,13 @@ class UnreachedProcess:
 
 @dataclass
 class Machine:
-    """One host during the run: facts that do not change, and samples, one row a reading. Tables as in
-    docs/doctor/session.md."""
+    """One host during the run: facts that do not change, and a table with one row a reading."""
 
     host: str
     facts: dict[str, Any] = field(default_factory=dict)
     time: list[int] = field(default_factory=list)
     columns: dict[str, list[float | None]] = field(default_factory=dict)
-    """Of the whole machine, by name with its unit, such as `cpu_cores_busy` or `gpu0_sm_percent`."""
+    """By name with its unit, such as `cpu_cores_busy` or `gpu0_sm_percent`."""
     processes: dict[int, dict[str, Any]] = field(default_factory=dict)
     """By pid: figures over its life, such as `threads_peak`, `cpu_s`, `pss_bytes_peak`, `read_bytes`."""
 
@@ -388,63 +378,54 @@ class CommandOutcome:
 
 @dataclass
 class Proof:
-    """A remedy, or several together, tried by running the command again with them injected."""
+    """A run of the command with remedies injected, by their codes and their `changes` (docs/doctor/remedies.md)."""
 
     remedies: list[str]
-    """Their codes, as the prescription has them."""
     changes: dict[str, Any]
-    """What was injected: docs/doctor/remedies.md."""
     why: str
-    """`measured`; `broke` (the command failed with it), `not applied` (nothing in the run took the change), `not tried`
-    (there was no time left, or the command cannot be run again), `timed out`, `interrupted`."""
+    """`measured`, `broke` (the command failed), `not applied`, `not tried`, `timed out`, `interrupted`."""
     detail: str = ""
     """The last lines of a command that broke; what was not applied."""
     duration: int = 0
     """Of the whole run."""
     steps: list[int] = field(default_factory=list)
-    """Durations of the measured steps; of several ranks, of the slowest."""
+    """Durations of the measured steps; with several ranks, the slowest rank's."""
     samples: str | None = None
-    """Whether the samples were those of the run without it: `same`, bit for bit; `close`, the same but for how pixels
-    are rounded; `different`; or None where that cannot be compared, because order or augmentation is drawn anew in
-    every run."""
+    """`same`, bit for bit; `close`, the same except for rounding; `different`; None if the runs cannot be compared."""
     others_cores: float | None = None
-    """That other programs kept busy meanwhile, on average; None where that was not measured."""
+    """Cores that other programs kept busy meanwhile, on average."""
 
 
 @dataclass
 class Calibration:
-    """What one file took in the way in which the run read it, and in the way of a remedy, timed once the run had ended:
-    one row a file, of those that the run was seen to read."""
+    """Times of files that the run read, as the run reads them and as a remedy would, taken after the run."""
 
     remedy: str
-    """Its code."""
     unit: str
-    """What was timed: `image`, `look-up` of an archive's member, or `header` of one."""
+    """`image`, `look-up` of an archive's member, or `header` of one."""
     files: list[str] = field(default_factory=list)
-    """Paths; of a member of an archive, the archive's and its own name."""
+    """Paths; for a member of an archive, the archive's path and the member's name."""
     present_us: list[float] = field(default_factory=list)
-    """Empty where the run itself measured that."""
+    """Empty if the run itself measured that."""
     other_us: list[float] = field(default_factory=list)
     pixel_bytes: list[int] = field(default_factory=list)
-    """Of the decoded image; empty where none was decoded."""
+    """Of the decoded image; empty if none was decoded."""
 
 
 @dataclass
 class SeenFolder:
-    """The files of a folder, by what they end in."""
+    """The files of a folder, by the endings of their names."""
 
     files: int
-    """That are there; at least so many where it was not listed to its end."""
+    """Number of files; a lower bound unless `is_whole`."""
     read: int
-    """Of them that were opened; an estimate where there are many."""
+    """Number of files that were opened; an estimate if there are many."""
     ends: list[str]
-    """Of their names; the empty one stands for all."""
     is_deep: bool
-    """Whether those in folders beneath it belong to them."""
     sized: int
-    """Files whose sizes were looked up. Where that is not all of them, the folder's bytes are estimated."""
+    """Number of files whose size was looked up. If not all were, the folder's bytes are an estimate."""
     is_whole: bool
-    """Whether it was listed to its end; else its bytes are not known."""
+    """Whether the folder was listed to its end; otherwise its bytes are unknown."""
 
 
 @dataclass
@@ -456,28 +437,26 @@ class SeenFile:
     seen: int
     """How often the sampler saw it open."""
     opens: int = 0
-    """How often it, or a file of it, was opened while a batch was made. 0 of one that was opened before."""
+    """How often it was opened during batch production; 0 for a file that was opened earlier."""
     folder: SeenFolder | None = None
-    """None of a single file, whose bytes are exact."""
+    """None for a single file, whose bytes are exact."""
 
 
 @dataclass
 class StagingPlace:
-    """Somewhere that files could be copied to."""
+    """Folder in `memory` or on a `disk` that files could be copied to."""
 
     path: str
     free_bytes: int
     kind: str
-    """`memory` or `disk`."""
 
 
 @dataclass
 class MachineSurvey:
-    """What was looked up on the machine once the command had ended, for remedies."""
+    """What the doctor looked up on the machine after the command had ended, for remedies."""
 
     files: list[SeenFile] = field(default_factory=list)
-    """Those opened most first, then those that were only seen open. Of a file that was opened before the first batch
-    and read without being open, through a memory map say, nothing is known."""
+    """Most opens first. A file that was read through a memory map without being open is unknown."""
     places: list[StagingPlace] = field(default_factory=list)
     calibrations: list[Calibration] = field(default_factory=list)
 
@@ -493,7 +472,7 @@ class Session:
     headrace: str
     """Version of the doctor."""
     warmup: int | None
-    """Steps asked for before the measured ones; None for the doctor's own choice."""
+    """Steps requested before the measured ones; None for the doctor's own choice."""
     steps: int
     outcome: CommandOutcome
     processes: list[ProbedProcess] = field(default_factory=list)
@@ -504,10 +483,9 @@ class Session:
     unreached: list[UnreachedProcess] = field(default_factory=list)
     notes: list[SessionNote] = field(default_factory=list)
     survey: MachineSurvey | None = None
-    """None where the machine was not looked at."""
+    """None if the machine was not looked at."""
     proofs: list[Proof] = field(default_factory=list)
     control: Proof | None = None
-    """The command run once more as it is, before remedies were tried: what they are compared with. None where none
-    were, or there was no time for it."""
+    """The command run again as it is, which proofs are compared with; None without proofs, or without time for it."""
     format: str = FORMAT
     version: int = VERSION

@@ -15,13 +15,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-# -- from tokens/special_tokens.py: What a tokenizer adds around a text's own ids, where its description says so and
-# nothing else is done to them.
-
-
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The ids of any text are `before`, its own, `after`."""
+    """Special tokens around any text: its ids become `before`, its own, `after`."""
 
     before: list[int]
     after: list[int]
@@ -34,7 +30,7 @@ class SpecialTokens:
 
 
 def special_tokens_of(description: str) -> SpecialTokens | None:
-    """Of a tokenizer's JSON. None where its post-processor does what is not known here."""
+    """Read them from a tokenizer's JSON. None if its post-processor does something unknown here."""
     return _of_processor(json.loads(description).get("post_processor"))
 
 
@@ -68,12 +64,8 @@ def _of_template(single: list[Any], special: Mapping[str, Any]) -> SpecialTokens
     return SpecialTokens(before, after) if texts == 1 else None
 
 
-# -- from tokens/library.py: `LibraryEncoder`: a tokenizer of the library tokenizers, which is also what the fast ones
-# of transformers have.
-
-
 class NativeEncoder:
-    """A copy of a tokenizer, with a truncation of its own and without padding."""
+    """Copy of a tokenizer, with its own truncation and without padding."""
 
     row_length: None = None
 
@@ -87,8 +79,11 @@ class NativeEncoder:
         pad_token: str | None,
         sides: tuple[str | None, ...],
     ) -> None:
-        """`pad_token`: the one that a configuration beside it names. `sides`: where the tokenizer around it says that
-        rows are padded and cut; None: it does not."""
+        """Copy `tokenizer`.
+
+        `pad_token` is the one that a configuration next to its file names. `sides` are where the tokenizer around it
+        pads and truncates; None: it does not say.
+        """
         import tokenizers
 
         text = _described(tokenizer, place)
@@ -128,8 +123,10 @@ class NativeEncoder:
         return [encoding.ids for encoding in encodings]
 
     def _must_not_use_threads(self) -> bool:
-        """In a fork the library's threads are not there, and it would wait for them for good, where the environment
-        tells it to use them. Where the environment says nothing it finds out by itself."""
+        """Tell whether encoding would wait forever for the library's threads, which a fork lacks.
+
+        That is so if the environment orders their use. If it says nothing, the library finds out by itself.
+        """
         return self._pid != os.getpid() and "TOKENIZERS_PARALLELISM" in os.environ
 
 
@@ -147,7 +144,7 @@ def _evident_pad_id(description: str) -> int | None:
 
 
 def _described(tokenizer: Tokenizer, place: str) -> str:
-    """Its JSON. Raises UsageError where it has parts that are not in it, or draws at random."""
+    """Return the tokenizer's JSON. Raises UsageError if it has parts that are not in it, or draws at random."""
     try:
         text: str = tokenizer.to_str()
     except Exception as error:  # the library's own type is Exception

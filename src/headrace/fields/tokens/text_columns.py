@@ -24,10 +24,6 @@ from headrace.fields.tokens.tokenizers import Encoder, resolve_tokenizer
 from headrace.fields.values import Captions, check_max_length, most_bytes
 from headrace.system.resources import default_threads
 
-# -- from tokens/texts.py: Where texts come from: columns that hold them, one or several a sample, and members of
-# bytes.
-
-
 Ints: TypeAlias = NDArray[np.int64]
 
 
@@ -43,26 +39,32 @@ class HeldTexts:
         return len(self.strings)
 
     def ranges(self, ids: Ints) -> tuple[Ints, Ints]:
-        """The number of each sample's first text, and how many it has."""
+        """Return the number of each sample's first text, and how many it has."""
         return (ids, np.ones(len(ids), np.int64)) if self.lists is None else self.lists.ranges(ids)
 
     def take(self, which: Ints) -> list[bytes]:
-        """Texts by their numbers, in UTF-8 or whatever bytes the source has for them."""
+        """Return texts by their numbers, in UTF-8 or whatever bytes the source has for them."""
         found = self.strings.take(which)
         return [found.bytes(row) for row in range(len(found))]
 
 
-def texts_of(dataset: Dataset, column: str, place: str) -> HeldTexts | None:
-    """What the dataset holds; None where members of bytes have to be read.
-
-    Raises UsageError, whose text begins with `place`, where there is no such column, or none of texts.
-    """
+def find_column(dataset: Dataset, column: str, place: str) -> ByteColumn | HeldColumn:
+    """Return a column. Raises UsageError, whose text begins with `place`, if there is none."""
     found = KeyColumn(dataset.table.keys) if column == KEY else dataset.columns.get(column)
     if found is None:
         have = ", ".join(dataset.columns)
         raise UsageError(
             f"{place}: expected a column of the dataset, got {column!r}; it has {have}. Name one with source="
         )
+    return found
+
+
+def texts_of(dataset: Dataset, column: str, place: str) -> HeldTexts | None:
+    """Return the texts that the dataset holds; None if they have to be read from files or members.
+
+    Raises UsageError, whose text begins with `place`, if there is no such column, or none of texts.
+    """
+    found = find_column(dataset, column, place)
     return None if isinstance(found, ByteColumn) else held_texts(found, column, place)
 
 
@@ -82,20 +84,17 @@ class UnfitTextError(ValueError):
 
 
 class LongTextError(UnfitTextError):
-    """A text beyond its limit."""
+    """Text beyond its limit."""
 
 
 def decode_text(data: bytes, most_bytes: int) -> str:
-    """The text. Raises UnfitTextError for what is not UTF-8, LongTextError beyond `most_bytes`."""
+    """Decode a text. Raises UnfitTextError if it is not UTF-8, LongTextError beyond `most_bytes`."""
     if len(data) > most_bytes:
         raise LongTextError(f"a text of {len(data):,} bytes, more than max_bytes={most_bytes}")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         raise UnfitTextError(f"expected UTF-8, got the byte 0x{data[error.start]:02x} at {error.start}") from None
-
-
-# -- from tokens/lengths.py: How long a dataset's texts are in tokens, before a batch of them is made.
 
 
 Lengths: TypeAlias = NDArray[np.int32]
@@ -122,16 +121,17 @@ def token_lengths(
     threads: int | None = None,
     cache: str | None = None,
 ) -> Lengths:
-    """int32[len(dataset.table)], by base id, read-only: the tokens of each sample's text in `column`, special ones
-    included, once it is cut to `max_length`; -1 where a sample has no text that can be used, or is not in the dataset.
+    """Return the tokens of each sample's text in `column` as a read-only int32[len(dataset.table)], by base id.
+
+    Lengths include special tokens and count what remains after truncation to `max_length`. They are -1 where a sample
+    has no usable text, or is not in the dataset.
 
     Arguments are those of `hr.Text`, and `column` is its source. Of several captions the longest counts, unless
-    `captions` is "first". Members are read in `threads` native threads (None: one a core). What is found is kept, in
-    the folder `cache` or else in the default cache folder, so that the next call maps it from there: for these samples,
-    this tokenizer and this length, if it is a function then only with a `version`.
+    `captions` is "first". Files are read in `threads` native threads (None: one per core). Results are cached in the
+    folder `cache`, or else in the default cache folder, for these samples, this tokenizer and this length; for a
+    function, only with a `version`.
 
-    Raises UsageError for what is no column of texts, or no tokenizer, and where reading fails what `Dataset.read`
-    raises.
+    Raises UsageError for a column without texts or an unknown tokenizer, and what `Dataset.read` raises.
     """
     check_max_length(max_length)
     encoder = resolve_tokenizer(tokenizer, max_length=max_length, version=version)
@@ -152,7 +152,7 @@ def encoded_lengths(
     cache: str | None,
     place: str,
 ) -> Lengths:
-    """The same by an encoder that is there already. `place` begins the text of errors."""
+    """Return `token_lengths` by an encoder. `place` begins the text of errors."""
     held = texts_of(dataset, column, place)
 
     def measure() -> Lengths:
@@ -191,7 +191,7 @@ def _base_ids(dataset: Dataset, positions: Ints) -> Ints:
 def _blocks_held(
     dataset: Dataset, held: HeldTexts, captions: Captions, max_bytes: int
 ) -> Iterator[tuple[Ints, list[str]]]:
-    """Texts that can be used, and the base id of whose each is."""
+    """Yield usable texts, with the base id of each one's sample."""
     for start in range(0, len(dataset), _BLOCK):
         ids = _base_ids(dataset, np.arange(start, min(start + _BLOCK, len(dataset))))
         first, counts = held.ranges(ids)
@@ -221,12 +221,9 @@ def _usable(ids: Ints, texts: list[bytes] | list[bytes | None], max_bytes: int) 
     return ids[rows], found
 
 
-# -- from tokens/resolved.py: A loader's text fields, resolved: their columns, and what encodes them.
-
-
 @dataclass(frozen=True)
 class ResolvedText:
-    """A text field of a dataset."""
+    """Text field of a dataset."""
 
     dataset: Dataset
     name: str
@@ -238,7 +235,7 @@ class ResolvedText:
     pad_id: int
 
     def lengths(self, threads: int | None) -> Lengths:
-        """As `token_lengths` has them."""
+        """Return the token lengths of all samples."""
         return encoded_lengths(
             self.dataset,
             self.column,
@@ -251,7 +248,7 @@ class ResolvedText:
         )
 
     def padded(self, longest: int) -> int:
-        """L of a batch whose longest text has so many tokens."""
+        """Return L of a batch whose longest text has `longest` tokens."""
         if self.field.pad == "max":
             return self.field.max_length
         if self.field.pad == "batch" and self.encoder.row_length is not None:
@@ -261,7 +258,7 @@ class ResolvedText:
 
 
 def resolve_texts(dataset: Dataset, fields: Mapping[str, Field]) -> tuple[ResolvedText, ...]:
-    """Raises UsageError for a column or a tokenizer that is none, and where nothing says what to fill up with."""
+    """Find the column and the tokenizer of each text field. Raises UsageError for unusable ones and unknown pad ids."""
     return tuple(_resolved(dataset, name, field) for name, field in fields.items() if isinstance(field, Text))
 
 
@@ -283,9 +280,9 @@ def _resolved(dataset: Dataset, name: str, field: Text) -> ResolvedText:
 
 
 def text_measured(texts: Sequence[ResolvedText], source: str) -> ResolvedText | None:
-    """The text field that `Buckets("length", source=…)` names, or whose column it names; None where there is none.
+    """Return the text field that `Buckets("length", source=…)` names, directly or by its column; None if none.
 
-    Raises UsageError where several fields read that column, and none of them has its name.
+    Raises UsageError if several fields read that column and none of them has its name.
     """
     found = [text for text in texts if text.name == source] or [text for text in texts if text.column == source]
     if len(found) > 1:
@@ -294,9 +291,6 @@ def text_measured(texts: Sequence[ResolvedText], source: str) -> ResolvedText | 
             f"Buckets: expected source to name one field of text, got {source!r}, the column of {names}; name a field"
         )
     return found[0] if found else None
-
-
-# -- from tokens/sequences.py: `Sequences`: the ids of some texts in one array, and as entries of a cache.
 
 
 ENTRY_FORMAT = 1
@@ -313,7 +307,7 @@ _WIDTHS = np.array([*(kind.itemsize for kind in _TYPES), 1])
 
 @dataclass(frozen=True)
 class Sequences:
-    """N sequences of ids."""
+    """N sequences of token ids in one array."""
 
     ids: Ints
     """All of them, one sequence after another."""
@@ -326,7 +320,7 @@ class Sequences:
         return cls(np.fromiter(chain.from_iterable(sequences), np.int64, int(lengths.sum())), lengths)
 
     def with_missing(self, made: Sequences) -> Sequences:
-        """`made` in the place of those that are not there, in their order."""
+        """Fill in the absent sequences by `made`, in order."""
         missing = self.lengths == ABSENT
         lengths = self.lengths.copy()
         lengths[missing] = made.lengths
@@ -337,7 +331,7 @@ class Sequences:
 
 
 def to_entries(sequences: Sequences) -> tuple[NDArray[np.uint8], Ints]:
-    """The bytes of an entry for each, on end, and how many each has. All sequences are there."""
+    """Return the joined bytes of a cache entry for each sequence, and each entry's size. All must be there."""
     ends = np.cumsum(sequences.lengths)
     entries = [_entry(sequences.ids[start:end]) for start, end in zip(ends - sequences.lengths, ends, strict=True)]
     return np.frombuffer(b"".join(entries), np.uint8), np.fromiter(map(len, entries), np.int64, len(entries))
@@ -350,8 +344,10 @@ def _entry(ids: Ints) -> bytes:
 
 
 def from_entries(data: NDArray[np.uint8], lengths: Ints, *, most: int) -> Sequences:
-    """What `to_entries` made; `lengths` are those of the entries, below 0 where there is none. What is no entry of at
-    most `most` ids is not there."""
+    """Read the entries of `to_entries`; `lengths` are their sizes, below 0 where there is none.
+
+    What is no entry of at most `most` ids counts as absent.
+    """
     sizes = np.maximum(lengths, 0)
     there, lasts = lengths > 0, np.cumsum(sizes) - 1
     types = np.full(len(lengths), len(_TYPES))

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-# -- from tokens/called.py: `CalledEncoder`: any function of a list of texts, whether or not it pads the rows that it
-# returns.
-
-
 Ints: TypeAlias = NDArray[np.int64]
 
 _MOST_WORDS = 1 << 16
@@ -33,7 +29,7 @@ _MOST_WORDS = 1 << 16
 
 
 class TokenRow(NamedTuple):
-    """A row as a function returned it."""
+    """Row as a function returned it."""
 
     ids: Ints
     mask: NDArray[np.bool_] | None
@@ -42,7 +38,7 @@ class TokenRow(NamedTuple):
 
 @dataclass(frozen=True)
 class RowPadding:
-    """How a function pads the rows that it returns."""
+    """Padding that a function adds to the rows it returns."""
 
     pad_id: int | None
     """None: its attention masks do not show one."""
@@ -64,11 +60,11 @@ class RowPadding:
 
 
 class FunctionEncoder:
-    """What a function returns, looked at, without its padding, and cut to the greatest length.
+    """Encoder around any function of a list of texts, whether or not it pads the rows that it returns.
 
-    Padding is found out once, from two texts of different length, and is then taken off each row by that row alone: a
-    row's ids do not depend on the others of its batch. The mask comes from the function's attention mask if it returns
-    one, else from the pad id.
+    Padding is detected once, from two texts of different length, and then removed from each row by that row alone: a
+    row's ids do not depend on the others of its batch. The mask is the function's attention mask if it returns one,
+    else it follows from the pad id. Rows are truncated to the greatest length.
     """
 
     def __init__(
@@ -99,7 +95,7 @@ class FunctionEncoder:
 
     @property
     def row_length(self) -> int | None:
-        """Ids of each row that the function returns, where it pads all of them to one length."""
+        """Ids of each row, if the function pads all of them to one length."""
         length = None if self._padding is None else self._padding.length
         return None if length is None else min(length, self._max_length)
 
@@ -191,39 +187,35 @@ class FunctionEncoder:
         )
 
 
-# -- from tokens/encoder.py: `Encoder`: texts to ids by one tokenizer, up to one length.
-
-
 class Encoder(Protocol):
-    """What the rest of the package asks of a tokenizer, whatever it is."""
+    """Interface of every tokenizer."""
 
     @property
     def pad_id(self) -> int | None:
-        """What the tokenizer fills up with; None where it does not say."""
+        """The id that the tokenizer pads with; None if it does not say."""
         ...
 
     @property
     def pads_left(self) -> bool:
-        """Whether it fills up before a text's ids, as models that generate want it."""
+        """True if it pads before a text's ids, as generating models want it."""
         ...
 
     @property
     def row_length(self) -> int | None:
-        """The one length that the tokenizer itself pads all rows to; None where it does not."""
+        """The one length that the tokenizer pads all rows to; None if it does not."""
         ...
 
     @property
     def identity(self) -> str | None:
-        """What tells it, and its greatest length, from any other; None where nothing does."""
+        """Identity of the tokenizer and its greatest length; None if nothing identifies it."""
         ...
 
     def encode(self, texts: list[str]) -> Sequence[Sequence[int]]:
-        """The ids of each text, special ones included, at most so many as its greatest length. In one call, without
-        the GIL where the tokenizer is native. Raises UsageError for what a function returns that is no ids."""
+        """Return the ids of each text, special ones included, truncated to the greatest length, in one call.
+
+        Native tokenizers release the GIL. Raises UsageError if a function returns anything else than ids.
+        """
         ...
-
-
-# -- from tokens/resolving.py: Finds out what a tokenizer is.
 
 
 def resolve_tokenizer(
@@ -307,7 +299,7 @@ def _pad_token_beside(path: Path) -> str | None:
 
 
 def _native_tokenizer(tokenizer: Any) -> Tokenizer | None:
-    """The library's tokenizer that it is, or is made around; of a class of the user's own nobody knows what it adds."""
+    """Return the library's tokenizer that it is, or wraps; None for subclasses by the user, which may add anything."""
     library = sys.modules.get("tokenizers")
     if library is None:
         return None

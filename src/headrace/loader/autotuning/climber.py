@@ -11,9 +11,6 @@ from enum import Enum
 
 from headrace.loader.autotuning.observation import KNOBS, Knob, Observation, Setting, TuningBounds
 
-# -- from feed/tuning/moves.py: What to try next: one knob, up or down, from what a window showed. Pure.
-
-
 STARVED = 0.02
 """The consumer's share of waiting from which on more threads may pay."""
 WAITS = 0.01
@@ -47,8 +44,10 @@ class Move:
 
 
 def moves(setting: Setting, seen: Observation, all_seen: Observation, bounds: TuningBounds) -> Iterator[Move]:
-    """Those that what was seen at `setting` of late gives a reason for; the likeliest first. `all_seen` goes back
-    further."""
+    """Yield the moves that the latest steps at `setting` give a reason for, the likeliest first.
+
+    `all_seen` covers more steps than `seen`.
+    """
     wait, busy = seen.wait_share, seen.busy_threads(setting.threads) / setting.threads
     threads = _more_threads(setting, seen, bounds) if wait >= STARVED and busy >= 0.5 else None
     prefetch = _more_prefetch(setting, bounds) if wait >= WAITS and busy < SATURATED else None
@@ -61,7 +60,7 @@ def moves(setting: Setting, seen: Observation, all_seen: Observation, bounds: Tu
 
 
 def _more_threads(setting: Setting, seen: Observation, bounds: TuningBounds) -> Move | None:
-    """As many as would make a batch in the time that the consumer works on one; of few waits, one more."""
+    """Propose as many threads as make a batch in the time that the consumer works on one; one more if waits are few."""
     wanted = setting.threads + 1
     if seen.wait_share >= MOSTLY_WAITING:
         work_s = max(seen.wall_s - seen.wait_s, seen.wall_s / bounds.most.threads)
@@ -74,8 +73,11 @@ def _more_prefetch(setting: Setting, bounds: TuningBounds) -> Move | None:
 
 
 def _fewer_threads(setting: Setting, seen: Observation, bounds: TuningBounds) -> Move | None:
-    """Where training computes on cores that the feed's threads take too, some of those that are busy only wait for a
-    core: up to one in each set of as many as there are and one more."""
+    """Propose fewer threads if some of them idle.
+
+    Where training computes on cores that the feed's threads also use, some busy threads only wait for a core: up to one
+    in each set of as many as there are and one more.
+    """
     threads = setting.threads
     busy = seen.busy_threads(threads)
     training = max(seen.cores - busy, seen.consumer_cpu_s / seen.wall_s)  # cores, at least
@@ -96,14 +98,10 @@ def _less_prefetch(setting: Setting, seen: Observation, bounds: TuningBounds) ->
 
 
 def _move(setting: Setting, bounds: TuningBounds, knob: Knob, wanted: int) -> Move | None:
-    """As far as the bounds allow; None where it cannot move at all."""
+    """Return the move to `wanted` as far as the bounds allow; None if the knob cannot move."""
     least, most = bounds.of(knob)
     now, value = setting.of(knob), max(least, min(most, wanted))
     return None if value == now or (value > now) != (wanted > now) else Move(knob, value, value > now)
-
-
-# -- from feed/tuning/judging.py: Whether a move has paid: the time of a step, wait and work together, before it and
-# after it. Pure.
 
 
 GAIN = 0.02
@@ -127,7 +125,7 @@ class MoveVerdict(Enum):
 
 
 def judge(move: Move, before: Observation, now: Observation, windows: int) -> MoveVerdict:
-    """`now` is of `windows` windows since the move."""
+    """Judge a move by `now`, which holds `windows` windows since it."""
     noise_s = SURE * math.hypot(before.error_s, now.error_s)
     saved_s = before.step_s - now.step_s
     if saved_s > max(GAIN * before.step_s, noise_s):
@@ -144,31 +142,28 @@ def judge(move: Move, before: Observation, now: Observation, windows: int) -> Mo
 
 
 def keeps_up(move: Move, now: Observation) -> bool:
-    """Whether no batch will be late once those that were ready at the move are used up."""
+    """Tell whether batches will still come in time once those that were ready at the move are used up."""
     if move.knob == "prefetch":
         return now.wait_share < WAITS
     return now.feed_wait_share >= SLACK and now.wait_share < WAITS
 
 
 def _is_calmer(before: Observation, now: Observation, noise_s: float) -> bool:
-    """Less waiting shows sooner than the shorter step that it makes."""
+    """Tell whether the consumer waits less, which shows before the step gets shorter."""
     was_s, is_s = before.wait_s / before.steps, now.wait_s / now.steps
     saved_s = was_s - is_s
     return is_s < CALMER * was_s and saved_s > LOSS / 2 * before.step_s and now.step_s < before.step_s + noise_s
 
 
-# -- from feed/tuning/words.py: Why a setting is what it is, in words.
-
-
 @dataclass
 class Reasons:
-    """What was found out about the values on either side of each knob's."""
+    """Findings about the values on either side of each knob's."""
 
     _below: dict[Knob, str] = field(default_factory=dict)
     _above: dict[Knob, str] = field(default_factory=dict)
 
     def kept(self, move: Move, was: int, before: Observation, now: Observation) -> None:
-        """`was`: the knob's value before the move."""
+        """Note a move that paid; `was` is the knob's value before it."""
         knob = move.knob
         if move.up:
             self._above.pop(knob, None)
@@ -198,7 +193,7 @@ class Reasons:
         self._above["threads"] = "the system refused more"
 
     def of(self, setting: Setting, bounds: TuningBounds) -> dict[str, str]:
-        """For each knob that is tuned, or would be if there were any choice."""
+        """Return the reason for each knob that is tuned, or would be if there were a choice."""
         told = (knob for knob in KNOBS if not bounds.is_given(knob) or knob in bounds.left_out)
         return {knob: self._of(knob, setting, bounds) for knob in told}
 
@@ -212,12 +207,8 @@ class Reasons:
 
 
 def _compared(longer: float) -> str:
-    """What another value did, by how much longer it made a step."""
+    """Say what another value did, by how much longer it made a step."""
     return f"made a step {longer:.0%} longer" if longer > LOSS else "were no faster"
-
-
-# -- from feed/tuning/climber.py: `Climber`: hill climbing on measured steps. No clock and no thread: time is what the
-# observations say.
 
 
 FIRST_REST_S, MOST_REST_UP_S, MOST_REST_DOWN_S = 4.0, 16.0, 64.0
@@ -253,7 +244,7 @@ class _Rest:
 
 
 class Climber:
-    """Give it what was seen at `setting`; it may change `setting`. Each change is a trial, kept if it paid."""
+    """Hill climbing on observations: each change of `setting` is a trial, and stays if it pays."""
 
     def __init__(self, start: Setting, bounds: TuningBounds) -> None:
         self.setting = start
@@ -267,7 +258,7 @@ class Climber:
 
     @property
     def reasons(self) -> dict[str, str]:
-        """For each knob that is tuned, why it is what it is; a value that is on trial is so by its trial."""
+        """For each tuned knob, why it has its value; a value on trial has the reason of the value before."""
         trial = self._trial  # looked up once: whoever asks may be another thread
         return self._reasons.of(self.setting if trial is None else trial.came_from, self.bounds)
 
@@ -282,14 +273,14 @@ class Climber:
             self._try_next(_joined(_latest(self._standing, RECENT_STEPS, RECENT_S)), seen)
 
     def refuse_threads(self, most: int) -> None:
-        """The system gives no more than so many."""
+        """Lower the bound: the system gives no more threads than `most`."""
         self.bounds = replace(self.bounds, threads=(min(self.bounds.threads[0], most), most))
         self._reasons.refused_threads()
         self._trial, self._standing = None, []
         self.setting = self.setting.turned("threads", most)
 
     def _stand(self, seen: Observation) -> None:
-        """A window outside of a trial: one more of the same, or the first sign of another phase."""
+        """Take a window outside of a trial: more of the same, or the first sign of another phase of the run."""
         before = _latest(self._standing, RECENT_STEPS, RECENT_S)
         if not before or not _is_other(_joined(before), seen):
             self._standing, self._odd = _latest([*self._standing, seen], ENOUGH_STEPS, 0.0), None
@@ -331,7 +322,7 @@ class Climber:
                 return
 
     def _fit_memory(self, seen: Observation) -> None:
-        """Down to what memory bears, without a trial."""
+        """Lower prefetch to what memory allows, without a trial."""
         affordable = max(self.bounds.prefetch[0], _affordable(self.setting, seen))
         if self.bounds.is_given("prefetch") or self.setting.prefetch <= affordable:
             return
@@ -341,7 +332,7 @@ class Climber:
 
 
 def _affordable(setting: Setting, seen: Observation) -> int:
-    """Batches, those included that are there by now."""
+    """Return how many batches memory allows, including those that it holds now."""
     if seen.available_bytes is None or seen.batch_bytes == 0:
         return sys.maxsize
     return math.floor(MEMORY_SHARE * (seen.available_bytes / seen.batch_bytes + setting.prefetch))
@@ -362,7 +353,7 @@ def _joined(windows: list[Observation]) -> Observation:
 
 
 def _latest(windows: list[Observation], steps: int, seconds: float) -> list[Observation]:
-    """The fewest that have so many steps and last so long together; all where these do not."""
+    """Return the fewest latest windows with so many steps and seconds; all windows if they have fewer."""
     for first in range(len(windows) - 1, 0, -1):
         later = windows[first:]
         if sum(each.steps for each in later) >= steps and sum(each.wall_s for each in later) >= seconds:

@@ -7,10 +7,6 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-# -- from feed/tuning/meter.py: `Meter`: makes windows of steps out of the moments at which batches are taken. It
-# reads no clock.
-
-
 WINDOW_STEPS, WINDOW_S = 4, 0.3
 """A window has so many steps and lasts so long at least."""
 SLOW_STEPS, SLOW_S = 2, 2.0
@@ -21,36 +17,49 @@ PAUSE_TIMES, PAUSE_S = 8, 0.5
 
 @dataclass(frozen=True)
 class StepWindow:
-    """A window: sums over its steps, as in Observation."""
+    """Sums over steps. A step lasts from one batch's arrival to the next: the consumer's work and its wait."""
 
-    steps: int
-    wall_s: float
-    squares_s2: float
-    wait_s: float
-    lowest_ready: int
+    steps: int = 0
+    wall_s: float = 0.0
+    squares_s2: float = 0.0
+    """The sum of each step's squared time."""
+    wait_s: float = 0.0
+    """High: the feed is too slow."""
+    lowest_ready: int = sys.maxsize
+    """The least number of batches that were ready when one was asked for."""
+
+    def with_step(self, step_s: float, wait_s: float, ready: int) -> StepWindow:
+        return StepWindow(
+            steps=self.steps + 1,
+            wall_s=self.wall_s + step_s,
+            squares_s2=self.squares_s2 + step_s * step_s,
+            wait_s=self.wait_s + wait_s,
+            lowest_ready=min(self.lowest_ready, ready),
+        )
 
 
 class StepMeter:
-    """Give it each batch that is taken; it leaves out those that were promised before a change."""
+    """Windows of steps, measured where batches are taken. Batches promised before a change are left out."""
 
     def __init__(self, settle: int) -> None:
         self._last_s: float | None = None
-        self._lowest_ready = sys.maxsize
         self.restart(settle)
 
     @property
     def begins(self) -> bool:
-        """Whether the batch that came last is where a window begins."""
-        return self._settle == 0 and self._steps == 0
+        """True if a window begins at the latest batch."""
+        return self._settle == 0 and self._window.steps == 0
 
     def restart(self, settle: int) -> None:
-        """A window begins after `settle` more batches."""
+        """Begin a window after `settle` more batches."""
         self._settle = settle
-        self._clear()
+        self._window = StepWindow()
 
     def took(self, asked_s: float, came_s: float, ready: int) -> StepWindow | None:
-        """A batch was asked for and came at these times; `ready` lay there when it was asked for. Returns the window
-        that it ends; the next one begins where this one ends."""
+        """Count a batch that was asked for and came at these times, when `ready` others were waiting.
+
+        Return the window that it ends. The next window begins there.
+        """
         last_s, self._last_s = self._last_s, came_s
         if last_s is None:
             return None
@@ -60,56 +69,29 @@ class StepMeter:
         if self._is_pause(asked_s - last_s):
             self.restart(ready + 1)  # until those are used up that the feed has made meanwhile
             return None
-        step_s = came_s - last_s
-        self._steps += 1
-        self._wall_s += step_s
-        self._squares_s2 += step_s * step_s
-        self._wait_s += came_s - asked_s
-        self._lowest_ready = min(self._lowest_ready, ready)
-        if not self._is_full():
+        window = self._window = self._window.with_step(came_s - last_s, came_s - asked_s, ready)
+        slow = window.wall_s >= SLOW_S and window.steps >= SLOW_STEPS
+        if not slow and (window.wall_s < WINDOW_S or window.steps < WINDOW_STEPS):
             return None
-        window = StepWindow(self._steps, self._wall_s, self._squares_s2, self._wait_s, self._lowest_ready)
-        self._clear()
+        self._window = StepWindow()
         return window
 
     def _is_pause(self, work_s: float) -> bool:
-        return self._steps >= 1 and work_s > PAUSE_S and work_s > PAUSE_TIMES * self._wall_s / self._steps
-
-    def _is_full(self) -> bool:
-        if self._wall_s >= SLOW_S and self._steps >= SLOW_STEPS:
-            return True
-        return self._wall_s >= WINDOW_S and self._steps >= WINDOW_STEPS
-
-    def _clear(self) -> None:
-        self._steps = 0
-        self._wall_s = self._squares_s2 = self._wait_s = 0.0
-        self._lowest_ready = sys.maxsize
+        before = self._window
+        return before.steps >= 1 and work_s > PAUSE_S and work_s > PAUSE_TIMES * before.wall_s / before.steps
 
 
-# -- from feed/tuning/observation.py: `Observation`: some steps in a row, measured where the consumer takes its
-# batches.
+@dataclass(frozen=True, kw_only=True)
+class Observation(StepWindow):
+    """Steps at one setting, with what the feed and the process did meanwhile."""
 
-
-@dataclass(frozen=True)
-class Observation:
-    """A step is from one batch's arrival to the next one's: the consumer's work, and its wait. Sums over `steps`.
-
-    `wait_s` high: the feed is too slow. `feed_wait_s` high: all places are filled, and the feed could do more.
-    `idle_s` is what the core's working threads waited for something to do, over all of them. `cpu_s` is the process's
-    CPU time, and `consumer_cpu_s` that of the thread which takes the batches. `lowest_ready` is the least number of
-    batches that lay ready when one was asked for.
-    """
-
-    steps: int
-    wall_s: float
-    squares_s2: float
-    """The sum of each step's squared time."""
-    wait_s: float
     feed_wait_s: float
+    """High: all places are filled, and the feed could do more."""
     idle_s: float
+    """What the core's working threads waited for work, over all of them."""
     cpu_s: float
     consumer_cpu_s: float
-    lowest_ready: int
+    """CPU time of the thread that takes the batches; `cpu_s` is the process's."""
     batch_bytes: int
     available_bytes: int | None
     """Memory that this process could still take; None: not known."""
@@ -136,15 +118,15 @@ class Observation:
 
     @property
     def cores(self) -> float:
-        """How many the process used, on average."""
+        """Cores that the process used, on average."""
         return self.cpu_s / self.wall_s
 
     def busy_threads(self, threads: int) -> float:
-        """How many of so many threads had something to do, on average."""
+        """Return how many of `threads` threads had work, on average."""
         return max(0.0, threads - self.idle_s / self.wall_s)
 
     def joined(self, later: Observation) -> Observation:
-        """Of both, made at the same setting."""
+        """Return the sum of two observations at the same setting."""
         return Observation(
             steps=self.steps + later.steps,
             wall_s=self.wall_s + later.wall_s,
@@ -160,16 +142,13 @@ class Observation:
         )
 
 
-# -- from feed/tuning/setting.py: What may be set, and between which bounds.
-
-
 Knob: TypeAlias = Literal["threads", "prefetch"]
 KNOBS: tuple[Knob, ...] = ("threads", "prefetch")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """`threads` of the core that work; `prefetch` batches under way or ready beyond the consumer's."""
+    """Number of the core's working `threads`, and `prefetch`: batches in flight or ready beyond the consumer's."""
 
     threads: int
     prefetch: int
@@ -178,13 +157,12 @@ class Setting:
         return self.threads if knob == "threads" else self.prefetch
 
     def turned(self, knob: Knob, value: int) -> Setting:
-        return replace(self, threads=value) if knob == "threads" else replace(self, prefetch=value)
+        return replace(self, **{knob: value})
 
 
 @dataclass(frozen=True)
 class TuningBounds:
-    """Least and most of each, both included. Where they are equal, the value is given, or all that there is, and is
-    never changed."""
+    """Least and most of each knob, inclusive. A knob whose bounds are equal never changes."""
 
     threads: tuple[int, int]
     prefetch: tuple[int, int]

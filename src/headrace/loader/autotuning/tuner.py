@@ -10,67 +10,45 @@ from headrace.loader.autotuning.climber import Climber
 from headrace.loader.autotuning.observation import Knob, Observation, Setting, StepMeter, StepWindow, TuningBounds
 from headrace.system.resources import available_to_rank, default_threads
 
-# -- from feed/tuning/tuner.py: `Tuner`: a loader's setting from pass to pass: what was given stays, what was left out
-# is tuned.
-
-
 START_PREFETCH, MOST_PREFETCH = 3, 16
 """More ahead only evens out what varies over more than so many batches, and each takes memory."""
 
 
-class Tuner:
-    """Belongs to one loader, whose passes tell it what they see; the next one begins where the last one ended.
+class Tuner(Climber):
+    """Setting of one loader, from pass to pass: the next pass begins where the last one ended.
 
-    Two passes at a time may do so in two threads, as those on their way to a device have their own: what one tells
-    while another does is left out. Nobody waits, so that a fork in between leaves nobody waiting for good.
+    Two passes may report at once from two threads, as passes to a device do: one of the two reports is then dropped.
+    Nobody waits, so that a fork in between leaves nobody waiting for good.
     """
 
     def __init__(self, start: Setting, bounds: TuningBounds) -> None:
-        self._climber = Climber(start, bounds)
+        super().__init__(start, bounds)
         self._listening = threading.Lock()
 
     @property
-    def setting(self) -> Setting:
-        """What every pass is to have from now on."""
-        return self._climber.setting
-
-    @property
-    def bounds(self) -> TuningBounds:
-        return self._climber.bounds
-
-    @property
     def is_given(self) -> bool:
-        """Whether nothing may change."""
+        """True if nothing may change."""
         return self.bounds.is_given("threads") and self.bounds.is_given("prefetch")
 
-    @property
-    def reasons(self) -> dict[str, str]:
-        """For each of "threads" and "prefetch" that is tuned, why it is what it is."""
-        return self._climber.reasons
-
     def observe(self, seen: Observation) -> None:
-        """What a pass saw at `setting`."""
+        """Take what a pass saw at `setting`."""
         if self._listening.acquire(blocking=False):
             try:
-                self._climber.observe(seen)
+                super().observe(seen)
             finally:
                 self._listening.release()
 
     def refuse_threads(self, most: int) -> None:
-        """The system gives no more threads than so many."""
+        """Note that the system gives no more threads than `most`."""
         if self._listening.acquire(blocking=False):
             try:
-                self._climber.refuse_threads(most)
+                super().refuse_threads(most)
             finally:
                 self._listening.release()
 
-    def restart(self, start: Setting) -> None:
-        """Forgets what it knows, and goes on from `start`."""
-        self._climber = Climber(start, self.bounds)
-
 
 def tuner_of(threads: int | None, prefetch: int | None) -> Tuner:
-    """For a loader's arguments, None: to be tuned. Threads begin at the most, so that a short run has them all."""
+    """Return the tuner for a loader's arguments; None is tuned. Threads begin at the most, for short runs."""
     most = default_threads()
     given: list[tuple[Knob, int | None]] = [("threads", threads), ("prefetch", prefetch)]
     start = Setting(most if threads is None else threads, START_PREFETCH if prefetch is None else prefetch)
@@ -84,16 +62,9 @@ def tuner_of(threads: int | None, prefetch: int | None) -> Tuner:
     )
 
 
-# -- from feed/tuning/tuned_pass.py: `TunedPass`: one pass over an epoch, measured for a tuner and set as it says. It
-# has no thread: it works where the
-# consumer takes its batches, some microseconds a batch.
-
-
 @dataclass(frozen=True)
 class Readings:
-    """Since the pass began: how long the feed waited for a place, and the core's threads for work, over all of them.
-    `cpu_s` is this process's and `consumer_cpu_s` the calling thread's, from whenever on; `batch_bytes` is the latest
-    batch's."""
+    """Counters of a pass, as in Observation. CPU times count from an arbitrary zero."""
 
     feed_wait_s: float
     idle_s: float
@@ -103,18 +74,21 @@ class Readings:
 
 
 class Controls(Protocol):
-    """What a tuned pass reads and turns. Used by the consumer's thread."""
+    """Interface of a pass that is tuned. The consumer's thread uses it."""
 
     def readings(self) -> Readings: ...
 
     def set(self, setting: Setting) -> int | None:
-        """Returns how many threads work, fewer where the system refuses one; None where the pass has ended."""
+        """Apply a setting. Return how many threads work, which may be fewer; None if the pass has ended."""
         ...
 
 
 class TunedPass:
-    """`setting` is the pass's own, and follows the tuner's. A loader may have several passes at a time: each tells only
-    of what it has been set to."""
+    """Measurement of one pass for its tuner, whose setting it follows.
+
+    It has no thread: it works where the consumer takes batches, some microseconds each. A loader may have several
+    passes at a time: each reports only what it saw at its own setting.
+    """
 
     def __init__(self, tuner: Tuner, controls: Controls) -> None:
         self._tuner = tuner
@@ -124,7 +98,7 @@ class TunedPass:
         self._at_begin: Readings | None = None
 
     def took(self, asked_s: float, came_s: float, ready: int) -> None:
-        """The consumer asked for a batch and got it at these times; `ready` lay there when it asked."""
+        """Count a batch that was asked for and came at these times, when `ready` others were waiting."""
         if self._tuner.is_given:
             return
         window = self._meter.took(asked_s, came_s, ready)
@@ -149,15 +123,11 @@ class TunedPass:
     def _observation(self, window: StepWindow, begin: Readings) -> Observation:
         end = self._controls.readings()
         return Observation(
-            steps=window.steps,
-            wall_s=window.wall_s,
-            squares_s2=window.squares_s2,
-            wait_s=window.wait_s,
+            **vars(window),
             feed_wait_s=end.feed_wait_s - begin.feed_wait_s,
             idle_s=end.idle_s - begin.idle_s,
             cpu_s=end.cpu_s - begin.cpu_s,
             consumer_cpu_s=end.consumer_cpu_s - begin.consumer_cpu_s,
-            lowest_ready=window.lowest_ready,
             batch_bytes=end.batch_bytes,
             available_bytes=available_to_rank(),
         )

@@ -15,9 +15,7 @@ from headrace.data.pillow_images import TooLargeError
 from headrace.data.storage.strings import Strings
 from headrace.errors import DecodeError, LimitError, SampleError, UsageError
 from headrace.fields import Array
-
-# -- from feed/contents.py: Fields that Python makes: of members that the core has read, or of what the dataset holds.
-
+from headrace.loader.batch_values import BatchRows
 
 Ints: TypeAlias = NDArray[np.int64]
 Raws: TypeAlias = Sequence[Sequence[bytes]]
@@ -25,22 +23,8 @@ Raws: TypeAlias = Sequence[Sequence[bytes]]
 
 
 @dataclass(frozen=True)
-class BatchRows:
-    """What some rows of a batch are. Arrays are [N]."""
-
-    samples: Ints
-    """Positions in the dataset."""
-    base_ids: Ints
-    draw_ids: Ints
-    """What random draws are keyed by, beside the passes."""
-    passes: NDArray[np.uint32]
-    key: int
-    """Of the epoch's random numbers."""
-
-
-@dataclass(frozen=True)
 class PackedPlaces:
-    """Where a batch's samples lie, if they share rows of tokens."""
+    """Places of a batch's samples in rows of tokens that they share."""
 
     row_of: Ints
     """[N], ascending."""
@@ -50,27 +34,29 @@ class PackedPlaces:
 
 
 class FieldContent(Protocol):
-    """One such field."""
+    """Field that Python makes."""
 
     @property
     def name(self) -> str: ...
 
     def take(self, rows: BatchRows, raws: Raws) -> list[Any]:
-        """Each row's content, or the SampleError that says why it has none."""
+        """Return each row's content, or the SampleError that says why it has none."""
         ...
 
     def join(
         self, contents: list[Any], samples: Ints, places: PackedPlaces | None, longest: int
     ) -> dict[str, NDArray[Any]]:
-        """The parts of the batch, by their flat names. `places` where texts are packed; `longest`: the tokens of the
-        longest text over all ranks, 0 where that is not known. Raises UsageError for contents that do not go
-        together."""
+        """Return the parts of the batch by their flat names.
+
+        `places` is given where texts are packed. `longest` is the tokens of the longest text over all ranks, 0 if
+        unknown. Raises UsageError for contents that do not go together.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class ColumnOrigin:
-    """Where the contents of a field come from, for errors."""
+    """Source of a field's contents, for errors."""
 
     dataset: Dataset
     field: str
@@ -91,9 +77,6 @@ class ColumnOrigin:
         return table.source if table.origin is None else table.origin.of(base_id)
 
 
-# -- from feed/number_arrays.py: Arrays of a batch, out of `.npy` members, lists of numbers, or numbers.
-
-
 Numbers: TypeAlias = NDArray[Any]
 
 _KINDS = "biufc"
@@ -103,7 +86,7 @@ _MOST_BYTES = {"c": 16}
 
 @dataclass(frozen=True)
 class ArrayContent:
-    """An array field of a dataset."""
+    """Array field of a dataset."""
 
     dataset: Dataset
     name: str
@@ -133,7 +116,7 @@ class ArrayContent:
             return self._origin.error(DecodeError, str(error), sample)
 
     def _fitting(self, values: Numbers, sample: int) -> Numbers | SampleError:
-        """In the field's type and shape."""
+        """Return the values in the field's type and shape."""
         shape, dtype = self.field.shape, self.field.dtype
         if values.dtype.kind not in _KINDS:
             return self._origin.error(DecodeError, f"expected numbers, got an array of {values.dtype}", sample)
@@ -178,7 +161,7 @@ class ArrayContent:
 
 
 def check_held(field: str, name: str, found: HeldColumn) -> None:
-    """Raises UsageError for a column of that name which has no numbers."""
+    """Raise UsageError unless the column holds numbers."""
     lists = isinstance(found, ListColumn) and not isinstance(found.items, Strings)
     numbers = lists or isinstance(found, ValueColumn)
     if not numbers:

@@ -33,12 +33,12 @@ GEOMETRY_PARTS = ("window", "scale", "flip", "original_size")
 
 
 class PerSample(list[Any]):
-    """One value a sample, of shapes that differ: a list whatever `map` makes of its values."""
+    """List of one value a sample, whose shapes differ. It stays a list whatever `map` makes of its values."""
 
 
 @dataclass(frozen=True)
 class BatchViews:
-    """What the views of a batch do to places in their images. All arrays [N]."""
+    """Mapping from places in the images of a batch to places in the output. All arrays are [N]."""
 
     rows: Floats
     """[N, 16], as core/batch/job.hpp has them."""
@@ -46,22 +46,22 @@ class BatchViews:
     """[N, 2]: width and height of the images."""
 
     def of(self, row: Ints) -> BatchViews:
-        """One for each instance, of whose sample `row` is the place in the batch."""
+        """Return the view of each instance; `row` is its sample's row in the batch."""
         return BatchViews(self.rows[row], self.sizes[row])
 
     def image(self, axis: int) -> tuple[Floats, Floats]:
-        """From where to where the images reach."""
+        """Return where the images begin and end."""
         return np.zeros(len(self.sizes)), self.sizes[:, axis].astype(np.float64)
 
     def window(self, axis: int) -> tuple[Floats, Floats]:
-        """What is seen of them, in their pixels. Empty where a crop fell into its padding."""
+        """Return which part of the images is visible, in their pixels; empty where a crop fell into padding."""
         return self.rows[:, axis], self.rows[:, 2 + axis]
 
     def flipped(self, axis: int) -> Mask:
         return self.rows[:, 14 + axis].astype(bool)
 
     def on_canvas(self, axis: int, places: Floats) -> Floats:
-        """Where places [N] in the images come to lie on the output. 0 where nothing is seen."""
+        """Map places [N] in the images to the output; 0 where nothing is visible."""
         begin, end = self.window(axis)
         size, at, length = self.rows[:, 8 + axis], self.rows[:, 10 + axis], self.rows[:, 12 + axis]
         scale = np.divide(length, end - begin, out=np.zeros(len(begin)), where=end > begin)
@@ -69,8 +69,10 @@ class BatchViews:
         return np.where(self.flipped(axis), size - lying, lying)
 
     def covered(self, axis: int) -> tuple[Floats, Floats, Floats]:
-        """Return where in the source the output begins and ends, padding included, and pixels of the output for one
-        of the source. Without extent and 0 where nothing is seen."""
+        """Return where in the source the output begins and ends, padding included, and output pixels per source pixel.
+
+        Where nothing is visible, the extent and the scale are 0.
+        """
         begin, end = self.window(axis)
         size, at, length = self.rows[:, 8 + axis], self.rows[:, 10 + axis], self.rows[:, 12 + axis]
         seen = (end > begin) & (length > 0)
@@ -90,7 +92,7 @@ class BatchViews:
         return dict(zip(GEOMETRY_PARTS, values, strict=True))
 
     def inner(self, axis: int) -> tuple[Floats, Floats]:
-        """From where to where the image lies on the output; the rest is padding."""
+        """Return where the image begins and ends on the output; the rest is padding."""
         size, at, length = self.rows[:, 8 + axis], self.rows[:, 10 + axis], self.rows[:, 12 + axis]
         begin = np.where(self.flipped(axis), size - at - length, at)
         return begin, begin + length
@@ -99,7 +101,7 @@ class BatchViews:
 def see_boxes(
     boxes: Floats, views: BatchViews, *, min_size: float, min_visible: float
 ) -> tuple[NDArray[np.float32], Mask]:
-    """Boxes [M, 4] as xyxy, under a view each: float32 [M, 4] on the output, and which of them are kept."""
+    """Map boxes [M, 4] as xyxy, under a view each, to float32 [M, 4] on the output; and tell which are kept."""
     seen = np.empty((len(boxes), 4), np.float32)
     whole, left = np.ones(len(boxes)), np.ones(len(boxes))  # areas in the image
     kept = np.ones(len(boxes), bool)
@@ -118,8 +120,10 @@ def see_boxes(
 
 
 def see_points(points: Floats, views: BatchViews, pairs: Ints) -> NDArray[np.float32]:
-    """Points [M, K, 3], under a view an instance: float32 [M, K, 3] on the output. `pairs` [P, 2] change places where
-    the image is mirrored."""
+    """Map points [M, K, 3], under a view an instance, to float32 [M, K, 3] on the output.
+
+    The points that `pairs` [P, 2] name change places where the image is mirrored.
+    """
     count = points.shape[1]
     seen = points.astype(np.float32)
     visible = (points[..., 2] > 0) & np.isfinite(points[..., :2]).all(-1)
@@ -141,7 +145,7 @@ def see_points(points: Floats, views: BatchViews, pairs: Ints) -> NDArray[np.flo
 
 @dataclass(frozen=True)
 class KeptInstances:
-    """Which of a batch's instances are in it."""
+    """Instances that a batch keeps."""
 
     which: Mask
     counts: Ints
@@ -152,7 +156,7 @@ class KeptInstances:
         return np.split(self.which, np.cumsum(self.counts)[:-1])
 
     def of(self, values: Any) -> PerSample:
-        """Their values by sample, each with memory of its own, so that who keeps one does not keep the batch's."""
+        """Return their values by sample, copied, so that keeping one sample's does not keep the batch's."""
         row = np.repeat(np.arange(len(self.counts)), self.counts)
         ends = np.cumsum(np.bincount(row[self.which], minlength=len(self.counts))).tolist()
         if isinstance(values, list):
@@ -164,14 +168,14 @@ class KeptInstances:
 
 @dataclass(frozen=True)
 class BoxField:
-    """A field of boxes, and the columns beside it."""
+    """Field of boxes, with the columns alongside it."""
 
     name: str
     field: Boxes
     boxes: Instances
 
     def make(self, samples: Ints, views: BatchViews) -> tuple[dict[str, PerSample], KeptInstances]:
-        """The parts of the batch, and which boxes are in it."""
+        """Return the parts of the batch, and which boxes are in it."""
         boxes, counts = self.boxes.take(samples)
         row = np.repeat(np.arange(len(samples)), counts)
         self._expect_finite(boxes, samples, row)
@@ -205,14 +209,14 @@ class BoxField:
 
 @dataclass(frozen=True)
 class PointField:
-    """A field of keypoints."""
+    """Field of keypoints."""
 
     name: str
     field: Keypoints
     points: Instances
 
     def make(self, samples: Ints, views: BatchViews, of: KeptInstances | None) -> PerSample:
-        """`of`: the boxes that these belong to."""
+        """Return the points of each sample, of the instances in `of` where the boxes are another field's."""
         points, counts = self.points.take(samples)
         if of is None:
             of = KeptInstances(np.ones(len(points), bool), counts)
@@ -232,7 +236,7 @@ class PointField:
 
 @dataclass(frozen=True)
 class PointFields:
-    """All boxes, keypoints and instance masks of a batch, and the names of fields of its views' geometry."""
+    """All boxes, keypoints and instance masks of a batch, and the names of its geometry fields."""
 
     boxes: tuple[BoxField, ...] = ()
     points: tuple[PointField, ...] = ()
@@ -243,8 +247,10 @@ class PointFields:
         return bool(self.boxes or self.points or self.masks or self.geometry)
 
     def make(self, samples: Ints, rows: Floats, sizes: NDArray[np.int32]) -> dict[str, PerSample | NDArray[Any]]:
-        """The parts of a batch by name: of the samples at these positions, under these views (core/batch/job.hpp), of
-        images of these sizes (width, height). Raises DatasetError."""
+        """Return the parts of a batch by name, for samples at these positions.
+
+        `rows` are the views (core/batch/job.hpp) and `sizes` the images' (width, height). Raises DatasetError.
+        """
         views = BatchViews(rows, sizes)
         batch: dict[str, PerSample | NDArray[Any]] = {}
         kept: dict[str, KeptInstances] = {}
@@ -264,10 +270,10 @@ class PointFields:
 
 
 def resolve_points(dataset: Dataset, fields: Mapping[str, Field]) -> PointFields:
-    """Find the columns of all boxes, keypoints and instance masks among `fields`, and the fields of geometry.
+    """Find the columns of all boxes, keypoints and instance masks among `fields`, and the geometry fields.
 
-    Raises UsageError where there is none, or of another kind, and DatasetError where what tells the number of keypoints
-    is damaged.
+    Raises UsageError where there is no column, or one of another kind, and DatasetError where the first list of
+    keypoints, which tells their number, is damaged.
     """
     boxes = {name: _box_field(dataset, name, field) for name, field in fields.items() if isinstance(field, Boxes)}
     points = [_point_field(dataset, name, field) for name, field in fields.items() if isinstance(field, Keypoints)]
@@ -288,7 +294,7 @@ def resolve_points(dataset: Dataset, fields: Mapping[str, Field]) -> PointFields
 
 
 def beside_name(field: str, column: str) -> str:
-    """What a column beside boxes is called in the batch."""
+    """Return the name in the batch of a column alongside boxes."""
     return f"{field}_{column}"
 
 
@@ -318,7 +324,7 @@ def _point_field(dataset: Dataset, name: str, field: Keypoints) -> PointField:
 
 
 def _corners(boxes: Floats, format: str) -> Floats:
-    """As xyxy."""
+    """Convert boxes to xyxy."""
     if format == "xyxy":
         return boxes
     first, size = boxes[:, :2], boxes[:, 2:]

@@ -17,29 +17,44 @@ from headrace.data.storage.strings import Strings
 from headrace.errors import DatasetError, UsageError
 from headrace.fields import InstanceMasks
 
-# -- from feed/instances.py: What a dataset's lists say of each instance of a sample: numbers out of columns, or out
-# of their JSON.
-
-
-InstanceInts = NDArray[np.int64]
+Ints = NDArray[np.int64]
+Pixels = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Form = Callable[[NDArray[Any]], Floats | None]
 """Brings numbers into the one form that a field wants, an instance a row; None where they have another."""
 
 
 @dataclass(frozen=True)
-class Instances:
-    """A column of lists whose numbers are read for a batch at once."""
+class InstanceColumn:
+    """Column that holds a list of instances for each sample, and the field that reads it."""
 
     dataset: Dataset
-    field: str
+    name: str
     column: str
+
+    def base_ids(self, samples: Ints) -> Ints:
+        return samples if self.dataset.base_ids is None else self.dataset.base_ids[samples]
+
+    def error(self, sample: int, why: str) -> DatasetError:
+        """Return the error for one sample's list."""
+        key = self.dataset.key(sample)
+        return DatasetError(f"{self._place} of sample {key!r}: {why}. Correct it, or leave the sample out by select()")
+
+    @property
+    def _place(self) -> str:
+        return f"field {self.name!r}, column {self.column!r}"
+
+
+@dataclass(frozen=True)
+class Instances(InstanceColumn):
+    """Column of lists whose numbers are read for a whole batch at once."""
+
     form: Form
     expected: str
     """The form in words, for errors."""
 
     def __post_init__(self) -> None:
-        """Raises UsageError where the column cannot have such lists, as far as its type tells."""
+        """Raise UsageError if the column's type rules out such lists."""
         column = self.dataset.columns.get(self.column)
         if isinstance(column, ListColumn) and not isinstance(column.items, Strings) and column.items.ndim > 1:
             if self.form(column.items[:0]) is None:
@@ -47,9 +62,11 @@ class Instances:
         elif not isinstance(column, ListColumn | TextColumn):
             raise UsageError(f"{self._place}: {not_a_list(self.dataset, self.column)}")
 
-    def take(self, samples: InstanceInts) -> tuple[Floats, InstanceInts]:
-        """The instances of the samples at these positions, one after another, and how many each has. Raises
-        DatasetError that names the first sample whose list has another form."""
+    def take(self, samples: Ints) -> tuple[Floats, Ints]:
+        """Return the instances of these samples, one after another, and how many each sample has.
+
+        Raises DatasetError that names the first sample whose list has another form.
+        """
         found = self._together(samples)
         if found is not None:
             return found
@@ -59,7 +76,7 @@ class Instances:
         return np.concatenate(held), np.array([len(each) for each in alone], np.int64)
 
     def first(self) -> Floats | None:
-        """Those of the first sample that has any."""
+        """Return the instances of the first sample that has any."""
         for start in range(0, len(self.dataset), _BLOCK):
             block = np.arange(start, min(start + _BLOCK, len(self.dataset)))
             found = self._together(block)
@@ -77,8 +94,8 @@ class Instances:
             raise self.error(sample, f"expected {self.expected}, got {text[:80]!r}")
         return found[0]
 
-    def _together(self, samples: InstanceInts) -> tuple[Floats, InstanceInts] | None:
-        """None where any has another form, or not all have the same."""
+    def _together(self, samples: Ints) -> tuple[Floats, Ints] | None:
+        """Read all lists at once; None if any has another form, or their forms differ."""
         try:
             numbers, counts = self._numbers(self.base_ids(samples))
             found = self.form(numbers if numbers.size else np.empty((0, *numbers.shape[1:])))
@@ -89,8 +106,8 @@ class Instances:
         each = len(numbers) // len(found) if len(found) else 1  # numbers in a row, so many an instance
         return None if (counts % each).any() else (found, counts // each)
 
-    def _numbers(self, ids: InstanceInts) -> tuple[NDArray[Any], InstanceInts]:
-        """All items of the lists, on end. Raises what decoding raises where they are no JSON of numbers."""
+    def _numbers(self, ids: Ints) -> tuple[NDArray[Any], Ints]:
+        """Return all items of the lists, joined. Raises what decoding raises if they are not JSON numbers."""
         column = self.dataset.columns[self.column]
         if isinstance(column, TextColumn):
             lists = _decode(f"[{','.join(text or '[]' for text in column.take(ids))}]")
@@ -105,25 +122,13 @@ class Instances:
             raise ValueError("a text of several values")
         return decoded, counts
 
-    def base_ids(self, samples: InstanceInts) -> InstanceInts:
-        return samples if self.dataset.base_ids is None else self.dataset.base_ids[samples]
-
-    def error(self, sample: int, why: str) -> DatasetError:
-        """What is wrong with one sample's list."""
-        key = self.dataset.key(sample)
-        return DatasetError(f"{self._place} of sample {key!r}: {why}. Correct it, or leave the sample out by select()")
-
-    @property
-    def _place(self) -> str:
-        return f"field {self.field!r}, column {self.column!r}"
-
 
 _BLOCK = 1024
 _decode = msgspec.json.Decoder(list[Any]).decode
 
 
 def not_a_list(dataset: Dataset, name: str) -> str:
-    """What to say of a column that is to be one of lists."""
+    """Say why a column is not one of lists."""
     column = dataset.columns.get(name)
     if column is not None:
         return f"expected a column of lists, got {name!r}, one of {column.kind}"
@@ -131,14 +136,14 @@ def not_a_list(dataset: Dataset, name: str) -> str:
 
 
 def as_boxes(numbers: NDArray[Any]) -> Floats | None:
-    """float64 [m, 4], of [m, 4] or all of them in a row."""
+    """Return float64 [m, 4] from [m, 4] or from a flat list; None for another form."""
     if numbers.ndim == 1 and numbers.size % 4 == 0:
         numbers = numbers.reshape(-1, 4)
     return numbers.astype(np.float64) if numbers.ndim == 2 and numbers.shape[1] == 4 else None
 
 
 def as_points(numbers: NDArray[Any], count: int | None = None) -> Floats | None:
-    """float64 [m, K, 3], of [m, K, 3], [m, K, 2] or [m, 3K]; of that `count` of points K, where it is given."""
+    """Return float64 [m, K, 3] from [m, K, 3], [m, K, 2] or [m, 3K]; None for another form, or another `count` K."""
     if numbers.size == 0:
         return np.empty((0, count or 0, 3)) if numbers.ndim in (1, 2, 3) and _may_be_points(numbers) else None
     if numbers.ndim == 2 and numbers.shape[1] % 3 == 0:
@@ -151,21 +156,13 @@ def as_points(numbers: NDArray[Any], count: int | None = None) -> Floats | None:
 
 
 def _may_be_points(empty: NDArray[Any]) -> bool:
-    """Whether so shaped an array of no instances would hold points, had it any."""
+    """Tell whether an empty array of this shape would hold points if it had instances."""
     last = empty.shape[-1]
     return empty.ndim == 1 or (last % 3 == 0 if empty.ndim == 2 else last in (2, 3))
 
 
-# -- from feed/instance_masks.py: Masks of instances, out of polygons or runs as COCO's annotations have them, under
-# the views of a batch.
-
-
-Ints = NDArray[np.int64]
-Pixels = NDArray[np.int32]
-
-
 class MaskRuns(msgspec.Struct, gc=False):
-    """Lengths of pixels that are outside, inside, outside and so on, down each column after the other."""
+    """Run lengths of pixels: outside, inside, outside and so on, down each column after the other."""
 
     counts: str | list[int]
     """Numbers, or COCO's compressed text of them."""
@@ -182,7 +179,7 @@ _EXPECTED = "polygons ([[x, y, x, y, x, y, …], …]) or runs ({'counts': …, 
 
 @dataclass(frozen=True)
 class PickedWindow:
-    """The pixels of an image that a view shows, by the nearest of each, and where they lie on the output."""
+    """Pixels of an image that a view shows, nearest to each output pixel, and where they lie on the output."""
 
     rows: Pixels
     columns: Pixels
@@ -218,21 +215,18 @@ class PickedWindow:
 
 
 @dataclass(frozen=True)
-class InstanceMaskField:
-    """A field of instance masks, and the column that holds their outlines."""
+class InstanceMaskField(InstanceColumn):
+    """Field of instance masks, with the column of their outlines."""
 
-    name: str
     field: InstanceMasks
-    dataset: Dataset
-    column: str
 
     def make(
         self, samples: Ints, views: NDArray[np.float64], sizes: NDArray[np.int32], kept: list[NDArray[np.bool_]] | None
     ) -> list[NDArray[np.uint8]]:
-        """Return uint8 [k, H, W] of each sample, of the instances that `kept` names (None: of all).
+        """Return uint8 [k, H, W] for each sample, of the instances that `kept` names (None: all).
 
         `views` [N, 16] and `sizes` [N, 2] (width, height) are those of the batch's images. Raises DatasetError that
-        names the sample whose outlines are damaged, or of another number than `kept` has.
+        names the sample whose outlines are damaged, or differ in number from `kept`.
         """
         found = []
         for row, sample in enumerate(samples.tolist()):
@@ -243,32 +237,25 @@ class InstanceMaskField:
                         f"expected an outline of each of {len(kept[row])} boxes of field {self.field.of!r}, got "
                         f"{len(outlines)}"
                     )
-                    raise self._error(sample, why)
+                    raise self.error(sample, why)
                 outlines = [outlines[at] for at in np.flatnonzero(kept[row]).tolist()]
             window = PickedWindow.of(views[row])
             try:
                 masks = painted(outlines, window, width=int(sizes[row, 0]), height=int(sizes[row, 1]))
             except (ValueError, OverflowError) as error:
-                raise self._error(sample, str(error)) from error
+                raise self.error(sample, str(error)) from error
             found.append(window.on_output(masks))
         return found
 
     def _outlines(self, sample: int) -> list[Outline]:
-        ids = np.array([sample]) if self.dataset.base_ids is None else self.dataset.base_ids[[sample]]
         column = self.dataset.columns[self.column]
         assert isinstance(column, ListColumn | TextColumn)
-        held = column.take(ids)[0]
+        held = column.take(self.base_ids(np.array([sample])))[0]
         text = (held or "[]") if isinstance(held, str) else f"[{','.join(held)}]"
         try:
             return _outlines.decode(text)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise self._error(sample, f"expected {_EXPECTED}, got {text[:80]!r}: {error}") from error
-
-    def _error(self, sample: int, why: str) -> DatasetError:
-        return DatasetError(
-            f"field {self.name!r}, column {self.column!r} of sample {self.dataset.key(sample)!r}: {why}. Correct it, "
-            "or leave the sample out by select()"
-        )
+            raise self.error(sample, f"expected {_EXPECTED}, got {text[:80]!r}: {error}") from error
 
 
 def painted(outlines: list[Outline], window: PickedWindow, *, width: int, height: int) -> NDArray[np.uint8]:
@@ -306,7 +293,7 @@ def resolve_masks(dataset: Dataset, name: str, field: InstanceMasks) -> Instance
         what = f"got {column!r}, one of lists of numbers" if isinstance(found, ListColumn) else None
         why = not_a_list(dataset, column) if what is None else f"expected a column of lists of JSON texts, {what}"
         raise UsageError(f"field {name!r}: {why}")
-    return InstanceMaskField(name, field, dataset, column)
+    return InstanceMaskField(dataset, name, column, field)
 
 
 def _paint_runs(mask: NDArray[np.uint8], runs: MaskRuns, window: PickedWindow, *, width: int, height: int) -> None:
@@ -325,7 +312,7 @@ def _joined(polygons: Iterable[list[float]]) -> NDArray[np.float64]:
 
 
 def _picked(begin: float, end: float, low: float, high: float, count: int) -> Pixels:
-    """The pixel under the middle of each of `count` outputs, as core/resample/taps.cpp has it."""
+    """Return the pixel under the middle of each of `count` outputs (core/resample/taps.cpp)."""
     middles = begin + (2.0 * np.arange(count) + 1) * (end - begin) / (2.0 * max(count, 1))
     picked: Pixels = np.clip(np.floor(middles), low, high - 1).astype(np.int32)
     return picked

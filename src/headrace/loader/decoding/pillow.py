@@ -5,16 +5,14 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,17 +25,13 @@ if TYPE_CHECKING:
     import PIL.Image
 
 
-# -- from feed/pillow.py: Decodes by Pillow what the core declines (WebP, GIF, TIFF, CMYK JPEG, EXIF-turned images, …)
-# to plain pixels.
-
-
 OWN, OWN_ALPHA = "own", "own, with alpha"
 """Modes of a PictureForm beside Pillow's: the picture's channels, as `read_colors` has them."""
 
 
 @dataclass(frozen=True)
 class PictureForm:
-    """What is to become of an image."""
+    """Form that a decoded image takes."""
 
     mode: str | None
     """As `Image.convert` has it; None: the values as they are."""
@@ -45,16 +39,16 @@ class PictureForm:
 
 
 def decode_picture(data: bytes, image: Image, limits: Limits) -> NDArray[np.uint8]:
-    """uint8 [H, W, 3] for mode "RGB", [H, W, 1] for "L"; of an animation the first frame.
+    """Decode to uint8 [H, W, 3] for mode "RGB" or [H, W, 1] for "L"; of an animation, the first frame.
 
-    Raises ValueError (with what was expected) for what Pillow cannot decode, TooLargeError for what is beyond `limits`.
+    Raises ValueError (saying what was expected) if Pillow cannot decode it, TooLargeError beyond `limits`.
     """
     pixels = _decoded(data, PictureForm(image.mode, image.exif), limits)
     return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1), np.uint8)
 
 
 def read_colors(data: bytes, image: Image, limits: Limits) -> NDArray[np.generic]:
-    """Return [H, W, C] of the picture's own channels. Raises as `decode` does.
+    """Return [H, W, C] of the picture's own channels. Raises as `decode_picture` does.
 
     16-bit grey is uint16, floats are float32, and colours bytes, palettes looked up, with alpha where the picture has
     it and `image` has four channels.
@@ -86,9 +80,9 @@ def _words(values: NDArray[np.generic]) -> NDArray[np.uint16]:
 
 
 def read_picture(data: bytes, limits: Limits) -> NDArray[np.generic]:
-    """The values as they are, [H, W] or [H, W, C]: palette indices, 16-bit grey, floats; 1-bit grey as 0 and 255.
+    """Read the values unchanged, [H, W] or [H, W, C]: palette indices, 16-bit grey, floats; 1-bit grey as 0 and 255.
 
-    Raises as `decode` does.
+    Raises as `decode_picture` does.
     """
     return _decoded(data, PictureForm(None, False), limits)
 
@@ -96,8 +90,6 @@ def read_picture(data: bytes, limits: Limits) -> NDArray[np.generic]:
 def _decoded(data: bytes, form: PictureForm, limits: Limits) -> NDArray[np.generic]:
     apart = apart_formats(data, limits)
     if apart:
-        # which few need
-
         return decode_apart(data, form, apart, limits)
     return decode_here(data, form, limits)
 
@@ -105,7 +97,7 @@ def _decoded(data: bytes, form: PictureForm, limits: Limits) -> NDArray[np.gener
 def decode_here(
     data: bytes, form: PictureForm, limits: Limits, formats: Sequence[str] | None = None
 ) -> NDArray[np.generic]:
-    """Decode the image in this thread. Raises as `decode` does, and MemoryError."""
+    """Decode the image in this thread. Raises as `decode_picture` does, and MemoryError."""
     import PIL.Image
 
     try:
@@ -144,23 +136,12 @@ def _begin(data: bytes) -> str:
 
 
 def _eight_bit(picture: PIL.Image.Image) -> PIL.Image.Image:
-    """16-bit grey by its high byte, as the core does; Pillow's own conversion would clip."""
+    """Take the high byte of 16-bit grey, as the core does; Pillow's own conversion would clip."""
     import PIL.Image
 
     if not picture.mode.startswith("I;16"):
         return picture
     return PIL.Image.fromarray((np.asarray(picture, np.uint16) >> 8).astype(np.uint8))
-
-
-# -- from feed/decoder_process.py: Decoding by Pillow in a process apart, which is ended when it takes too long: a
-# thread cannot be.
-#
-# For the formats whose decoders a small file can keep busy for hours, or until memory is full. A process serves one
-# image
-# at a time and stays for the next one; it ends with its parent, and by itself when nobody has asked for a while, or
-# soon
-# after its deadline where the parent was killed and cannot end it. What it gives back is numbers: nothing is
-# unpickled.
 
 
 IDLE_S = 20.0
@@ -174,7 +155,7 @@ import json, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the parent, with which this ends
 sys.path[:] = json.loads(sys.argv[1])
 from {0} import serve
-serve()
+serve(int(sys.argv[2]))
 """
 _PIXEL_BYTES, _OTHER_BYTES = 32, 2 << 30
 """Memory that a process may have for each pixel of `max_pixels` (OpenJPEG takes four a channel), and beside."""
@@ -183,24 +164,31 @@ _MOST_HEADER_BYTES = 1 << 16
 
 class _DecoderProcess:
     def __init__(self) -> None:
-        # -I: what the user's environment does to a Python (the doctor's probe, say) is not for this one.
-        command = [sys.executable, "-I", "-c", _START.format(__name__), json.dumps([p for p in sys.path if p])]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._to, self._from = self._process.stdin, self._process.stdout
-        self._read(1, None)  # it is ready
+        from multiprocessing import Pipe  # here, since it is slow to import
+
+        self._connection, theirs = Pipe()
+        with theirs:
+            # -I: what the user's environment does to a Python (the doctor's probe, say) is not for this one.
+            command = [sys.executable, "-I", "-c", _START.format(__name__), json.dumps([p for p in sys.path if p])]
+            descriptor = theirs.fileno()
+            # What a library prints goes to the error output.
+            self._process = subprocess.Popen(
+                [*command, str(descriptor)], stdin=subprocess.DEVNULL, stdout=2, pass_fds=[descriptor]
+            )
+        self._connection.recv_bytes(1)  # it is ready
 
     def ask(self, request: dict[str, Any], data: bytes, deadline_s: float) -> tuple[dict[str, Any], bytes]:
         """Return the answer and its bytes. Raises TimeoutError, and EOFError where it has ended."""
+        limits = request["limits"]
         try:
-            self._to.write(_packed(request, data))
-            self._to.flush()
-        except BrokenPipeError:
-            raise EOFError from None
-        stop = time.monotonic() + deadline_s
-        answer = json.loads(self._read(int.from_bytes(self._read(4, stop), "little"), stop))
-        return answer, self._read(answer["bytes"], stop)
+            self._connection.send_bytes(json.dumps(request).encode())
+            self._connection.send_bytes(data)
+            if self._connection.poll(min(deadline_s, _LONGEST_WAIT_S)):
+                answer = json.loads(self._connection.recv_bytes(16 * _MOST_HEADER_BYTES))
+                return answer, self._connection.recv_bytes(_OTHER_BYTES + _PIXEL_BYTES * limits["max_pixels"])
+        except OSError as error:
+            raise EOFError from error
+        raise TimeoutError
 
     @property
     def pid(self) -> int:
@@ -209,12 +197,10 @@ class _DecoderProcess:
     def end(self) -> None:
         self._process.kill()
         self._process.wait()
-        for pipe in (self._to, self._from):
-            with suppress(OSError):  # what was not sent
-                pipe.close()
+        self._connection.close()
 
     def forget(self) -> None:
-        """Give it up in a fork, whose child it is not: nothing is said of it when it goes out of use."""
+        """Drop a process that is a fork's parent's, so that nothing is said when it is garbage collected."""
         self._process.returncode = 0
 
     @property
@@ -222,27 +208,9 @@ class _DecoderProcess:
         code = self._process.wait()
         return f"its decoder was ended by signal {-code}" if code < 0 else f"its decoder ended with status {code}"
 
-    def _read(self, count: int, stop: float | None) -> bytes:
-        """Raises TimeoutError, EOFError."""
-        parts, descriptor = [], self._from.fileno()
-        waiting = select.poll()  # other than select, of descriptors of any number
-        waiting.register(descriptor, select.POLLIN)
-        while count > 0:
-            left = None if stop is None else max(0.0, stop - time.monotonic())
-            if not waiting.poll(None if left is None else min(left, _LONGEST_WAIT_S) * 1000):
-                if left is not None and left > _LONGEST_WAIT_S:
-                    continue
-                raise TimeoutError
-            part = os.read(descriptor, min(count, 1 << 20))
-            if not part:
-                raise EOFError
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
-
 
 class _Processes:
-    """Those that wait for work. A fork has none."""
+    """Decoder processes that wait for work. A fork has none."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -263,7 +231,7 @@ class _Processes:
             process.end()
 
     def forget(self) -> None:
-        """Give all of them up in a fork: they are its parent's, and the lock may be held for good."""
+        """Drop all processes in a fork: they are its parent's, and the lock may be held for good."""
         for process in self._free:
             process.forget()
         self._lock, self._free = threading.Lock(), []
@@ -327,50 +295,38 @@ def _served(
             process.end()
 
 
-def _packed(header: dict[str, Any], data: bytes) -> bytes:
-    text = json.dumps(header | {"bytes": len(data)}).encode()
-    return len(text).to_bytes(4, "little") + text + data
-
-
 # --- in the process itself ---
 
 
-def serve() -> None:
-    """Answer requests of the parent until that ends, or has not asked for a while."""
-    incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
+def serve(descriptor: int) -> None:
+    """Answer requests of the parent until it ends, or has not asked for a while."""
+    from multiprocessing.connection import Connection
+
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the timer ends a decoder that never comes back to Python
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
-    outgoing.write(b"!")
-    outgoing.flush()
-    with suppress(BrokenPipeError):  # the parent has ended meanwhile
-        while select.select([incoming], [], [], IDLE_S)[0]:
-            lead = incoming.read(4)
-            if len(lead) < 4:
-                return
-            request = json.loads(incoming.read(int.from_bytes(lead, "little")))
-            data = incoming.read(request["bytes"])
+    with Connection(descriptor) as parent, suppress(EOFError, OSError):  # the parent has ended
+        parent.send_bytes(b"!")
+        while parent.poll(IDLE_S):
+            request, data = json.loads(parent.recv_bytes()), parent.recv_bytes()
             signal.setitimer(signal.ITIMER_REAL, request["deadline_s"] + _GRACE_S)
-            _answer(request, data, outgoing)
+            answer, pixels = _answer(request, data)
+            parent.send_bytes(json.dumps(answer).encode())
+            parent.send_bytes(pixels)
             signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _answer(request: dict[str, Any], data: bytes, outgoing: BinaryIO) -> None:
+def _answer(request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
     limits = Limits(**request["limits"])
     _bound_memory(limits)
-    pixels = b""
     try:
         found = decode_here(data, PictureForm(request["mode"], request["exif"]), limits, request["formats"])
-        answer: dict[str, Any] = {"shape": found.shape, "dtype": found.dtype.str}
-        pixels = found.tobytes()
+        return {"shape": found.shape, "dtype": found.dtype.str}, found.tobytes()
     except TooLargeError as error:
-        answer = {"limit": str(error)}
+        return {"limit": str(error)}, b""
     except MemoryError:
-        answer = {"limit": f"its decoder wanted more memory than images of max_pixels={limits.max_pixels} take"}
+        return {"limit": f"its decoder wanted more memory than images of max_pixels={limits.max_pixels} take"}, b""
     except ValueError as error:
-        answer = {"error": str(error)[:_MOST_HEADER_BYTES]}
-    outgoing.write(_packed(answer, pixels))
-    outgoing.flush()
+        return {"error": str(error)[:_MOST_HEADER_BYTES]}, b""
 
 
 def _bound_memory(limits: Limits) -> None:

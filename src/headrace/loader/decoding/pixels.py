@@ -18,9 +18,6 @@ from headrace.fields import Depth, Image, Mask, Normals, Spatial
 from headrace.fields.dense import MOST_FINITE
 from headrace.loader.decoding import pillow
 
-# -- from feed/spatial.py: Fields of pixels as the core takes them, and the parts of a batch that each becomes.
-
-
 VALID = "_valid"
 """A depth field's mask of validity has its name and this."""
 
@@ -46,22 +43,22 @@ class PixelPart:
 
     @property
     def numpy_dtype(self) -> type[np.generic]:
-        """bfloat16, which numpy has not, as the integers of its bits."""
+        """The numpy type; for bfloat16, which numpy lacks, integers of its bits."""
         return _NUMPY[self.dtype]
 
     def nbytes(self, size: tuple[int, int]) -> int:
-        """Of one sample."""
+        """Return the bytes of one sample."""
         return math.prod(size) * (self.channels or 1) * np.dtype(self.numpy_dtype).itemsize
 
     def shape(self, count: int, size: tuple[int, int]) -> tuple[int, ...]:
-        """As it lies in memory."""
+        """Return the shape in memory order."""
         if self.channels is None:
             return count, *size
         return (count, *size, self.channels) if self.channels_last else (count, self.channels, *size)
 
 
 def parts_of(name: str, field: Spatial) -> list[PixelPart]:
-    """What the core writes for a field: first its values."""
+    """Return what the core writes for a field, its values first."""
     if isinstance(field, Image):
         return [PixelPart(name, field.dtype, field.channel_count, field.channels_last)]
     if isinstance(field, Mask):
@@ -73,7 +70,7 @@ def parts_of(name: str, field: Spatial) -> list[PixelPart]:
 
 
 def core_options(field: Spatial, fill: tuple[int, ...]) -> Options:
-    """The part of the core's description that is the same for every batch. `fill`: the view's, for pictures."""
+    """Return the core's arguments for a field that are the same for every batch. Pictures take the view's `fill`."""
     if isinstance(field, Image):
         return _wide_options(field, fill) if field.wide else image_options(field, fill)
     if isinstance(field, Mask):
@@ -86,7 +83,7 @@ def core_options(field: Spatial, fill: tuple[int, ...]) -> Options:
 
 
 def image_options(image: Image, fill: tuple[int, ...]) -> Options:
-    """Of a picture (core/resample/target.hpp)."""
+    """Return the core's arguments for a picture (core/resample/target.hpp)."""
     subtract, divide = [0.0, 0.0, 0.0], [255.0, 255.0, 255.0]
     if image.normalize is not None:
         repeats = 3 // image.channel_count  # the core takes three of grey, too
@@ -107,7 +104,7 @@ def image_options(image: Image, fill: tuple[int, ...]) -> Options:
 
 
 def _wide_options(image: Image, fill: tuple[int, ...]) -> Options:
-    """Return those of a picture whose values bytes do not hold (core/dense/wide_sampler.hpp)."""
+    """Return the core's arguments for a picture of more than 8 bits (core/dense/wide_sampler.hpp)."""
     count, normalize = image.channel_count, image.normalize
     if len(fill) not in (1, count):
         raise UsageError(
@@ -125,7 +122,7 @@ _NEAREST = image_options(Image(mode="L", filter="nearest", dct_scaling=False), (
 
 
 def _mask_table(field: Mask) -> NDArray[np.int64]:
-    """int64[65536]: what becomes of each value that a mask can have."""
+    """Return int64[65536]: the new value of each value that a mask can have."""
     most = np.iinfo(field.dtype).max
     table = np.arange(1 << 16)
     table[table > most] = _NO_PLACE
@@ -139,7 +136,7 @@ def _mask_table(field: Mask) -> NDArray[np.int64]:
 
 
 def _depth_numbers(field: Depth) -> tuple[Any, ...]:
-    """As core/bindings/image_options.hpp has them."""
+    """Return the tuple that core/bindings/image_options.hpp expects."""
     # What the batch's type cannot hold would be infinite, and is not valid; what is normalised becomes small first.
     beyond = math.inf if field.normalize is not None else math.nextafter(MOST_FINITE[field.dtype], math.inf)
     near = -beyond if field.near is None else max(field.near, -beyond)
@@ -152,15 +149,11 @@ def _depth_numbers(field: Depth) -> tuple[Any, ...]:
     return field.dtype, field.scale, invalid, near, far, quantiles
 
 
-# -- from feed/declined.py: What the core leaves to libraries, field by field: bytes to plain pixels, which then take
-# the core's views.
-
-
 def decode_declined(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.generic]:
-    """[H, W, C] of uint8, uint16 or float32, as the file holds it; of uint8 for an Image of bytes.
+    """Decode to [H, W, C] of uint8, uint16 or float32, as the file holds it; to uint8 for an Image of bytes.
 
-    Whether it is what the field asks for the core says. Raises ValueError (with what was expected) for what cannot be
-    decoded, TooLargeError beyond `limits`, and UsageError where a library is not installed.
+    The core checks that the field may have such values. Raises ValueError (saying what was expected) for what cannot be
+    decoded, TooLargeError beyond `limits`, and UsageError if a library is not installed.
     """
     if isinstance(field, Image):
         return wide_pixels(data, field, limits) if field.wide else pillow.decode_picture(data, field, limits)
@@ -188,7 +181,7 @@ def is_narrowed(data: bytes, field: Spatial, limits: Limits) -> bool:
 
 
 def wide_pixels(data: bytes, field: Image, limits: Limits) -> NDArray[np.generic]:
-    """Return [H, W, C] of uint8, uint16 or float32, of as many channels as the file has. Raises as `decode` does."""
+    """Return [H, W, C] of uint8, uint16 or float32, with all channels of the file. Raises as `decode_declined` does."""
     count = field.channel_count
     if array_files.holds_array(data):
         return _bands(array_files.read_array(data, limits, channels=count), count)
@@ -221,8 +214,10 @@ def _bands(values: NDArray[np.generic], count: int) -> NDArray[np.generic]:
 
 
 def _laid_out(values: NDArray[np.generic], *, channels: int, whole: bool) -> NDArray[np.generic]:
-    """[H, W, C] of a type that the core takes, from [H, W], [H, W, C] or [C, H, W]. `whole`: numbers that must stay
-    what they are, since they name things."""
+    """Return [H, W, C] of a type that the core takes, from [H, W], [H, W, C] or [C, H, W].
+
+    `whole` numbers name things, such as classes, and must stay what they are.
+    """
     if array_files.is_planar(values.shape, channels):
         values = np.moveaxis(values, 0, -1)
     if values.ndim == 2:

@@ -14,13 +14,10 @@ from headrace import _core
 from headrace.errors import DecodeError, LimitError, SampleError, UsageError
 from headrace.fields.tokens import ResolvedText, Sequences
 from headrace.fields.tokens.text_columns import LongTextError, UnfitTextError, decode_text
-from headrace.loader.batch_values import part_name
+from headrace.loader.batch_values import BatchRows, part_name
 from headrace.loader.cache import TokenCache
-from headrace.loader.decoding.arrays import BatchRows, ColumnOrigin, Ints, PackedPlaces, Raws
+from headrace.loader.decoding.arrays import ColumnOrigin, Ints, PackedPlaces, Raws
 from headrace.loader.stats import StageStats
-
-# -- from feed/texts.py: Texts of a batch: which caption of several, whether it can be used, and its ids.
-
 
 _STREAM = 254 << 8
 """Dataset 0, stage 254, draw 0: above every stage of a view (core/rng/stream.hpp)."""
@@ -29,7 +26,7 @@ IDS, MASK = "ids", "mask"
 
 
 class TextMeter:
-    """Counts what a pass's encoding takes. One thread's, read by others."""
+    """Counts of what a pass's encoding takes. One thread writes them, others read."""
 
     def __init__(self) -> None:
         self._busy_s = 0.0
@@ -45,7 +42,7 @@ class TextMeter:
 
 
 class Taken(NamedTuple):
-    """The text of a row."""
+    """Text of a row."""
 
     text: str
     number: int
@@ -54,7 +51,7 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True)
 class TextContent:
-    """A text field of one pass."""
+    """Text field of one pass."""
 
     text: ResolvedText
     raw: int | None
@@ -131,8 +128,11 @@ class TextContent:
 
 
 def draw_captions(rows: BatchRows, counts: Ints) -> Ints:
-    """Draw which of its captions each row takes, uniform but for 2^-32 of its count. A function of the sample, its
-    occurrence and the pass alone: two fields of as many captions take the same one, on every rank."""
+    """Draw which of its captions each row takes, uniform but for 2^-32 of its count.
+
+    The draw depends on the sample, its occurrence and the pass alone: two fields of as many captions take the same one,
+    on every rank.
+    """
     ids = rows.draw_ids
     counter = np.stack(
         [ids & 0xFFFF_FFFF, ids >> 32, rows.passes.astype(np.int64), np.full_like(ids, _STREAM)], axis=1
@@ -141,15 +141,11 @@ def draw_captions(rows: BatchRows, counts: Ints) -> Ints:
     return (words * counts) >> 32
 
 
-# -- from feed/packed_text.py: Sequences of ids laid one after another in rows, and what tells a model where each of
-# them begins.
-
-
 PARTS = ("ids", "mask", "positions", "blocks", "boundaries")
 
 
 class PackedTextContent(TextContent):
-    """A text field whose texts share rows."""
+    """Text field whose texts share rows."""
 
     def _parts(self, sequences: Sequences, places: PackedPlaces | None, longest: int) -> dict[str, NDArray[Any]]:
         assert places is not None, "the plan has rows"
@@ -168,12 +164,12 @@ class RowOverflowError(ValueError):
 
 
 def packed(sequences: Sequences, row_of: Ints, *, rows: int, length: int, pad_id: int) -> dict[str, NDArray[Any]]:
-    """The parts of a packed field, B = `rows`, L = `length`, S sequences.
+    """Return the parts of a packed field: B = `rows`, L = `length`, S sequences.
 
     "ids" int64 [B, L], `pad_id` at each row's end. "mask" bool [B, L], False there. "positions" int64 [B, L], from 0 in
     each sequence; 0 in padding. "blocks" int64 [B, L], the number of the sequence among the S; -1 in padding.
-    "boundaries" int32 [K + 1], ascending from 0 to B * L: where each sequence and each row's padding begins in the rows
-    on end, as kernels for sequences of several lengths take it. A sequence without a token has no part in any.
+    "boundaries" int32 [K + 1], ascending from 0 to B * L: where each sequence and each row's padding begins in the
+    joined rows, as variable-length attention kernels take it. A sequence without tokens has no part in any.
 
     `row_of` [S] is ascending. Raises RowOverflowError for the first row that is too short for its sequences.
     """

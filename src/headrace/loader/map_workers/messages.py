@@ -19,37 +19,33 @@ from headrace.errors import UsageError
 from headrace.loader.batch_memory import SharedBlocks
 from headrace.loader.batch_values import PlainArray, RowLayout
 
-# -- from feed/map_workers/sent_fields.py: A batch's fields as a worker gets them: by their place in shared memory, or
-# as they are.
-
-
 IMMUTABLE = (bytes, str, int, float, bool, complex, type(None), np.generic)
 
 
 class Blocks(Protocol):
-    """The shared file as a worker sees it."""
+    """Shared file as a worker sees it."""
 
     def fresh(self, offset: int, bytes: int) -> NDArray[np.uint8]:
-        """A part of it, as an array that lives as long as something refers to it."""
+        """Return a part of it as an array that lives as long as something refers to it."""
         ...
 
 
 class SentField(Protocol):
-    """A field on its way to a worker."""
+    """Field on its way to a worker."""
 
     @property
     def shared(self) -> bool:
-        """Whether the parent sees what the worker writes to it."""
+        """True if the parent sees what the worker writes to it."""
         ...
 
     def open(self, blocks: Blocks) -> Sequence[Any]:
-        """The field, by rows."""
+        """Return the field, by rows."""
         ...
 
 
 @dataclass(frozen=True)
 class SharedArray:
-    """An array or a tensor that lies in a block of the shared file."""
+    """Array or tensor that lies in a block of the shared file."""
 
     offset: int
     nbytes: int
@@ -101,7 +97,7 @@ class _Pieces(Sequence[bytes]):
 
 
 def share(value: Any, memory: SharedBlocks) -> Any:
-    """The field of a batch, in shared memory if it is an array: itself where it lies there, else a copy."""
+    """Move a field into shared memory if it is an array that lies elsewhere."""
     plain = PlainArray.of(value)
     if plain is None or plain.array.nbytes == 0 or memory.offset_of(plain.array) is not None:
         return value
@@ -111,7 +107,7 @@ def share(value: Any, memory: SharedBlocks) -> Any:
 
 
 def send(value: Any, memory: SharedBlocks, keep: list[Any]) -> SentField:
-    """Describes a field to all workers. What must live until they are done is put into `keep`."""
+    """Describe a field to all workers. Add to `keep` what must live until they are done."""
     plain = PlainArray.of(value)
     offset = None if plain is None else memory.offset_of(plain.array)
     if plain is not None and offset is not None:
@@ -136,17 +132,13 @@ def _send_bytes(values: list[bytes], memory: SharedBlocks, keep: list[Any]) -> S
 
 
 def send_rows(value: Any, rows: Sequence[int]) -> SentField:
-    """Some rows of a field, as copies, where there is no shared memory."""
+    """Copy some rows of a field, where there is no shared memory."""
     return Copied(type(value)(value[row] for row in rows) if isinstance(value, list) else value[list(rows)])
-
-
-# -- from feed/map_workers/messages.py: What the parent and a worker say to each other. Pixels are not in it: it says
-# where they lie.
 
 
 @dataclass(frozen=True)
 class ResultPlace:
-    """Memory for one field of a batch to be: rows of one layout, from `offset` of the shared file on."""
+    """Memory for one field of the mapped batch: rows of one layout, from `offset` of the shared file."""
 
     layout: RowLayout
     offset: int
@@ -155,7 +147,7 @@ class ResultPlace:
 
 @dataclass(frozen=True)
 class MapWork:
-    """A batch to map. The first message after a worker's start, and each after its `Done`."""
+    """Batch to map: the first message after a worker's start, and after each of its `Done`."""
 
     number: int
     """Of the batch in the pass."""
@@ -173,14 +165,14 @@ class MapWork:
 
 @dataclass(frozen=True)
 class ResultPlaces:
-    """The answer to `NoPlace`."""
+    """Answer to `NoPlace`."""
 
     places: dict[str, ResultPlace]
 
 
 @dataclass(frozen=True)
 class Begun:
-    """The worker begins this row. Said where there is no shared memory to say it in."""
+    """Notice that the worker begins this row, where there is no shared memory to say it in."""
 
     number: int
     row: int
@@ -188,7 +180,7 @@ class Begun:
 
 @dataclass(frozen=True)
 class NoPlace:
-    """Results of these layouts have no place in the batch yet; the worker waits for `Places`."""
+    """Request for places of results of these layouts; the worker waits for `ResultPlaces`."""
 
     number: int
     layouts: dict[str, RowLayout]
@@ -196,7 +188,7 @@ class NoPlace:
 
 @dataclass(frozen=True)
 class MapFailure:
-    """An exception of the user's, or of what it returned: itself, pickled, what it says, and its traceback as text."""
+    """Exception of the user's code: pickled, as text, and with its traceback as text."""
 
     row: int
     error: bytes
@@ -206,7 +198,7 @@ class MapFailure:
 
 @dataclass(frozen=True)
 class Done:
-    """This worker has done its part of a batch, or will do no more of it."""
+    """Notice that this worker has done its part of a batch, or will do no more of it."""
 
     number: int
     count: int
@@ -225,13 +217,9 @@ ToWorker: TypeAlias = MapWork | ResultPlaces
 FromWorker: TypeAlias = Begun | NoPlace | Done
 
 
-# -- from feed/map_workers/pickling.py: Pickles between a parent and its own workers: tensors by their numbers,
-# exceptions as near as they can be.
-
-
 class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        """A tensor's own pickle holds all of the memory that it is a view of."""
+        """Pickle a tensor by its numbers: its own pickle holds all of the memory that it is a view of."""
         torch = sys.modules.get("torch")
         if torch is None or not isinstance(value, torch.Tensor):
             return NotImplemented
@@ -250,7 +238,7 @@ def dumps(message: object) -> bytes:
 
 
 def loads_rows(data: bytes) -> dict[int, Any]:
-    """What the user's function returned, by row. Raises UsageError for values that cannot be made again."""
+    """Unpickle what `map` returned, by row. Raises UsageError for values that cannot be restored."""
     try:
         rows: dict[int, Any] = pickle.loads(data)
     except Exception as error:  # whatever the values' own classes raise
@@ -263,14 +251,14 @@ def loads_rows(data: bytes) -> dict[int, Any]:
 
 
 def failure(row: int, error: BaseException) -> MapFailure:
-    """An exception on its way to the parent. One that cannot be pickled goes as the nearest of its bases that can."""
+    """Describe an exception to the parent. One that cannot be pickled goes as the nearest of its bases that can."""
     lines = traceback.format_exception(type(error), error, _from_the_user(error.__traceback__))
     words = f"{type(error).__qualname__}: {error}"
     return MapFailure(row, _portable(error, words), words, "".join(lines).rstrip())
 
 
 def restore_error(failure: MapFailure) -> BaseException:
-    """The exception, in the parent. One whose class is in the worker alone becomes a RuntimeError."""
+    """Return the exception in the parent. One whose class exists in the worker alone becomes a RuntimeError."""
     try:
         error: BaseException = pickle.loads(failure.error)
     except Exception:  # whatever the user's classes raise
@@ -279,7 +267,7 @@ def restore_error(failure: MapFailure) -> BaseException:
 
 
 def _from_the_user(whole: TracebackType | None) -> TracebackType | None:
-    """A traceback without the calls that led to the user's code; all of it where there is none of theirs."""
+    """Cut off the calls that led to the user's code; keep all if none of it is the user's."""
     part = whole
     while part is not None and part.tb_frame.f_globals.get("__name__", "").startswith("headrace."):
         part = part.tb_next
@@ -300,17 +288,13 @@ def _portable(error: BaseException, words: str) -> bytes:
 
 
 def _survives(error: BaseException) -> bytes | None:
-    """The exception's pickle, if an equal one comes of it."""
+    """Return the exception's pickle, if it restores an equal one."""
     try:
         data = dumps(error)
         copy = pickle.loads(data)
     except Exception:  # whatever the user's classes raise
         return None
     return data if type(copy) is type(error) and str(copy) == str(error) else None
-
-
-# -- from feed/map_workers/counters.py: Numbers that the parent and its workers count together, in a block of the
-# shared file.
 
 
 _APART = 8
@@ -320,7 +304,7 @@ NOTHING = -1
 
 @dataclass(frozen=True)
 class CountersPlace:
-    """Where they lie, as a worker is told."""
+    """Place of the counters in the shared file."""
 
     offset: int
     batches: int
@@ -332,7 +316,7 @@ class CountersPlace:
 
 
 class MapCounters:
-    """For each batch under way the rows taken so far, and for each worker the row that it is at."""
+    """Counters shared with the workers: rows taken of each batch in flight, and the row that each worker is at."""
 
     def __init__(self, place: CountersPlace, memory: NDArray[np.uint8]) -> None:
         self._batches = place.batches
@@ -342,15 +326,15 @@ class MapCounters:
         self._numbers[:] = NOTHING
 
     def begin_batch(self, number: int) -> None:
-        """Before any worker hears of it; at most so many batches may be under way as there are counters."""
+        """Reset a batch's counter before any worker hears of it. There are as many counters as batches in flight."""
         self._numbers[self._batch(number)] = 0
 
     def take_row(self, number: int) -> int:
-        """The next row that nobody else has taken."""
+        """Take the next row that nobody else has."""
         return _core.fetch_add(self._numbers, self._batch(number), 1)
 
     def take_all(self, number: int, count: int) -> None:
-        """Leaves no row for anybody."""
+        """Take all remaining rows."""
         _core.fetch_add(self._numbers, self._batch(number), count)
 
     def set_at(self, worker: int, number: int, row: int) -> None:
@@ -360,7 +344,7 @@ class MapCounters:
         self._numbers[self._worker(worker)] = NOTHING
 
     def at(self, worker: int) -> tuple[int, int] | None:
-        """Batch and row that a worker is at, or was when it was killed."""
+        """Return the batch and row that a worker is at, or was at when it was killed."""
         at = int(self._numbers[self._worker(worker)])
         return None if at == NOTHING else (at >> 32, at & 0xFFFF_FFFF)
 

@@ -46,15 +46,12 @@ from headrace.loader.recipe import Recipe
 from headrace.loader.user_functions import DecodedBatch
 from headrace.system.channel import Closed
 
-# -- from feed/map_workers/under_way.py: One batch that map workers are at, as the parent has it.
-
-
 Shapes: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class MappedBatch:
-    """What map made of a batch: each row's values, and whole fields where they lie in place."""
+    """Result of `map` for a batch: each row's values, and whole fields that lie in place."""
 
     rows: list[Any]
     placed: dict[str, Any]
@@ -62,7 +59,7 @@ class MappedBatch:
 
 @dataclass
 class UnderWay:
-    """`waiting` are the workers that have not done their part; `keep` holds the memory that they read."""
+    """Batch in flight. `waiting` are workers that have not done their part; `keep` holds the memory that they read."""
 
     decoded: DecodedBatch
     waiting: set[int]
@@ -73,12 +70,12 @@ class UnderWay:
 
     @property
     def shapes(self) -> Shapes:
-        """Of a row of each field. Where they are another batch's, what map makes of them will be, too."""
+        """Shapes of a row of each field. Batches of equal shapes are expected to give results of equal layouts."""
         return tuple(tuple(getattr(value, "shape", ()))[1:] for value in self.decoded.batch.values())
 
     @property
     def blocks(self) -> int:
-        """Blocks of shared memory that it has, before and after."""
+        """Number of its blocks of shared memory, inputs and results."""
         return len(self.keep) + len(self._blocks)
 
     @property
@@ -86,7 +83,7 @@ class UnderWay:
         return {name: place for name, (place, _) in self._blocks.items()}
 
     def add_places(self, layouts: dict[str, RowLayout], memory: SharedBlocks) -> None:
-        """Memory for fields that have none yet: the first layout that is asked for is the field's."""
+        """Allocate memory for fields that have none. The first layout that is asked for is the field's."""
         for name, layout in layouts.items():
             if name not in self._blocks:
                 block = memory.acquire(layout.row_bytes * len(self.decoded))
@@ -95,7 +92,7 @@ class UnderWay:
                 self._blocks[name] = ResultPlace(layout, offset, block.nbytes), block
 
     def add(self, worker: int, done: Done) -> None:
-        """Raises UsageError for values that cannot be made again here."""
+        """Add a worker's part. Raises UsageError for values that cannot be restored here."""
         self.waiting.discard(worker)
         if done.rows:
             self._rows.update(messages.loads_rows(done.rows))
@@ -103,8 +100,11 @@ class UnderWay:
             self.failures.append(done.failure)
 
     def mapped(self) -> MappedBatch:
-        """Once nobody is waited for. Raises the exception of the first row that failed: every row before it was
-        mapped, so it is the same however many workers there are."""
+        """Return the results, once no worker is waited for.
+
+        Raises the exception of the first row that failed. All rows before it were mapped, so that it is the same for
+        any number of workers.
+        """
         if self.failures:
             self._raise(min(self.failures, key=lambda failure: failure.row))
         count = len(self.decoded)
@@ -113,24 +113,20 @@ class UnderWay:
 
     def _raise(self, failure: MapFailure) -> NoReturn:
         error = messages.restore_error(failure)
-        error.add_note(f"in map=, {self.decoded.name(failure.row)}")
+        error.add_note(f"in map=, {self.decoded.rows.name(failure.row)}")
         error.add_note(f"In the map worker:\n{failure.traceback}")
         raise error
 
 
-# -- from feed/map_workers/workers.py: The map workers of one pass, as the parent has them: batches are submitted, and
-# collected in their order.
-
-
 class MapWorkers:
-    """Owns the processes and the memory that they share.
+    """Worker processes of one pass, with the memory that they share.
 
-    `submit` is one thread's and `collect` another's; `hang_up` is anybody's. `end` comes when nobody submits any
-    more, and `give_back` when nobody collects.
+    One thread submits, another collects, any may hang up. Call `end` when nobody submits any more, and `give_back` when
+    nobody collects.
     """
 
     def __init__(self, recipe: Recipe, *, seed: int) -> None:
-        """Raises UsageError for a map that the start method cannot take, MapWorkerError where no process starts."""
+        """Start the processes. Raises UsageError for a map that cannot be sent, MapWorkerError if a start fails."""
         file = SharedFile.make()
         self.memory: SharedBlocks | None = None
         self._counters: MapCounters | None = None
@@ -177,8 +173,10 @@ class MapWorkers:
 
     @property
     def held_blocks(self) -> int | None:
-        """Blocks of shared memory that are neither this object's own, under way, nor kept by a worker; None where none
-        is shared."""
+        """Blocks of shared memory that the consumer holds; None without shared memory.
+
+        These are neither this object's own, nor in flight, nor kept by a worker.
+        """
         if self.memory is None:
             return None
         under_way = sum(batch.blocks for batch in list(self._under_way.values()))
@@ -188,7 +186,7 @@ class MapWorkers:
     # --- the thread that submits ---
 
     def submit(self, number: int, decoded: DecodedBatch) -> None:
-        """Hands a batch to the workers; `number` counts the pass's batches."""
+        """Hand a batch to the workers; `number` counts the pass's batches."""
         batch = UnderWay(decoded, {process.index for process in self.processes})
         self._under_way[number] = batch
         if self.memory is None:
@@ -217,8 +215,10 @@ class MapWorkers:
     # --- the thread that collects ---
 
     def collect(self, number: int) -> MappedBatch:
-        """The batch, once all workers have done their part. Raises what the user's function raised, MapWorkerError for
-        a worker that ended, and Closed after `hang_up`."""
+        """Return the batch, once all workers have done their part.
+
+        Raises what the user's function raised, MapWorkerError for a worker that ended, and Closed after `hang_up`.
+        """
         batch = self._under_way[number]
         while batch.waiting:
             for index in batch.waiting & self._lost:  # one that has done its part is missed by the next batch
@@ -267,26 +267,26 @@ class MapWorkers:
 
     def _sample_at(self, index: int) -> str | None:
         at = self._at.get(index) if self._counters is None else self._counters.at(index)
-        return None if at is None or at[0] not in self._under_way else self._under_way[at[0]].decoded.name(at[1])
+        return None if at is None or at[0] not in self._under_way else self._under_way[at[0]].decoded.rows.name(at[1])
 
     # --- the end ---
 
     def hang_up(self) -> None:
-        """Each worker ends after the row that it is at, and `submit` and `collect` raise Closed. From any thread."""
+        """End each worker after its current row; `submit` and `collect` raise Closed. Callable from any thread."""
         with self._lock:
             self._hung_up = True
             for process in self.processes:
                 process.hang_up()
 
     def end(self, wait_s: float | None = None) -> None:
-        """Waits for the workers, and kills those that are not done by then (None: `LEAVE_S`)."""
+        """Wait for the workers, and kill those that are not done after `wait_s` (None: `LEAVE_S`)."""
         self.hang_up()
         deadline = time.monotonic() + (LEAVE_S if wait_s is None else wait_s)
         for process in self.processes:
             process.end(max(0.0, deadline - time.monotonic()))
 
     def give_back(self) -> None:
-        """Descriptors and memory, after `end`. Then there are no workers, and both may be called again."""
+        """Close descriptors and free memory, after `end`. Both may be called again."""
         with self._lock:
             processes, self.processes = self.processes, []
         for process in processes:
@@ -309,4 +309,5 @@ def _place_counters(memory: SharedBlocks, recipe: Recipe) -> tuple[MapCounters, 
 
 def _work(number: int, batch: UnderWay, fields: dict[str, SentField], rows: tuple[int, ...] | None = None) -> MapWork:
     decoded = batch.decoded
-    return MapWork(number, len(decoded), rows, decoded.key, decoded.draw_ids, decoded.passes, fields, batch.places)
+    key, passes = decoded.rows.key, decoded.rows.passes
+    return MapWork(number, len(decoded), rows, key, decoded.draw_ids, passes, fields, batch.places)

@@ -24,8 +24,10 @@ FORGOTTEN_GUARD = (
 
 
 def start_method(context: str | BaseContext | None) -> str:
-    """ "fork", "forkserver" or "spawn"; None is the platform's default, unless the program has set another. Asking for
-    that does not settle it, as multiprocessing's own function would."""
+    """Return "fork", "forkserver" or "spawn". None means the platform's default, unless the program has set another.
+
+    Unlike multiprocessing's own function, asking does not settle the method.
+    """
     if isinstance(context, str):
         return context
     found = (multiprocessing if context is None else context).get_start_method(allow_none=True)
@@ -33,10 +35,10 @@ def start_method(context: str | BaseContext | None) -> str:
 
 
 class WorkerProcess:
-    """One started process, and the parent's end of the connection to it."""
+    """One started process, with the parent's end of its connection."""
 
     def __init__(self, context: BaseContext, method: str, setup: WorkerSetup) -> None:
-        """Raises UsageError for a map that cannot be pickled where that is needed."""
+        """Start the process. Raises UsageError for a map that cannot be pickled where that is needed."""
         self.index = setup.index
         self.connection, theirs = context.Pipe()
         close_in_forks(self.connection)
@@ -66,7 +68,7 @@ class WorkerProcess:
         self.pid = self._process.pid
 
     def hang_up(self) -> None:
-        """The worker ends after the row that it is at. From any thread; whoever sends to it meanwhile is woken."""
+        """End the worker after its current row. Callable from any thread; it wakes whoever sends to the worker."""
         try:
             with socket.socket(fileno=os.dup(self.connection.fileno())) as ours:
                 ours.shutdown(socket.SHUT_WR)
@@ -74,24 +76,26 @@ class WorkerProcess:
             pass
 
     def end(self, wait_s: float) -> None:
-        """Waits for its end, and kills it after that time."""
+        """Wait for its end, and kill it after that time."""
         if not wait([self._process.sentinel], wait_s):
             self._process.kill()
         self._process.join()
 
     def give_back(self) -> None:
-        """Its descriptors, once it has ended and nobody listens to it or asks how it did."""
+        """Close its descriptors, once it has ended and nobody listens to it."""
         self.connection.close()
         with suppress(ValueError):  # multiprocessing cannot tell, since another has waited for the process
             self._process.close()
 
     def close(self) -> None:
-        """In a fork of this process, which is not the worker's parent: multiprocessing would end it at the fork's exit
-        (CPython's `_exit_function` asks whose child it is only after that)."""
+        """Forget the process in a fork, which is not its parent: multiprocessing would end it at the fork's exit.
+
+        CPython's `_exit_function` asks whose child it is only after that.
+        """
         multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]
 
     def ended(self, at: str | None) -> MapWorkerError:
-        """What to raise once its connection has broken off; `at` names the sample that it was at."""
+        """Return the error for a broken connection; `at` names the sample that the worker was at."""
         self._process.join()
         where = f"at {at}" if at is not None else "between two samples"
         return MapWorkerError(
@@ -128,7 +132,7 @@ def _signal_name(number: int) -> str:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Ctrl-C while a worker starts comes here when it has: the worker, which inherits this, shall never see one."""
+    """Hold back Ctrl-C while a worker starts. The worker inherits this, and never sees one."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -137,7 +141,7 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def check_context(given: str | BaseContext | None) -> None:
-    """Raises UsageError for anything that is no start method of this platform, no context and not None."""
+    """Raise UsageError unless it is a start method of this platform, a context or None."""
     methods = multiprocessing.get_all_start_methods()
     if isinstance(given, BaseContext) or given is None or given in methods:
         return
@@ -146,7 +150,7 @@ def check_context(given: str | BaseContext | None) -> None:
 
 
 def check_may_start(workers: int) -> None:
-    """Raises UsageError in a process that multiprocessing lets start none."""
+    """Raise UsageError in a process that multiprocessing lets start none."""
     if multiprocessing.current_process().daemon:
         raise UsageError(
             f"map_workers: expected a process that may start others, got a daemonic one (such as a DataLoader's "
@@ -155,13 +159,12 @@ def check_may_start(workers: int) -> None:
 
 
 def context_of(given: str | BaseContext | None) -> BaseContext:
-    """The context of that name, or as given; the program's own for None."""
+    """Return the context of that name, or as given; the program's own for None."""
     return given if isinstance(given, BaseContext) else multiprocessing.get_context(given)
 
 
 def warm_fork_server(method: str) -> None:
-    """Starts the server of "forkserver" if need be: started under `_without_interrupts`, it and all that it forks
-    would never see Ctrl-C."""
+    """Start the server of "forkserver" before `_without_interrupts`, whose mask it and its children would inherit."""
     if method == "forkserver":
         from multiprocessing import forkserver
 

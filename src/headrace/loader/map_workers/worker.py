@@ -40,19 +40,15 @@ from headrace.loader.map_workers.messages import (
     ToWorker,
 )
 from headrace.loader.recipe import Output, SampleMap
-from headrace.loader.user_functions import Lies
+from headrace.loader.user_functions import ValuePlace
 from headrace.system.forks import close_in_forks
-
-# -- from feed/map_workers/inbox.py: What a worker hears from its parent: messages, and that nobody will send any
-# more.
-
 
 LEAVE_S = 5.0
 """How long a call of the user's map may go on once the parent has gone or closed the pass."""
 
 
 class Inbox:
-    """Reads the connection in a thread, so that the parent's end is heard of in the midst of the user's map."""
+    """Messages from the parent, read in a thread, so that its end is noticed in the middle of the user's map."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -62,12 +58,12 @@ class Inbox:
         threading.Thread(target=self._read, name="headrace-inbox", daemon=True).start()
 
     def work(self) -> MapWork | None:
-        """The next batch; None once there will be no more, or nobody wants it."""
+        """Return the next batch; None if there will be no more, or nobody wants it."""
         work = self._work.get()
         return None if self.ended else work
 
     def places(self) -> ResultPlaces | None:
-        """What was asked for; None once nobody will answer."""
+        """Return the places that were asked for; None if nobody will answer."""
         return self._places.get()
 
     def _read(self) -> None:
@@ -87,12 +83,9 @@ class Inbox:
         os._exit(1)
 
 
-# -- from feed/map_workers/worker.py: What runs in a map worker's process.
-
-
 @dataclass(frozen=True)
 class WorkerSetup:
-    """What a worker starts with."""
+    """Arguments that a worker starts with."""
 
     index: int
     function: SampleMap
@@ -105,7 +98,7 @@ class WorkerSetup:
 
 
 def run(setup: WorkerSetup, connection: Connection) -> None:
-    """Maps what the parent sends until it sends no more."""
+    """Map what the parent sends until it sends no more."""
     close_in_forks(connection)  # a child of the user's would hide this process's end
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # and so is a handler that saves the training's state
@@ -118,7 +111,7 @@ def run(setup: WorkerSetup, connection: Connection) -> None:
 
 
 def _use_one_core() -> None:
-    """As many workers as cores: none of them needs threads of its own, and OpenMP's do not survive a fork."""
+    """Limit libraries to one thread: there are as many workers as cores, and OpenMP's threads do not survive a fork."""
     torch, cv2 = sys.modules.get("torch"), sys.modules.get("cv2")
     if torch is not None:
         torch.set_num_threads(1)
@@ -135,11 +128,11 @@ def _seed_globals(seed: int) -> None:
 
 
 class PassEnded(Exception):  # noqa: N818  # how a worker ends, no error
-    """Nobody listens any more."""
+    """Signal that nobody listens any more."""
 
 
 class MapWorker:
-    """Takes rows of the oldest batch that has any left, and answers each batch with one `Done`."""
+    """Loop of a worker: it takes rows of the oldest batch that has any left, and answers each batch with one `Done`."""
 
     def __init__(self, setup: WorkerSetup, connection: Connection) -> None:
         self._setup = setup
@@ -201,7 +194,7 @@ class MapWorker:
         return user_functions.map_row(self._setup.function, opened.fields, at, rng, opened.sees)
 
     def _place(self, opened: _Opened, row: int, result: Any) -> Any:
-        """Writes arrays to the batch to be; what remains travels in `Done`."""
+        """Write arrays into the mapped batch; return the rest, which travels in `Done`."""
         if self._blocks is None or not isinstance(result, dict):
             return result
         ragged = {name for name, rows in opened.fields.items() if isinstance(rows, PerSample)}
@@ -215,11 +208,11 @@ class MapWorker:
             field = opened.results.get(name)
             if field is not None and field.fits(found):
                 field.write(row, found)
-                result[name] = Lies.IN_PLACE
+                result[name] = ValuePlace.IN_PLACE
         return result
 
     def _stacked(self, value: Any) -> PlainArray | None:
-        """None for what the batch will not have as one array."""
+        """Return the value as a plain array; None for what the batch will not have as one array."""
         plain = PlainArray.of(value)
         return None if plain is None or (plain.tensor is not None and self._setup.output == "numpy") else plain
 
@@ -257,7 +250,7 @@ class MapWorker:
 
 
 class _Opened:
-    """A batch as the worker sees it."""
+    """Batch as the worker sees it."""
 
     def __init__(self, work: MapWork, blocks: MappedBlocks | None) -> None:
         self.work = work
@@ -281,12 +274,12 @@ class _Opened:
                 self.results[name] = _ResultField(place.layout, place.layout.batch(memory, self.work.count))
 
     def sees(self, name: str, value: Any) -> bool:
-        """Whether the parent has a value too, as the user's function left it."""
+        """Tell whether the parent sees the value as the user's function left it."""
         return self.work.fields[name].shared or isinstance(value, IMMUTABLE)
 
 
 class _ResultField:
-    """A field of the batch to be."""
+    """Field of the mapped batch."""
 
     def __init__(self, layout: RowLayout, whole: PlainArray) -> None:
         self._layout = layout
@@ -300,7 +293,7 @@ class _ResultField:
 
 
 def _pickled(rows: dict[int, Any]) -> tuple[bytes, MapFailure | None]:
-    """What map returned, or an error that names the first row and field that cannot be pickled."""
+    """Pickle what map returned, or return an error that names the first row and field that cannot be pickled."""
     try:
         return messages.dumps(rows), None
     except Exception as error:  # whatever the values' own classes raise

@@ -10,12 +10,9 @@ from numpy.typing import NDArray
 
 from headrace.errors import UsageError
 from headrace.fields.tokens import ResolvedText
-from headrace.loader.batch_memory import BatchMemory
+from headrace.loader.batch_memory import BatchMemory, tensor_over
 from headrace.loader.batch_values import SMALL_BYTES, PlainArray, RowLayout
 from headrace.loader.decoding.texts import IDS, MASK
-
-# -- from mixing/joining.py: One batch out of several sources' parts of it. Rows are copied once, without the GIL.
-
 
 Rows = NDArray[np.int64]
 Parts = Sequence[tuple[str, Rows, Any]]
@@ -23,7 +20,7 @@ Parts = Sequence[tuple[str, Rows, Any]]
 
 
 def join(parts: Parts, count: int, memory: BatchMemory) -> dict[str, Any]:
-    """The batch of `count` samples, of which each part has its rows. Raises UsageError where fields do not stack."""
+    """Join parts to a batch of `count` samples. Raises UsageError if fields do not stack."""
     return _join_dicts(parts, count, memory, "")
 
 
@@ -67,7 +64,7 @@ def _join_values(parts: Parts, count: int, memory: BatchMemory, name: str) -> An
 
 
 def _join_lists(parts: Parts, count: int) -> list[Any]:
-    """A list of the first one's class: of values that never stack, it may be one of its own."""
+    """Join lists to one of the first one's class, which may be that of values that never stack."""
     joined: list[Any] = type(parts[0][2])([None] * count)
     for _, rows, values in parts:
         for row, value in zip(rows.tolist(), values, strict=True):
@@ -83,19 +80,13 @@ def _join_arrays(rows: list[Rows], arrays: list[PlainArray], layout: RowLayout, 
     for at, part in zip(rows, arrays, strict=True):
         lying = np.ascontiguousarray(part.array.transpose(back))
         lines[at] = lying.reshape(len(at), -1).view(np.uint8).reshape(len(at), layout.row_bytes)
-    joined = layout.batch(block, count)
-    return joined.restore() if layout.tensor is None else _tensor(block, layout, count)
-
-
-def _tensor(block: NDArray[np.uint8], layout: RowLayout, count: int) -> Any:
-    """Over the tensor that pinned memory was allocated as, so that torch's allocator learns of copies from it."""
+    if layout.tensor is None:
+        return layout.batch(block, count).restore()
     import torch
 
-    whole = block.base if isinstance(block.base, torch.Tensor) else torch.from_numpy(block)
-    assert layout.tensor is not None
-    values = whole[: count * layout.row_bytes].view(getattr(torch, layout.tensor))
-    lying = values.view(count, *(layout.shape[dimension] for dimension in layout.order))
-    return lying.permute(0, *(int(at) for at in np.argsort(layout.order) + 1))
+    values = tensor_over(block)[:nbytes].view(getattr(torch, layout.tensor))
+    tensor = values.view(count, *(layout.shape[dimension] for dimension in layout.order))
+    return tensor.permute(0, *(int(at) for at in np.argsort(layout.order) + 1))
 
 
 def _row(value: Any) -> str:
@@ -106,13 +97,11 @@ def _of_each(parts: Parts, of: Any) -> str:
     return " and ".join(f"{of(value)} of {source!r}" for source, _, value in parts)
 
 
-# -- from mixing/filling.py: Texts of several sources at one length: each source has padded its part of a batch to its
-# own longest text.
-
-
 def fill_up(parts: Parts, texts: Sequence[ResolvedText]) -> Parts:
-    """The same parts, of which each of `texts` is as long in all as in the longest. `texts` are one source's: all
-    sources pad alike. What `map` has made something else of stays as it is."""
+    """Pad each of `texts` to the longest part's length; leave alone what `map` has changed.
+
+    `texts` are one source's: all sources pad alike.
+    """
     for text in texts:
         lengths = [_length(batch.get(text.name)) for _, _, batch in parts]
         if None not in lengths and len(set(lengths)) > 1:
@@ -125,7 +114,7 @@ def fill_up(parts: Parts, texts: Sequence[ResolvedText]) -> Parts:
 
 
 def _length(value: Any) -> int | None:
-    """Tokens of its rows; None for what is no padded text."""
+    """Return the tokens of a padded text's rows; None for anything else."""
     if not isinstance(value, Mapping) or set(value) != {IDS, MASK}:
         return None
     shapes = [tuple(getattr(part, "shape", ())) for part in value.values()]

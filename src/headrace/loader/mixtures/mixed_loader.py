@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace.errors import UsageError
 from headrace.loader import Recipe, Stats, tuner_of
-from headrace.loader.batch_memory import PinnedMemory, PooledMemory
+from headrace.loader.batch_memory import PooledMemory, memory_of
 from headrace.loader.loader import Loader
 from headrace.loader.mixtures.mixed_pass import JoinedPass, OneSourcePass, SourceFeeds
 from headrace.loader.mixtures.sources import MixedState, check_mixed, check_sources, find_position
@@ -24,17 +24,14 @@ if TYPE_CHECKING:
     from headrace.loader import Runner
 
 
-# -- from mixing/mixed_loader.py: `MixedLoader`: several loaders as one, and where its consumer is.
-
-
 Batches: TypeAlias = Literal["one-source", "mixed"]
 
 
 class MixedLoader(LoaderPosition):
-    """Made by `mix`: iterates as a Loader does, and has its epochs, state and statistics.
+    """Loader that `mix` makes of several. It has a Loader's epochs, state and statistics.
 
-    Iterating takes one epoch of `len(mixed)` steps. A pass that reaches its end goes on to the next epoch; one that is
-    broken off starts the same epoch again.
+    Iterating takes one epoch of `len(mixed)` steps. A pass that reaches its end continues with the next epoch; one that
+    is broken off starts the same epoch again.
     """
 
     def __init__(self, sources: Mapping[str, Loader], mixture: Mixture, batches: Batches, steps: int) -> None:
@@ -44,21 +41,17 @@ class MixedLoader(LoaderPosition):
         self._batches: Batches = batches
         self._steps = steps
         self._first = next(iter(self._sources.values()))
-        placement = self._first.placement
-        pinned = placement is not None and placement.pinned
-        self._memory: PinnedMemory | PooledMemory = PooledMemory(1, len(self._first.recipe.parts))
-        if placement is not None and pinned:
-            self._memory = PinnedMemory(placement.device)
+        self._memory = memory_of(self._first._placement, prefetch=1, images=len(self._first._recipe.parts))
         self._feeds: SourceFeeds | None = None  # the latest pass's
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Their names: `batch["source"]` is a position here."""
+        """Names of the sources: `batch["source"]` is a position here."""
         return tuple(self._sources)
 
     @property
     def shares(self) -> dict[str, Fraction]:
-        """The part of all batches ("one-source") or samples ("mixed") that each source has, as it is kept."""
+        """Exact share of each source in all batches ("one-source") or samples ("mixed")."""
         return dict(zip(self._sources, self._mixture.shares, strict=True))
 
     @property
@@ -68,7 +61,7 @@ class MixedLoader(LoaderPosition):
 
     @property
     def batch_size(self) -> int:
-        """Samples per rank; where the sources' batches differ, about their mean."""
+        """Samples per rank; about the mean if the sources' batches differ in size."""
         sizes = [loader.batch_size for loader in self._sources.values()]
         return round(sum(share * size for share, size in zip(self._mixture.shares, sizes, strict=True)))
 
@@ -82,9 +75,9 @@ class MixedLoader(LoaderPosition):
 
     @property
     def samples(self) -> int:
-        """Samples of an epoch over all ranks; of batches that differ in size, about as many."""
+        """Samples of an epoch over all ranks; approximate if batches differ in size."""
         if self._batches == "mixed":
-            return self._steps * self._first.recipe.plan.global_batch
+            return self._steps * self._first._recipe.plan.global_batch
         means = [Fraction(loader.samples, len(loader)) for loader in self._sources.values()]
         return round(self._steps * sum(share * mean for share, mean in zip(self._mixture.shares, means, strict=True)))
 
@@ -98,20 +91,20 @@ class MixedLoader(LoaderPosition):
         return f"MixedLoader: {len(self):,} batches of {self.batch_size}, {what}: {shares}"
 
     def source_stats(self) -> dict[str, Stats] | None:
-        """What each source's feed did in the latest pass, as `stats` says it of all together."""
+        """Return each source's statistics in the latest pass."""
         return None if self._feeds is None or self._feeds.foreign else self._feeds.stats()
 
     def state_at(self, epoch: int, step: int) -> dict[str, Any]:
-        """What `state_dict` says once the consumer has received the first `step` batches of `epoch`."""
+        """Return the state once the consumer has received the first `step` batches of `epoch`."""
         return self._state_at(*divmod(epoch * self._steps + step, self._steps)).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next pass goes on where `state` was saved, also at another world size of the same global batches.
+        """Continue where `state` was saved, also at another world size of the same global batches.
 
-        Raises StateError for a state of other sources, weights or epochs, saying what differs in which source.
+        Raises StateError for a state of other sources, weights or epochs, and says what differs in which source.
         """
         found = MixedState.from_dict(state)
-        plans = {name: each.recipe.plan for name, each in self._sources.items()}
+        plans = {name: each._recipe.plan for name, each in self._sources.items()}
         repeating = {name for name, each in self._sources.items() if each.dataset.occurrences is not None}
         epoch, step, told = find_position(found, self._state_at, plans, repeating)
         for warning in told:
@@ -134,33 +127,36 @@ class MixedLoader(LoaderPosition):
         )
 
     def _source_state(self, loader: Loader, number: int) -> dict[str, Any]:
-        plan = loader.recipe.plan
+        plan = loader._recipe.plan
         if self._batches == "one-source":
             return loader.state_at(*divmod(number, plan.steps))
         epoch, samples = divmod(number, plan.length)
         return loader.state_at(epoch, 0) | {"samples": samples}
 
     def _taken(self, epoch: int, step: int) -> list[int]:
-        """How many batches or samples of each source come before this step."""
-        a_step = 1 if self._batches == "one-source" else self._first.recipe.plan.global_batch
+        """Return how many batches or samples of each source come before this step."""
+        a_step = 1 if self._batches == "one-source" else self._first._recipe.plan.global_batch
         return self._mixture.taken((epoch * self._steps + step) * a_step)
 
-    def check_place(self) -> None:
+    def _check_place(self) -> None:
         for loader in self._sources.values():
-            loader.check_place()
+            loader._check_place()
 
-    def begin_pass(self, epoch: int, step: int) -> LoaderPass:
-        """For an iterator: starts what makes the batches of `epoch` from `step` on."""
-        placement = self._first.placement
+    def _begin_pass(self, epoch: int, step: int) -> LoaderPass:
+        """Start what makes the batches of `epoch` from `step` on."""
+        placement = self._first._placement
         self._taken(epoch + 1, 0)  # an epoch beyond what can be counted raises here
         lane = None if placement is None else placement.lane()  # first: what it may raise leaves no thread behind
         with ExitStack() as undo:
             feeds = SourceFeeds(self._begin_feeds(epoch, step, undo))
             undo.pop_all()
         self._feeds = feeds
-        host = (
-            self._one_source(feeds, epoch, step) if self._batches == "one-source" else self._joined(feeds, epoch, step)
-        )
+        recipes = [loader._recipe for loader in self._sources.values()]
+        host: LoaderPass
+        if self._batches == "one-source":
+            host = OneSourcePass(feeds, self._mixture, recipes, epoch=epoch, step=step, steps=self._steps)
+        else:
+            host = JoinedPass(feeds, self._mixture, recipes, self._memory, epoch=epoch, step=step, steps=self._steps)
         self._pass = host if lane is None else DevicePass(host, lane)
         return self._pass
 
@@ -169,13 +165,13 @@ class MixedLoader(LoaderPosition):
         for number, (name, loader) in enumerate(self._sources.items()):
             recipe, ahead, first = self._recipe_of(number, loader, epoch, step)
             # Given, and not tuned: who waits for one source waits for all, so that none can judge its own setting.
-            runners[name] = loader.begin_feed(recipe, tuner_of(loader.threads, ahead), epoch, first)
+            runners[name] = loader._begin_feed(recipe, tuner_of(loader.threads, ahead), epoch, first)
             undo.callback(runners[name].close)
         return runners
 
     def _recipe_of(self, number: int, loader: Loader, epoch: int, step: int) -> tuple[Recipe, int, int]:
-        """What the source's feed makes in this epoch, how many batches ahead, and its first step."""
-        recipe = replace(loader.recipe, pass_samples=self._pass_samples(number, loader, epoch))
+        """Return the source's recipe for this epoch, its prefetch, and its first step."""
+        recipe = replace(loader._recipe, pass_samples=self._pass_samples(number, loader, epoch))
         if self._batches == "mixed":
             assert isinstance(recipe.plan, UniformPlan)
             return (
@@ -189,51 +185,22 @@ class MixedLoader(LoaderPosition):
         return replace(recipe, plan=SourceBatches(recipe.plan, end)), ahead, self._taken(epoch, step)[number]
 
     def _pass_samples(self, number: int, loader: Loader, epoch: int) -> int:
-        """Different samples of the source that this rank takes in this epoch, which may hold several of the source's
-        own, or a part of one."""
+        """Return how many different samples of the source this rank takes in this epoch.
+
+        The mixture's epoch may hold several epochs of the source, or a part of one.
+        """
         count = Fraction(self._taken(epoch + 1, 0)[number] - self._taken(epoch, 0)[number])
         if self._batches == "one-source":
             count *= Fraction(loader.samples, len(loader))
-        return min(math.ceil(count / loader.world_size), loader.recipe.plan.length)
+        return min(math.ceil(count / loader.world_size), loader._recipe.plan.length)
 
-    def _one_source(self, feeds: SourceFeeds, epoch: int, step: int) -> LoaderPass:
-        recipes = [loader.recipe for loader in self._sources.values()]
-        return OneSourcePass(
-            feeds,
-            self._mixture,
-            epoch=epoch,
-            step=step,
-            steps=self._steps,
-            packed=[None if recipe.packed is None else recipe.plan for recipe in recipes],
-            output=recipes[0].output,
-        )
-
-    def _joined(self, feeds: SourceFeeds, epoch: int, step: int) -> LoaderPass:
-        plan = self._first.recipe.plan
-        return JoinedPass(
-            feeds,
-            self._mixture,
-            self._memory,
-            epoch=epoch,
-            step=step,
-            steps=self._steps,
-            batch_size=plan.batch_size,
-            first_row=plan.rank * plan.batch_size,
-            global_batch=plan.global_batch,
-            texts=self._first.recipe.texts,
-            output=self._first.recipe.output,
-        )
-
-    def mind(self, begun: LoaderPass) -> None:
-        """For an iterator: a consumer that holds many batches is told so."""
+    def _mind(self, begun: LoaderPass) -> None:
+        """Warn a consumer that holds many batches."""
         if isinstance(begun, OneSourcePass):
             for loader, runner in zip(self._sources.values(), begun.feeds.runners, strict=True):
-                loader.mind(runner, within=1)
+                loader._mind(runner, within=1)
         elif isinstance(self._memory, PooledMemory):
             self._memory.mind(begun.batch_bytes, begun.held_batches)
-
-
-# -- from mixing/mixing.py: `mix`: what a user says of a mixture, checked and made into a loader.
 
 
 MAX_STEPS = 1 << 40
@@ -247,20 +214,19 @@ def mix(
     epoch: Literal["largest", "smallest"] | int = "largest",
     seed: int = 0,
 ) -> MixedLoader:
-    """One loader out of several, each with its own dataset, fields, views and order, in exact proportions.
+    """Make one loader of several, each with its own dataset, fields, views and order, in exact proportions.
 
     `sources`  names to loaders that differ in what they load, and agree on fields' names, ranks, output and device
     `weights`  the share of each source, as numbers above 0 in any unit; default: by size, so that all end together
-    `batches`  "one-source": each batch is one of a source's own, and weights are shares of batches. "mixed": each
-               batch has samples of all, weights are shares of samples, and all sources have one batch_size and one
-               shape of image
-    `epoch`    how many steps an epoch has: the fewest in which all sources ("largest") or one of them ("smallest")
-               are seen whole, or an int
+    `batches`  "one-source": each batch is one source's own, and weights are shares of batches. "mixed": each batch has
+               samples of all, weights are shares of samples, and all sources have one batch_size and one image shape
+    `epoch`    number of steps of an epoch: the fewest in which all sources ("largest") or one of them ("smallest") are
+               seen whole, or an int
     `seed`     draws the order in which sources take turns; each source draws its samples by its own
 
-    A source goes on where it was from one epoch into the next, and begins again, in a new order, when it has been seen
-    whole. Each batch has int64 [N] `source` beside its fields: the position of each sample's source in `sources`.
-    Raises UsageError for sources that do not go together, before anything is read.
+    A source continues from one epoch into the next. When it has been seen whole, it begins again in a new order. Each
+    batch has int64 [N] `source` alongside its fields: the position of each sample's source in `sources`. Raises
+    UsageError for sources that do not go together, before anything is read.
     """
     check_sources(sources)
     if batches not in ("one-source", "mixed"):
@@ -274,13 +240,13 @@ def mix(
 
 
 def _lengths(sources: Mapping[str, Loader], batches: Batches) -> list[int]:
-    """What is taken of each source until it has been seen whole: batches or samples."""
-    plans = [loader.recipe.plan for loader in sources.values()]
+    """Return how many batches or samples of each source make one epoch of it."""
+    plans = [loader._recipe.plan for loader in sources.values()]
     return [plan.steps if batches == "one-source" else plan.length for plan in plans]
 
 
 def _weights(weights: object, sources: Mapping[str, Loader], lengths: list[int]) -> dict[str, float]:
-    """By source, in their order."""
+    """Return the weights in the sources' order."""
     if weights is None:
         return dict(zip(sources, lengths, strict=True))
     if not isinstance(weights, Mapping):
@@ -304,7 +270,7 @@ def _steps(epoch: object, mixture: Mixture, sources: Mapping[str, Loader], lengt
         if epoch not in ("largest", "smallest"):
             raise UsageError(f"epoch: expected 'largest', 'smallest' or a number of steps, got {epoch!r}")
         until: Until = "largest" if epoch == "largest" else "smallest"
-        plan = next(iter(sources.values())).recipe.plan
+        plan = next(iter(sources.values()))._recipe.plan
         a_step = 1 if batches == "one-source" else plan.global_batch
         steps = mixture.steps_of_epoch(lengths, until=until, positions_a_step=a_step)
         if steps > MAX_STEPS:

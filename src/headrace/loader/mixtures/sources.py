@@ -12,10 +12,6 @@ from headrace.loader.batch_values import shown
 from headrace.loader.loader import Loader
 from headrace.plan import MIXTURE_VERSION, EpochPlan, State, UniformPlan, resume
 
-# -- from mixing/sources.py: What the sources of a mixture have to be. Each check raises UsageError before anything is
-# read.
-
-
 SOURCE = "source"
 """The part of each batch that says which source each sample is from."""
 
@@ -41,11 +37,11 @@ def _check_alone(name: str, loader: Loader) -> None:
             f"mix: expected source {name!r} at its start, got it at epoch {loader.epoch}, step {loader.next_step}; the "
             "mixture has a position of its own: make a loader for it, and load the mixture's state"
         )
-    if loader.recipe.on_error == "skip":
+    if loader._recipe.on_error == "skip":
         raise UsageError(
             f"mix: expected on_error='replace' or 'raise' in source {name!r}, got 'skip', which would change the shares"
         )
-    if SOURCE in loader.recipe.names:
+    if SOURCE in loader._recipe.names:
         raise UsageError(
             f"mix: source {name!r} has a field {SOURCE!r}, as the mixture calls the number of each sample's source; "
             "rename the field"
@@ -53,9 +49,9 @@ def _check_alone(name: str, loader: Loader) -> None:
 
 
 def check_mixed(sources: Mapping[str, Loader]) -> None:
-    """What sources that share batches have to be besides."""
+    """Check what sources need in addition if they share batches."""
     for name, loader in sources.items():
-        recipe = loader.recipe
+        recipe = loader._recipe
         if not isinstance(recipe.plan, UniformPlan):
             raise UsageError(
                 f"batches: expected source {name!r} without buckets, Budget, RandomScale and pack beside 'mixed', as "
@@ -85,36 +81,36 @@ def _shown(value: Any) -> str:
 
 
 def _device(loader: Loader) -> str:
-    return "cpu" if loader.placement is None else str(loader.placement.device)
+    return "cpu" if loader._placement is None else str(loader._placement.device)
 
 
 def _conversions(loader: Loader) -> list[str]:
-    """What is done to images on the device, where the batches of all sources go one way."""
-    if loader.placement is None:
+    """Return the conversions of images on the device, which are the same for all sources."""
+    if loader._placement is None:
         return []
-    return [f"{name}: {conversion}" for name, conversion in sorted(loader.placement.conversions.items())]
+    return [f"{name}: {conversion}" for name, conversion in sorted(loader._placement.conversions.items())]
 
 
 def _parts(loader: Loader) -> list[str] | None:
-    """What the core writes; None where `map` makes something else of it."""
-    recipe = loader.recipe
+    """Return what the core writes; None if `map` makes something else of it."""
+    recipe = loader._recipe
     if recipe.map is not None:
         return None
     return sorted(f"{part.name} {part.dtype} of {part.channels or 'no'} channels" for part in recipe.parts)
 
 
 def _paddings(loader: Loader) -> list[str]:
-    """How texts are filled up, where each source has some of a batch's."""
+    """Return how texts are padded, since each source pads its part of a batch."""
     return sorted(
         f"{text.name}: pad={text.field.pad!r} to {text.field.max_length} with {text.pad_id} on the "
         + ("left" if text.encoder.pads_left else "right")
-        for text in loader.recipe.texts
+        for text in loader._recipe.texts
     )
 
 
 def _size(loader: Loader) -> tuple[int, int] | None:
-    """(height, width); None where it is the images', or `map` makes something else of them."""
-    recipe = loader.recipe
+    """Return (height, width); None if the images set it, or `map` changes it."""
+    recipe = loader._recipe
     return recipe.program.output_size if recipe.images and recipe.map is None else None
 
 
@@ -122,9 +118,9 @@ _ALIKE_FIELDS = "name them alike, with source= where columns differ, and pack= a
 _ALIKE: list[tuple[str, Callable[[Loader], Any], str]] = [
     ("world size", lambda loader: loader.world_size, "pass the same world_size= to each, or to none"),
     ("rank", lambda loader: loader.rank, "pass the same rank= to each, or to none"),
-    ("output", lambda loader: loader.recipe.output, "pass the same output="),
+    ("output", lambda loader: loader._recipe.output, "pass the same output="),
     ("device", _device, "pass the same device="),
-    ("fields", lambda loader: sorted(map(shown, loader.recipe.names)), _ALIKE_FIELDS),
+    ("fields", lambda loader: sorted(map(shown, loader._recipe.names)), _ALIKE_FIELDS),
     ("conversion on the device", _conversions, "give their images the same dtype= and normalize="),
 ]
 _ALIKE_IN_A_BATCH: list[tuple[str, Callable[[Loader], Any], str]] = [
@@ -133,10 +129,6 @@ _ALIKE_IN_A_BATCH: list[tuple[str, Callable[[Loader], Any], str]] = [
     ("padding of texts", _paddings, "give them the same tokenizer, pad= and max_length="),
     ("size of images (height, width)", _size, "give each a view of the same size"),
 ]
-
-
-# -- from mixing/mixed_state.py: What a mixture saves: its own position and each source's, and whether a saved one
-# belongs to a mixture.
 
 
 MIXED_STATE_VERSION = 1
@@ -150,8 +142,7 @@ _KINDS: dict[str, type[object]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class MixedState:
-    """What the consumer has received of a mixture. `counts` is each source's part of a window, and `sources` its own
-    state, once what was received of it has been."""
+    """Position of a mixture's consumer. `counts` is each source's part of a window, `sources` each one's own state."""
 
     batches: str
     counts: dict[str, int]
@@ -163,12 +154,12 @@ class MixedState:
     plan: int = MIXTURE_VERSION
 
     def to_dict(self) -> dict[str, Any]:
-        """The state as plain JSON values."""
+        """Return the state as plain JSON values."""
         return {"version": MIXED_STATE_VERSION, "kind": "mixture", **asdict(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MixedState:
-        """The state that `to_dict` gave. Raises StateError for anything else: nothing is guessed or filled in."""
+        """Read the state that `to_dict` gave. Raises StateError for anything else: nothing is guessed or filled in."""
         if not isinstance(data, Mapping) or data.get("kind") != "mixture":
             got = "that of a single loader" if isinstance(data, Mapping) and "dataset" in data else repr(data)[:80]
             raise StateError(f"state: expected the dict that a mixture's state_dict() gave, got {got}; {_UNCHANGED}")
@@ -198,10 +189,10 @@ def find_position(
     plans: Mapping[str, EpochPlan],
     repeating: Collection[str],
 ) -> tuple[int, int, list[str]]:
-    """(epoch, step) at which the mixture goes on that has `state_at` them, and warnings for the user. `repeating`: the
-    sources whose datasets hold a sample several times.
+    """Return the (epoch, step) at which the mixture that has `state_at` continues, and warnings for the user.
 
-    Raises StateError where the run that saved would have had other batches, saying what differs in which source.
+    `repeating` names the sources whose datasets hold a sample several times. Raises StateError if the run that saved
+    would have had other batches, and says what differs in which source.
     """
     start = state_at(0, 0)
     _check(saved, start)
@@ -239,7 +230,7 @@ def _expect(what: str, saved: object, here: object, hint: str) -> None:
 def _check_source(
     name: str, saved: Mapping[str, Any], here: Mapping[str, Any], plan: EpochPlan, repeats: bool
 ) -> str | None:
-    """The warning, if there is one."""
+    """Check a source's state. Return the warning, if there is one."""
     try:
         there, mine = State.from_dict(saved), State.from_dict(here)
         # Its position may be one at which the source's own plan does not cut: that follows from the mixture's.

@@ -1,6 +1,6 @@
-"""Hands off the user's work: what a measured run changes on disk is written down before, so that it can be undone.
+"""Hands off the user's work: record what a measured run is about to change on disk, so that it can be undone.
 
-docs/doctor/hands-off.md has the journal's format and what it does not see.
+docs/doctor/hands-off.md describes the journal's format, and what it does not see.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ _is_hooked = False
 
 
 def start(session: str) -> None:
-    """Writes down what this process changes from now on, for a session whose run is to be undone. Once a process: forks
-    go on with it."""
+    """Record what this process changes from now on, for a session whose run is to be undone.
+
+    One call a process is enough, and forks continue it.
+    """
     global _journal, _is_hooked
     if _journal is None:
         folder = UndoFolder(os.path.realpath(session))
@@ -29,11 +31,11 @@ def start(session: str) -> None:
 
 
 def active() -> UndoJournal | None:
-    """The journal of this process, while there is one."""
+    """Return the journal of this process, while there is one."""
     return _journal
 
 
 def stop() -> None:
-    """The hook stays, since Python takes none back, and does nothing from now on."""
+    """Stop recording. The hook stays, since Python takes none back, and does nothing from now on."""
     global _journal
     _journal = None

@@ -1,7 +1,7 @@
-"""Which of Python's audit events announce a change of the file system, and what each changes.
+"""Audit events of Python that announce a change of the file system, and what each changes.
 
-The table of them: https://docs.python.org/3/library/audit_events.html. `os.replace` announces `os.rename`, `os.unlink`
-`os.remove`, and what shutil and pathlib do comes as the calls that they make.
+They are listed in https://docs.python.org/3/library/audit_events.html. `os.replace` announces `os.rename`, `os.unlink`
+announces `os.remove`, and what shutil and pathlib do comes as the calls that they make.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from .journal import UndoJournal
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-"""Flags of which a file that is only read has none."""
+"""Flags that a file has unless it is only read."""
 NO_FOLDER = -1
-"""A `dir_fd` that was not given."""
+"""Value of a `dir_fd` that was not given."""
 
 
 def audit_hook(active: Callable[[], UndoJournal | None]) -> Callable[[str, tuple[Any, ...]], None]:
-    """The audit hook: called for all that any library does, `id()` included, hence one look-up and out."""
+    """Return the audit hook. Python calls it for everything, `id()` included, hence one look-up and out."""
     changes, reads = CHANGES, _reads
 
     def audited(event: str, arguments: tuple[Any, ...]) -> None:
@@ -35,8 +35,10 @@ def audit_hook(active: Callable[[], UndoJournal | None]) -> Callable[[str, tuple
 
 
 def _reads(arguments: tuple[Any, ...], writes: int = WRITES) -> bool:
-    """Whether nothing can be changed by it. A descriptor's file was opened before. What is raised here forbids what is
-    announced: and anybody may announce an event of this name, with any arguments, also when no globals are left.
+    """Return whether an open can change nothing. The file of a descriptor was opened before.
+
+    An exception here would forbid what is announced, and anybody may announce an event of this name, with any
+    arguments, even when no globals are left.
     """
     if len(arguments) != 3 or isinstance(arguments[0], int):
         return True
@@ -52,7 +54,7 @@ def _open(journal: UndoJournal, path: Any, mode: str | None, flags: int) -> None
 
 
 def _opened(journal: UndoJournal, place: str, flags: int, *, is_certain: bool) -> None:
-    """Unless it `is_certain` that this file is meant, it must stay what it is at its path."""
+    """Record an open for writing. Unless it `is_certain` that this file is meant, it must stay at its path."""
     if flags & os.O_EXCL and flags & os.O_CREAT:
         journal.makes(place)
     elif flags & os.O_TRUNC:
@@ -66,8 +68,10 @@ def _opened(journal: UndoJournal, place: str, flags: int, *, is_certain: bool) -
 
 
 def _candidates(path: Any, mode: str | None) -> Iterator[str]:
-    """`os.open` does not announce its `dir_fd`: a relative path may be meant in any folder that is open. Of one that is
-    not, a record is written in vain."""
+    """Yield the paths that may be meant: `os.open` does not announce its `dir_fd`, which may be any open folder.
+
+    A record of a path that is not meant is written in vain.
+    """
     text = os.fsdecode(path)
     yield text
     if mode is None and not os.path.isabs(text):
@@ -109,7 +113,7 @@ def _symlink(journal: UndoJournal, _: Any, path: Any, folder: int) -> None:
 
 
 def _link(journal: UndoJournal, source: Any, target: Any, source_folder: int, target_folder: int) -> None:
-    """The file may be written through its new name."""
+    """Record a hard link: the file may be written through its new name."""
     place = _entry(journal, source, source_folder)
     if place is not None:
         journal.writes(place)
@@ -129,7 +133,7 @@ def _truncate(journal: UndoJournal, path: Any, _: int) -> None:
 
 
 def _touch(journal: UndoJournal, path: Any, *arguments: Any) -> None:
-    """Of os.chmod, os.chown and os.utime; a `dir_fd` is the last argument."""
+    """Record os.chmod, os.chown and os.utime, whose last argument may be a `dir_fd`."""
     folder = arguments[-1] if arguments and isinstance(arguments[-1], int) else NO_FOLDER
     place = _file(journal, path, folder)
     if place is not None:
@@ -137,7 +141,7 @@ def _touch(journal: UndoJournal, path: Any, *arguments: Any) -> None:
 
 
 def _connect(journal: UndoJournal, database: Any) -> None:
-    """sqlite3's, which writes by itself: to the database, and to files beside it."""
+    """Record a database of sqlite3, which writes to it by itself, and to files next to it."""
     if isinstance(database, int):
         return
     text = os.fsdecode(database)
@@ -151,7 +155,7 @@ def _connect(journal: UndoJournal, database: Any) -> None:
 
 
 def _of_uri(uri: str) -> str:
-    """The path in a URI, as SQLite reads it: `file:path`, `file:///path` or `file://localhost/path`."""
+    """Return the path in a URI of SQLite: `file:path`, `file:///path` or `file://localhost/path`."""
     from urllib.parse import unquote
 
     path = uri[len("file:") :].partition("#")[0].partition("?")[0]
@@ -161,12 +165,12 @@ def _of_uri(uri: str) -> str:
 
 
 def _entry(journal: UndoJournal, path: Any, folder: int) -> str | None:
-    """The place of a name, be it a symbolic link."""
+    """Return the place of a name, even of a symbolic link."""
     return journal.place(_in(path, folder), follow=False)
 
 
 def _file(journal: UndoJournal, path: Any, folder: int = NO_FOLDER) -> str | None:
-    """The place of what a name, or a descriptor, stands for."""
+    """Return the place of the file that a name or a descriptor stands for."""
     name = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else _in(path, folder)
     return journal.place(name, follow=True)
 
@@ -192,4 +196,4 @@ CHANGES: dict[str, Callable[..., None]] = {
     "os.utime": _touch,
     "sqlite3.connect": _connect,
 }
-"""By event: what takes its arguments."""
+"""Functions that take the arguments of each event."""

@@ -1,4 +1,4 @@
-"""What this process is about to change, written down before it does."""
+"""Journal of what this process is about to change, written before it does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .undo_folder import (
     is_below,
     no_work,
     temporary,
-)
+)  # fmt: skip
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,16 +39,16 @@ TOUCH, APPEND, WHOLE = range(3)
 """How much of a file's former state a record gives: its mode and times, also its size, also its content."""
 _GIVES = {TOUCHED: TOUCH, APPENDED: APPEND}
 MOST_ENTRIES = 10_000
-"""Of a folder that is renamed, beyond which it is moved back as a whole."""
+"""Entries of a renamed folder beyond which it is moved back as a whole."""
 
 
 class UndoJournal:
-    """Appends to the one journal of the session, each record by one write, so that a process that is killed leaves it
-    whole, and records stand in it before what they announce is done, whichever process does it.
+    """The session's journal, to which every process appends.
 
-    A path's first record is of its state before the command: it was taken before the record was written, and nobody
-    changes a path before a record of it is there. So no lock is needed, and a second one is only a waste. A file that
-    is kept by another name is not written to until its path has another file, or it was copied.
+    Each record is one write, so that a process that is killed leaves the journal whole, and is there before the change
+    that it announces. A path's first record is of its state before the command: nobody changes a path before a record
+    of it is there. So no lock is needed, and a second record is only a waste. A file that is saved by another name is
+    not written to until its path has another file, or it was copied.
     """
 
     def __init__(self, folder: UndoFolder, root: str) -> None:
@@ -56,7 +56,7 @@ class UndoJournal:
         self._root = root
         self._folders: set[str] = set()
         self._besides = [folder.session, *no_work(root)]
-        self._keeper = ContentStore(folder)
+        self._store = ContentStore(folder)
         self._known: dict[str, int] = {}
         self._made: set[str] = set()
         self._kept: dict[str, int] = {}
@@ -65,8 +65,10 @@ class UndoJournal:
         self._thread = _thread._local()
 
     def guarded(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Does it unless this thread is within another: what that does itself needs no record. Never raises, since an
-        audit hook that does forbids what is audited."""
+        """Do `work` unless this thread is within another, whose own changes need no record.
+
+        Never raises, since an audit hook that raises forbids what is audited.
+        """
         if getattr(self._thread, "is_busy", False):
             return
         self._thread.is_busy = True
@@ -78,15 +80,17 @@ class UndoJournal:
             self._thread.is_busy = False
 
     def _tell_fault(self, error: Exception) -> None:
-        """Where not even that can be written, the listing of the folder still shows what has changed."""
+        """Record a fault. If not even that can be written, the listing of the folder still shows what has changed."""
         try:
             self._write(UndoRecord(LOST, "", detail=f"{type(error).__name__}: {error}"))
         except OSError:
             return
 
     def saves(self, path: str | bytes | os.PathLike[Any]) -> None:
-        """A checkpoint is written, which is the user's work wherever that is. From then on this process's changes of
-        its folder's own entries are written down, too: it may be renamed there."""
+        """Record a checkpoint, which is the user's work wherever it is saved.
+
+        From then on this process records the changes of its folder's own entries, too: it may be renamed there.
+        """
         text = os.fsdecode(path)
         folder = os.path.dirname(os.path.realpath(text))
         if folder != temporary():
@@ -96,7 +100,7 @@ class UndoJournal:
             self.empties(place)
 
     def place(self, path: str | bytes, *, follow: bool) -> str | None:
-        """Its real path, with `follow` also of what it is a link to; None where changes there are not undone."""
+        """Return the real path, with `follow` of what it is a link to; None if changes there are not undone."""
         try:
             text = os.path.abspath(os.fsdecode(path))
         except FileNotFoundError:  # the current folder was removed
@@ -109,21 +113,22 @@ class UndoJournal:
         return real if is_covered else None
 
     def touches(self, path: str) -> None:
-        """Its mode or times change."""
+        """Record a path whose mode or times are about to change."""
         self._copy_what_is_kept(path)
         self._before(path, TOUCH, self._touched)
 
     def appends(self, path: str) -> None:
+        """Record a path that is about to be appended to."""
         self._copy_what_is_kept(path)
         self._before(path, APPEND, self._appended)
 
     def writes(self, path: str) -> None:
-        """It is written in place, or may be."""
+        """Record a path that is about to be written in place, or may be."""
         self._copy_what_is_kept(path)
         self._before(path, WHOLE, self._copied)
 
     def empties(self, path: str) -> None:
-        """It is written from its beginning. What it was keeps the file, and its name gets a new one."""
+        """Record a path that is about to be rewritten: its file gets another name, and its name a new file."""
         if self._knows(path, WHOLE) and not self._is_what_is_kept(path):
             return
         new = self._twin(path)
@@ -138,17 +143,19 @@ class UndoJournal:
                 os.unlink(new)
 
     def removes(self, path: str) -> None:
-        """It loses its name, or another file takes it."""
+        """Record a path that is about to lose its name, or to give it to another file."""
         self._before(path, WHOLE, self._linked)
 
     def makes(self, path: str) -> None:
-        """It comes to be, unless it is there."""
+        """Record a path that is about to be created, unless it exists."""
         if not os.path.lexists(path):
             self._before(path, WHOLE, self._touched)
 
     def moves(self, path: str, to: str, *, is_covered: bool) -> None:
-        """It gets another name, where it may be written in place, and what had that is lost. `is_covered`: whether
-        changes are undone there."""
+        """Record a path that is about to get another name, which may be written in place, and what had that name.
+
+        `is_covered` says whether changes are undone there.
+        """
         entries = self._entries(path)
         if len(entries) > MOST_ENTRIES:
             self._before(path, WHOLE, self._moved, moved_to=to)
@@ -164,8 +171,10 @@ class UndoJournal:
     def _before(
         self, path: str, wanted: int, file: Callable[[str, os.stat_result], UndoRecord], *, moved_to: str = ""
     ) -> str:
-        """Writes down what the path is, `file` saying it where that is a file. Its kind, if a record was due.
-        `moved_to`: of a folder that is moved as a whole."""
+        """Record what the path is, of a file by `file`, if that is not known. Returns the record's kind, if any.
+
+        `moved_to` is the new name of a folder that is moved as a whole.
+        """
         parent = os.path.dirname(path)
         is_known = self._knows(path, wanted)
         knows_parent = path == self._root or self._knows(parent, TOUCH)
@@ -183,8 +192,11 @@ class UndoJournal:
         return record.kind
 
     def _is_what_is_kept(self, path: str) -> bool:
-        """Whether the very file is there that another name keeps: what was to remove or to replace it has failed, as a
-        move from another file system does, or another process is about to do so."""
+        """Return whether the path still has the file that another name saves.
+
+        What was to remove or to replace it has failed, as a move from another file system does, or another process is
+        about to do so.
+        """
         if path not in self._kept:
             return False
         try:
@@ -193,7 +205,7 @@ class UndoJournal:
             return False
 
     def _copy_what_is_kept(self, path: str) -> None:
-        """Before that is written in place, by whichever name."""
+        """Copy a file that another name saves, before it is written in place by either name."""
         if self._is_what_is_kept(path):
             self._tell(self._copied(path, os.lstat(path)))
             self._kept.pop(path, None)
@@ -206,11 +218,11 @@ class UndoJournal:
         return self._known.get(path, -1) >= wanted
 
     def _is_made(self, path: str) -> bool:
-        """Whether the command has made it, or a folder around it: whoever has put it there, it was not there before."""
+        """Return whether the command created the path or a folder around it, so that it did not exist before."""
         return bool(self._made) and (path in self._made or any(parent in self._made for parent in _parents(path)))
 
     def _catch_up(self) -> None:
-        """With what other processes have written down."""
+        """Read what other processes have written to the journal."""
         begin = self._read
         if os.stat(self._folder.journal).st_size == begin:
             return
@@ -250,8 +262,10 @@ class UndoJournal:
         return UndoRecord(TOUCHED, path, stat)
 
     def _appended(self, path: str, stat: os.stat_result) -> UndoRecord:
-        """Its size says enough unless it is cut and written anew, of which no event tells: what is cheap to copy is
-        copied, and of the rest the end's sum will tell."""
+        """Record a file that is appended to: its size says enough, unless it is truncated and rewritten.
+
+        No event announces that: a file that is cheap to copy is copied, and for others the checksum will tell.
+        """
         if stat.st_size <= CHEAP_BYTES:
             record = self._copied(path, stat)
             if record.kind == COPIED:
@@ -260,26 +274,26 @@ class UndoJournal:
 
     def _copied(self, path: str, stat: os.stat_result) -> UndoRecord:
         try:
-            return UndoRecord(COPIED, path, stat, kept=self._keeper.copied(path, stat))
+            return UndoRecord(COPIED, path, stat, kept=self._store.copied(path, stat))
         except CannotStoreError as why:
             return UndoRecord(LOST, path, stat, detail=str(why))
 
     def _linked(self, path: str, stat: os.stat_result) -> UndoRecord:
-        """A path that was written to before, be it only at its end, is no longer what it was: it is copied."""
+        """Save a file by another name; one that was written to already, if only at its end, is copied."""
         if path in self._known and self._known[path] != TOUCH:
             return self._copied(path, stat)
         try:
-            return UndoRecord(LINKED, path, stat, kept=self._keeper.linked(path, stat))
+            return UndoRecord(LINKED, path, stat, kept=self._store.linked(path, stat))
         except CannotStoreError:
             return self._copied(path, stat)
 
     def _moved(self, path: str, stat: os.stat_result) -> UndoRecord:
-        """A link shows only until somebody writes to the file by its new name, which its time will tell."""
+        """Save a file that is renamed. A link shows its content only until somebody writes to it by the new name."""
         record = self._copied(path, stat)
         return record if record.kind == COPIED else self._linked(path, stat)
 
     def _twin(self, path: str) -> str | None:
-        """An empty file beside the path's, of its mode and owner; None where there can be none, or need be none."""
+        """Make an empty file next to the path's, of its mode and owner; None if that is impossible or needless."""
         try:
             stat = os.lstat(path)
             if not modes.S_ISREG(stat.st_mode) or not os.access(path, os.W_OK):
@@ -301,16 +315,17 @@ class UndoJournal:
         return new
 
     def _put(self, new: str, path: str) -> None:
-        """In place of a file that is kept under another name: in one step, so that the path is never missing. Where
-        that fails, the file will be written in place, and what is kept would be written with it."""
+        """Put the new file in place of one that another name saves, in one step, so that the path is never missing.
+
+        If that fails, the file will be written in place, and what is saved would be written with it: it is copied.
+        """
         try:
             os.replace(new, path)
         except OSError:
             self._write(self._copied(path, os.lstat(path)))
 
     def _entries(self, path: str) -> list[str]:
-        """The path, and all that is below it where that is a folder which is not the command's own: no more than one
-        beyond `MOST_ENTRIES`."""
+        """List the path, and what is below it unless the command created it, up to one beyond `MOST_ENTRIES`."""
         entries = [path]
         if not os.path.isdir(path) or os.path.islink(path) or self._is_made(path):
             return entries
@@ -321,8 +336,10 @@ class UndoJournal:
         return entries
 
     def _write(self, record: UndoRecord) -> None:
-        """Opens it each time: a script that closes all descriptors may then use the number of ours for a file of its
-        own. Raises OSError where the record is not there as a whole."""
+        """Append a record. Raises OSError if it is not written as a whole.
+
+        Opens the journal each time: a script that closes all descriptors may then use the number of ours for its own.
+        """
         descriptor = os.open(self._folder.journal, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
             data = record.encoded()

@@ -1,0 +1,70 @@
+"""What the HTML report is made from: a session, its diagnosis, and the trainer that the page is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from headrace.doctor.causes.remedy import Prescription
+from headrace.doctor.measure.batches import Join
+from headrace.doctor.measure.diagnosis import Diagnosis, LoaderProduction, StepBudget, TimePart
+from headrace.doctor.measure.steps import MeasuredTraining, training, with_loaders_as_one
+from headrace.doctor.report.terminal import waiting_most
+from headrace.doctor.session.model import BatchProducer, Session
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """A session and what was computed from it."""
+
+    session: Session
+    diagnosis: Diagnosis
+    prescription: Prescription | None
+    again: str = ""
+
+    @cached_property
+    def budget(self) -> StepBudget | None:
+        """Step budget of the rank that waits longest for data."""
+        return next(iter(waiting_most(self.diagnosis)), None)
+
+    @cached_property
+    def training(self) -> MeasuredTraining | None:
+        """Measured steps of that rank."""
+        for trainer in self.session.trainers:
+            if self.budget is not None and (trainer.pid, trainer.rank) == (self.budget.pid, self.budget.rank):
+                measured = training(self.session, with_loaders_as_one(trainer))
+                return measured if measured.steps else None
+        return None
+
+    @cached_property
+    def join(self) -> Join:
+        return Join(self.session)
+
+    @cached_property
+    def whose(self) -> str:
+        """`, rank 3`, where there are several ranks; else empty."""
+        several = len({trainer.rank for trainer in self.session.trainers}) > 1
+        return f", rank {self.budget.rank}" if several and self.budget is not None else ""
+
+    @cached_property
+    def loaders(self) -> list[LoaderProduction]:
+        """How the batches of that rank were made, a loader each; of all ranks where no budget is known."""
+        pid = None if self.budget is None else self.budget.pid
+        return [one for one in self.diagnosis.makings if pid in (None, one.trainer)]
+
+    @cached_property
+    def wait(self) -> list[TimePart]:
+        """What the wait for data consists of."""
+        pid = None if self.budget is None else self.budget.pid
+        return next((one.parts for one in self.diagnosis.waits if one.pid == pid), [])
+
+    @cached_property
+    def causes(self) -> list[TimePart]:
+        """What the wait for data comes from."""
+        pid = None if self.budget is None else self.budget.pid
+        return next((one.parts for one in self.diagnosis.causes if one.pid == pid), [])
+
+    def makers_of(self, pid: int, host: str) -> list[BatchProducer]:
+        """Return the processes that made this trainer's batches, by their number."""
+        own = [maker for maker in self.session.makers if maker.trainer == pid and maker.host == host]
+        return sorted(own, key=lambda maker: (maker.worker or 0, maker.started or 0))

@@ -1,0 +1,293 @@
+"""Charts over time in the HTML report: steps, batches that lay ready, and cores that were busy."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
+from statistics import fmean, quantiles
+
+from markupsafe import Markup
+
+from headrace.doctor.measure.batches import Finder, Join
+from headrace.doctor.measure.production import fed_loaders
+from headrace.doctor.measure.steps import ORDER, MeasuredStep, MeasuredTraining, queue_of
+from headrace.doctor.measure.view import step_parts
+from headrace.doctor.measure.waits import is_here
+from headrace.doctor.report.escaping import counted, duration, number, share
+from headrace.doctor.report.html.charts import (
+    MOST_COLUMNS,
+    Axis,
+    ColumnChart,
+    Layer,
+    buckets,
+    columns,
+    part_colour,
+    plain_axis,
+    round_step,
+    time_axis,
+)
+from headrace.doctor.report.html.report_data import ReportData
+from headrace.doctor.report.html.tables import Key
+from headrace.doctor.report.run_text import column_mean
+from headrace.doctor.session.model import Machine, Trainer, TrainerPass
+
+FAR = 3.0
+"""Times the 95th percentile, from which on a column is cut off so that the others can be seen."""
+ROOM = 1.2
+"""Of the 95th percentile, the axis's reach where columns are cut off."""
+PLACES = 6
+COMMAND, BUSY = "cpu_cores_command", "cpu_cores_busy"
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A chart with its legend, the unit of its axis, and a sentence that sums it up."""
+
+    chart: Markup
+    keys: list[Key]
+    unit: str
+    lead: str = ""
+    each: str = ""
+    """What one column is."""
+    cut: str = ""
+    """How many columns are longer than the axis, in words."""
+
+
+# Steps
+
+
+def steps(report: ReportData) -> Timeline | None:
+    """Draw every measured step, one after the other, with its parts."""
+    training = report.training
+    if training is None:
+        return None
+    groups = buckets(len(training.steps))
+    parts = [_mean([step_parts(training, training.steps[row]) for row in group]) for group in groups]
+    names = [name for name in ORDER if any(name in of_group for of_group in parts)]
+    wholes = [sum(of_group.values()) for of_group in parts]
+    axis = _axis(wholes)
+    cut = [place for place, whole in enumerate(wholes) if whole > axis.top * 1.001]
+    each, lead = counted(len(groups[0]), training.unit), _extremes(training)
+    chart = ColumnChart(
+        layers=[Layer(part_colour(name), [of_group.get(name) for of_group in parts]) for name in names],
+        titles=[_title(training, group, of_group) for group, of_group in zip(groups, parts, strict=True)],
+        axis=axis,
+        places=_places(training, groups),
+        label=f"{counted(len(training.steps), training.unit)} in {counted(len(groups), 'column')}. {lead}",
+        cut=cut,
+    )
+    return Timeline(
+        columns(chart),
+        keys=[Key(part_colour(name), name) for name in names],
+        unit=f"{axis.unit} a {training.unit}, by its number",
+        lead=lead,
+        each=f"one {training.unit}" if len(groups) == len(training.steps) else f"the mean of {each}",
+        cut=_cut(cut, wholes),
+    )
+
+
+def _mean(steps: list[dict[str, float]]) -> dict[str, float]:
+    names = {name for step in steps for name in step}
+    return {name: fmean(step.get(name, 0.0) for step in steps) for name in ORDER if name in names}
+
+
+def _axis(wholes: list[float]) -> Axis:
+    longest = max(wholes)
+    usual = quantiles(wholes, n=20, method="inclusive")[-1] if len(wholes) > 1 else longest
+    return time_axis(usual * ROOM if longest > FAR * usual > 0 else longest)
+
+
+def _places(training: MeasuredTraining, groups: list[range]) -> list[tuple[float, str]]:
+    """Columns that hold a step of a round number, by that number, each in the middle of its column."""
+    numbers = [[training.steps[row].number for row in group] for group in groups]
+    apart = round_step(numbers[-1][-1] - numbers[0][0] + 1, most=PLACES)
+    named = [(place, next((number for number in of if number % apart == 0), None)) for place, of in enumerate(numbers)]
+    return [((place + 0.5) / len(groups), str(number)) for place, number in named if number is not None]
+
+
+def _title(training: MeasuredTraining, group: range, parts: dict[str, float]) -> str:
+    first, last = training.steps[group[0]], training.steps[group[-1]]
+    which = f"{training.unit} {first.number}" if first is last else f"{training.unit}s {first.number} to {last.number}"
+    at = duration(first.start - training.steps[0].start)
+    said = ", ".join(f"{name} {duration(us)}" for name, us in parts.items() if us > 0)
+    return f"{which}, at {at}: {duration(sum(parts.values()))} – {said}"
+
+
+def _extremes(training: MeasuredTraining) -> str:
+    def words(step: MeasuredStep) -> str:
+        return f"{duration(step.duration)} ({training.unit} {step.number})"
+
+    longest = max(training.steps, key=lambda step: step.duration)
+    shortest = min(training.steps, key=lambda step: step.duration)
+    return f"The shortest took {words(shortest)}, the longest {words(longest)}."
+
+
+def _cut(cut: list[int], wholes: list[float]) -> str:
+    if not cut:
+        return ""
+    longest = duration(max(wholes[place] for place in cut))
+    return f"▲ marks {counted(len(cut), 'column')} longer than the axis, up to {longest}."
+
+
+# Batches ready
+
+
+@dataclass(frozen=True)
+class QueueDepth:
+    """From `times[row]` to the next time (the last is the end), `counts[row]` batches lay ready."""
+
+    times: list[float]
+    counts: list[int]
+    most: int
+    """Batches that may be in flight at once."""
+
+    def mean(self, start: float, end: float) -> float:
+        """Over a stretch of time, weighted by it."""
+        weighted = sum(inside * count for inside, count in self._stretches(start, end))
+        return weighted / (end - start) if end > start else 0.0
+
+    @property
+    def empty(self) -> float:
+        """Share of the time in which none was ready."""
+        whole = self.times[-1] - self.times[0]
+        stretches = zip(pairwise(self.times), self.counts, strict=True)
+        return sum(end - start for (start, end), count in stretches if not count) / whole if whole > 0 else 0.0
+
+    def _stretches(self, start: float, end: float) -> Iterator[tuple[float, int]]:
+        row = max(bisect_right(self.times, start) - 1, 0)
+        while row < len(self.counts) and self.times[row] < end:
+            yield min(self.times[row + 1], end) - max(self.times[row], start), self.counts[row]
+            row += 1
+
+
+def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
+    """Of the loaders that the steps waited for. None where no worker made batches, or where some of their evidence was
+    thinned, since batches that are not known of would be missing."""
+    trainer = training.trainer
+    fed = fed_loaders(training)
+    passes = [one for one in trainer.passes if one.loader in fed and not is_here(trainer, one)]
+    finders = [join.finder(trainer, one) for one in passes]
+    if not passes or any(finder.is_thinned for finder in finders):
+        return None
+    start, end = training.steps[0].start, training.steps[-1].end
+    asked = _asked(trainer)
+    changes: dict[float, int] = {}
+    for one, finder in zip(passes, finders, strict=True):
+        for sent, taken in _ready(one, finder, asked, _thrown_away(one, passes)):
+            if sent < end and taken > max(start, sent):
+                for time, change in ((max(sent, start), 1), (min(taken, end), -1)):
+                    changes[time] = changes.get(time, 0) + change
+    return _depth(changes, start, end, sum(queue_of(trainer, loader) for loader in fed))
+
+
+def _asked(trainer: Trainer) -> dict[tuple[int, int], int]:
+    """When the next() that gave a batch began, by pass and index."""
+    return {
+        (number, index): start
+        for gets in (trainer.gets, trainer.fetches)
+        for number, index, start in zip(gets.pass_, gets.index, gets.start, strict=True)
+    }
+
+
+def _ready(
+    one: TrainerPass, finder: Finder, asked: dict[tuple[int, int], int], thrown_away: float
+) -> Iterator[tuple[float, float]]:
+    """From when until when each batch of a pass lay ready; one that was asked for before it was sent never did."""
+    for maker, row in finder.batches():
+        sent, index = maker.batches.sent[row], maker.batches.index[row]
+        if sent is not None:
+            yield sent, asked.get((one.number, index), thrown_away)
+
+
+def _thrown_away(one: TrainerPass, passes: Sequence[TrainerPass]) -> float:
+    """When the batches of a pass that nobody asked for are of no more use: as the loader's next pass begins."""
+    return min((other.start for other in passes if other.loader == one.loader and other.start > one.start), default=inf)
+
+
+def _depth(changes: dict[float, int], start: float, end: float, most: int) -> QueueDepth:
+    times, counts, now = [float(start)], [], 0
+    for time in sorted(changes):
+        if time > times[-1]:
+            counts.append(now)
+            times.append(time)
+        now += changes[time]
+    if end > times[-1]:
+        counts.append(now)
+        times.append(float(end))
+    return QueueDepth(times, counts, most)
+
+
+def batches_ready(report: ReportData) -> Timeline | None:
+    """Draw how many batches lay ready, over the time of the measured steps."""
+    measured = None if report.training is None else queue_depth(report.training, report.join)
+    if measured is None or len(measured.times) < 2:
+        return None
+    edges = _edges(measured)
+    means = [measured.mean(start, end) for start, end in pairwise(edges)]
+    mean = measured.mean(measured.times[0], measured.times[-1])
+    most = f", of {measured.most} that may be in flight" if measured.most else ""
+    each = zip(edges[:-1], means, strict=True)
+    lead = f"None was ready in {share(measured.empty)} of the time; {number(mean)} on average{most}."
+    chart = ColumnChart(
+        layers=[Layer("sky", means)],
+        titles=[f"at {duration(start - edges[0])}: {number(mean)} ready" for start, mean in each],
+        axis=plain_axis(max([*means, measured.most]), whole=True),
+        places=_times(edges[-1] - edges[0]),
+        label=lead,
+        mark=float(measured.most) if measured.most else None,
+    )
+    keys = [Key("sky", "ready and not taken"), Key("floor", "as many as may be in flight")]
+    unit = "batches ready, over the time of the measured steps"
+    return Timeline(columns(chart), keys if measured.most else keys[:1], unit, lead)
+
+
+def _edges(measured: QueueDepth) -> list[float]:
+    """Return as many columns as there are changes to tell, up to those that can be drawn."""
+    count = min(MOST_COLUMNS, max(len(measured.counts), 1))
+    start, end = measured.times[0], measured.times[-1]
+    return [start + (end - start) * place / count for place in range(count + 1)]
+
+
+def _times(whole_us: float) -> list[tuple[float, str]]:
+    """Return round times along the axis, by their share of the width."""
+    axis = time_axis(max(whole_us, 1), lines=5)
+    return [(us / whole_us, f"{text} {axis.unit}") for us, text in axis.ticks if us <= whole_us > 0]
+
+
+# Cores busy
+
+
+def cores_busy(machine: Machine) -> Timeline | None:
+    """Draw the cores that worked; None where nobody read how busy they were."""
+    busy, mean = machine.columns.get(BUSY, []), column_mean(machine, BUSY)
+    if mean is None or len(machine.time) < 2:
+        return None
+    groups = buckets(len(machine.time))
+    own = [_mean_of(machine.columns.get(COMMAND, []), group) for group in groups]
+    wholes = [_mean_of(busy, group) for group in groups]
+    pairs = zip(wholes, own, strict=True)
+    others = [None if whole is None else max(whole - (part or 0.0), 0.0) for whole, part in pairs]
+    cores = machine.facts.get("cores")
+    top = float(cores) if isinstance(cores, (int, float)) else None
+    start = machine.time[0]
+    chart = ColumnChart(
+        layers=[Layer("blue", own), Layer("other", others)],
+        titles=[
+            f"at {duration(machine.time[group[0]] - start)}: {number(part)} by this command, {number(other)} by others"
+            for group, part, other in zip(groups, own, others, strict=True)
+        ],
+        axis=plain_axis(max([top or 0.0, *(value or 0.0 for value in busy)])),
+        places=_times(machine.time[-1] - start),
+        label=f"{number(mean)} of {number(top)} cores busy on average",
+        mark=top,
+    )
+    keys = [Key("blue", "this command"), Key("other", "others"), Key("floor", "all cores")]
+    return Timeline(columns(chart), keys[: 2 if top is None else 3], "cores, over the whole run")
+
+
+def _mean_of(values: list[float | None], group: range) -> float | None:
+    known = [value for row in group if row < len(values) and (value := values[row]) is not None]
+    return fmean(known) if known else None
