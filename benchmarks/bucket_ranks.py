@@ -34,7 +34,7 @@ from headrace.data.storage.strings import StringColumn
 from headrace.data.table import SampleTable
 from headrace.plan import EpochPlan, Order, ViewedImages, plan_of
 from headrace.plan.step_views import output_sizes
-from headrace.views.views import compile_view
+from headrace.views import compile_view
 
 COUNT = 20_210
 SHORT_SIDES, LONG_MAX = (300, 375, 450, 525, 600), 1000

@@ -30,7 +30,7 @@ from headrace.data.columns import ColumnFiles as Files
 from headrace.data.storage.strings import StringColumn, Strings
 from headrace.data.table import SampleTable as Table
 from headrace.plan import ViewedImages as Images, Order, plan_of
-from headrace.views.views import compile_view
+from headrace.views import compile_view
 
 folder, length, buckets, budget = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "True"
 

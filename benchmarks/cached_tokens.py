@@ -30,7 +30,8 @@ from tokenizers import Tokenizer
 
 import headrace as hr
 from headrace.cache import Store, identity_of, parse_spec
-from headrace.fields.tokens import Encoder, Sequences, resolve_tokenizer
+from headrace.fields import Sequences
+from headrace.fields.tokens.tokenizers import Encoder, resolve_tokenizer
 from headrace.loader.cache import TokenCache
 from headrace.tools.bench.comparison import environment
 

@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from headrace import RandomResizedCrop, _core
 from headrace.dropins.image_reader import ImageReader
-from headrace.views.views import compile_view
+from headrace.views import compile_view
 
 SIZE = 224
 VIEW = RandomResizedCrop(SIZE, flip=0.5)

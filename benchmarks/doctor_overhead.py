@@ -37,7 +37,7 @@ from unittest import mock
 
 import paced_training
 
-from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.probe.evidence_file import BLOCK
 from headrace.doctor.probe.overhead import PauseSchedule
 from headrace.doctor.probe.probe import Probe

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from headrace.doctor.probe import batch_production, overhead, settings, stages
+from headrace.doctor.probe.hooks.device import DeviceMarks
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.probe.stack_sampler import stack_of
 from headrace.doctor.probe.training import training
-from headrace.doctor.probe.training.device_marks import DeviceMarks
 from headrace.doctor.probe.training.step_records import FetchedBatch
 from headrace.doctor.probe.training.training import TrainingObserver
 
@@ -134,9 +134,9 @@ def _probe(folder: Path) -> tuple[Probe, MadeTime]:
 
 def _work(folder: Path, steps: int, worker: int, workers: int, draw: random.Random) -> None:
     probe, made = _probe(folder)
-    known = [probe.stage(category, label) for category, label in STAGES]
-    rest = probe.stage("getitem", "rest")
-    collate = probe.stage("collate", "default_collate")
+    known = [probe.timer.stage(category, label) for category, label in STAGES]
+    rest = probe.timer.stage("getitem", "rest")
+    collate = probe.timer.stage("collate", "default_collate")
     facts = {"id": worker, "parent": os.getppid(), "num_workers": workers, "dataset": "made.Photos"}
     probe.evidence.write(("worker", probe.clock.now_us(), {**facts, "start_method": "fork", "started_us": 0}))
     a_stage_ns = 0.9 * STEP_NS * workers / (SAMPLES * len(known))
@@ -167,8 +167,8 @@ def _spend(probe: Probe, made: MadeTime, stage: int, ns: float) -> None:
 
 def _train(folder: Path, steps: int, pids: list[int], draw: random.Random) -> None:
     probe, made = _probe(folder)
-    loop = TrainingObserver(probe)
-    loop.follow_device(DeviceMarks(MadeDevice(made)))
+    loop = probe.training
+    loop.marks = DeviceMarks(MadeDevice(made))
     shape = probe.evidence.name(SHAPE)
     facts = {"num_workers": len(pids), "batch_size": SAMPLES, "prefetch_factor": 2, "dataset": "made.Photos"}
     probe.evidence.write(("loader", 0, 0, facts), ("pass", 0, 0, 0, 100_000, 0, pids))

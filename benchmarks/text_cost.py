@@ -27,7 +27,7 @@ from captioned_photos import Captions, make
 from tokenizers import Tokenizer
 
 import headrace as hr
-from headrace.fields.tokens import resolve_tokenizer
+from headrace.fields.tokens.tokenizers import resolve_tokenizer
 from headrace.fields.values import most_bytes
 from headrace.tools.bench.comparison import environment
 

@@ -29,6 +29,7 @@ fi
 "$here/bin/python" -c 'import torch; print("torch", torch.__version__, torch.__file__)'
 [ $# -gt 0 ] || set -- -m "not long and not alone" --numprocesses auto --maxprocesses 4 --dist loadfile \
     tests/doctor/test_probe_*.py tests/doctor/test_doctor_truth*.py tests/doctor/test_doctor_faults.py \
-    tests/doctor/test_doctor_windows_runs.py tests/test_thread_loader*.py tests/test_as_dataloader.py \
-    tests/test_device_prefetcher.py tests/test_drop_ins_together.py tests/test_samplers*.py tests/test_bucket_sampler.py
+    tests/doctor/test_doctor_windows_runs.py tests/dropins/test_thread_loader*.py tests/dropins/test_as_dataloader.py \
+    tests/device/test_device_prefetcher.py tests/dropins/test_drop_ins_together.py \
+    tests/dropins/test_samplers*.py tests/dropins/test_bucket_sampler.py
 PATH=$PWD/$here/bin:$PATH exec "$here/bin/python" -m pytest -p no:cacheprovider "$@"

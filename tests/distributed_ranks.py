@@ -183,13 +183,6 @@ def wrapped_rank_1_raises(ranks: Ranks) -> Any:
     model(torch.ones(1, 3)).sum().backward()
 
 
-def rank_1_raises_while_0_is_busy(ranks: Ranks) -> Any:
-    """Rank 0 waits in Python, in no collective operation."""
-    if ranks.rank == 1:
-        raise ValueError("no such file")
-    threading.Event().wait(LONG_S)
-
-
 def rank_0_raises_while_1_is_through(ranks: Ranks) -> Any:
     if ranks.rank == 0:
         ranks.barrier()
@@ -220,13 +213,6 @@ def rank_1_is_killed(ranks: Ranks) -> Any:
     torch.distributed.all_reduce(torch.ones(1))
 
 
-def rank_0_is_killed_while_1_is_busy(ranks: Ranks) -> Any:
-    ranks.barrier()
-    if ranks.rank == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    threading.Event().wait(LONG_S)
-
-
 def rank_1_is_told_to_end(ranks: Ranks) -> Any:
     """By SIGTERM, with no failure behind it."""
     ranks.barrier()
@@ -242,17 +228,6 @@ def first_try_raises(ranks: Ranks) -> Any:
         raise ValueError("only once")
     torch.distributed.all_reduce(torch.ones(1))
     return os.environ["TORCHELASTIC_RESTART_COUNT"]
-
-
-def rank_1_raises_and_0_hangs(ranks: Ranks) -> Any:
-    """Rank 0 swallows what gets it out, as code in a library of the GPU would not even see it."""
-    if ranks.rank == 1:
-        raise ValueError("no such file")
-    while True:
-        try:
-            threading.Event().wait(LONG_S)
-        except hr.HeadraceError:
-            continue
 
 
 def run(scenario: Scenario) -> Any:

@@ -86,7 +86,7 @@ def test_every_name_has_one_home():
     assert sorted([*homes, "HeadraceError", "distributed", "doctor"]) == sorted(headrace.__all__)
     for module, names in headrace._HOMES.items():
         home = importlib.import_module(module)
-        assert all(getattr(headrace, name) is getattr(home, {"open": "open_dataset"}.get(name, name)) for name in names)
+        assert all(getattr(headrace, name) is getattr(home, name) for name in names)
 
 
 def test_import_brings_what_it_says():

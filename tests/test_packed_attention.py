@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from headrace.fields.tokens import Sequences
+from headrace.fields import Sequences
 from headrace.loader.decoding.texts import packed
 
 VOCABULARY, WIDTH, HEADS, LENGTH = 50, 16, 2, 24

@@ -11,8 +11,8 @@ from headrace.errors import HeadraceError
 if _TYPE_CHECKING:
     from headrace import distributed, doctor
     from headrace._core import Limits
-    from headrace.data import Dataset
-    from headrace.device.memory_budget import fit_budget
+    from headrace.data import Dataset, open
+    from headrace.device import fit_budget
     from headrace.dropins import (
         BucketBatchSampler,
         DevicePrefetcher,
@@ -45,11 +45,9 @@ if _TYPE_CHECKING:
         Raw,
         Text,
     )
-    from headrace.loader.loader import Loader
-    from headrace.loader.mixtures import mix
-    from headrace.opening import open_dataset as open
+    from headrace.loader import Loader, mix
     from headrace.plan import Buckets, Budget, SequencePacking
-    from headrace.views.views import (
+    from headrace.views import (
         CenterCrop,
         Letterbox,
         RandomCrop,
@@ -80,7 +78,7 @@ _HOMES = {
         "sample_random",
         "shared_list",
     ),
-    "headrace.data": ("Dataset",),
+    "headrace.data": ("Dataset", "open"),
     "headrace.fields": (
         "IMAGENET",
         "Array",
@@ -98,11 +96,9 @@ _HOMES = {
         "Raw",
         "Text",
     ),
-    "headrace.loader.loader": ("Loader",),
-    "headrace.device.memory_budget": ("fit_budget",),
-    "headrace.loader.mixtures": ("mix",),
-    "headrace.opening": ("open",),
-    "headrace.views.views": (
+    "headrace.loader": ("Loader", "mix"),
+    "headrace.device": ("fit_budget",),
+    "headrace.views": (
         "CenterCrop",
         "Letterbox",
         "RandomCrop",
@@ -186,7 +182,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for module, names in _HOMES.items():
         if name in names:
-            return getattr(_import_module(module), "open_dataset" if name == "open" else name)
+            return getattr(_import_module(module), name)
     return _import_module(f"headrace.{name}")  # a package of its own, such as distributed
 
 

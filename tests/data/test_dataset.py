@@ -274,4 +274,4 @@ def test_nothing_can_be_changed(ds):
     with pytest.raises(AttributeError):
         ds.base_ids = None
     with pytest.raises(ValueError, match="read-only"):
-        ds.columns["jpg"].data.offset.parts[0][0] = 0
+        ds.columns["jpg"].places.joined["offset"].parts[0][0] = 0

@@ -195,7 +195,11 @@ def test_what_nothing_opens_is_named(make, words, tmp_path):
             r"got a file compressed with gzip\. Decompress it: gunzip -k list\.csv\.gz",
         ),
         ("a.pkl", pickle.dumps([1]), r"got a pickle\. Nothing is unpickled: write a \.parquet, or give the lists"),
-        ("list.md", b"a.jpg\n", r"got a text\. Give it an ending that says how fields are parted: \.csv, \.tsv, \.txt"),
+        (
+            "list.md",
+            b"a.jpg\n",
+            r"got a text\. Give it an ending that says how fields are separated: \.csv, \.tsv, \.txt",
+        ),
         ("a.bin", b"\x01\x02\x03\x04", r"got bytes that begin with b'\\x01\\x02\\x03\\x04'\. Check the path"),
         ("empty", b"", r"got an empty file\. Check the path"),
     ],

@@ -249,12 +249,12 @@ def test_killed_at_any_moment(three_tars):
 def test_ctrl_c_leaves_nothing(make_tar, tmp_path):
     source = """
         import sys, time
-        from headrace.data.archives import tar_index as tar_sidecar
+        from headrace.data.archives import tar_index
         def build(path):
             print("scanning", flush=True)
             while True:
                 time.sleep(0.05)
-        tar_sidecar.build_index = build
+        tar_index.build_tar_index = build
         from headrace.tools.command_line import main
         sys.argv[0] = "headrace"
         main()
@@ -303,10 +303,11 @@ def test_wrong_use_is_exit_code_2(arguments):
 
 def test_one_scan_serves_samples_and_members(make_tar, monkeypatch):
     scans = []
+    build = tar_index.build_tar_index
 
     def counted(path: str) -> object:
         scans.append(path)
-        return tar_index.build_tar_index(path)
+        return build(path)
 
     monkeypatch.setattr(tar_index, "build_tar_index", counted)
     index_file(str(make_tar("a.tar", MEMBERS)), cache=None)

@@ -109,7 +109,7 @@ def test_a_damaged_file_is_made_anew(tmp_path, probes, own_cache, damage):
     (kept,) = own_cache.iterdir()
     whole = kept.read_bytes()
     kept.write_bytes(DAMAGE[damage](whole))
-    with pytest.warns(UserWarning, match=r"expected the sizes of 22 images, got a damaged file .*It is made anew"):
+    with pytest.warns(UserWarning, match=r"expected the sizes of 22 images, got a damaged file .*It is rebuilt"):
         np.testing.assert_array_equal(image_sizes(dataset, column), EXPECTED)
     assert kept.read_bytes() == whole
     assert len(probes) == 2
@@ -148,15 +148,13 @@ def test_a_cache_that_cannot_be_written(tmp_path, probes, monkeypatch):
 def test_what_lies_in_a_read_only_cache_is_used(tmp_path, probes, own_cache, as_nobody):
     """As a cluster's nodes may have one that was filled before."""
     dataset, column = open_folder(tmp_path)
-    place = sizes.cached_sizes_path(
-        dataset, column, dataset.columns[column], exif=False, limits=_core.Limits(), cache=None
-    )
+    place = sizes._cached_at(dataset, column, dataset.columns[column], exif=False, limits=_core.Limits(), cache=None)
     image_sizes(dataset, column)
     with tempfile.TemporaryDirectory() as folder:  # which nobody may enter, other than pytest's
         shutil.copy(place, folder)
         os.chmod(folder, 0o555)
         with as_nobody():
-            kept = sizes.cache_sizes(os.path.join(folder, os.path.basename(place)), len(dataset), lambda: None)
+            kept = sizes._open_cached(os.path.join(folder, os.path.basename(place)), len(dataset), lambda: None)
         os.chmod(folder, 0o700)
     np.testing.assert_array_equal(kept, EXPECTED)
 
@@ -165,7 +163,7 @@ def test_a_disk_that_is_full(tmp_path, probes, own_cache, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("headrace.data.sample_arrays.safetensors.write", full)
+    monkeypatch.setattr("headrace.data.storage.safetensors.write_arrays", full)
     dataset, column = open_folder(tmp_path)
     with pytest.warns(UserWarning, match="No space left on device"):
         found = image_sizes(dataset, column)

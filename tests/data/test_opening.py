@@ -183,13 +183,13 @@ def test_unreadable_tar(make_tar, as_nobody):
     try:
         os.fchdir(fd)
         os.chmod("a.tar", 0)
-        from headrace.data.archives.tar_index import open_tar_index
+        from headrace.data.archives.tar_index import TAR
 
         with (
             as_nobody(),
             pytest.raises(ReadError, match=r"a\.tar at byte 0: could not be read: Permission denied; check its perm"),
         ):
-            open_tar_index("a.tar", cache=None)
+            TAR.open_index("a.tar", cache=None)
     finally:
         os.chdir(before)
         os.close(fd)

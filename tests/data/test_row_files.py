@@ -370,7 +370,7 @@ def test_decoded_values_are_cached_beside_and_taken_from_there(tmp_path, monkeyp
     monkeypatch.setattr(spilled, "_KEPT_FROM_BYTES", 1)
     for damage in (values.unlink, lambda: values.write_bytes(values.read_bytes()[:-1])):
         damage()
-        with pytest.warns(UserWarning, match=r"a\.parquet.*the values are gone.*made anew"):
+        with pytest.warns(UserWarning, match=r"a\.parquet.*the values are gone.*rebuilt"):
             assert data.open(path).read("image", 9) == FILES[9]
     write_parquet_table(path, hub_table(1, COUNT))
     assert data.open(path).read("image", 9) == FILES[10]

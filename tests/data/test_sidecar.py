@@ -24,7 +24,7 @@ from safetensors.numpy import load_file
 
 import headrace.data as data
 from headrace.data.archives import tar_index
-from headrace.data.archives.tar_index import open_tar_index
+from headrace.data.archives.tar_index import TAR
 from headrace.data.storage import safetensors, sidecar
 from headrace.dropins.indexed_tar import IndexedTar
 from headrace.errors import ChangedError, DatasetError
@@ -41,7 +41,7 @@ def write(file, arrays, metadata):
     file.flush()
     print("writing", flush=True)
     time.sleep(600)
-safetensors.write = write
+safetensors.write_arrays = write
 data.open(sys.argv[1])
 """
 
@@ -50,14 +50,14 @@ SCAN_WHEN_TOLD = """
 import sys
 import headrace.data as data
 from headrace.dropins.indexed_tar import IndexedTar
-from headrace.data.archives import tar_index as tar_sidecar
-build = tar_sidecar.build_index
+from headrace.data.archives import tar_index
+build = tar_index.build_tar_index
 def told(path):
     print("scanning", flush=True)
     if sys.stdin.readline() == "fail\\n":
         sys.exit(3)
     return build(path)
-tar_sidecar.build_index = told
+tar_index.build_tar_index = told
 print(data.open(sys.argv[1]).fingerprint, flush=True)
 """
 
@@ -82,10 +82,11 @@ def wait_until_blocked(child: subprocess.Popen[str]) -> None:
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Paths scanned, in order."""
     seen: list[str] = []
+    build = tar_index.build_tar_index
 
     def counted(path: str) -> tuple[safetensors.Arrays, str]:
         seen.append(path)
-        return tar_index.build_tar_index(path)
+        return build(path)
 
     monkeypatch.setattr(tar_index, "build_tar_index", counted)
     return seen
@@ -131,10 +132,10 @@ def test_hundred_thousand_members_are_mapped_not_loaded(make_tar, scans):
     assert len(ds) == count
     assert peak < 32 * count
     jpg, (names,), (samples,) = ds.columns["jpg"], ds.keys.samples.names, ds.keys.samples.samples
-    where = [part for joined in (jpg.data.offset, jpg.data.size, jpg.data.check) for part in joined.parts]
+    where = [part for joined in jpg.places.joined.values() for part in joined.parts]
     which = [samples.first, samples.member, samples.extension, samples.folder_of]
     assert all(is_mapped(array) for array in (*where, *which, names.blob, names.offsets))
-    assert ds.columns["image"].data is jpg.data
+    assert ds.columns["image"].places is jpg.places
 
 
 def test_changed_tar_is_scanned_again(make_tar, scans):
@@ -260,7 +261,7 @@ def test_a_sidecar_whose_arrays_are_not_aligned_is_rebuilt(make_tar, scans, shif
 def test_stale_offsets_in_bounds_are_caught_when_read(make_tar):
     path = make_tar("a.tar", MEMBERS)
     ds = data.open(path)
-    (offset,) = ds.columns["jpg"].data.offset.parts
+    (offset,) = ds.columns["jpg"].places.joined["offset"].parts
     at = offset.tolist()
     rewrite(Path(f"{path}.headrace"), "members.offset", [at[2], at[1], at[0], at[3]])
     with pytest.raises(ChangedError, match="the tar header there is not the one that was indexed"):
@@ -425,7 +426,7 @@ def test_cache_folder_follows_the_environment(monkeypatch):
 def test_no_descriptor_is_left_open(make_tar):
     path = make_tar("a.tar", MEMBERS)
     before = len(os.listdir("/proc/self/fd"))
-    indices = [open_tar_index(str(path), cache=None) for _ in range(5)]
+    indices = [TAR.open_index(str(path), cache=None) for _ in range(5)]
     assert len(os.listdir("/proc/self/fd")) - before <= len(indices)  # a map holds at most its own duplicate
     del indices
     assert len(os.listdir("/proc/self/fd")) == before

@@ -60,7 +60,7 @@ def test_a_selection_has_its_own_order(images):
 
 
 def test_more_images_than_a_job_takes(images, monkeypatch):
-    monkeypatch.setattr(native_reading, "_BLOCK", 2)
+    monkeypatch.setattr(native_reading, "_PROBED_AT_ONCE", 2)
     dataset, column = images
     np.testing.assert_array_equal(image_sizes(dataset, column), expected_of(dataset))
 

@@ -20,7 +20,7 @@ import headrace.data as data
 from headrace._core import scan_tar
 from headrace.data import table
 from headrace.data.archives import archive_columns
-from headrace.data.storage import safetensors
+from headrace.data.storage import safetensors, strings
 
 PHOTO_BYTES = 79_872
 
@@ -161,7 +161,7 @@ def test_the_digest_of_several_tars_is_that_of_one_with_all(tmp_path, monkeypatc
     """And does not depend on how many samples are looked at in one piece."""
     names = [f"{number:06d}.{extension}" for number in range(1000) for extension in ("jpg", "cls")]
     whole = data.open(write_headers(tmp_path / "whole.tar", ((name, 0) for name in names)))
-    monkeypatch.setattr(archive_columns, "_KEYS_AT_ONCE", 300)
+    monkeypatch.setattr(strings, "_PIECE", 300)
     monkeypatch.setattr(archive_columns, "_SAMPLES_AT_ONCE", 300)
     parts = data.open(
         [
@@ -187,8 +187,8 @@ def test_several_tars_are_not_joined_in_memory(make_tar):
     paths = [make_tar(f"{number}.tar", {f"{number}.jpg": b"x", f"{number}.cls": b"0"}) for number in range(3)]
     image = data.open(paths).columns["image"]
     for path, names, samples, size in zip(
-        paths, image.samples.names, image.samples.samples, image.data.size.parts, strict=True
+        paths, image.samples.names, image.samples.samples, image.places.joined["size"].parts, strict=True
     ):
         alone = data.open(path).columns["image"]
-        np.testing.assert_array_equal(size, alone.data.size.parts[0])
+        np.testing.assert_array_equal(size, alone.places.joined["size"].parts[0])
         assert not any(array.flags.owndata for array in (names.blob, samples.first, samples.member, size))

@@ -119,10 +119,10 @@ def main() -> None:
     warnings.simplefilter("ignore")
     probe: Any = sys.modules.get("_headrace_probe")
     if probe is not None:
-        from _headrace_probe.hooks import copies
+        from _headrace_probe.hooks import device
 
-        copies.install(probe._active, torch)
-        probe._active.training.world_size = lambda: 2
+        device.install_copies(probe._active.patches, probe._active.training, torch)
+        probe._active.training.group.world_size = lambda: 2
     print(json.dumps({name: counted(CASES[name]) for name in sys.argv[1:] or CASES}))
 
 

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 from made_reports import balanced_prescription, made_diagnosis, made_prescription, made_ranks, made_session
 
-from headrace.doctor.causes.diagnose import diagnose
+from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.session.model import Session
 

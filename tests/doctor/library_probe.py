@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.probe.hooks import LIBRARIES
+from headrace.doctor.probe.hooks import library_hooks_of
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
 
@@ -53,7 +53,7 @@ def library_probe(folder: Path) -> Iterator[LibraryProbe]:
     probe = probed.probe
     probe.imports.attach()
     try:
-        for module, install in LIBRARIES:
+        for module, install in library_hooks_of(probe):
             probe.when_imported(module, install)
         probe.patches.rebind()
         yield probed

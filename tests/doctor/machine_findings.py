@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.doctor.causes.diagnose import machine_findings
+from headrace.doctor.causes.findings import machine_findings
 from headrace.doctor.measure.diagnosis import Finding
 from headrace.doctor.session.model import (
     BatchProducer,

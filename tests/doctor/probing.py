@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from evidence_checks import check_record
+
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
 
@@ -38,11 +40,18 @@ def probed(folder: Path, **changed: Any) -> Iterator[Probe]:
         probe.detach()
 
 
-def records(folder: Path, *kinds: str) -> list[list[Any]]:
-    """All records of these kinds, in order; of one process after the other."""
+def all_records(folder: Path) -> list[list[Any]]:
+    """All records, in order, of one process after the other; each is compared with the schema of evidence."""
     files = sorted((folder / "evidence").glob("*.jsonl"))
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    return [line for line in lines if line[0] in kinds]
+    for line in lines:
+        check_record(line)
+    return lines
+
+
+def records(folder: Path, *kinds: str) -> list[list[Any]]:
+    """All records of these kinds."""
+    return [line for line in all_records(folder) if line[0] in kinds]
 
 
 def notes(folder: Path) -> dict[str, str]:

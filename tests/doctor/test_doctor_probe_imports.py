@@ -10,9 +10,11 @@ import zipfile
 from types import ModuleType
 
 import pytest
+from probing import settings
 
-from headrace.doctor.probe.hooks import HOOKS
+from headrace.doctor.probe.hooks import hooks_of
 from headrace.doctor.probe.imports import MODULES, ImportWatch
+from headrace.doctor.probe.probe import Probe
 
 NAMES = ("watched", "beside", "within", "within.inner")
 
@@ -177,11 +179,12 @@ def test_after_detaching_nothing_is_told(watch, seen, site):
     assert seen == []
 
 
-def test_what_starts_the_probe_is_hooked_and_none_of_what_the_probe_itself_imports():
+def test_what_starts_the_probe_is_hooked_and_none_of_what_the_probe_itself_imports(tmp_path):
     """Else a module would be executed twice: for the probe, and for who asked for it."""
-    assert {name for name, _ in HOOKS} >= MODULES
+    hooked = {name for name, _ in hooks_of(Probe(settings(tmp_path, observe=False)))}
+    assert hooked >= MODULES
     assert MODULES.isdisjoint(sys.stdlib_module_names)
-    assert {name.partition(".")[0] for name, _ in HOOKS} - {name.partition(".")[0] for name in MODULES} <= {
+    assert {name.partition(".")[0] for name in hooked} - {name.partition(".")[0] for name in MODULES} <= {
         *sys.stdlib_module_names,
         "torchdata",
         "torchvision",

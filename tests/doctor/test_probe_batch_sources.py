@@ -192,7 +192,7 @@ def test_a_known_librarys_iterator_is_timed_from_its_first_batch(tmp_path: Path)
     kind = type("PipelineIterator", (), dict(vars(Pipe)))
     vars(module).update(PipelineIterator=kind)
     with probed(tmp_path) as probe:
-        batch_sources.watch_library(probe, module)
+        batch_sources.install_source_library(probe.patches, probe.training, module)
         for batch in kind():
             train_on(batch[0]["x"], batch[0]["y"])
     assert len(records(tmp_path, "get")) == STEPS

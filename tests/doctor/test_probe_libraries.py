@@ -164,11 +164,11 @@ def test_opencvs_threads_count_once_it_is_called(probed: LibraryProbe, files: Pa
     """A script may import it, or a library of its, and never call it."""
     from headrace.doctor.probe.hooks.lifecycle import _threads
 
-    assert _threads(probed.probe, torch)["opencv_threads"] is None
+    assert _threads(probed.probe.used, torch)["opencv_threads"] is None
     cv2.imread(str(files / "a.png"))
-    assert _threads(probed.probe, torch)["opencv_threads"] == cv2.getNumThreads()
+    assert _threads(probed.probe.used, torch)["opencv_threads"] == cv2.getNumThreads()
     probed.probe.used.clear()  # as in the child of a fork
-    assert _threads(probed.probe, torch)["opencv_threads"] is None
+    assert _threads(probed.probe.used, torch)["opencv_threads"] is None
 
 
 def test_opencv_functions_are_no_methods(probed: LibraryProbe, files: Path) -> None:

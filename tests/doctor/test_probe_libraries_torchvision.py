@@ -14,7 +14,7 @@ import pytest
 import torch
 from library_probe import LibraryProbe, library_probe
 
-from headrace.doctor.probe.hooks import torchvision as torchvision_hooks
+from headrace.doctor.probe.hooks.training_calls import compiling
 
 STAND_INS = Path(__file__).parent / "stand_ins"
 
@@ -123,7 +123,7 @@ class LazyTorch:
 
 def test_the_compiler_is_not_imported_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", LazyTorch())  # type: ignore[arg-type]
-    assert torchvision_hooks._is_compiling()() is False
+    assert compiling(torch)() is False
 
 
 def test_compiling_sees_the_originals(probed: LibraryProbe, image: torch.Tensor) -> None:

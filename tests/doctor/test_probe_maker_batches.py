@@ -180,7 +180,7 @@ def test_keys_as_text() -> None:
 
 
 def test_a_hook_that_fails_is_off_and_told_once(probe: Probe) -> None:
-    guard = HookGuard(probe, "loop")
+    guard = HookGuard(probe.fault, "loop")
     calls: list[int] = []
 
     def fail(number: int) -> None:

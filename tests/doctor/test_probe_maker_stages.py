@@ -13,7 +13,8 @@ import pytest
 from probing import probed, records
 
 from headrace.doctor.probe import stages as stages_module
-from headrace.doctor.probe.stages import MOST_STAGES, Builtin, Stages, Totals, timed, timed_by_type
+from headrace.doctor.probe.patches import Builtin
+from headrace.doctor.probe.stages import MOST_STAGES, Stages, Totals, timed, timed_by_type
 
 READ, DECODE, OTHER_DECODE, REST = range(4)
 
@@ -236,14 +237,14 @@ def test_names_made_by_the_sample_are_kept_up_to_a_bound(stages: Stages, clock: 
 
 def test_beyond_a_bound_new_stages_of_a_category_are_one(tmp_path: Path) -> None:
     with probed(tmp_path) as probe:
-        early = probe.stage("decode", "early")
-        made = {probe.stage("transform", f"T{number}") for number in range(10 * MOST_STAGES)}
+        early = probe.timer.stage("decode", "early")
+        made = {probe.timer.stage("transform", f"T{number}") for number in range(10 * MOST_STAGES)}
         assert len(made) <= MOST_STAGES
         assert len(probe.stages.categories) <= MOST_STAGES + 2
-        late = probe.stage("transform", "late")
+        late = probe.timer.stage("transform", "late")
         assert late in made
-        assert probe.stage("read", "late") not in {late, early}
-        assert probe.stage("decode", "early") == early
+        assert probe.timer.stage("read", "late") not in {late, early}
+        assert probe.timer.stage("decode", "early") == early
     assert "transform:other" in [text for _, _, text in records(tmp_path, "name")]
 
 

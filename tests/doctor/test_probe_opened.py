@@ -20,9 +20,9 @@ from library_probe import LibraryProbe, library_probe
 from PIL import Image
 
 from headrace.doctor.probe import opened_files as probe_opened
+from headrace.doctor.probe.evidence_schema import OpenedRecord
 from headrace.doctor.probe.opened_files import MOST_ENDS, MOST_FOLDERS, MOST_HASHES, MOST_PATHS, OpenedFiles
-from headrace.doctor.session.evidence_reader import OpenedEvidence, merge_opened
-from headrace.doctor.session.evidence_records import OpenedRecord as Record
+from headrace.doctor.session.evidence_reader import STRUCTS, OpenedEvidence, merge_opened
 from headrace.doctor.session.model import FileOpens as Told
 
 ROUGHLY = 0.35
@@ -47,7 +47,7 @@ class Process:
         record = self.opened.record(0)
         if record is not None:
             self.written.append(record)
-            self.side.take(Record(*record[1:]), {number: text for text, number in self.names.items()})
+            self.side.take(STRUCTS[OpenedRecord](*record[1:]), {number: text for text, number in self.names.items()})
         return self
 
 

@@ -125,4 +125,4 @@ def test_an_odd_batch_breaks_nothing(tmp_path: Path) -> None:
     with probed(tmp_path) as probe:
         batches = DataLoader([Odd(input_ids=tokens(2)[0])] * 2, collate_fn=lambda samples: samples[0])  # type: ignore[arg-type]
         assert len(list(batches)) == 2
-        assert probe.training.is_on
+        assert probe.training.thread.is_on

@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader
 from training_loops import Loop, loader, pairs
 
 from headrace.doctor.attach.injection import probe_environment
-from headrace.doctor.probe.hooks import cuda, device, engines
-from headrace.doctor.probe.training.device_marks import CudaDevice, DeviceMarks
+from headrace.doctor.probe.hooks import device, training_calls
+from headrace.doctor.probe.hooks.device import CudaDevice, DeviceMarks
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ from headrace.doctor.probe.training.device_marks import CudaDevice, DeviceMarks
 def test_a_copy_to_a_device_is_a_span(tmp_path: Path, call: Any, is_copy: bool) -> None:
     loop = Loop()
     with probed(tmp_path) as probe:
-        device.install_copies(probe, torch)
+        device.install_copies(probe.patches, probe.training, torch)
         for batch in loader(12):
             result = call(batch[0])
             assert isinstance(result, torch.Tensor)
@@ -53,7 +53,7 @@ def test_a_copy_to_a_device_is_a_span(tmp_path: Path, call: Any, is_copy: bool) 
 
 def test_what_a_copy_raises_is_what_it_raised(tmp_path: Path) -> None:
     with probed(tmp_path) as probe:
-        device.install_copies(probe, torch)
+        device.install_copies(probe.patches, probe.training, torch)
         with pytest.raises((AssertionError, RuntimeError)) as hooked:
             torch.ones(2).cuda()
         with pytest.raises(TypeError):
@@ -67,7 +67,7 @@ def test_tables_of_methods_still_know_the_ones_that_are_hooked(tmp_path: Path) -
     """As torchvision's tensors and torch's own uninitialised parameters keep them."""
     before = torch.Tensor.to, torch.Tensor.cuda
     with probed(tmp_path) as probe:
-        device.install_copies(probe, torch)
+        device.install_copies(probe.patches, probe.training, torch)
         after = torch.Tensor.to, torch.Tensor.cuda
         assert all(method in set(before) for method in after)
         assert all(method in set(after) for method in before)
@@ -208,7 +208,7 @@ def test_data_parallel_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     module.DataParallel = DataParallel  # type: ignore[attr-defined]
     with probed(tmp_path) as probe:
-        engines.watch_data_parallel(probe, module)
+        training_calls.install_data_parallel(probe.patches, probe.training, module)
         module.DataParallel(1)
         module.DataParallel(4)
     assert notes(tmp_path) == {"data-parallel": "nn.DataParallel spreads each batch over 4 devices."}
@@ -233,7 +233,7 @@ def test_deepspeeds_step_is_one_however_many_optimizers_it_calls(tmp_path: Path)
     module = SimpleNamespace(DeepSpeedEngine=DeepSpeedEngine)
     engine = DeepSpeedEngine()
     with probed(tmp_path) as probe:
-        engines.watch_deepspeed(probe, module)  # type: ignore[arg-type]
+        training_calls.install_deepspeed(probe.patches, probe.training, module)  # type: ignore[arg-type]
         for batch in loader(24):
             loop.loss(batch).backward()
             assert engine.step() == "stepped"
@@ -244,14 +244,13 @@ def test_deepspeeds_step_is_one_however_many_optimizers_it_calls(tmp_path: Path)
 
 def test_nothing_is_marked_or_read_while_a_graph_is_captured(tmp_path: Path) -> None:
     torch_ = _cuda_double()
-    device = CudaDevice(torch_)  # type: ignore[arg-type]
-    marks = DeviceMarks(device)
-    device.follow()
+    stream = CudaDevice(torch_)  # type: ignore[arg-type]
+    marks = DeviceMarks(stream)
+    stream.follow()
     with probed(tmp_path) as probe:
         graph = SimpleNamespace(capture_begin=lambda: None, capture_end=lambda: None)
         owner = type("Graph", (), {"capture_begin": lambda _: None, "capture_end": lambda _: None})
-        probe.patches.replace(owner, "capture_begin", lambda call: cuda._capture_begins(probe, device, call))
-        probe.patches.replace(owner, "capture_end", lambda call: cuda._capture_ends(device, call))
+        device.watch_captures(probe.patches, probe.training, stream, owner)
         graph = owner()
         marks.mark("p")
         marks.close(0, True)
@@ -266,15 +265,15 @@ def test_nothing_is_marked_or_read_while_a_graph_is_captured(tmp_path: Path) -> 
 
 def test_another_stream_than_the_one_that_trains_gets_no_mark() -> None:
     torch_ = _cuda_double()
-    device = CudaDevice(torch_)  # type: ignore[arg-type]
-    assert device.record(None) is None
-    device.follow()
-    assert device.record(None) is not None
+    stream = CudaDevice(torch_)  # type: ignore[arg-type]
+    assert stream.record(None) is None
+    stream.follow()
+    assert stream.record(None) is not None
     torch_.cuda.stream = "side"
-    device.follow()
-    assert device.record(None) is None
+    stream.follow()
+    assert stream.record(None) is None
     torch_.cuda.stream = "default"
-    assert device.record(None) is not None
+    assert stream.record(None) is not None
 
 
 def test_cuda_is_followed_from_its_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def test_a_measured_run_ends_after_warm_up_and_steps(tmp_path: Path) -> None:
     with probed(tmp_path, observe=False, steps=4) as probe:
         with pytest.raises(StepsMeasured) as ended:
             loop.train(loader(400))
-        assert probe.ending == "steps"
+        assert probe.last.reason == "steps"
         with pytest.raises(StepsMeasured):  # whoever catches it meets it again
             loop.train(loader(8))
     assert ended.value.code == 0

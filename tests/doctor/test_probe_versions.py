@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -16,7 +16,8 @@ from training_loops import Loop, pairs
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.conclusion import concluded
-from headrace.doctor.probe.hooks import dataloader, workers
+from headrace.doctor.probe.hooks import dataloader, hooks_of, worker_queues
+from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.training.step_records import ObservedPass
 from headrace.doctor.session.model import CommandOutcome
 
@@ -32,24 +33,29 @@ def queues() -> Iterator[tuple[Any, Any]]:
         queue.join_thread()
 
 
+def hook_of(probe: Probe, module: str) -> Callable[[Any], object]:
+    """What the probe calls with that module."""
+    return dict(hooks_of(probe))[module]
+
+
 class Numbers:
     """A dataset."""
 
 
 def test_the_roles_are_those_of_torch_to_2_14(queues: tuple[Any, Any]) -> None:
     names = {"dataset": [1, 2], "index_queue": queues[0], "data_queue": queues[1], "worker_id": 3, "num_workers": 4}
-    assert workers.loop_roles(names) == workers.LoopRoles([1, 2], *queues, 3, 4)
+    assert worker_queues.loop_roles(names) == worker_queues.LoopRoles([1, 2], *queues, 3, 4)
 
 
 def test_the_dataset_that_torch_2_15_hands_over_in_a_list_is_left_there(queues: tuple[Any, Any]) -> None:
     holder = [Numbers()]
-    roles = workers.loop_roles({"dataset_holder": holder, "index_queue": queues[0], "data_queue": queues[1]})
+    roles = worker_queues.loop_roles({"dataset_holder": holder, "index_queue": queues[0], "data_queue": queues[1]})
     assert roles.dataset is holder[0]
     assert len(holder) == 1
 
 
 def test_queues_of_unknown_names_are_told_by_their_order(queues: tuple[Any, Any]) -> None:
-    roles = workers.loop_roles({"kind": 0, "what": Numbers(), "first": queues[0], "second": queues[1], "seed": 7})
+    roles = worker_queues.loop_roles({"kind": 0, "what": Numbers(), "first": queues[0], "second": queues[1], "seed": 7})
     assert (roles.index_queue, roles.data_queue) == queues
     assert roles.dataset is None
 
@@ -59,7 +65,7 @@ def test_a_loop_whose_queues_are_not_found_is_told_and_runs(tmp_path: Path, monk
     vars(worker)["_worker_loop"] = lambda channel: ran.append(channel)
     worker._worker_loop.__module__ = worker.__name__
     with probed(tmp_path) as probe:
-        workers.install(probe, worker)
+        hook_of(probe, worker.__name__)(worker)
         worker._worker_loop("pipe")
     assert ran == ["pipe"]
     assert notes(tmp_path)["not-known"] == (
@@ -71,14 +77,14 @@ def test_a_loop_whose_queues_are_not_found_is_told_and_runs(tmp_path: Path, monk
 
 def test_a_module_without_what_is_hooked_is_told(tmp_path: Path) -> None:
     with probed(tmp_path) as probe:
-        dataloader.install(probe, SimpleNamespace(__name__="torch.utils.data.dataloader"))
+        hook_of(probe, "torch.utils.data.dataloader")(SimpleNamespace(__name__="torch.utils.data.dataloader"))
     assert "batches of its loaders were not seen" in notes(tmp_path)["not-known"]
 
 
 def test_the_verdict_says_what_could_not_be_hooked(tmp_path: Path) -> None:
     with probed(tmp_path) as probe:
         Loop().step(pairs(4)[:4])
-        probe.hook(sys.modules["torch"], "utils.data.no_such_thing", lambda original: original, "passes were")
+        probe.patches.hook(sys.modules["torch"], "utils.data.no_such_thing", lambda original: original, "passes were")
     session = concluded(tmp_path, outcome=CommandOutcome(["python", "train.py"], 0, "finished", 1), mode="observe")
     assert "torch.utils.data.no_such_thing is not known to this doctor: passes were not seen." in (
         diagnose(session).verdict
@@ -90,5 +96,5 @@ def test_an_iterator_that_knows_no_order_is_followed(tmp_path: Path) -> None:
     iterator = SimpleNamespace(_rcvd_idx=3)
     with probed(tmp_path) as probe:
         pass_ = ObservedPass(probe.training, 0, 0, True, loader=0, owner=lambda: None, makers=2)
-        hooks = dataloader.Hooks(probe, torch.utils.data.dataloader)
+        hooks = dataloader.LoaderHooks(probe.training, probe.comparison, probe.fault, torch.utils.data.dataloader)
         assert hooks._received(iterator, pass_, torch.zeros(4), 1, 2).index_ == 2

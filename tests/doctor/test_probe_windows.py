@@ -288,7 +288,7 @@ WILLING = {"why_not": "", "feeds": True, "works_ahead": False}
 
 def _beside(ranks: Any) -> Train:
     def train(probe: Probe) -> None:
-        probe.training.ranks = lambda: ranks
+        probe.training.group.ranks = lambda: ranks
         Loop().train(loader(4000))
 
     return train

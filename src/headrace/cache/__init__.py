@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from headrace.cache.spec import CacheIdentity, CacheSpec, CacheStats, identity_of, parse_spec
-from headrace.cache.storage import Store
+from headrace.cache.spec import CacheIdentity, CacheSpec, CacheStats, identity_of, parse_size, parse_spec
+from headrace.cache.storage import DescriptorServer, Store, shared_descriptor
 
-__all__ = ["CacheIdentity", "CacheSpec", "CacheStats", "Store", "identity_of", "parse_spec"]
+__all__ = [
+    "CacheIdentity",
+    "CacheSpec",
+    "CacheStats",
+    "DescriptorServer",
+    "Store",
+    "identity_of",
+    "parse_size",
+    "parse_spec",
+    "shared_descriptor",
+]

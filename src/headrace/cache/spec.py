@@ -12,9 +12,6 @@ from typing import Any, Literal
 
 from headrace.errors import UsageError
 
-# -- from cache/spec.py: Where a cache lies and how large it may grow, as users write it.
-
-
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
@@ -33,7 +30,7 @@ class CacheSpec:
 
 
 def parse_spec(text: str, *, argument: str = "cache") -> CacheSpec:
-    """Reads "ram:SIZE" or "disk:FOLDER:SIZE". Raises UsageError for anything else."""
+    """Read "ram:SIZE" or "disk:FOLDER:SIZE". Raises UsageError for anything else."""
     wanted = f'{argument}: expected "ram:SIZE" or "disk:FOLDER:SIZE", such as "ram:8GB" or "disk:/nvme/cache:200GB"'
     kind, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
     if kind not in ("ram", "disk") or not colon:
@@ -47,7 +44,7 @@ def parse_spec(text: str, *, argument: str = "cache") -> CacheSpec:
 
 
 def parse_size(size: str, text: str, argument: str) -> int:
-    """Bytes of a `size` such as "8GB", which stands in `text`. Raises UsageError."""
+    """Return the bytes of a `size` such as "8GB", which stands in `text`. Raises UsageError."""
     match = _SIZE.fullmatch(size.strip())
     unit = None if match is None else _UNITS.get(match[2].upper())
     limit = 0 if match is None or unit is None else int(float(match[1]) * unit)
@@ -56,18 +53,17 @@ def parse_size(size: str, text: str, argument: str) -> int:
     return limit
 
 
-# -- from cache/stats.py: What a cache did, in numbers and in words.
-
-
 _UNIT_NAMES = ("B", "kB", "MB", "GB", "TB")
 
 
 @dataclass(frozen=True)
 class CacheStats:
-    """Counted in this process. `hits` high beside `misses`: samples come from the cache. `damaged` entries failed
-    their checksum, count as misses, and were made anew: above 0, look at the disk. `used_bytes` is what the cache holds
-    for all processes, index included. `stopped` says why nothing more is kept, such as "full"; None while it is.
-    `cuts` says, by field, what is kept.
+    """Counted in this process.
+
+    `hits` high beside `misses`: samples come from the cache. `damaged` entries failed their checksum, count as misses,
+    and were made anew: above 0, look at the disk. `used_bytes` is what the cache holds for all processes, index
+    included. `stopped` says why nothing more is kept, such as "full"; None while it is. `cuts` says, by field, what is
+    kept.
     """
 
     where: str
@@ -82,12 +78,12 @@ class CacheStats:
 
     @property
     def hit_rate(self) -> float | None:
-        """Of all look-ups. None before the first."""
+        """Share of look-ups that found their entry; None before the first."""
         looked_up = self.hits + self.misses
         return self.hits / looked_up if looked_up else None
 
     def since(self, before: CacheStats) -> CacheStats:
-        """What was counted after `before`."""
+        """Return what was counted after `before`."""
         return replace(
             self,
             hits=self.hits - before.hits,
@@ -102,24 +98,24 @@ class CacheStats:
         stopped = "" if self.stopped is None else f", {self.stopped}"
         damaged = f", {self.damaged:,} damaged entries made anew" if self.damaged else ""
         cuts = "; ".join(f"{name}: {cut}" for name, cut in self.cuts.items())
-        return f"cache ({self.where}): {rate}, {held}{stopped}{damaged}" + (f"\n    kept: {cuts}" if cuts else "")
+        return f"cache ({self.where}): {rate}, {held}{stopped}{damaged}" + (f"\n    cached: {cuts}" if cuts else "")
 
 
 def size_text(size_bytes: float) -> str:
-    """As "1.5 GB"."""
+    """Write a size as "1.5 GB"."""
     unit = 0
     while size_bytes >= 1000 and unit < len(_UNIT_NAMES) - 1:
         size_bytes, unit = size_bytes / 1000, unit + 1
     return f"{size_bytes:,.{0 if unit == 0 else 1}f} {_UNIT_NAMES[unit]}"
 
 
-# -- from cache/identity.py: What a cache holds: which samples, cut and made how, and of which state of their files.
-
-
 @dataclass(frozen=True)
 class CacheIdentity:
-    """`key` and `stamp` are digests of 32 bytes. A cache of another key is another cache. One of this key and another
-    stamp is an older state of the same, and is made anew."""
+    """`key` and `stamp` are digests of 32 bytes.
+
+    A cache of another key is another cache. One of this key and another stamp is an older state of the same, and is
+    made anew.
+    """
 
     entries: int
     key: bytes
@@ -131,8 +127,10 @@ class CacheIdentity:
 
 
 def identity_of(entries: int, what: Any, stamp: Any = None) -> CacheIdentity:
-    """`what` and `stamp` are plain JSON values. Equal ones give equal identities, in every process and on every
-    machine; `what` has to say all that the bytes of an entry depend on."""
+    """Return the identity of a cache, the same in every process and on every machine.
+
+    `what` and `stamp` are plain JSON values; `what` has to say all that the bytes of an entry depend on.
+    """
     return CacheIdentity(entries, _digest([entries, what]), _digest(stamp))
 
 

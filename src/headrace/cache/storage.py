@@ -1,4 +1,9 @@
-"""`Store`: bytes by number, cached for later epochs and shared by the processes of a node."""
+"""`Store`: bytes by number, cached for later epochs and shared by the processes of a node.
+
+In RAM a cache is one piece of anonymous memory for all processes that ask for it by the same name. The first one makes
+it, and hands its descriptor to the others over a socket in Linux's abstract namespace, which is no file and ends with
+its process: nothing can be left behind, and `/dev/shm` is not used. The memory lives on with those who have it.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +24,12 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.cache.spec import CacheIdentity, CacheSpec, CacheStats, size_text
-from headrace.data.storage.file_writing import PARTIAL_SUFFIX, UnwritableError, partial_file
+from headrace.data import PARTIAL_SUFFIX, UnwritableError, partial_file
 from headrace.errors import SharedMemoryError, UsageError, WriteError
-from headrace.system.forks import close_in_forks
-from headrace.system.resources import available_bytes
-from headrace.system.threads import THREAD_PREFIX, close_at_exit
+from headrace.system import THREAD_PREFIX, available_bytes, close_at_exit, close_in_forks
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-
-# -- from cache/hand_out.py: One piece of anonymous memory for all processes of a node that ask for it by the same
-# name.
-#
-# The first one makes it, and hands its descriptor to the others over a socket in Linux's abstract namespace, which is
-# no
-# file and ends with its process: nothing can be left behind, and `/dev/shm` is not used. The memory lives on with
-# those
-# who have it.
 
 
 _WAIT_S = 5.0
@@ -84,7 +77,9 @@ class DescriptorServer:
 
 
 def shared_descriptor(name: str, make: Callable[[], int]) -> tuple[int, DescriptorServer | None]:
-    """A descriptor of the memory of that name, owned by the caller, and what hands it out if this process made it.
+    """Return a descriptor of the memory of that name, and what hands it out if this process made it.
+
+    The caller owns the descriptor.
 
     Where another user has taken the name, who has it does not answer, or the system has no such sockets, the memory is
     this process's own.
@@ -118,7 +113,7 @@ def _serve_new(listening: socket.socket, make: Callable[[], int]) -> tuple[int, 
 
 
 def _listen(address: str) -> socket.socket | None:
-    """None where somebody else does. Raises OSError where nobody can."""
+    """Listen at an address; None where somebody else does. Raises OSError where nobody can."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listening.bind(address)
@@ -151,9 +146,6 @@ def _peer_user(connection: socket.socket) -> int:
     return int(_CREDENTIALS.unpack(told)[1])
 
 
-# -- from cache/files.py: The file that a cache lies in: anonymous memory, or a file of a folder.
-
-
 _ANEW = {
     "damaged": "is damaged",
     "other version": "is of another version of Headrace",
@@ -163,7 +155,7 @@ _ANEW = {
 
 
 def open_file(spec: CacheSpec, identity: CacheIdentity) -> tuple[int, DescriptorServer | None]:
-    """A descriptor that the caller owns, and what hands it to other processes.
+    """Return a descriptor that the caller owns, and what hands it to other processes.
 
     Raises UsageError (a limit without room for the index, or above the memory that is free), SharedMemoryError,
     WriteError. Warns where a file has to be made anew.
@@ -228,7 +220,7 @@ def _on_disk(folder: str, identity: CacheIdentity) -> int:
 
 
 def _look(place: str, identity: CacheIdentity) -> tuple[int | None, str | None]:
-    """The file at `place` if it is ours, or why it is not; (None, None) where there is none."""
+    """Return the file at `place` if it is ours, or why it is not; (None, None) where there is none."""
     try:
         descriptor = os.open(place, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -241,7 +233,7 @@ def _look(place: str, identity: CacheIdentity) -> tuple[int | None, str | None]:
 
 
 def _make_at(place: str, identity: CacheIdentity) -> int:
-    """In the locked partial file, which gets its name once it is whole. Who uses what was there keeps it."""
+    """Make it in the locked partial file, which gets its name once it is whole. Who uses what was there keeps it."""
     partial = place + PARTIAL_SUFFIX
     descriptor = os.open(partial, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -256,9 +248,6 @@ def _make_at(place: str, identity: CacheIdentity) -> int:
 
 def _make(descriptor: int, identity: CacheIdentity) -> None:
     _core.make_cache(descriptor, entries=identity.entries, key=identity.key, stamp=identity.stamp)
-
-
-# -- from cache/store.py: `Store`: bytes by number, kept for later epochs, and shared by the processes of a node.
 
 
 class Store:
@@ -296,26 +285,29 @@ class Store:
 
     @property
     def native(self) -> _core.Store:
-        """What the core works with. Raises ValueError once closed."""
+        """Native store that the core works with. Raises ValueError once closed."""
         if self._native is None:
             raise ValueError("this cache is closed")
         return self._native
 
     def get(self, index: int) -> bytes | None:
-        """The bytes of an entry. None where it is empty."""
+        """Return the bytes of an entry; None where it is empty."""
         return self.native.get(index)
 
     def put(self, index: int, data: Buffer) -> bool:
-        """Keeps bytes, below 4 GiB, under a number. False where they are not kept: something is there already, or
-        there is no room left. Everybody has to give the same bytes for the same number."""
+        """Cache bytes, below 4 GiB, under a number.
+
+        False where they are not cached: something is there already, or there is no room left. Everybody has to give the
+        same bytes for the same number.
+        """
         return self.native.put(index, data)
 
     def get_many(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The bytes of many entries on end, and how many each has; -1 where one is empty."""
+        """Return the bytes of many entries on end, and how many each has; -1 where one is empty."""
         return self.native.get_many(indices)
 
     def put_many(self, indices: NDArray[np.int64], data: NDArray[np.uint8], lengths: NDArray[np.int64]) -> int:
-        """Keeps many entries, whose bytes lie on end in `data`. How many of them are kept, as `put` says."""
+        """Cache many entries, whose bytes lie on end in `data`, and return how many are cached, as `put` says."""
         return self.native.put_many(indices, data, lengths)
 
     def stats(self) -> CacheStats:
@@ -332,7 +324,7 @@ class Store:
         )
 
     def close(self) -> None:
-        """Lets go of the cache; RAM is freed with the last store, of any process, that has it. May be called twice."""
+        """Let go of the cache; RAM is freed with the last store, of any process, that has it. May be called twice."""
         if self._hand_out is not None:
             self._hand_out.close()
             self._hand_out = None

@@ -1,7 +1,16 @@
-"""Open a dataset: an index of byte ranges over folders, archives, manifests and samples in memory."""
+"""Open a dataset: an index of byte ranges over folders, archives, manifests and samples in memory.
+
+`open` finds out what it is given and returns a `Dataset`, which says what is there and where, reads single samples, and
+is cut by `select` and `split`. Other rooms take what they need of this one from here.
+"""
 
 from __future__ import annotations
 
+from headrace.data.archives.archive_members import NameTable
+from headrace.data.archives.tar_index import MAX_LINKS, TAR, TarMember, TarMembers
+from headrace.data.archives.zip_index import ZIP, ZipMember, ZipMembers
+from headrace.data.archives.zip_reading import DamagedEntryError, ZipEntry, read_entry, refusal
+from headrace.data.class_names import label_column, parse_labels
 from headrace.data.columns import (
     ABSENT,
     KEY,
@@ -15,27 +24,117 @@ from headrace.data.columns import (
     RangeColumn,
     TextColumn,
     ValueColumn,
+    native_paths,
+    outside_root_text,
 )
 from headrace.data.dataset import Dataset
+from headrace.data.native_reading import read_members
 from headrace.data.opening import Where
 from headrace.data.opening import open_dataset as open
-from headrace.data.storage.strings import StringColumn
+from headrace.data.pillow_images import TooLargeError, apart_formats, open_picture, picture_size
+from headrace.data.sample_arrays import CachedArray, file_versions, mapped_zeros, position_blocks, release_pages
+from headrace.data.sizes import image_sizes
+from headrace.data.sources.file_kind import compression_of, decompress_command, refuse_compressed
+from headrace.data.sources.index_building import (
+    IndexedFile,
+    IndexOutcome,
+    UnindexedFile,
+    build_indices,
+    indexable_paths,
+)
+from headrace.data.storage.file_writing import (
+    PARTIAL_SUFFIX,
+    OutputFolder,
+    OutputFolders,
+    UnwritableError,
+    finish_partial_file,
+    partial_file,
+    writing,
+)
+from headrace.data.storage.open_file import (
+    OpenFile,
+    attempts_text,
+    printable_path,
+    read_exactly,
+    read_member,
+    with_retries,
+)
+from headrace.data.storage.paths import expand_pattern, resolve_paths
+from headrace.data.storage.sidecar import FileIdentity, cache_folder, identify, sidecar_places
+from headrace.data.storage.strings import StringColumn, Strings
+from headrace.data.table import content_sample
 
 __all__ = [
     "ABSENT",
     "KEY",
+    "MAX_LINKS",
+    "PARTIAL_SUFFIX",
+    "TAR",
+    "ZIP",
     "ByteColumn",
+    "CachedArray",
     "ColumnFiles",
+    "DamagedEntryError",
     "Dataset",
     "FileColumn",
+    "FileIdentity",
     "HeldColumn",
+    "IndexOutcome",
+    "IndexedFile",
     "KeyColumn",
     "ListColumn",
     "Location",
+    "NameTable",
+    "OpenFile",
+    "OutputFolder",
+    "OutputFolders",
     "RangeColumn",
     "StringColumn",
+    "Strings",
+    "TarMember",
+    "TarMembers",
     "TextColumn",
+    "TooLargeError",
+    "UnindexedFile",
+    "UnwritableError",
     "ValueColumn",
     "Where",
+    "ZipEntry",
+    "ZipMember",
+    "ZipMembers",
+    "apart_formats",
+    "attempts_text",
+    "build_indices",
+    "cache_folder",
+    "compression_of",
+    "content_sample",
+    "decompress_command",
+    "expand_pattern",
+    "file_versions",
+    "finish_partial_file",
+    "identify",
+    "image_sizes",
+    "indexable_paths",
+    "label_column",
+    "mapped_zeros",
+    "native_paths",
     "open",
+    "open_picture",
+    "outside_root_text",
+    "parse_labels",
+    "partial_file",
+    "picture_size",
+    "position_blocks",
+    "printable_path",
+    "read_entry",
+    "read_exactly",
+    "read_member",
+    "read_members",
+    "refusal",
+    "refuse_compressed",
+    "release_pages",
+    "resolve_paths",
+    "sidecar_places",
+    "with_retries",
+    "writing",
 ]

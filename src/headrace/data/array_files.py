@@ -9,7 +9,7 @@ import struct
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -21,18 +21,17 @@ from headrace.data.pillow_images import TooLargeError, open_picture
 from headrace.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import tifffile
 
-
-# -- from data/array_files.py: Files that hold an array and not a picture: `.npy`, `.npz` and EXR. Nothing in them is
-# run: no pickles.
-
+Found = TypeVar("Found")
 
 _NPY, _ZIP, _EXR = b"\x93NUMPY", b"PK\x03\x04", b"v/1\x01"
+_TIFF_BEGINNINGS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+"""First bytes of TIFF and BigTIFF, in either byte order."""
+_BYTE_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
+_BITS_PER_SAMPLE = 258
 _CHANNELS = (1, 3)
-"""Those that fields have."""
+"""Channels that fields have."""
 
 _PLAIN = re.compile(
     rb"\{'descr': '(?P<type>[<>|=](?:b1|[iu][1248]|f[248]))', 'fortran_order': (?P<fortran>True|False), "
@@ -46,12 +45,12 @@ Header = tuple[tuple[int, ...], bool, "np.dtype[Any]"]
 
 
 def holds_array(data: bytes) -> bool:
-    """By its first bytes."""
+    """Tell whether bytes are an array file, by the first of them."""
     return data.startswith((_NPY, _ZIP, _EXR))
 
 
 def read_array(data: bytes, limits: Limits, *, channels: int = 3) -> NDArray[np.generic]:
-    """The array: [H, W] for an EXR of one channel, [H, W, 3] for one of red, green and blue, else as it was saved.
+    """Return the array: [H, W] for an EXR of one channel, [H, W, 3] for one of R, G and B, else as it was saved.
 
     Raises ValueError for a damaged file or several arrays, TooLargeError beyond `max_pixels` of so many `channels`,
     UsageError where OpenEXR is not installed.
@@ -63,15 +62,17 @@ def read_array(data: bytes, limits: Limits, *, channels: int = 3) -> NDArray[np.
 
 
 def read_numbers(data: bytes, limits: Limits) -> NDArray[np.generic]:
-    """The array of an `.npy`, or of an `.npz` of one, as it was saved. Raises as `read` does."""
+    """Return the array of an `.npy`, or of an `.npz` of one, as it was saved. Raises as `read_array` does."""
     if not data.startswith((_NPY, _ZIP)):
         raise ValueError(f"expected an .npy, or an .npz of one array, got bytes that begin with {data[:8]!r}")
     return read_array(data, limits)
 
 
 def array_size(data: bytes, channels: int | None = None) -> tuple[int, int]:
-    """(width, height) from the header; (0, 0) where there is none that can be read, or of no picture. `channels`: how
-    many it is to have, where that is not one or three."""
+    """Return (width, height) from the header; (0, 0) where that cannot be read, or is of no picture.
+
+    `channels`: how many it is to have, unless that is one or three.
+    """
     try:
         shape = _shape(data)
     except (ValueError, RuntimeError):
@@ -87,7 +88,7 @@ def array_size(data: bytes, channels: int | None = None) -> tuple[int, int]:
 
 
 def is_planar(shape: tuple[int, ...], channels: int) -> bool:
-    """Whether an array of so many channels is [C, H, W]."""
+    """Tell whether an array of so many channels is [C, H, W]."""
     return len(shape) == 3 and shape[0] == channels and shape[2] not in _CHANNELS
 
 
@@ -98,7 +99,7 @@ def _shape(data: bytes) -> tuple[int, ...]:
 
 
 def _header(file: io.BytesIO) -> Header:
-    """Raises ValueError. Leaves the file where the values begin."""
+    """Read the header, and leave the file where the values begin. Raises ValueError."""
     version = npy.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"expected an array of format 1.0 or 2.0, got {version[0]}.{version[1]}")
@@ -106,7 +107,7 @@ def _header(file: io.BytesIO) -> Header:
 
 
 def _plain_header(file: io.BytesIO, version: int) -> Header | None:
-    """A header as numpy writes it; None, and the file as it was, where it is another.
+    """Parse a header as numpy writes it; return None, and leave the file as it was, for another.
 
     numpy evaluates headers with `ast`, which is slow, and in Python up to 3.12.1 fails in one thread when another does
     so too (CPython issue 106905).
@@ -162,7 +163,7 @@ def _only_member(data: bytes, limits: Limits) -> bytes:
 
 
 def check_pixels(shape: tuple[int, ...], limits: Limits, channels: int = 3) -> None:
-    """Raises TooLargeError for more values than `max_pixels` of so many channels, and of three at least, have."""
+    """Raise TooLargeError for more values than `max_pixels` pixels of so many channels, at least three, have."""
     most = max(3, channels)
     if math.prod(shape) > most * limits.max_pixels:
         raise TooLargeError(f"an array of {list(shape)}, more than max_pixels={limits.max_pixels} of {most} channels")
@@ -182,7 +183,7 @@ def _exr_size(file: Any) -> tuple[int, int]:
 
 
 def _exr_channels(file: Any) -> list[str]:
-    """Of all parts."""
+    """Return the names of the channels of all parts."""
     return [channel.name for part in file.parts for channel in part.header["channels"]]
 
 
@@ -203,25 +204,13 @@ def _read_exr(data: bytes, limits: Limits) -> NDArray[np.generic]:
     return values
 
 
-# -- from data/tiff_file.py: TIFFs that Pillow would cut to bytes, or does not know: 16-bit colour, floats of several
-# bands, many bands.
-
-
-Found = TypeVar("Found")
-
-_TIFF_BEGINNINGS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-"""Of TIFF and BigTIFF, in either byte order."""
-_BYTE_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
-_BITS_PER_SAMPLE = 258
-
-
 def is_tiff(data: bytes) -> bool:
-    """Tell by its first bytes."""
+    """Tell whether bytes are a TIFF, by the first of them."""
     return data.startswith(_TIFF_BEGINNINGS)
 
 
 def is_byte_tiff(data: bytes, limits: Limits) -> bool:
-    """Tell whether Pillow opens it, and its samples have no more than the 8 bits that Pillow keeps of colours."""
+    """Tell whether Pillow opens it, and it has no more than the 8 bits a colour that Pillow keeps."""
     try:
         with open_picture(data, limits, ["TIFF"]) as opened:
             bits: Any = opened.tag_v2.get(_BITS_PER_SAMPLE, (1,))  # type: ignore[attr-defined]  # of a TIFF
@@ -241,7 +230,7 @@ def tiff_size(data: bytes) -> tuple[int, int]:
 
 
 def read_tiff(data: bytes, limits: Limits) -> NDArray[np.generic]:
-    """Return the values of the first page: [H, W], or [H, W, C] whatever way they lie in the file.
+    """Return the values of the first page: [H, W], or [H, W, C] however they lie in the file.
 
     Raises ValueError for what cannot be decoded, TooLargeError beyond `limits`, UsageError without tifffile.
     """

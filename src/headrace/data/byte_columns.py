@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,34 +26,28 @@ from headrace.data.columns import (
     RangeColumn,
     TextColumn,
 )
-from headrace.data.storage.strings import StringColumn
+from headrace.data.storage.open_file import DescriptorOwner
+from headrace.data.storage.strings import Ints, StringColumn
 from headrace.data.table import PathRoot, content_sample
 from headrace.errors import ReadError, UsageError
 
-# -- from data/memory_file.py: Bytes that are held in memory, as a column that is read as those of files are.
-#
-# They lie end to end in a file of the kernel's that has no name and no disk (`memfd_create`). So the core's threads
-# read
-# them as they read an archive, forked processes share them, and no object is kept for a sample.
-
-
-Ints = npt.NDArray[np.int64]
 BytesLike = bytes | bytearray | memoryview
 
 _DESCRIPTORS = "/proc/self/fd"
 _PIECE_BYTES = 64 << 20
 
 
-class MemoryFile:
-    """A file in memory that grows at its end, closed with the last reference to it.
+class MemoryFile(DescriptorOwner):
+    """File in memory that grows at its end, closed with the last reference to it.
 
-    A forked process has it, too. Another process gets a copy of what is in it.
+    The kernel gives it no name and no disk (`memfd_create`). So the core's threads read it as they read an archive, a
+    forked process shares it, and no object is kept for a sample. Another process gets a copy.
     """
 
     def __init__(self) -> None:
         """Make an empty one. Raises ReadError where the system gives none."""
-        self._descriptor: int | None = None
         self.size = 0
+        self._lock = threading.Lock()
         try:
             self._descriptor = os.memfd_create("headrace", os.MFD_CLOEXEC)
         except OSError as error:
@@ -60,60 +55,52 @@ class MemoryFile:
                 f"no memory to hold bytes in: {error.strerror}. Write them to a tar or a folder, and open that"
             ) from error
 
-    def __del__(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-
     def __reduce__(self) -> tuple[Any, ...]:
         return _copied, (list(self.pieces()),)
 
-    def append(self, data: BytesLike) -> int:
-        """Return how many bytes were put at the end. Raises ReadError where there is no more memory."""
+    def put(self, data: BytesLike) -> int:
+        """Append bytes and return their offset; threads may do so at once. Raises ReadError for lack of memory."""
         left = memoryview(data).cast("B")
-        count = left.nbytes
-        try:
-            while left:
-                written = os.pwrite(self._handle, left, self.size)
-                self.size += written
-                left = left[written:]
-        except OSError as error:
-            raise ReadError(
-                f"no memory to hold bytes in, after {self.size:,}: {error.strerror}. Write them to a tar or a folder, "
-                f"and open that"
-            ) from error
-        return count
+        with self._lock:
+            at = self.size
+            try:
+                while left:
+                    written = os.pwrite(self._handle, left, self.size)
+                    self.size += written
+                    left = left[written:]
+            except OSError as error:
+                raise ReadError(
+                    f"no memory to hold bytes in, after {self.size:,}: {error.strerror}. Write them to a tar or a "
+                    f"folder, and open that"
+                ) from error
+        return at
 
     def pieces(self) -> Iterator[bytes]:
-        """Return all that is in it, some at a time."""
+        """Yield all bytes, some at a time."""
         for start in range(0, self.size, _PIECE_BYTES):
             yield os.pread(self._handle, _PIECE_BYTES, start)
 
     @property
     def path(self) -> bytes:
-        """The name by which this process, and any that it forks, opens the file."""
+        """Path by which this process, and any that it forks, opens the file."""
         return f"{_DESCRIPTORS}/{self._handle}".encode()
 
     @property
     def files(self) -> ColumnFiles:
-        """Return the one file, as a column has it."""
+        """The one file, as a column has it."""
         return ColumnFiles(_DESCRIPTORS, StringColumn.from_list([str(self._handle)]), archives=True)
-
-    @property
-    def _handle(self) -> int:
-        assert self._descriptor is not None
-        return self._descriptor
 
 
 def _copied(pieces: list[bytes]) -> MemoryFile:
     file = MemoryFile()
     for piece in pieces:
-        file.append(piece)
+        file.put(piece)
     return file
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryColumn(ByteColumn):
-    """Bytes of each sample, by sample id, in memory."""
+    """Column of bytes in memory."""
 
     file: MemoryFile
     offset: Ints
@@ -123,7 +110,7 @@ class MemoryColumn(ByteColumn):
 
     @classmethod
     def of(cls, file: MemoryFile, lengths: Iterable[int]) -> MemoryColumn:
-        """Make a column of a file that the samples' bytes lie in, end to end, and their lengths (`ABSENT` for none)."""
+        """Make a column of a file of the samples' bytes, end to end, and their lengths (`ABSENT` for none)."""
         length = np.fromiter(lengths, np.int64)
         held = np.maximum(length, 0)
         return cls(file, np.cumsum(held) - held, length, file.files)
@@ -132,7 +119,7 @@ class MemoryColumn(ByteColumn):
         return Location(np.zeros(len(ids), np.int64), self.offset[ids], self.length[ids], None)
 
     def parts(self) -> Iterator[ColumnPart]:
-        """Return the bytes themselves: nothing else tells them from others of the same lengths."""
+        """Yield the bytes themselves: nothing else tells them from others of the same lengths."""
         yield self.length, "<i8"
         for piece in self.file.pieces():
             yield np.frombuffer(piece, np.uint8), "<u1"
@@ -142,7 +129,7 @@ class MemoryColumn(ByteColumn):
 
 
 class GrowingBytes:
-    """A `MemoryColumn` in the making, sample by sample."""
+    """Builder of a `MemoryColumn`, sample by sample."""
 
     def __init__(self) -> None:
         self._file = MemoryFile()
@@ -153,33 +140,28 @@ class GrowingBytes:
 
     def add(self, data: BytesLike | None) -> None:
         """Take the next sample's bytes; None: it has none. Raises ReadError."""
-        self._lengths.append(ABSENT if data is None else self._file.append(data))
+        if data is not None:
+            self._file.put(data)
+        self._lengths.append(ABSENT if data is None else memoryview(data).nbytes)
 
     def add_all(self, data: BytesLike, lengths: Ints) -> None:
         """Take the bytes of many samples end to end, and their lengths. Raises ReadError."""
-        self._file.append(data)
+        self._file.put(data)
         self._lengths.frombytes(np.ascontiguousarray(lengths, np.int64).tobytes())
 
     def column(self) -> MemoryColumn:
         return MemoryColumn.of(self._file, self._lengths)
 
 
-# -- from data/byte_values.py: ByteRanges of bytes that lie in files of rows or in memory: where each lies, and the
-# files that some name instead.
-
-
-RowInts = npt.NDArray[np.int64]
-
-
 class ByteRanges(NamedTuple):
-    """The values of one column in one file; an entry a row."""
+    """Values of one column in one file; an entry a row."""
 
-    offset: RowInts
+    offset: Ints
     """First byte in the file."""
-    length: RowInts
+    length: Ints
     """`ABSENT` where the value is null."""
     paths: StringColumn | None = None
-    """Of `{bytes, path}`: the paths, empty where there is none; None where no value names one."""
+    """Paths of `{bytes, path}`, empty where there is none; None where no value has one."""
 
     @classmethod
     def join(cls, parts: Sequence[ByteRanges]) -> ByteRanges:
@@ -194,13 +176,13 @@ class ByteRanges(NamedTuple):
             paths,
         )
 
-    def take(self, rows: RowInts) -> ByteRanges:
+    def take(self, rows: Ints) -> ByteRanges:
         return ByteRanges(self.offset[rows], self.length[rows], None if self.paths is None else self.paths.take(rows))
 
 
 @dataclass(frozen=True, eq=False)
 class RowFiles(ColumnFiles):
-    """Files that hold values of many rows; those in memory among them by their number."""
+    """Files that hold values of many rows; `in_memory` has those in memory by their number."""
 
     in_memory: Mapping[int, MemoryFile] = field(default_factory=dict)
 
@@ -213,26 +195,22 @@ class RowFiles(ColumnFiles):
 
     def __reduce__(self) -> tuple[Any, ...]:
         names = map(self.names.bytes, range(len(self.names)))
-        return _of_files, ([self.in_memory.get(number, os.fsdecode(name)) for number, name in enumerate(names)],)
-
-
-def _of_files(files: Sequence[str | MemoryFile]) -> RowFiles:
-    return RowFiles.of(files)
+        return RowFiles.of, ([self.in_memory.get(number, os.fsdecode(name)) for number, name in enumerate(names)],)
 
 
 @dataclass(frozen=True, eq=False)
 class BytesOrFiles(ByteColumn):
-    """`{bytes, path}` a sample: bytes in a file of rows, or else the file that the path names."""
+    """Column of `{bytes, path}`: bytes in a file of rows, or else the file that the path names."""
 
     inside: RangeColumn
     loose: NamedFileColumn
-    """The files of all samples by their paths; empty where there is none."""
+    """Files of all samples by their paths, which are empty where there is none."""
 
     @property
     def files(self) -> ColumnFiles:  # type: ignore[override]  # a batch that needs others says so in its location
         return self.inside.files
 
-    def locate(self, ids: RowInts) -> Location:
+    def locate(self, ids: Ints) -> Location:
         at = self.inside.locate(ids)
         assert at.length is not None
         rows = np.flatnonzero(at.length == ABSENT)
@@ -244,7 +222,7 @@ class BytesOrFiles(ByteColumn):
             return at
         return self._mixed(at, rows, [named.files.path(int(row)) for row in np.flatnonzero(has_name)])
 
-    def _mixed(self, at: Location, rows: RowInts, paths: Sequence[bytes]) -> Location:
+    def _mixed(self, at: Location, rows: Ints, paths: Sequence[bytes]) -> Location:
         """Return `at` with whole files in these rows."""
         assert at.offset is not None
         assert at.length is not None

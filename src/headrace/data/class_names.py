@@ -11,14 +11,11 @@ from functools import partial
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from headrace.data.columns import Column, HeldColumn, TextColumn, ValueColumn
-from headrace.data.storage.strings import Strings
+from headrace.data.storage.strings import Ints, Strings
 from headrace.data.table import SampleTable
 from headrace.errors import EmptyDatasetError, UsageError
-
-Ints = npt.NDArray[np.int64]
 
 Classes: TypeAlias = bool | Sequence[str]
 """Whether the names of folders are classes, or which of them."""
@@ -27,10 +24,10 @@ LABEL = "label"
 _SHOWN = 10
 
 
-def class_places(found: Sequence[str], wanted: Sequence[str], *, where: str) -> list[int]:
-    """Return the place in `found` of each class in `wanted`, in the order of `wanted`.
+def renumbering(found: Sequence[str], wanted: Sequence[str], *, where: str) -> Ints:
+    """Return the new number of each class in `found`: its place in `wanted`, or -1; one more entry serves label -1.
 
-    Raises UsageError, with the names that there are, for one that is not there.
+    Raises UsageError for a wanted class that was not found.
     """
     place_of = {name: place for place, name in enumerate(found)}
     for name in wanted:
@@ -41,14 +38,8 @@ def class_places(found: Sequence[str], wanted: Sequence[str], *, where: str) -> 
                 f"classes: expected names among the {len(found):,} classes of {where} ({names_text(found)}), "
                 f"got {name!r}{hint}"
             )
-    return [place_of[name] for name in wanted]
-
-
-def renumbering(found: Sequence[str], wanted: Sequence[str], *, where: str) -> Ints:
-    """Return what each class of `found` is called in the order of `wanted`: its new number, or -1 where it is not
-    wanted; the last entry serves a label of -1. Raises as `class_places` does."""
     number_of = np.full(len(found) + 1, -1, np.int64)
-    number_of[class_places(found, wanted, where=where)] = np.arange(len(wanted))
+    number_of[[place_of[name] for name in wanted]] = np.arange(len(wanted))
     return number_of
 
 
@@ -58,12 +49,10 @@ def names_text(names: Sequence[str]) -> str:
 
 
 def keep_classes(table: SampleTable, wanted: Sequence[str]) -> tuple[SampleTable, Ints | None]:
-    """Return the table with its labels numbered in the order of `wanted`, and the samples that have one of them; None:
-    all have.
+    """Return the table with labels numbered in the order of `wanted`, and the samples of these classes; None: all.
 
-    Labels that are texts, or that name classes already, keep their meaning, and samples of other classes are left out.
-    A class that no text names is taken for one that merely does not occur only if all that occur are wanted. Labels
-    that are bare whole numbers get these names.
+    Labels that are texts, or that name classes already, keep their meaning. If all classes that texts name are wanted,
+    further wanted ones may be missing. Labels that are bare whole numbers get these names.
 
     Raises UsageError for a table without such labels or a class that none has, EmptyDatasetError where nothing is left.
     """
@@ -98,7 +87,7 @@ def _known_numbers(found: Sequence[str], wanted: Sequence[str], where: str) -> I
 
 
 def _with_label(table: SampleTable, column: TextColumn | ValueColumn, wanted: Sequence[str]) -> SampleTable:
-    """Replace the labels, and go on from the known identity of the table, which covers them."""
+    """Replace the labels, and derive the identity of the table from the known one, which covers them."""
     digest = table.known_digest
     if digest is not None:
         digest = hashlib.blake2b(json.dumps([digest, list(wanted)]).encode(), digest_size=16).hexdigest()
@@ -164,8 +153,7 @@ def named_classes(column: Column, classes: tuple[str, ...], name: str) -> ValueC
 
 
 def parse_labels(members: Sequence[bytes], keys: Sequence[str] | Strings, name: str) -> Ints:
-    """Return the whole number that each member of text (`.cls`) holds. Raises UsageError that names the first which is
-    none."""
+    """Return the whole number in each text member (`.cls`). Raises UsageError that names the first without."""
     try:
         return np.array([int(value) for value in members], np.int64)
     except (ValueError, OverflowError):

@@ -12,21 +12,32 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace._core import Paths, leads_out
-from headrace.data.storage.strings import StoredArray, StringColumn, Strings
+from headrace.data.storage.strings import Ints, StoredArray, StringColumn, Strings
 from headrace.errors import ChangedError, OutsideRootError, ReadError
 
-# -- from data/files.py: The files that a column's bytes lie in, by number.
+Checks = npt.NDArray[np.uint32]
+Numbers: TypeAlias = npt.NDArray[Any] | StoredArray
+"""Numbers of a column. Indexing either returns an array."""
+ColumnPart: TypeAlias = tuple[npt.NDArray[np.generic] | None, str]
+"""An array and the type, in one byte order on every machine, that it is hashed as."""
+
+ABSENT = -1
+"""Length of a member that a sample does not have."""
+MISSING = -2
+"""Length where a sample names a member that no archive holds."""
+KEY = "__key__"
+"""Column that every dataset has: its samples' keys, under the name that `ds[i]` and WebDataset give them."""
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnFiles:
-    """Names below a folder, without an object each. An empty name is that of no file."""
+    """Files of a column, by number: names below a folder, without an object each. An empty name stands for no file."""
 
     root: str
     """Absolute folder that `names` are relative to."""
     names: Strings
     archives: bool
-    """Whether each is read again and again, and so worth keeping open: a tar, not a loose image."""
+    """Whether each is read again and again, and so stays open: a tar, not a loose image."""
     inside: bool = False
     """Whether a name may not lead out of the root; otherwise an absolute one stands for itself."""
 
@@ -34,7 +45,7 @@ class ColumnFiles:
         return len(self.names)
 
     def path(self, number: int) -> bytes:
-        """Empty where there is none. Raises OutsideRootError, and ReadError for a name that no file can have."""
+        """Return a path, empty for no file. Raises OutsideRootError, and ReadError for a name that no file can have."""
         name = self.names.bytes(number)
         if not name:
             return name
@@ -46,35 +57,19 @@ class ColumnFiles:
 
 
 def native_paths(files: ColumnFiles) -> Paths:
-    """The same files for the core. Their names have to be in memory."""
+    """Return the same files for the core. Their names have to be in memory."""
     names = files.names
     assert isinstance(names, StringColumn), "names that stay in a file are located batch by batch"
     return Paths(os.fsencode(files.root), names.blob, names.offsets, keep_open=files.archives, inside=files.inside)
 
 
 def outside_root_text(why: str) -> str:
-    """What to do about a path that leads out of the root."""
+    """Return a message with what to do about a path that leads out of the root."""
     return f"{why}. Correct it, or open without root=, and absolute paths are taken as they are"
 
 
-# -- from data/columns.py: The kinds of column: where each sample's bytes lie, and values that are there already.
-
-
-Ints = npt.NDArray[np.int64]
-Checks = npt.NDArray[np.uint32]
-Numbers: TypeAlias = npt.NDArray[Any] | StoredArray
-"""A column's numbers. By an index both give an array."""
-ColumnPart: TypeAlias = tuple[npt.NDArray[np.generic] | None, str]
-"""An array and the type, in one byte order on every machine, that it is hashed as."""
-
-ABSENT = -1
-"""The length of a member that a sample does not have."""
-MISSING = -2
-"""The length where a sample names a member, and no archive holds it."""
-
-
 class ZipLocation(NamedTuple):
-    """What the central directories of zips say of a batch of members; every array has one entry a sample."""
+    """Entries of zips' central directories for a batch of members; every array has one entry a sample."""
 
     packed: Ints
     """Bytes in the zip."""
@@ -86,7 +81,7 @@ class ZipLocation(NamedTuple):
 
 
 class Location(NamedTuple):
-    """Where the bytes of a batch of samples lie; every array has one entry a sample."""
+    """Location of the bytes of a batch of samples; every array has one entry a sample."""
 
     path_id: Ints
     """Number in the column's `files`."""
@@ -103,29 +98,28 @@ class Location(NamedTuple):
 
 
 class ByteColumn(ABC):
-    """Where each sample's bytes lie, by sample id."""
+    """Column of bytes: where those of each sample lie, by sample id."""
 
     kind: ClassVar[str] = "bytes"
     files: ColumnFiles
 
     @abstractmethod
     def locate(self, ids: Ints) -> Location:
-        """For a whole batch at once; no id is negative."""
+        """Locate a whole batch at once; no id is negative."""
 
     def path(self, at: Location, row: int = 0) -> bytes:
-        """The file that row `row` of a batch lies in; empty where the sample has none. Raises OutsideRootError, and
-        ReadError for a name that no file can have."""
+        """Return the file that row `row` of a batch lies in; empty for none. Raises as `ColumnFiles.path` does."""
         files = self.files if at.files is None else at.files
         return files.path(int(at.path_id[row]))
 
     @abstractmethod
     def parts(self) -> Iterator[ColumnPart]:
-        """What tells this column from another, beside the samples' keys: not where the files are."""
+        """Yield what tells this column from another: not where the files are."""
 
 
 @dataclass(frozen=True, eq=False)
 class FileColumn(ByteColumn):
-    """A whole file a sample: the sample's id is the file's number."""
+    """Column of one file a sample: the sample's id is the file's number."""
 
     files: ColumnFiles
 
@@ -138,8 +132,17 @@ class FileColumn(ByteColumn):
 
 
 @dataclass(frozen=True, eq=False)
+class NamedFileColumn(FileColumn):
+    """Column of one file a sample, whose name is looked up when it is asked for: all may be too many to hold."""
+
+    def locate(self, ids: Ints) -> Location:
+        named = replace(self.files, names=self.files.names.take(ids))
+        return Location(np.arange(len(ids)), None, None, None, files=named)
+
+
+@dataclass(frozen=True, eq=False)
 class RangeColumn(ByteColumn):
-    """A range of bytes a sample, in a file that holds many."""
+    """Column of one range of bytes a sample, in a file that holds many."""
 
     files: ColumnFiles
     path_id: npt.NDArray[np.int32]
@@ -162,15 +165,15 @@ class RangeColumn(ByteColumn):
 
 @dataclass(frozen=True, eq=False)
 class ValueColumn:
-    """One number a sample, by sample id."""
+    """Column of one number a sample, by sample id."""
 
     kind: ClassVar[str] = "value"
     values: Numbers
     classes: tuple[str, ...] | None = None
-    """What the values name, if they are class indices."""
+    """Names of classes, if the values are class indices."""
 
     def take(self, ids: Ints) -> npt.NDArray[Any]:
-        """Raises ChangedError."""
+        """Return the numbers of samples. Raises ChangedError."""
         found: npt.NDArray[Any] = self.values[ids]
         return found
 
@@ -180,12 +183,12 @@ class ValueColumn:
 
 @dataclass(frozen=True, eq=False)
 class TextColumn:
-    """One string a sample, by sample id. Where the table has a root, it also names the sample's file there."""
+    """Column of one string a sample. Where the table has a root, it also names the sample's file there."""
 
     kind: ClassVar[str] = "text"
     strings: Strings
     labels: ValueColumn | None = None
-    """Each string as the index of a class, where there are few different ones."""
+    """Each string as the index of a class, where few differ."""
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -200,7 +203,7 @@ class TextColumn:
 
 @dataclass(frozen=True, eq=False)
 class ListColumn:
-    """Any number of numbers or strings a sample, by sample id: `items[offsets[i]:offsets[i + 1]]`."""
+    """Column of a list of numbers or strings a sample: `items[offsets[i]:offsets[i + 1]]`."""
 
     kind: ClassVar[str] = "list"
     offsets: Numbers
@@ -208,21 +211,21 @@ class ListColumn:
     items: Numbers | Strings
     """Numbers may have further dimensions: boxes are float32[m, 4]."""
     classes: tuple[str, ...] | None = None
-    """What the numbers name, if they are class indices."""
+    """Names of classes, if the numbers are class indices."""
 
     def take(self, ids: Ints) -> list[Any]:
-        """Raises ChangedError."""
+        """Return the lists of samples. Raises ChangedError."""
         bounds = zip(self.offsets[ids].tolist(), self.offsets[ids + 1].tolist(), strict=True)
         return [self._at(start, stop) for start, stop in bounds]
 
     def take_joined(self, ids: Ints) -> tuple[Any, Ints]:
-        """The items of all these lists on end, and how many each has. Raises ChangedError."""
+        """Return the items of all these lists on end, and how many each has. Raises ChangedError."""
         start, counts = self.ranges(ids)
         which = np.repeat(start - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         return (list(self.items.take(which)) if isinstance(self.items, Strings) else self.items[which]), counts
 
     def ranges(self, ids: Ints) -> tuple[Ints, Ints]:
-        """Where each list begins in `items`, and how many it has. Raises ChangedError."""
+        """Return where each list begins in `items`, and how many it has. Raises ChangedError."""
         start, stop = self.offsets[ids].astype(np.int64), self.offsets[ids + 1].astype(np.int64)
         odd = np.flatnonzero((start < 0) | (start > stop) | (stop > len(self.items)))
         if len(odd):
@@ -230,7 +233,7 @@ class ListColumn:
         return start, stop - start
 
     def _damaged(self, start: int, stop: int) -> ChangedError:
-        """Out of a file that anyone may have written, of which opening looks at the ends alone."""
+        """Return the error for untrusted offsets, of which opening checks the ends alone."""
         return ChangedError(
             f"expected a list within {len(self.items):,} items, got one from {start:,} to {stop:,}: the index that "
             f"is kept of the dataset is damaged. Remove it, and open again"
@@ -251,13 +254,9 @@ class ListColumn:
             yield np.asarray(self.items), f"<{self.items.dtype.kind}{self.items.dtype.itemsize}"
 
 
-KEY = "__key__"
-"""The column that every dataset has: its samples' keys, under the name that `ds[i]` and WebDataset give them."""
-
-
 @dataclass(frozen=True, eq=False)
 class KeyColumn:
-    """Each sample's key, by sample id."""
+    """Column of the samples' keys."""
 
     kind: ClassVar[str] = "text"
     classes: ClassVar[None] = None
@@ -267,34 +266,23 @@ class KeyColumn:
         return list(self.keys.take(ids))
 
     def parts(self) -> Iterator[ColumnPart]:
-        """Nothing: a dataset's keys are part of its identity as such."""
+        """Yield nothing: a dataset's keys are part of its identity anyway."""
         return iter(())
 
 
 HeldColumn: TypeAlias = ValueColumn | TextColumn | ListColumn | KeyColumn
-"""What needs no reading."""
+"""Columns that need no reading."""
 Column: TypeAlias = ByteColumn | HeldColumn
+
+
+def labelled(column: HeldColumn, classes: tuple[str, ...] | None) -> HeldColumn:
+    """Return a column of numbers with the classes that they name; any other as it is."""
+    if classes is None or not isinstance(column, ValueColumn | ListColumn):
+        return column
+    return replace(column, classes=classes)
 
 
 def _parts_of(strings: Strings) -> Iterator[ColumnPart]:
     whole = StringColumn.join(strings.pieces())
     yield whole.blob, "<u1"
     yield whole.lengths(), "<i8"
-
-
-# -- from data/named_files.py: The files below a folder that a column of paths names.
-
-
-@dataclass(frozen=True, eq=False)
-class NamedFileColumn(ByteColumn):
-    """A whole file a sample, whose name is looked up when it is asked for: there may be too many names to hold."""
-
-    files: ColumnFiles
-
-    def locate(self, ids: npt.NDArray[np.int64]) -> Location:
-        named = replace(self.files, names=self.files.names.take(ids))
-        return Location(np.arange(len(ids)), None, None, None, files=named)
-
-    def parts(self) -> Iterator[ColumnPart]:
-        yield None, "<i8"
-        yield None, "<u4"

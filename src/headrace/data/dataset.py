@@ -20,11 +20,9 @@ from headrace.data.columns import ABSENT, KEY, MISSING, ByteColumn, Column, Colu
 from headrace.data.selection import Selector, draw_ids, occurrences, positions, split_positions
 from headrace.data.sources.memory_samples import columns_of, in_order
 from headrace.data.storage.open_file import OpenFile, read_file, read_member
-from headrace.data.storage.strings import Strings
+from headrace.data.storage.strings import Ints, Strings
 from headrace.data.table import SampleTable, expect_files
 from headrace.errors import OutsideRootError, ReadError, UsageError
-
-Ints = npt.NDArray[np.int64]
 
 _BLOCK = 1024
 """Samples whose values are taken at a time."""
@@ -32,8 +30,7 @@ _BLOCK = 1024
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Samples as columns. Immutable, picklable, and without a file that is open at a position, so a fork may use it
-    freely.
+    """Samples as columns, and a selection of them. Immutable, picklable, and safe to use after a fork.
 
     `ds[i]` reads sample `i`: a dict of its `"__key__"` and each column's value (bytes, a number, a text, or a list of
     these); a member that this sample does not have is absent. Slices and `select` give datasets that share the same
@@ -42,8 +39,8 @@ class Dataset:
 
     table: SampleTable
     base_ids: Ints | None = None
-    """Each sample's place in the dataset as it was opened; None: all of it, in order. Random draws are keyed by it, and
-    by how often it came before in the selection."""
+    """Position of each sample in the dataset as it was opened; None: all, in order. Random draws are keyed by it and by
+    its number of occurrences before in the selection."""
 
     def __len__(self) -> int:
         return len(self.table) if self.base_ids is None else len(self.base_ids)
@@ -69,12 +66,12 @@ class Dataset:
 
     @property
     def columns(self) -> Mapping[str, Column]:
-        """By name; they hold all samples of the opened dataset, and are indexed by base id."""
+        """Columns by name. They hold all samples of the opened dataset, and are indexed by base id."""
         return self.table.columns
 
     @property
     def fields(self) -> dict[str, str]:
-        """Each column's kind: "bytes", "value" (a number), "text" or "list"."""
+        """Kind of each column: "bytes", "value" (a number), "text" or "list"."""
         return {name: column.kind for name, column in self.columns.items()}
 
     @property
@@ -85,17 +82,17 @@ class Dataset:
 
     @property
     def skipped(self) -> Mapping[str, int]:
-        """What was found and is no part of any sample, by reason."""
+        """Counts of what was found and belongs to no sample, by reason."""
         return self.table.skipped
 
     @cached_property
     def keys(self) -> Strings:
-        """Each sample's name: its path in a folder, its members' common stem in a tar."""
+        """Names of the samples: paths in a folder, common stems of the members in a tar."""
         return self.table.keys if self.base_ids is None else self.table.keys.take(self.base_ids)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hex identity of what the samples are, and in which order; the same on every machine and under any root."""
+        """Hex identity of the samples and their order; the same on every machine and under any root."""
         state = hashlib.blake2b(self.table.digest.encode(), digest_size=16)
         if self.base_ids is not None and not np.array_equal(self.base_ids, np.arange(len(self.table))):
             state.update(np.ascontiguousarray(self.base_ids, dtype="<i8").data)
@@ -103,12 +100,14 @@ class Dataset:
 
     @cached_property
     def occurrences(self) -> npt.NDArray[Any] | None:
-        """Occurrences before each sample in this selection (unsigned ints); None where none comes twice."""
+        """Number of occurrences of each sample before it in this selection (unsigned); None where none comes twice."""
         return None if self.base_ids is None else occurrences(self.base_ids, len(self.table))
 
     def draw_ids(self, index: Ints) -> Ints:
-        """Return the keys of random draws for the samples at positions `index`. A key is the base id where a sample
-        comes for the first time, and another number for each further time."""
+        """Return the keys of random draws for the samples at positions `index`.
+
+        A key is the base id where a sample comes for the first time, and another number for each further time.
+        """
         if self.base_ids is None:
             return index
         ids, numbers = self.base_ids[index], self.occurrences
@@ -118,17 +117,17 @@ class Dataset:
         return self.table.keys[self._base_id(index)]
 
     def select(self, which: Selector) -> Dataset:
-        """The samples that a slice, indices or a boolean mask name, in that order. Base ids stay.
+        """Return the samples that a slice, indices or a boolean mask name, in that order. Base ids stay.
 
-        A sample may come several times: each time gets random draws of its own, the first those that it has alone.
+        A sample may come several times: each time gets random draws of its own, the first the same as alone.
         """
         chosen = positions(which, len(self))
         return Dataset(self.table, chosen if self.base_ids is None else self.base_ids[chosen])
 
     def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
-        """Disjoint random parts with exactly those shares of the samples: `train, val = ds.split(0.9, 0.1)`.
+        """Return disjoint random parts with exactly these shares of the samples: `train, val = ds.split(0.9, 0.1)`.
 
-        Each part keeps the dataset's order. The same on every machine for one seed and the same base ids.
+        Each part keeps the dataset's order. It is the same on every machine for one seed and the same base ids.
         """
         ids = np.arange(len(self.table)) if self.base_ids is None else self.base_ids
         return tuple(Dataset(self.table, ids[part]) for part in split_positions(ids, fractions, seed))
@@ -177,7 +176,7 @@ class Dataset:
         return self.select(kept)
 
     def with_column(self, name: str, values: Any, *, classes: Sequence[str] | None = None) -> Dataset:
-        """Return this dataset with a column more, or another in the place of the one of that name.
+        """Return this dataset with one more column, or another in place of the one of that name.
 
         `values` has one of each sample, in this dataset's order: an array or a list of numbers, texts, bytes, or lists
         of numbers or of texts. A sample that comes several times has equal ones. `classes` names what whole numbers
@@ -195,7 +194,7 @@ class Dataset:
         return replace(self, table=self.table.with_column(name, column))
 
     def locate(self, column: str, index: Ints) -> Location:
-        """Where the bytes of the samples at positions `index` (int64, none negative) lie. For a whole batch at once."""
+        """Locate the bytes of the samples at positions `index` (int64, none negative), a whole batch at once."""
         byte_column = self.table.bytes_of(column)
         # Negative positions are huge as unsigned numbers: one pass checks both ends.
         if len(index) and int(index.view(np.uint64).max()) >= len(self):
@@ -203,16 +202,19 @@ class Dataset:
         return byte_column.locate(index if self.base_ids is None else self.base_ids[index])
 
     def has_bytes(self, column: str) -> bool:
-        """Whether the column's samples can be read: bytes, or texts that name files."""
+        """Tell whether the column's samples can be read: bytes, or texts that name files."""
         return self.table.has_bytes(column)
 
     def files(self, column: str) -> ColumnFiles:
-        """The files that hold the column's bytes: one a sample in a folder, one a tar otherwise."""
+        """Return the files that hold the column's bytes: one a sample in a folder, else one a tar."""
         return self.table.bytes_of(column).files
 
     def read(self, column: str, index: SupportsIndex) -> bytes:
-        """The bytes of one sample's member. Raises ReadError, ChangedError, OutsideRootError, KeyError where the sample
-        has none; from a zip also DecodeError (damaged), UnsupportedError (encrypted, another method) or LimitError."""
+        """Return the bytes of one sample's member.
+
+        Raises ReadError, ChangedError, OutsideRootError, KeyError where the sample has none; from a zip also
+        DecodeError (damaged), UnsupportedError (encrypted, another method) or LimitError.
+        """
         try:
             data = self._read(column, self.table.bytes_of(column), self._base_id(index))
         except (ReadError, OutsideRootError) as error:
@@ -223,8 +225,10 @@ class Dataset:
         return data
 
     def where(self, column: str, index: SupportsIndex) -> tuple[str, int | None]:
-        """The file that holds one sample's member and its first byte there (None for a loose file), for messages; of
-        bytes in memory, what they were given as."""
+        """Return, for messages, the file that holds one sample's member and its first byte there (None: a loose file).
+
+        Of bytes in memory it is what they were given as.
+        """
         found = self.table.bytes_of(column)
         if isinstance(found, MemoryColumn):
             return self.table.source, None
@@ -232,14 +236,14 @@ class Dataset:
         return os.fsdecode(found.path(at)), None if at.offset is None else int(at.offset[0])
 
     def named(self, column: str, index: SupportsIndex) -> str | None:
-        """Which line of a manifest names which file for one sample, for messages; None where no manifest does."""
+        """Return, for messages, which line of a manifest names which file for one sample; None where none does."""
         texts, base_id = self.columns.get(column), self._base_id(index)
         if self.table.origin is None or not isinstance(texts, TextColumn):
             return None
         return f"{self.table.origin.of(base_id)} names {texts.strings[base_id]!r}"
 
     def expect_files(self, column: str) -> None:
-        """Raises NotFoundError if `column` names files and none of a few that are looked for is there."""
+        """Raise NotFoundError if `column` names files and none of a few is there."""
         expect_files(self.table, column)
 
     def _kind_text(self, name: str, column: Column) -> str:
@@ -258,7 +262,7 @@ class Dataset:
         return column
 
     def _by_base_id(self, name: str, values: Any) -> Any:
-        """Return a value for each sample of the opened dataset; those that are not selected have that of another."""
+        """Return a value for each sample of the opened dataset; one that is not selected has that of another."""
         if self.base_ids is None:
             return values
         values = in_order(name, values)
@@ -281,8 +285,10 @@ class Dataset:
             return None
 
     def _names_classes(self, column: str, different: int) -> bool:
-        """Return whether so many different texts are classes rather than captions or paths: labels are
-        unless all differ, others where each text comes twice on average."""
+        """Tell whether so many different texts are classes, rather than captions or paths.
+
+        Labels are unless all differ, others if each text comes twice on average.
+        """
         return different < len(self.table) if column == "label" else different <= len(self.table) // 2
 
     def _base_id(self, index: SupportsIndex) -> int:

@@ -1,17 +1,24 @@
-"""Find out what `open` was given, refuse arguments that it has no use for, and open it."""
+"""Find out what `open` was given, refuse arguments that it has no use for, and open it.
+
+Samples in memory are known by their type (`_in_memory`), files by their first bytes (`_at_paths`). Each answers with an
+`OpenableSource`, of which nothing has been opened yet.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from headrace.data.archives.archive_table import choose_columns, open_tars, open_zips
+from headrace.data.archives.archive_index import ArchiveKind
+from headrace.data.archives.archive_table import choose_columns, open_archives
+from headrace.data.archives.tar_index import TAR
+from headrace.data.archives.zip_index import ZIP
 from headrace.data.byte_columns import BytesLike
 from headrace.data.class_names import Classes, keep_classes
 from headrace.data.dataset import Dataset
@@ -28,10 +35,6 @@ from headrace.data.storage.paths import local_path, resolve_paths
 from headrace.data.table import PathRoot, SampleTable
 from headrace.errors import DatasetError, UsageError
 
-# -- from data/open_arguments.py: The arguments of `open`: what each is for, and the refusal of those that what is
-# opened has no use for.
-
-
 Path: TypeAlias = str | os.PathLike[str]
 
 ARGUMENT_NEEDS = {
@@ -47,7 +50,7 @@ ARGUMENT_NEEDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class OpenArguments:
-    """What `open` was given beside what to open; None: not given."""
+    """Arguments of `open` besides what to open; None: not given."""
 
     classes: Classes | None = None
     root: Root | None = None
@@ -71,7 +74,7 @@ class OpenArguments:
             raise UsageError(f"length: expected how many samples the iterable gives, 1 or more, got {length!r}")
 
     def take_only(self, takes: Iterable[str], *, subject: str, what: str) -> None:
-        """Raise UsageError for an argument that was given and that what is opened does not take.
+        """Raise UsageError for an argument that was given, but that what is opened does not take.
 
         `subject`: what is opened, "list.csv"; `what`: which kind of source that is, "a manifest".
         """
@@ -85,7 +88,7 @@ class OpenArguments:
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """The classes that are named; None where all are taken."""
+        """Classes that are named; None where all are taken."""
         return None if self.classes is None or isinstance(self.classes, bool) else tuple(self.classes)
 
     @property
@@ -94,7 +97,7 @@ class OpenArguments:
 
 
 def _check_classes(classes: Any) -> None:
-    """Raise UsageError for what names no classes."""
+    """Raise UsageError for anything but names of classes."""
     expected = "classes: expected True, False or a list of the names of classes"
     if isinstance(classes, str | bytes) or not isinstance(classes, Sequence):
         raise UsageError(f"{expected}, got {_shown(classes)}")
@@ -110,32 +113,24 @@ def _shown(value: object) -> str:
     return text if len(text) <= 200 else text[:199] + "…"
 
 
-# -- from data/opening.py: `open`: finds out what is to be opened, refuses arguments that mean nothing for it, and
-# opens it.
-#
-# What is given in memory is known by its type (`_in_memory`), and files by their first bytes (`_of_kind`). Each
-# answers
-# with an `OpenableSource`, of which nothing has been opened yet.
-
-
 Where: TypeAlias = Path | Sequence[Any] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 _TAR_NAME = re.compile(r"\.(tar|tgz|tbz2?|txz)\b", re.IGNORECASE)
 _LOOKED_AT = 8
-"""Of many images: enough to notice a mistake, without a read for each."""
+"""Images of many that are looked at: enough to notice a mistake."""
 _EXPECTED = "a path, a pattern or a list of paths, or samples in memory"
 
 
 @dataclass(frozen=True)
 class OpenableSource:
-    """What was found to be opened."""
+    """Source that was found, but not opened yet."""
 
     subject: str
-    """What messages call it: "list.csv"."""
+    """Name in messages: "list.csv"."""
     what: str
-    """The kind of source that it is: "a manifest"."""
+    """Kind in messages: "a manifest"."""
     takes: tuple[str, ...]
-    """The names of the arguments that mean something for it."""
+    """Names of the arguments that mean something for it."""
     open: Callable[[], SampleTable]
     labelled: bool = False
     """Whether `classes=` names classes of a column of labels, rather than class folders."""
@@ -148,21 +143,67 @@ def open_dataset(
     root: Root | None = None,
     columns: Sequence[str] | None = None,
     cache: Path | None = None,
+    stage: Path | None = None,
     length: int | None = None,
 ) -> Dataset:
-    """The samples at `where`, without reading one of them. `headrace.open` says what it takes and raises."""
-    given = OpenArguments(classes=classes, root=root, columns=columns, cache=cache, length=length)
-    source = find_source(where, given)
+    """Open the samples at `where`, without reading one of them.
+
+    `where` is one of:
+    - a folder of class folders (columns `image`, `label`), or a folder tree with images directly in it (`image`);
+    - tars or zips: one, a glob (`shards/*.tar`), a brace list (`train-{000..009}.tar`), or a list of them. Members that
+      share a stem (the name up to its first dot) are one sample, and each extension is a column; `image`, `label` and
+      `text` stand for the usual ones;
+    - a manifest (`.csv`, `.tsv`, `.txt`, `.jsonl`, `.odgt`, `.parquet`, `.arrow`), several of one format, or a folder
+      of them: a sample a row, with columns of paths, values and, of parquet and Arrow, bytes or `{bytes, path}` as the
+      Hugging Face Hub has images. An image field takes a column of texts as paths, any other field as values;
+    - a mapping such as `{"image": "images/", "mask": "masks/*_mask.png"}`: folders or patterns whose files belong
+      together by their stems;
+    - COCO's annotations (`.json`): a sample an image, with lists of captions, or of boxes and labels;
+    - a folder that Hugging Face datasets' `save_to_disk` wrote;
+    - images: a pattern (`photos/*.jpg`), or a list of their paths (column `image`);
+    - samples in memory: a list of (path, label), as torchvision's `samples` are; a dict of columns, which are lists or
+      arrays of numbers, texts, paths or bytes; a list of dicts; or an iterable of dicts, which is read to its end;
+    - a pandas or polars DataFrame, a pyarrow Table, or a `datasets.Dataset`, whose Arrow data is read in place.
+
+    Files are known by their first bytes, and text manifests by their suffix. Arguments that mean nothing for what is
+    opened are refused.
+
+    `classes`: take first-level folder names as classes; None: only for a folder without images directly in it. A list
+    of names keeps the samples of these classes alone, numbered in that order; then also where a column `label` has the
+    classes, or, of whole numbers, has these names.
+    `root`: the folder that the paths in a manifest, in annotations or in memory lead into, and not out of, or archives
+    that hold the files; None: paths are relative to the manifest's own folder (those in memory to the current one), or
+    absolute.
+    `columns`: names for a manifest without a header, or for rows in memory; of columns that have names, those to take.
+    Of archives, `json.KEY` is what the `.json` members have under that key.
+    `cache`: folder for the indices of archives and manifests; None: beside each, or in the default cache folder where
+    that is not writable.
+    `length`: how many samples an iterable gives that does not say; another number is an error.
+    `stage`: folder on a faster file system, such as `/dev/shm/NAME`, that everything is copied into first, unless it is
+    there already; of several processes one copies and the others wait. The samples and their identity stay the same, so
+    a state that was saved without it goes on with it.
+
+    Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, no archive) or ReadError;
+    with `stage` also WriteError (it would not fit, or cannot be written).
+    """
+    given = OpenArguments(classes=classes, root=root, columns=columns, cache=cache, stage=stage, length=length)
+    source = find_source(where, given)  # what is wrong is reported before anything is copied
+    if stage is not None:
+        from headrace.data.staging.staged_dataset import stage_dataset
+
+        where, root = stage_dataset(where, root=root, to=stage)
+        given = replace(given, root=root, stage=None)
+        source = find_source(where, given)
     if source.labelled and given.class_names is not None:
         return Dataset(*keep_classes(source.open(), given.class_names))
     return Dataset(source.open())
 
 
 def find_source(where: Where, given: OpenArguments) -> OpenableSource:
-    """Return what `where` is, so far as can be said without opening it.
+    """Return what `where` is, as far as can be told without opening it.
 
-    Raises UsageError for an argument that means nothing for it; NotFoundError or DatasetError for what is not there, or
-    is nothing that can be opened.
+    Raises UsageError for an argument that means nothing for it; NotFoundError or DatasetError for what is missing, or
+    cannot be opened.
     """
     given.check()
     source = _in_memory(where, given)
@@ -181,7 +222,7 @@ def find_source(where: Where, given: OpenArguments) -> OpenableSource:
 
 
 def _in_memory(where: Any, given: OpenArguments) -> OpenableSource | None:
-    """Return what is in memory; None where `where` names files."""
+    """Return samples in memory; None where `where` names files."""
     table = table_kind(where)
     if table is not None:
         return _held(table, "a table in memory", given, partial(open_memory_table, where, columns=given.columns))
@@ -199,7 +240,7 @@ def _in_memory(where: Any, given: OpenArguments) -> OpenableSource | None:
 
 
 def _mapping(where: Mapping[str, Any], given: OpenArguments) -> OpenableSource:
-    """Return folders or patterns by the names of columns, or the columns themselves."""
+    """Return folders or patterns by column, or the columns themselves."""
     if all(isinstance(each, str | os.PathLike) for each in where.values()):
         paths = {name: _path(path) for name, path in where.items()}
         return OpenableSource("what is opened", "a mapping of folders", ("stage",), partial(open_matched, paths))
@@ -207,7 +248,7 @@ def _mapping(where: Mapping[str, Any], given: OpenArguments) -> OpenableSource:
 
 
 def _list(where: Sequence[Any], given: OpenArguments) -> OpenableSource | None:
-    """Return what the list is by its first item; None for paths of archives or manifests."""
+    """Return a list of samples, by its first item; None for paths of archives or manifests."""
     if not where:
         raise UsageError("expected the paths of tars or zips, got an empty list")
     first, subject = where[0], "what is opened"
@@ -245,7 +286,7 @@ def _iterable(where: Any, given: OpenArguments) -> OpenableSource:
 def _held(
     subject: str, what: str, given: OpenArguments, make: Callable[..., SampleTable], *more: str, bare: bool = False
 ) -> OpenableSource:
-    """Return what is held in memory; its paths may lead into a root. `bare`: it is one column, that of images."""
+    """Return samples in memory, whose paths may lead into a root. `bare`: the only column is that of images."""
 
     def make_table() -> SampleTable:
         return make(root=open_root(given.root, manifest=os.path.abspath("memory"), cache=given.cache_folder))
@@ -255,7 +296,7 @@ def _held(
 
 
 def _names_images(first: str, given: OpenArguments) -> bool:
-    """Return whether a list that begins with this path is one of images, rather than of archives or manifests."""
+    """Tell whether a list that begins with this path is of images, rather than of archives or manifests."""
     if given.root is not None:
         return not os.path.isfile(first) or is_image(os.path.abspath(first))
     return is_image(os.path.abspath(first))
@@ -298,7 +339,7 @@ def _folder(path: str, given: OpenArguments) -> OpenableSource:
 
 
 def _images(paths: Sequence[str]) -> OpenableSource:
-    """Return images that a pattern names, or a single one; keys are relative to the folder that they have in common."""
+    """Return images that a pattern names, or a single one; keys are relative to their common folder."""
     folder = os.path.commonpath([os.path.dirname(path) for path in paths])
     names = [os.path.relpath(path, folder) for path in paths]
     source = f"{len(paths):,} images in {os.path.basename(folder) or folder}/"
@@ -308,7 +349,7 @@ def _images(paths: Sequence[str]) -> OpenableSource:
 
 
 def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> OpenableSource:
-    """Return what files of one kind are, at absolute paths."""
+    """Return files of one kind, at absolute paths."""
     name, cache = os.path.basename(paths[0]), given.cache_folder
     if kind.kind in ROW_KINDS:
         takes = ("stage", "root", "columns", "cache", "classes")
@@ -318,10 +359,10 @@ def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> Openab
         coco_takes = ("stage", "root", *_cache_of_root(given))
         return OpenableSource(name, what, coco_takes, lambda: open_coco(path, _root([path], given)))
     if kind.kind in ("tar", "zip"):
-        open_archives = open_zips if kind.kind == "zip" else open_tars
+        archives: ArchiveKind[Any] = ZIP if kind.kind == "zip" else TAR
 
         def open_chosen() -> SampleTable:
-            table = open_archives(paths, classes=given.classes, cache=cache)
+            table = open_archives(archives, paths, classes=given.classes, cache=cache)
             return table if given.columns is None else choose_columns(table, given.columns)
 
         return OpenableSource(name, f"{kind.words} of samples", ("stage", "classes", "columns", "cache"), open_chosen)
@@ -354,7 +395,7 @@ def _expect_one_kind(paths: Sequence[str], kinds: Sequence[FileKind]) -> None:
 
 
 def _expect_images(paths: Sequence[str]) -> None:
-    """Raise UsageError where another kind of dataset is among them. One that is damaged or missing is a bad sample."""
+    """Raise UsageError for another kind of dataset among them. A damaged or missing image is a bad sample."""
     for path in map(os.path.abspath, paths):
         kind = kind_of(path) if os.path.isfile(path) else None
         if kind is not None and kind.kind not in ("image", "other"):
@@ -362,7 +403,7 @@ def _expect_images(paths: Sequence[str]) -> None:
 
 
 def _spread(items: Sequence[Any]) -> list[Any]:
-    """Return a few of them, the first and the last among these."""
+    """Return a few of them, with the first and the last."""
     return [items[place] for place in sorted({round(at) for at in np.linspace(0, len(items) - 1, _LOOKED_AT)})]
 
 

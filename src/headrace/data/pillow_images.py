@@ -36,7 +36,7 @@ _CODECS = {"AVIF": "avif", "JPEG2000": "jpg_2000", "WEBP": "webp"}
 
 
 class TooLargeError(ValueError):
-    """Beyond a limit: `max_pixels`, `formats` or `max_decode_s`."""
+    """An image beyond a limit: `max_pixels`, `formats` or `max_decode_s`."""
 
 
 def open_picture(data: bytes, limits: Limits, formats: Sequence[str] | None = None) -> PIL.Image.Image:
@@ -68,7 +68,7 @@ def open_picture(data: bytes, limits: Limits, formats: Sequence[str] | None = No
 
 
 def apart_formats(data: bytes, limits: Limits) -> list[str]:
-    """Return the formats as which these bytes are decoded in a process apart; none: here."""
+    """Return the formats for which these bytes are decoded in a separate process; none: in this one."""
     import PIL.Image
 
     PIL.Image.init()
@@ -112,8 +112,7 @@ def stated_size(data: bytes) -> tuple[int, int]:
 
 
 def is_tga(data: bytes) -> bool:
-    """Tell whether bytes are a TGA, which begins with nothing of its own: by the footer of its second version, or by a
-    header all of whose numbers are possible in a file that is long enough for them."""
+    """Tell whether bytes are a TGA, which has no magic: by its footer, or by a header that fits the file's length."""
     if len(data) < 18:
         return False
     colour_map, kind, first, entries, entry_bits = struct.unpack_from("<xBBHHB", data)
@@ -141,7 +140,7 @@ def _expect_few_pixels(size: tuple[int, int], kind: str, limits: Limits) -> None
 
 
 def _expect_known(data: bytes, limits: Limits) -> None:
-    """Raises TooLargeError for a format that the limits leave out, ValueError for one that this Pillow lacks."""
+    """Raise TooLargeError for a format that the limits leave out, ValueError for one that this Pillow lacks."""
     import PIL.features
     import PIL.Image
 
@@ -157,8 +156,10 @@ def _expect_known(data: bytes, limits: Limits) -> None:
 
 
 def _accepts(name: str, data: bytes) -> bool:
-    """Tell whether the plugin of that name knows its format by the first bytes; nothing else of it runs. EPS stays out:
-    Pillow hands it to Ghostscript, and a program must not run because an image says so."""
+    """Tell whether the plugin of that name knows its format by the first bytes; nothing else of it runs.
+
+    EPS stays out: Pillow hands it to Ghostscript, and a program must not run because an image says so.
+    """
     import PIL.Image
 
     if name == "EPS" or name not in PIL.Image.OPEN:
@@ -171,7 +172,7 @@ def _accepts(name: str, data: bytes) -> bool:
 
 
 def _quieten() -> None:
-    """Ignores Pillow's own warnings (large images, odd EXIF): `max_pixels` decides, and bad samples are counted.
+    """Ignore Pillow's own warnings (large images, odd EXIF): `max_pixels` decides, and bad samples are counted.
 
     For good, and only those: `catch_warnings` changes the whole process's filters, and threads that leave it out of
     order would leave them changed.

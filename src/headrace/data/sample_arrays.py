@@ -6,31 +6,33 @@ import mmap
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numpy.typing import NDArray
 
 from headrace.data.columns import ByteColumn
 from headrace.data.dataset import Dataset
 from headrace.data.storage import safetensors
-from headrace.data.storage.file_writing import UnwritableError, finish_partial_file, no_room, partial_file, scratch_file
-from headrace.data.storage.sidecar import damage_text, is_older
-from headrace.data.storage.strings import StoredArray
+from headrace.data.storage.file_writing import UnwritableError, finish_partial_file, no_room, scratch_file
+from headrace.data.storage.safetensors import Arrays, InvalidFileError, checked_array
+from headrace.data.storage.sidecar import build_cached, damage_text, read_cached
+from headrace.data.storage.strings import Ints, StoredArray
 
-# -- from data/mapped.py: Arrays as long as the dataset, in unnamed files: what is not in use may leave memory.
-
+Int32s = npt.NDArray[np.int32]
 
 _SMALL_BYTES = 1 << 20
-_PIECE = 1 << 20
+_BLOCK = 1 << 20
+_LOOKED_AT = 256
+"""Samples whose files are looked at for changes: what rewrites files seldom rewrites only some."""
 
 
-def mapped_zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """Zeros: in memory if they are few, else in a file that is gone with the array. Raises DatasetError where there is
-    no room for it."""
+def mapped_zeros(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
+    """Return zeros: in memory if they are few, else in an unnamed file, so that unused pages may leave memory.
+
+    Raises DatasetError where there is no room.
+    """
     count = int(np.prod(shape, dtype=np.int64))
     size = count * np.dtype(dtype).itemsize
     if size <= _SMALL_BYTES:
@@ -44,8 +46,8 @@ def mapped_zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     return np.frombuffer(memory, dtype, count).reshape(shape)
 
 
-def release_pages(*arrays: NDArray[Any] | StoredArray | None) -> None:
-    """Takes what is mapped of files out of this process's memory; it comes back when it is read. Others stay."""
+def release_pages(*arrays: npt.NDArray[Any] | StoredArray | None) -> None:
+    """Take mapped arrays out of this process's memory; they come back as they are read. Others stay."""
     for array in arrays:
         base: Any = array.base if isinstance(array, StoredArray) else array
         while isinstance(base, np.ndarray):
@@ -55,96 +57,70 @@ def release_pages(*arrays: NDArray[Any] | StoredArray | None) -> None:
             base.madvise(mmap.MADV_DONTNEED)
 
 
-def position_blocks(length: int) -> Iterator[NDArray[np.int64]]:
-    """All positions, some at a time."""
-    for first in range(0, length, _PIECE):
-        yield np.arange(first, min(first + _PIECE, length), dtype=np.int64)
-
-
-# -- from data/kept_array.py: An array with one row a sample, kept in the cache folder: one process makes it, others
-# wait, all map one file.
-
-
-Whole = npt.NDArray[np.int32]
-
-_LOOKED_AT = 256
-"""Samples whose files are looked at for changes: what makes files anew seldom makes only some."""
+def position_blocks(length: int, block: int = _BLOCK) -> Iterator[Ints]:
+    """Yield all positions, `block` at a time."""
+    for first in range(0, length, block):
+        yield np.arange(first, min(first + block, length), dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class CachedArray:
-    """What is kept, and how it is told from anything else."""
+    """Description of an int32 array that is cached: one process makes it, others wait, all map one file."""
 
     format: str
-    """Its number is raised whenever the meaning of a kept file changes."""
+    """Name and version. Raise the version with the meaning of the file."""
     name: str
-    """Of the array in the file."""
+    """Name of the array in the file."""
     what: str
-    """What it is, in words: "the sizes of 5 images"."""
+    """Description for messages: "the sizes of 5 images"."""
     least: int
-    """No value is below it."""
+    """Lower bound of the values."""
     lost: str
-    """What it means for the user that nothing can be kept: "so each start …"."""
+    """What it means for the user that nothing can be cached: "so each start …"."""
 
-    def load(self, place: str, count: int) -> Whole | None:
-        """Return int32[count]; None if it is missing, or of an earlier version.
-
-        Raises InvalidFileError for what is damaged, of another length or none."""
-        try:
-            arrays, metadata = safetensors.read_arrays(place)
-            if metadata.get("format") != self.format:
-                return None
-            flat = safetensors.checked_array(arrays, self.name, np.int32, count)
-        except safetensors.UncheckedFileError as error:
-            if is_older(error.format, self.format):
-                return None
-            raise
-        except OSError:
-            return None
-        if len(flat) and flat.min() < self.least:
-            raise safetensors.InvalidFileError(f"a value is below {self.least}")
-        release_pages(flat)
-        return flat
-
-    def keep(self, place: str, count: int, make: Callable[[], Whole]) -> Whole:
-        """int32[count], read-only: what lies at `place`, mapped, or else what `make` returns, kept there.
+    def open(self, place: str, count: int, make: Callable[[], Int32s]) -> Int32s:
+        """Return int32[count], read-only: the file at `place`, mapped, or what `make` returns, cached there.
 
         Raises what `make` raises. Warns where nothing can be written.
         """
+        made: Int32s | None = None
+
+        def load() -> Int32s | None:
+            return read_cached(place, self.format, lambda arrays, _: self._checked(arrays, count))
+
+        def build(partial: int) -> None:
+            nonlocal made
+            made = make()
+            contents = {self.name: made.reshape(-1)}
+            write = safetensors.write_arrays
+            finish_partial_file(partial, place, lambda file: write(file, contents, {"format": self.format}))
+
         try:
-            kept = self.load(place, count)
+            kept = load()
             if kept is not None:
                 return kept
-        except safetensors.InvalidFileError as error:
+        except InvalidFileError as error:
             warnings.warn(damage_text(f"{place}: expected {self.what}", error), stacklevel=4)
-        made = None
         try:
-            with partial_file(place) as partial:
-                with suppress(safetensors.InvalidFileError):
-                    kept = self.load(place, count)  # whoever held the lock before may have finished it
-                    if kept is not None:
-                        return kept
-                made = make()
-                contents: dict[str, Any] = {self.name: made.reshape(-1)}
-                finish_partial_file(
-                    partial, place, lambda file: safetensors.write_arrays(file, contents, {"format": self.format})
-                )
-            with suppress(safetensors.InvalidFileError):
-                kept = self.load(place, count)
-                if kept is not None:
-                    return kept
-            raise UnwritableError("what was written there does not come back")
+            return build_cached(place, load, build)
         except UnwritableError as error:
             warnings.warn(f"{self.lost} ({place}: {error}). Set HEADRACE_CACHE to a writable folder", stacklevel=4)
         made = make() if made is None else made
         made.flags.writeable = False
         return made
 
+    def _checked(self, arrays: Arrays, count: int) -> Int32s:
+        flat = checked_array(arrays, self.name, np.int32, count)
+        if len(flat) and flat.min() < self.least:
+            raise InvalidFileError(f"a value is below {self.least}")
+        release_pages(flat)
+        return flat
+
 
 def file_versions(dataset: Dataset, files: ByteColumn) -> list[tuple[int, int] | None]:
-    """Size and time of modification of the files of samples spread over the dataset; None for one that is not there.
+    """Return size and time of modification of the files of samples spread over the dataset; None for a missing one.
 
-    Not their paths: a folder that was moved, or copied with its times, holds the same files.
+    Paths do not count: a folder that was moved, or copied with its times, holds the same files.
     """
     spread = np.unique(np.linspace(0, len(dataset) - 1, _LOOKED_AT).astype(np.int64))
     at = files.locate(spread if dataset.base_ids is None else dataset.base_ids[spread])

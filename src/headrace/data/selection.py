@@ -19,12 +19,12 @@ Selector = slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
 _FUZZ = Fraction(1, 10**9)  # thirds do not sum to 1 in floats
 
 DRAW_BITS = 36
-"""Of a draw id that are the base id's; those above hold the occurrence. core/rng/stream.hpp documents it."""
+"""Bits of a draw id that are the base id's; those above hold the occurrence (core/rng/stream.hpp)."""
 MOST_OCCURRENCES = 1 << 63 - DRAW_BITS
 
 
 def positions(which: Selector, size: int) -> Positions:
-    """The positions that `which` names among `size` samples, none negative."""
+    """Return the positions that `which` names among `size` samples, none negative."""
     if isinstance(which, slice):
         return np.arange(*which.indices(size), dtype=np.int64)
     array = np.asarray(which)
@@ -90,7 +90,7 @@ def _check_draw_ids(largest: int, most: int) -> None:
 
 
 def split_positions(ids: Positions, fractions: Sequence[float], seed: int) -> list[Positions]:
-    """Disjoint random parts of the positions of `ids`, each in rising order.
+    """Return disjoint random parts of the positions of `ids`, each in rising order.
 
     The draw is keyed by (seed, id) alone, with splitmix64 (Steele, Lea and Flood, 2014), so that no library's random
     generator decides it.
@@ -101,7 +101,7 @@ def split_positions(ids: Positions, fractions: Sequence[float], seed: int) -> li
 
 
 def split_counts(size: int, fractions: Sequence[float]) -> list[int]:
-    """Whole counts for `fractions` of `size`: floors, and what is left over to the largest remainders."""
+    """Return whole counts for `fractions` of `size`: floors, and the rest to the largest remainders."""
     if not fractions or not all(math.isfinite(part) and part >= 0 for part in fractions):
         raise UsageError(f"expected fractions from 0 to 1, such as split(0.9, 0.1), got {tuple(fractions)}")
     exact = [Fraction(repr(float(part))) * size for part in fractions]
@@ -116,7 +116,7 @@ def split_counts(size: int, fractions: Sequence[float]) -> list[int]:
 
 
 def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """splitmix64's step and finaliser, elementwise; arithmetic is modulo 2**64."""
+    """Apply splitmix64's step and finaliser elementwise; arithmetic is modulo 2**64."""
     mixed = values + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -16,50 +16,13 @@ from headrace.data.dataset import Dataset
 from headrace.data.native_reading import ImageSizes, probe_sizes
 from headrace.data.sample_arrays import CachedArray, file_versions, mapped_zeros, position_blocks, release_pages
 from headrace.data.storage.sidecar import cache_folder
-from headrace.system.resources import default_threads
-
-# -- from data/kept_sizes.py: Sizes of images, kept in the cache folder.
-
-
-CachedSizes = npt.NDArray[np.int32]
+from headrace.system import default_threads
 
 SIZES_FORMAT = "headrace image sizes 2"
-"""Raise the number whenever the meaning of a kept file changes."""
-
-
-def cached_sizes_path(
-    dataset: Dataset, column: str, files: ByteColumn, *, exif: bool, limits: Limits, cache: str | None
-) -> str:
-    """Where the sizes of these samples' images lie, if they are kept. Its name tells all that they depend on."""
-    bounds: list[int | str] = [
-        limits.max_pixels,
-        limits.max_jpeg_scans,
-        limits.max_png_chunk_bytes,
-        limits.max_file_bytes,
-    ]
-    bounds += limits.formats
-    known = json.dumps([SIZES_FORMAT, dataset.fingerprint, column, exif, bounds, file_versions(dataset, files)])
-    name = f"sizes.{hashlib.blake2b(known.encode(), digest_size=16).hexdigest()}.headrace"
-    return os.path.join(cache_folder() if cache is None else os.path.abspath(cache), name)
-
-
-def cache_sizes(place: str, count: int, probe: Callable[[], CachedSizes]) -> CachedSizes:
-    """What lies at `place`, mapped, if it is the sizes of `count` images; else what `probe` finds, kept there.
-
-    Raises what `probe` raises. Warns where nothing can be written.
-    """
-    what = f"the sizes of {count:,} images"
-    lost = f"{what} cannot be kept, so each start reads their headers again"
-    kept = CachedArray(SIZES_FORMAT, "sizes", what, least=0, lost=lost)
-    return kept.keep(place, 2 * count, lambda: probe().reshape(-1)).reshape(-1, 2)
-
-
-# -- from data/sizes.py: How large the images of a dataset are, before one of them is decoded.
-
-
+"""Raise the number whenever the meaning of a cached file changes."""
 _MOST = np.iinfo(np.int32).max
 _WORTH_KEEPING = 1024
-"""Fewer images are probed each time, which takes no longer than to look for what was kept."""
+"""Fewer images are probed each time, which takes no longer than to look for cached sizes."""
 
 
 def image_sizes(
@@ -71,15 +34,15 @@ def image_sizes(
     limits: Limits | None = None,
     cache: str | None = None,
 ) -> ImageSizes:
-    """int32 [N, 2]: height and width in pixels of each sample's image in `column`, in the dataset's own order;
-    read-only. (0, 0) where the sample has none, or one that is damaged or beyond `limits`.
+    """Return int32 [N, 2]: height and width in pixels of each sample's image in `column`, read-only.
 
-    Where the dataset has numbers in columns `width` and `height`, as COCO's annotations do, these are trusted for its
-    column `image`, else for its first column of images, unless `exif` turns images as their EXIF orientation says. All
-    other sizes are read from headers in `threads` native threads (None: one a core), by a library where the core does
-    not know the format; and kept, in the folder `cache` or else in the default cache folder, so that the next call maps
-    them from there. What was kept is not used when the samples, or the size or time of modification of a few of their
-    files, are others.
+    They are (0, 0) where the sample has no image, or one that is damaged or beyond `limits`. `exif`: turn images as
+    their EXIF orientation says; `threads`: native threads that read headers, None: one a core.
+
+    Numbers in columns `width` and `height`, as COCO's annotations have, are trusted for the column `image`, or else the
+    first column of images, unless `exif`. All other sizes are read from headers, by a library where the core does not
+    know the format. They are cached in the folder `cache`, or the default cache folder, for the same samples as long as
+    the size and time of modification of a few of their files stay the same.
 
     Raises UsageError (no column of images), and where reading fails what `Dataset.read` raises.
     """
@@ -97,14 +60,36 @@ def image_sizes(
         sizes = probe()
         sizes.flags.writeable = False
         return sizes
-    return cache_sizes(
-        cached_sizes_path(dataset, column, files_of, exif=exif, limits=limits, cache=cache), len(dataset), probe
+    return _open_cached(
+        _cached_at(dataset, column, files_of, exif=exif, limits=limits, cache=cache), len(dataset), probe
     )
 
 
+def _open_cached(place: str, count: int, probe: Callable[[], ImageSizes]) -> ImageSizes:
+    what = f"the sizes of {count:,} images"
+    lost = f"{what} cannot be kept, so each start reads their headers again"
+    cached = CachedArray(SIZES_FORMAT, "sizes", what, least=0, lost=lost)
+    return cached.open(place, 2 * count, lambda: probe().reshape(-1)).reshape(-1, 2)
+
+
+def _cached_at(
+    dataset: Dataset, column: str, files: ByteColumn, *, exif: bool, limits: Limits, cache: str | None
+) -> str:
+    """Return where the sizes of these samples' images are cached. The name depends on all that they depend on."""
+    bounds: list[int | str] = [
+        limits.max_pixels,
+        limits.max_jpeg_scans,
+        limits.max_png_chunk_bytes,
+        limits.max_file_bytes,
+    ]
+    bounds += limits.formats
+    known = json.dumps([SIZES_FORMAT, dataset.fingerprint, column, exif, bounds, file_versions(dataset, files)])
+    name = f"sizes.{hashlib.blake2b(known.encode(), digest_size=16).hexdigest()}.headrace"
+    return os.path.join(cache_folder() if cache is None else os.path.abspath(cache), name)
+
+
 def _stated_sizes(dataset: Dataset, column: str) -> ImageSizes | None:
-    """What the dataset's own columns say; None where they say nothing of this column's images, or nothing that can
-    be."""
+    """Return what the dataset's own columns state; None where they state nothing, or nothing possible, of `column`."""
     if column != ("image" if dataset.has_bytes("image") else next(filter(dataset.has_bytes, dataset.columns), None)):
         return None
     numbers = [dataset.columns.get(name) for name in ("height", "width")]
@@ -124,7 +109,7 @@ def _stated_sizes(dataset: Dataset, column: str) -> ImageSizes | None:
 
 
 def _are_lengths(values: npt.NDArray[np.generic]) -> bool:
-    """Whether all are whole numbers of pixels."""
+    """Tell whether all are whole numbers of pixels."""
     if values.dtype.kind not in "iuf":
         return False
     return bool(np.all((values >= 1) & (values <= _MOST) & (values == np.floor(values))))  # type: ignore[operator]

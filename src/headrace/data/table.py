@@ -18,11 +18,9 @@ from headrace.data.storage.open_file import OpenFile
 from headrace.data.storage.strings import Strings
 from headrace.errors import ChangedError, HeadraceError, NotFoundError, OutsideRootError, ReadError, UsageError
 
-# -- from data/digest.py: Identity of samples: what they are, not where they lie.
-
 
 def table_digest(keys: Strings, columns: Mapping[str, Column]) -> str:
-    """Hex identity of the samples: keys, members' lengths and checks, values. Not where the root is."""
+    """Return a hex identity of samples: keys, members' lengths and checks, values; not where the root is."""
     state = hashlib.blake2b(digest_size=16)
     outline = {name: [column.kind, getattr(column, "classes", None)] for name, column in columns.items()}
     state.update(json.dumps(["headrace table 1", outline], sort_keys=True).encode())
@@ -34,7 +32,7 @@ def table_digest(keys: Strings, columns: Mapping[str, Column]) -> str:
 
 
 def _hash_strings(state: hashlib.blake2b, strings: Strings) -> None:
-    """As the one blob and the one array of lengths that they would be."""
+    """Hash strings as one blob and one array of lengths."""
     lengths = np.concatenate([np.empty(0, np.int64), *(piece.lengths() for piece in strings.pieces())])
     _hash_size(state, int(lengths.sum()))
     for piece in strings.pieces():
@@ -43,7 +41,7 @@ def _hash_strings(state: hashlib.blake2b, strings: Strings) -> None:
 
 
 def _hash_array(state: hashlib.blake2b, array: npt.NDArray[np.generic] | None, dtype: str) -> None:
-    """Hashes an array in one byte order on every machine; its size goes first, so that arrays cannot run together."""
+    """Hash an array in one byte order on every machine, its size first, so that arrays cannot run together."""
     data = b"" if array is None else np.ascontiguousarray(array, dtype=np.dtype(dtype)).view(np.uint8).data
     _hash_size(state, None if array is None else len(data))
     state.update(data)
@@ -53,21 +51,18 @@ def _hash_size(state: hashlib.blake2b, size: int | None) -> None:
     state.update((size or 0).to_bytes(8, "little") + (b"\0" if size is None else b"\1"))
 
 
-# -- from data/origin.py: Where in its manifest a sample stands, for messages.
-
-
 class ManifestRows(NamedTuple):
-    """The samples of one manifest."""
+    """Samples of one manifest."""
 
     name: str
     rows: int
     first_line: int | None
-    """The line, from 1, of the first sample, where each sample has one line; None: rows are counted, from 0."""
+    """Line, from 1, of the first sample, where each sample has one line; None: rows are counted, from 0."""
 
 
 @dataclass(frozen=True)
 class ManifestOrigin:
-    """The manifests that samples are rows of, one after another."""
+    """Manifests that samples are rows of, one after another."""
 
     manifests: Sequence[ManifestRows]
 
@@ -83,45 +78,42 @@ class ManifestOrigin:
         return f"{place} of {manifest.name}"
 
 
-# -- from data/table.py: All samples of a dataset before any selection: keys, paths and columns.
-
-
 class PathRoot(Protocol):
-    """What paths in a manifest name: files below a folder, or members of an archive."""
+    """Place that paths in a manifest lead into: a folder, or archives."""
 
     @property
     def place(self) -> str:
-        """Where files are looked for, in words: "below /data"."""
+        """Name of the place in messages: "below /data"."""
         ...
 
     @property
     def advice(self) -> str:
-        """What to do where none of them is there, in words."""
+        """What to do where no file is there."""
         ...
 
     def column(self, paths: Strings) -> ByteColumn:
-        """Where the file of each path lies. Nothing is read for it."""
+        """Return the column of the files that paths name. Nothing is read for it."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class SampleTable:
-    """Immutable; shared by every selection of the same dataset, and across forks."""
+    """All samples of an opened dataset. Immutable; shared by every selection of it, and across forks."""
 
     source: str
-    """What was opened, in words: "folder photos/"."""
+    """What was opened, for messages: "folder photos/"."""
     keys: Strings
     columns: Mapping[str, Column]
     skipped: Mapping[str, int]
-    """What lay there and is no part of any sample, by reason; only counts above 0."""
+    """Counts above 0 of what lay there and belongs to no sample, by reason."""
     root: PathRoot | None = None
-    """Where the paths in columns of text lead, if they lead anywhere."""
+    """Place that the paths in columns of text lead into, if any."""
     origin: ManifestOrigin | None = None
-    """Where a manifest has the samples."""
+    """Rows of manifests that the samples are."""
     known_digest: str | None = None
-    """`digest`, where an index has kept it."""
+    """`digest`, if an index states it."""
     again: Callable[[], SampleTable] | None = None
-    """Opens the same samples in another process, where that is better than to send all of them there."""
+    """Opens the same samples in another process, where that is cheaper than to send them."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -132,7 +124,7 @@ class SampleTable:
         return SampleTable, tuple(getattr(self, field.name) for field in fields(self))
 
     def bytes_of(self, name: str) -> ByteColumn:
-        """The column of that name, a text's paths as the bytes of their files. Raises UsageError where it has none."""
+        """Return a column of bytes, or of the files that its texts name. Raises UsageError where it has none."""
         column = self.columns.get(name)
         if isinstance(column, ByteColumn):
             return column
@@ -143,27 +135,27 @@ class SampleTable:
         raise UsageError(f"expected the name of a column of bytes ({names}), got {name!r}: {got} in {self.source}")
 
     def with_column(self, name: str, column: Column) -> SampleTable:
-        """Return these samples with a column more, or another in its place."""
+        """Return these samples with one more column, or another in its place."""
         return replace(self, columns={**self.columns, name: column}, known_digest=None, again=None)
 
     @property
     def place(self) -> str:
-        """Where the files are that columns of text name, in words."""
+        """Name, in messages, of the place of the files that columns of text name."""
         return "there" if self.root is None else self.root.place
 
     def has_bytes(self, name: str) -> bool:
-        """Whether `bytes_of` has an answer."""
+        """Tell whether `bytes_of` returns a column."""
         column = self.columns.get(name)
         return isinstance(column, ByteColumn) or (isinstance(column, TextColumn) and self.root is not None)
 
     @cached_property
     def _named(self) -> dict[str, ByteColumn]:
-        """Columns of text as columns of bytes, by name: made once, since readers know files by their `Files`."""
+        """Columns of text as columns of bytes, made once: readers know files by their `ColumnFiles`."""
         return {}
 
     @cached_property
     def digest(self) -> str:
-        """Identity of the samples: keys, members' lengths and checks, values. Not where the root is."""
+        """`table_digest` of the samples."""
         return table_digest(self.keys, self.columns) if self.known_digest is None else self.known_digest
 
 
@@ -174,15 +166,11 @@ def _open_again(again: Callable[[], SampleTable], digest: str) -> SampleTable:
     return table
 
 
-# -- from data/expected_files.py: Whether the files that a table names are there, before a run begins that would miss
-# them all.
-
-
 _LOOKED_FOR = 8
 
 
 def expect_files(table: SampleTable, column: str) -> None:
-    """Looks for the files of a few samples, if `column` gives them as paths.
+    """Look for the files of a few samples, if `column` names them.
 
     Raises NotFoundError if none is there (one that is not may be the only one), and OutsideRootError.
     """
@@ -196,7 +184,7 @@ def expect_files(table: SampleTable, column: str) -> None:
     name = texts.strings[named[0]]
     raise NotFoundError(
         f"{table.source}: expected the files that its column {column!r} names, got none of {len(named)} looked "
-        f"for {table.root.place}, such as {name!r} ({_place(table, named[0])}). {table.root.advice}"
+        f"for {table.root.place}, such as {name!r} ({_sample_text(table, named[0])}). {table.root.advice}"
     )
 
 
@@ -210,14 +198,11 @@ def _is_there(table: SampleTable, column: str, base_id: int) -> bool:
     except ReadError:
         return False
     except OutsideRootError as error:
-        raise OutsideRootError(f"{_place(table, base_id)}: {error}") from error
+        raise OutsideRootError(f"{_sample_text(table, base_id)}: {error}") from error
 
 
-def _place(table: SampleTable, base_id: int) -> str:
+def _sample_text(table: SampleTable, base_id: int) -> str:
     return f"sample {table.keys[base_id]!r}" if table.origin is None else table.origin.of(base_id)
-
-
-# -- from data/content_sample.py: A look at what files hold, where their sizes and times are equal and tell nothing.
 
 
 _LOOKED_AT = 16
@@ -226,8 +211,7 @@ _PIECE_BYTES = 4096
 
 
 def content_sample(count: int, files: ByteColumn) -> list[str | None]:
-    """Digests of a few KiB from the beginning, the middle and the end of samples spread over all `count`; None for one
-    that cannot be read.
+    """Return digests of a few KiB of samples spread over all `count`; None for one that cannot be read.
 
     Files that a build or an archive made, such as arrays and uncompressed images of one size, may agree in names, sizes
     and times, and hold something else.

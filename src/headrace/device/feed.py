@@ -1,4 +1,9 @@
-"""Thread that takes batches from a source and sends them to the device ahead of the consumer."""
+"""Thread that takes batches from a source and sends them to the device ahead of the consumer.
+
+The iterator of a DataLoader with worker processes needs some care of whoever drives it from a thread. It is known by
+torch's own attributes, which have had these names since torch 1.2; where they are missing, nothing happens, and torch's
+own ways (`__del__`, its signal handler) remain.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +16,7 @@ from multiprocessing.connection import wait
 from typing import Any, Generic, TypeVar
 
 from headrace.device.h2d_copy import CopyLane, PrefetchStats, SentBatch
-from headrace.system.channel import Channel, Closed
-from headrace.system.threads import THREAD_PREFIX, ProcessOrigin, close_at_exit, in_own_thread
-
-# -- from device/feed.py: A thread that takes batches from a source and sends them down a lane, ahead of the consumer.
-
+from headrace.system import THREAD_PREFIX, Channel, Closed, ProcessOrigin, close_at_exit, in_own_thread
 
 N = TypeVar("N")
 
@@ -47,16 +48,16 @@ class DeviceFeed(Generic[N]):
 
     @property
     def foreign(self) -> bool:
-        """Whether this process is a fork of the one that feeds: its thread is not here."""
+        """Return whether this process is a fork of the one that feeds: its thread is not here."""
         return self._origin.is_elsewhere
 
     def take(self) -> tuple[Any, N]:
-        """The next batch, on the device, and its note. Raises Closed after the last, or what went wrong."""
+        """Return the next batch, on the device, and its note. Raises Closed after the last, or what went wrong."""
         sent, note = self._channel.take()
         return self._lane.receive(sent), note
 
     def close(self, timeout_s: float | None = DROP_WAIT_S) -> None:
-        """Drops what is under way and joins the thread; one that the source holds up for longer ends by itself."""
+        """Drop what is under way and join the thread; one that the source holds up for longer ends by itself."""
         if self.foreign:
             return
         if self._ended is None:
@@ -66,7 +67,7 @@ class DeviceFeed(Generic[N]):
             self._thread.join(timeout_s)
 
     def stats(self) -> PrefetchStats:
-        """What was done so far, or in all once closed."""
+        """Return what was done so far, or in all once closed."""
         channel = self._channel.statistics()
         ended = self._ended if self._ended is not None else time.perf_counter()
         return PrefetchStats(
@@ -110,13 +111,6 @@ class DeviceFeed(Generic[N]):
             del sent, note
 
 
-# -- from device/workers.py: What the iterator of a DataLoader with worker processes needs of whoever drives it from a
-# thread.
-#
-# It is known by torch's own attributes, which have had these names since torch 1.2; where they are missing, nothing
-# happens, and torch's own ways (`__del__`, its signal handler) remain.
-
-
 T = TypeVar("T")
 
 MORE_ROOM = (
@@ -129,7 +123,7 @@ EXIT_WAIT_S = 1.0
 
 
 def begin_iterator(source: Iterable[T]) -> Iterator[T]:
-    """`iter(source)`. An error for want of room says where there is none: a DataLoader keeps its queues in /dev/shm."""
+    """Return `iter(source)`. An error for want of room says where: a DataLoader keeps its queues in /dev/shm."""
     try:
         return iter(source)
     except OSError as error:
@@ -139,7 +133,7 @@ def begin_iterator(source: Iterable[T]) -> Iterator[T]:
 
 
 def end_workers(iterator: Iterator[Any]) -> None:
-    """Ends the workers, unless they are persistent.
+    """End the workers, unless they are persistent.
 
     Not left to `__del__`: the traceback of an error holds the iterator, and as long as torch knows of a killed worker
     its signal handler raises again, in whatever the main thread does next.
@@ -149,7 +143,7 @@ def end_workers(iterator: Iterator[Any]) -> None:
 
 
 def lost_worker(iterator: Iterator[Any], error: Exception) -> RuntimeError | None:
-    """What to raise instead of an `error` of transport that a dying worker has left; None if none has died.
+    """Return what to raise instead of an `error` of transport that a dying worker has left; None if none has died.
 
     torch looks whether the worker is alive at once, which it is still, and lets a bare ConnectionResetError out.
     """

@@ -1,4 +1,15 @@
-"""H2D copies: pinned staging, copy and conversion on a side stream, events instead of waiting."""
+"""H2D copies: pinned staging, copy and conversion on a side stream, events instead of waiting.
+
+Who may use which memory when:
+- Pinned staging comes from torch's caching host allocator, a batch at a time. A non-blocking copy tells the allocator
+  of itself, so a block that is dropped at once is not handed out again before the copy is done.
+- Device memory is allocated on the side stream. `record_stream` tells the allocator that the training stream uses it
+  too, so what the consumer drops is not reused while a kernel still reads it.
+- Bytes that are converted live and die on the side stream, in its order.
+- The stream goes to the next pass once the feeding thread is through; what it was given is waited for by events.
+  torch's caching allocator gives a block that was freed to the stream that it was allocated on, and to no other: a new
+  stream for each pass would leave behind the memory of as many passes as torch has streams in its pool (32).
+"""
 
 from __future__ import annotations
 
@@ -16,8 +27,6 @@ from headrace.device.image_conversion import Conversion, ImageSelector, NamedIma
 from headrace.device.nested import Path, bytes_of, dense_parts, map_tensors
 from headrace.errors import UsageError
 from headrace.fields import Field, Image
-
-# -- from device/stats.py: What the way to the device costs, and how much of it nobody notices.
 
 
 @dataclass(frozen=True)
@@ -81,10 +90,6 @@ class PrefetchStats:
         return "\n".join(lines)
 
 
-# -- from device/lanes.py: The lane to one device: a batch goes in from a feeding thread, and comes out where the
-# training runs.
-
-
 class SentBatch(NamedTuple):
     """A batch under way. `ticket` is the lane's own."""
 
@@ -96,23 +101,25 @@ class CopyLane(Protocol):
     """The seam between the prefetcher and a kind of device."""
 
     def send(self, batch: Any) -> SentBatch:
-        """Starts a batch on its way; called by the feeding thread only."""
+        """Start a batch on its way; called by the feeding thread only."""
         ...
 
     def receive(self, sent: SentBatch) -> Any:
-        """The batch, ready for whatever the calling thread does next on its current stream."""
+        """Return the batch, ready for whatever the calling thread does next on its current stream."""
         ...
 
     def statistics(self) -> CopyStats: ...
 
     def end(self) -> None:
-        """Nothing more will be sent. What was sent can still be received."""
+        """End sending. What was sent can still be received."""
         ...
 
 
 class PlainLane:
-    """For devices without streams of their own: the work is done when `send` returns. On the CPU, only what is
-    converted is copied."""
+    """For devices without streams of their own: the work is done when `send` returns.
+
+    On the CPU, only what is converted is copied.
+    """
 
     def __init__(self, device: torch.device, images: ImageSelector) -> None:
         self._device = device
@@ -142,7 +149,7 @@ class PlainLane:
         return CopyStats(self._bytes, 0.0, self._copy_s, self._convert_s, None)
 
     def end(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there is nothing to give back."""
 
 
 def _convert(images: ImageSelector, path: Path, tensor: Tensor) -> Tensor:
@@ -151,14 +158,14 @@ def _convert(images: ImageSelector, path: Path, tensor: Tensor) -> Tensor:
 
 
 def lane_to(device: torch.device, images: ImageSelector) -> CopyLane:
-    """The lane to `device`, as `resolve` gave it."""
+    """Return the lane to `device`, as `resolve` gave it."""
     if device.type == "cuda":
         return CudaLane(device, images)
     return PlainLane(device, images)
 
 
 def resolve(device: str | torch.device) -> torch.device:
-    """The device with its index. Raises UsageError for one that is not here."""
+    """Return the device with its index. Raises UsageError for one that is not here."""
     try:
         found = torch.device(device)
     except RuntimeError as error:
@@ -175,18 +182,11 @@ def resolve(device: str | torch.device) -> torch.device:
     return torch.device("cuda", index)
 
 
-# -- from device/streams.py: Side streams of CUDA devices, used again from pass to pass.
-#
-# torch's caching allocator gives a block that was freed to the stream that it was allocated on, and to no other. A
-# new
-# stream for each pass would leave behind the memory of as many passes as torch has streams in its pool (32).
-
-
 _idle: dict[torch.device, list[torch.cuda.Stream]] = {}
 
 
 def borrow_stream(device: torch.device) -> torch.cuda.Stream:
-    """A stream that nobody else has been lent. Work of its last user may still be under way: it comes first."""
+    """Return a stream that nobody else has been lent. Work of its last user may still be under way: it comes first."""
     try:
         return _idle[device].pop()
     except (KeyError, IndexError):
@@ -194,22 +194,8 @@ def borrow_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 def give_back_stream(stream: torch.cuda.Stream, device: torch.device) -> None:
-    """For the next pass. Whoever gives it back enqueues nothing more on it."""
+    """Take a stream back for the next pass. Whoever gives it back enqueues nothing more on it."""
     _idle.setdefault(device, []).append(stream)
-
-
-# -- from device/cuda_lane.py: The lane to a CUDA device: pinned staging, copy and conversion on a side stream, events
-# instead of waiting.
-#
-# Who may use which memory when:
-# - Pinned staging comes from torch's caching host allocator, a batch at a time. A non-blocking copy tells the
-# allocator
-#   of itself, so a block that is dropped at once is not handed out again before the copy is done.
-# - Device memory is allocated on the side stream. `record_stream` tells the allocator that the training stream uses
-# it
-#   too, so what the consumer drops is not reused while a kernel still reads it.
-# - Bytes that are converted live and die on the side stream, in its order.
-# - The stream goes to the next pass once the feeding thread is through; what it was given is waited for by events.
 
 
 MOST_UNRESOLVED = 256
@@ -274,7 +260,7 @@ class CudaLane:
             return CopyStats(self._bytes, self._stage_s, self._copy_s, self._convert_s, self._exposed_s)
 
     def _stage(self, path: Path, tensor: Tensor) -> Tensor:
-        """The tensor in pinned memory, in the same layout; a device's, or a sparse one, as it is."""
+        """Return the tensor in pinned memory, in the same layout; a device's, or a sparse one, as it is."""
         if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_pinned():
             return tensor
         since = time.perf_counter()
@@ -306,7 +292,7 @@ class CudaLane:
         return event
 
     def _resolve(self) -> None:
-        """Reads the clocks of batches that are through, without waiting for any."""
+        """Read the clocks of batches that are through, without waiting for any."""
         while self._unresolved and self._unresolved[0].complete():
             ticket = self._unresolved.popleft()
             assert ticket.reached is not None
@@ -318,12 +304,9 @@ class CudaLane:
 
 
 def record_stream(tensor: Tensor, stream: torch.cuda.Stream) -> None:
-    """torch has this for dense tensors only."""
+    """Tell the allocator of a stream that uses a tensor; torch has this for dense ones only."""
     for part in dense_parts(tensor):
         part.record_stream(stream)
-
-
-# -- from device/placement.py: What of a Loader's fields is done on the host, and what on the device.
 
 
 @dataclass(frozen=True)
@@ -336,7 +319,7 @@ class Placement:
 
     @property
     def pinned(self) -> bool:
-        """Whether batches are made in pinned memory."""
+        """Return whether batches are made in pinned memory."""
         return self.device.type == "cuda"
 
     def lane(self) -> CopyLane:
@@ -344,7 +327,7 @@ class Placement:
 
 
 def place(device: str | torch.device, fields: Mapping[str, Field], *, host_floats: bool) -> Placement:
-    """Images of floats go over the bus as bytes, a quarter or half of the size, and become floats on the device.
+    """Divide the work: copy images of floats as bytes, a quarter or half of the size, and convert them on the device.
 
     `host_floats`: something on the host (the user's `map`) has to see the floats. Raises UsageError for a device that
     is not here.

@@ -15,10 +15,6 @@ from headrace.device.nested import Path, map_tensors
 from headrace.errors import UsageError
 from headrace.fields import DTYPES, DType, Normalize
 
-# -- from device/fused.py: One pass on the device over bytes that become normalised floats: one read and one write of
-# memory, in Triton.
-
-
 MOST_CHANNELS = 4
 BLOCK = 4096
 """Elements of one program; 32 a thread, so that bytes are loaded 16 at a time."""
@@ -28,8 +24,10 @@ _unusable = False
 
 
 def convert_fused(image: Tensor, out: Tensor, subtract: tuple[float, ...], divide: tuple[float, ...]) -> bool:
-    """Writes `(image - subtract) / divide` into `out`, both [N, C, H, W], or returns False where this cannot be done
-    here: without CUDA or Triton, with more than four channels, or for memory that has gaps."""
+    """Write `(image - subtract) / divide` into `out`, both [N, C, H, W]. False where this cannot be done here.
+
+    It needs CUDA and Triton, at most four channels, and memory without gaps.
+    """
     if image.device.type != "cuda" or len(subtract) > MOST_CHANNELS or not image.numel():
         return False
     kernel = load_kernel()
@@ -39,7 +37,7 @@ def convert_fused(image: Tensor, out: Tensor, subtract: tuple[float, ...], divid
 
 
 def dense_strides(image: Tensor, out: Tensor) -> tuple[bool, bool] | None:
-    """Whether the image, and whether the output, is channels-last. None where one of them is dense in neither way."""
+    """Return whether image and output are channels-last; None where one of them is dense in neither way."""
     layouts = []
     for tensor in (image, out):
         last = tensor.is_contiguous(memory_format=torch.channels_last)
@@ -57,7 +55,10 @@ def launch_kernel(
     subtract: tuple[float, ...],
     divide: tuple[float, ...],
 ) -> None:
-    """On the current stream. A tensor that is dense in both layouts (one channel, one pixel) counts as either."""
+    """Launch the kernel on the current stream.
+
+    A tensor that is dense in both layouts (one channel, one pixel) counts as either.
+    """
     channels, pixels = image.shape[1], image.shape[2] * image.shape[3]
     pad = (0.0,) * (MOST_CHANNELS - channels), (1.0,) * (MOST_CHANNELS - channels)
     scales = (*subtract, *pad[0], *divide, *pad[1])
@@ -68,8 +69,11 @@ def launch_kernel(
 
 
 def _launched(kernel: Any, *arguments: Any) -> bool:
-    """Triton compiles at the first launch, for which it wants a C compiler, Python's headers and a GPU it supports;
-    many containers have it without these. Says so once, and leaves this and what follows to torch."""
+    """Launch the kernel, or warn once and leave this and what follows to torch.
+
+    Triton compiles at the first launch, for which it wants a C compiler, Python's headers and a GPU it supports; many
+    containers have it without these.
+    """
     global _unusable
     if _unusable:
         return False
@@ -90,7 +94,7 @@ def _launched(kernel: Any, *arguments: Any) -> bool:
 
 @cache
 def load_kernel() -> Any:
-    """The compiled kernel's handle, or None where there is no Triton."""
+    """Return the compiled kernel's handle; None where there is no Triton."""
     try:
         from headrace.device.triton_kernel import normalise_bytes
     except ImportError:
@@ -98,16 +102,15 @@ def load_kernel() -> Any:
     return normalise_bytes
 
 
-# -- from device/conversion.py: What becomes of an image on its device: cast, normalised and laid out in one pass.
-
-
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPES}
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """Of images [N, C, H, W]. uint8 becomes floats as `headrace.Image` makes them: `(byte - 255 mean) / (255 std)`,
-    rounded once, so 0…1 without `normalize`, and the same bits on every device."""
+    """Of images [N, C, H, W]. uint8 becomes floats as `headrace.Image` makes them.
+
+    `(byte - 255 mean) / (255 std)`, rounded once, so 0…1 without `normalize`, and the same bits on every device.
+    """
 
     dtype: DType | None
     """None: the tensor's own."""
@@ -119,7 +122,7 @@ class Conversion:
         return self.dtype is not None and self.dtype != "uint8"
 
     def apply(self, image: Tensor) -> Tensor:
-        """The converted image, on the image's own device; the image itself where nothing has to change."""
+        """Return the converted image, on its own device; the image itself where nothing has to change."""
         if image.dtype == torch.uint8 and self.makes_floats:
             return self._floats(image)
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
@@ -138,7 +141,7 @@ class Conversion:
 
 @lru_cache(maxsize=16)
 def channel_scale(normalize: Normalize | None, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """What is subtracted from each channel's bytes, and what they are divided by. float32, as in the core."""
+    """Return what is subtracted from each channel's bytes, and what they are divided by. float32, as in the core."""
     if normalize is None:
         return (0.0,) * channels, (255.0,) * channels
     single = torch.tensor([normalize.mean, normalize.std], dtype=torch.float64).mul(255).to(torch.float32).tolist()
@@ -156,9 +159,6 @@ def _convert_with_torch(image: Tensor, out: Tensor, subtract: tuple[float, ...],
         out.copy_(values)
 
 
-# -- from device/images.py: Which tensors of a batch are images, and what becomes of each.
-
-
 RGB = 3
 
 
@@ -170,13 +170,15 @@ class ImageSelector(Protocol):
         ...
 
     def check(self, batch: Any) -> None:
-        """Raises UsageError unless the batch has the images that are to be converted."""
+        """Raise UsageError unless the batch has the images that are to be converted."""
         ...
 
 
 class AnyImages:
-    """Every tensor [N, 3, H, W] of bytes is an image. One of floats only changes its layout: whether it is 0…1, or
-    normalised already, nothing tells."""
+    """Every tensor [N, 3, H, W] of bytes is an image.
+
+    One of floats only changes its layout: whether it is 0…1, or normalised already, nothing tells.
+    """
 
     def __init__(self, conversion: Conversion) -> None:
         self._conversion = conversion

@@ -11,9 +11,6 @@ import torch
 
 from headrace.errors import UsageError
 
-# -- from memory/device_memory.py: The memory that a training step has: how much there is, and how much it took.
-
-
 WORDS = ("can't allocate memory", "out of memory", "ALLOC_FAILED", "bad_alloc")
 """Of allocators and libraries that raise a plain RuntimeError: torch's for the CPU, cuBLAS, cuDNN, C++."""
 
@@ -22,24 +19,24 @@ class DeviceMemory(Protocol):
     """The seam between fitting a budget and a kind of device."""
 
     def capacity_bytes(self) -> int:
-        """All that this process can have, what it has already included."""
+        """Return all that this process can have, what it has already included."""
         ...
 
     def begin(self) -> None:
-        """Gives back what is kept for later, and forgets the peak."""
+        """Give back what is cached for later, and forget the peak."""
         ...
 
     def peak_bytes(self) -> int:
-        """The most that this process had since `begin`."""
+        """Return the most that this process had since `begin`."""
         ...
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """Whether the error says that memory ran out."""
+        """Return whether the error says that memory ran out."""
         ...
 
 
 def says_out_of_memory(error: BaseException) -> bool:
-    """Whether the error, or what it was raised from, is one that torch, numpy or a GPU's library raises then."""
+    """Return whether the error, or what it was raised from, is one that torch, numpy or a GPU's library raises then."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     if isinstance(error, RuntimeError) and any(word in str(error) for word in WORDS):
@@ -76,15 +73,12 @@ class CudaMemory:
 
 
 def memory_of(device: torch.device) -> DeviceMemory:
-    """Raises UsageError for a kind of device whose memory is not measured here."""
+    """Return what measures a device's memory. Raises UsageError for a kind of device that is not measured here."""
     if device.type == "cuda":
         return CudaMemory(device)
     if device.type == "cpu":
         return CpuMemory()
     raise UsageError(f"device: expected 'cuda' or 'cpu', got {str(device)!r}: nothing else tells its peak of memory")
-
-
-# -- from memory/cpu_memory.py: This process's memory, as Linux tells and limits it.
 
 
 STATUS = Path("/proc/self/status")
@@ -95,10 +89,10 @@ RESET_PEAK = "5"
 
 
 class CpuMemory:
-    """Resident memory of this process, up to what is free on the machine and to the limits of its control group and of
-    its address space (RLIMIT_AS).
+    """Resident memory of this process, up to its limits.
 
-    Beyond the last a step gets an error. Beyond the others Linux ends the process, so that only the margin protects it.
+    These are what is free on the machine, its control group's limit, and that of its address space (RLIMIT_AS). Beyond
+    the last a step gets an error. Beyond the others Linux ends the process, so that only the margin protects it.
 
     What is mapped and never touched, a library's code say, takes of the address space and is not resident. It is no
     part of the capacity; what a step adds to it counts to its peak.
@@ -152,7 +146,7 @@ def _bytes_of(text: str, name: str) -> int:
 
 
 def _limit_bytes(path: Path) -> int | None:
-    """None where there is no such limit."""
+    """Read a limit; None where there is no such."""
     try:
         text = path.read_text().strip()
     except OSError:

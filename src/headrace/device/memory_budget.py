@@ -17,8 +17,6 @@ from headrace.device.memory import DeviceMemory, memory_of
 from headrace.device.memory_search import BatchSearch, BudgetFit, FittedBudget, RunStep, Shape
 from headrace.errors import BudgetError, UsageError
 
-# -- from memory/kept.py: The state of a user's models and optimizers, left as it was found.
-
 
 class Stateful(Protocol):
     """What models, optimizers, schedules and scalers of torch are."""
@@ -60,7 +58,7 @@ def _copied(value: Any) -> Any:
 
 @contextmanager
 def _apart(objects: Sequence[Stateful]) -> Iterator[None]:
-    """The models exchange nothing with other ranks, which may be at another size, or out of memory, in that step."""
+    """Keep models from exchanging with other ranks, which may be at another size, or out of memory, in that step."""
     modules = [module for one in objects if isinstance(one, nn.Module) for module in one.modules()]
     wrapped = [module for module in modules if isinstance(module, DistributedDataParallel)]
     synced = [module for module in modules if isinstance(module, nn.SyncBatchNorm)]
@@ -78,9 +76,6 @@ def _apart(objects: Sequence[Stateful]) -> Iterator[None]:
         yield
 
 
-# -- from memory/agreement.py: What all ranks of a process group take, when each has found something of its own.
-
-
 class RankOutcome(NamedTuple):
     """What one rank found: a cost, or None and why not."""
 
@@ -89,15 +84,12 @@ class RankOutcome(NamedTuple):
 
 
 def outcomes_of_all_ranks(own: RankOutcome) -> list[RankOutcome]:
-    """One a rank, in their order; this one's alone without a process group."""
+    """Gather the outcomes of all ranks, in their order; this one's alone without a process group."""
     if not (group.is_available() and group.is_initialized()):
         return [own]
     found: list[Any] = [None] * group.get_world_size()
     group.all_gather_object(found, tuple(own))
     return [RankOutcome(*one) for one in found]
-
-
-# -- from memory/fit_budget.py: `fit_budget`: the largest budget that the device's memory holds.
 
 
 def fit_budget(
@@ -112,8 +104,9 @@ def fit_budget(
     rank_multiple: int | None = None,
     memory: DeviceMemory | None = None,
 ) -> FittedBudget:
-    """The largest budget at which a training step stays within the device's memory, less a margin. Call it before
-    training.
+    """Find the largest budget at which a training step stays within the device's memory, less a margin.
+
+    Call it before training.
 
     `step(samples, height, width)` for `shapes`, which gives a budget of pixels, or `step(samples, length)` for
     `lengths`, which gives one of tokens, runs one whole training step on made-up data: forward, backward, optimizer.
@@ -150,7 +143,7 @@ def fit_budget(
 def _agreed(
     search: BatchSearch, sizes: Sequence[Shape], restore: Sequence[Stateful], device: torch.device
 ) -> tuple[int, BudgetFit]:
-    """A rank that fails tells the others first: they wait for it."""
+    """Take the least of what all ranks find. A rank that fails tells the others first: they wait for it."""
     try:
         with kept_state(restore, device):
             cost, fit = search.run(sizes)

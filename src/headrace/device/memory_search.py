@@ -13,10 +13,7 @@ import numpy as np
 
 from headrace.device.memory import DeviceMemory
 from headrace.errors import BudgetError
-from headrace.plan.batching import Budget
-
-# -- from memory/line.py: The line through measured peaks of memory, and the next size to try. Pure.
-
+from headrace.plan import Budget
 
 GROWTH = 2
 """The most that a size is taken beyond one that was measured: not all that runs out of memory can be caught."""
@@ -39,7 +36,7 @@ class MemoryLine(NamedTuple):
     residual_bytes: float
 
     def samples_at(self, limit_bytes: float) -> float:
-        """The size at which the peak is the limit; infinite where the peak does not grow."""
+        """Return the size at which the peak is the limit; infinite where the peak does not grow."""
         if self.bytes_per_sample <= 0:
             return float("inf")
         return (limit_bytes - self.fixed_bytes) / self.bytes_per_sample
@@ -54,14 +51,14 @@ def fit_line(measured: Sequence[MeasuredPeak]) -> MemoryLine:
 
 
 def largest_that_fits(measured: Sequence[MeasuredPeak], *, limit_bytes: int) -> int | None:
-    """The largest size that ran within the limit, below every one that did not."""
+    """Return the largest size that ran within the limit, below every one that did not."""
     beyond = _smallest_beyond(measured, limit_bytes)
     fits = [one.samples for one in measured if _fits(one, limit_bytes) and (beyond is None or one.samples < beyond)]
     return max(fits, default=None)
 
 
 def next_samples(measured: Sequence[MeasuredPeak], *, limit_bytes: int, most: int) -> int | None:
-    """The size to run next, at most `most`; None when the largest that fits is found, to within CLOSE, or none fits.
+    """Return the next size, at most `most`; None when the largest that fits is found, to within CLOSE, or none fits.
 
     It lies where the line meets the limit: that of all points or, where memory grows faster than linearly, that through
     the two largest, whichever comes first. It is at most GROWTH times what ran, and halves the way to what did not.
@@ -90,9 +87,6 @@ def _smallest_beyond(measured: Sequence[MeasuredPeak], limit_bytes: int) -> int 
 
 def _fits(one: MeasuredPeak, limit_bytes: int) -> bool:
     return one.peak_bytes is not None and one.peak_bytes <= limit_bytes
-
-
-# -- from memory/report.py: What a fitted budget is, and how it was found.
 
 
 Shape = tuple[int, ...]
@@ -148,9 +142,6 @@ class FittedBudget(Budget):
     fit: BudgetFit = field(compare=False)
 
 
-# -- from memory/search.py: Runs a user's step at growing sizes until the largest that fits is known.
-
-
 WARM_UPS = 2
 """Steps that are not measured: the first makes the optimizer's state, and libraries choose their workspaces."""
 MOST_SAMPLES = 1 << 20
@@ -174,7 +165,7 @@ class BatchSearch:
         self._steps: list[MemoryStep] = []
 
     def run(self, shapes: Sequence[Shape]) -> tuple[int, BudgetFit]:
-        """Raises BudgetError where not even one sample fits, or `most` holds none."""
+        """Search all shapes. Raises BudgetError where not even one sample fits, or `most` holds none."""
         largest, *others = sorted(shapes, key=prod, reverse=True)
         capacity_bytes = self._warmed_up(largest)
         limit_bytes = int(capacity_bytes * (1 - self._margin))
@@ -189,7 +180,7 @@ class BatchSearch:
         return cost, BudgetFit(tuple(self._steps), shown, line, capacity_bytes, limit_bytes, self._margin, (cost,))
 
     def _warmed_up(self, shape: Shape) -> int:
-        """The capacity in bytes."""
+        """Run steps that do not count, and return the capacity in bytes."""
         for _ in range(WARM_UPS):
             if self._peak(1, shape) is None:
                 raise self._too_small(shape, self._memory.capacity_bytes())
@@ -199,7 +190,7 @@ class BatchSearch:
     def _fitted(
         self, shape: Shape, limit_bytes: int, most: int | None, *, from_the_top: bool = False
     ) -> tuple[int, MemoryStep]:
-        """The largest cost that fits, and the step that shows it; `from_the_top` tries the most of all first."""
+        """Return the largest cost that fits, and the step that shows it; `from_the_top` tries the most of all first."""
         highest = MOST_SAMPLES if most is None else min(MOST_SAMPLES, most // prod(shape))
         if highest < 1:
             raise BudgetError(f"most: expected room for one sample of {_named(shape)}, {prod(shape)}, got {most}")

@@ -12,15 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-# -- from device/nested.py: Batches as people nest them: mappings, sequences, named tuples and dataclasses of tensors.
-
-
 Path: TypeAlias = tuple[str | int, ...]
 """Keys, field names and positions that lead to a tensor."""
 
 
 def map_tensors(batch: Any, function: Callable[[Path, Tensor], Tensor], path: Path = ()) -> Any:
-    """The batch with every tensor replaced by what `function` makes of it; what is no tensor passes through.
+    """Return the batch with every tensor replaced by what `function` makes of it; what is no tensor passes through.
 
     Containers keep their type and their attributes; a mapping or sequence that cannot be made again from its items
     becomes a dict or list, as in torch's own walk (`pin_memory`). One in which nothing changes is handed on as it is.
@@ -39,7 +36,7 @@ NO_LEAF = object()
 
 
 def map_leaves(batch: Any, leaf: Callable[[Path, Any], Any], path: Path = ()) -> Any:
-    """As `map_tensors`, of any kind of part: `leaf` is asked first, for containers too, and may say NO_LEAF."""
+    """Map any kind of part, as `map_tensors` does: `leaf` is asked first, for containers too, and may say NO_LEAF."""
     new = leaf(path, batch)
     if new is not NO_LEAF:
         return new
@@ -90,7 +87,7 @@ def _sequence(batch: Any, parts: dict[Any, Any]) -> Any:
 
 
 def _made(kind: type[Any], items: Any) -> Any:
-    """`kind` of these, or the items in the plain container that they come in."""
+    """Make a `kind` of these, or return the items in the plain container that they come in."""
     try:
         return kind(items)
     except TypeError:
@@ -109,7 +106,7 @@ def _object(batch: Any, parts: dict[Any, Any]) -> Any:
 
 
 def _packed(batch: PackedSequence, function: Callable[[Path, Tensor], Tensor], path: Path) -> PackedSequence:
-    """All but the batch sizes, which torch wants on the CPU."""
+    """Map all but the batch sizes, which torch wants on the CPU."""
 
     def moved(name: str) -> Tensor | None:
         part = getattr(batch, name)
@@ -118,16 +115,12 @@ def _packed(batch: PackedSequence, function: Callable[[Path, Tensor], Tensor], p
     return PackedSequence(moved("data"), batch.batch_sizes, moved("sorted_indices"), moved("unsorted_indices"))  # type: ignore[arg-type]
 
 
-# -- from device/sparse.py: The dense tensors that a sparse or nested one is made of: torch counts and watches over
-# the memory of those only.
-
-
 _ROWS = (torch.sparse_csr, torch.sparse_bsr)
 _COLUMNS = (torch.sparse_csc, torch.sparse_bsc)
 
 
 def dense_parts(tensor: Tensor) -> list[Tensor]:
-    """Where the tensor's content lies; a dense one is its own only part."""
+    """Return the tensors that hold the content; a dense one is its own only part."""
     if tensor.layout is torch.sparse_coo:
         return [tensor._indices(), tensor._values()]  # indices() and values() want it coalesced
     if tensor.layout in _ROWS:

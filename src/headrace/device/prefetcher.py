@@ -16,25 +16,21 @@ from headrace.device.h2d_copy import PrefetchStats, lane_to, resolve
 from headrace.device.image_conversion import TORCH_DTYPES, AnyImages, Conversion, ImageSelector, NamedImages
 from headrace.errors import UsageError
 from headrace.fields import DTYPES, DType, Normalize
-from headrace.system.channel import Closed
-
-# -- from device/handed_on.py: Methods that an object has only if its source has ones of the same names, so that
-# whoever asks is told the truth.
-#
-# Frameworks ask before they save a run, and a method that is there and then raises would end it. They ask in two
-# ways:
-# `hasattr(loader, "state_dict")`, and isinstance with a runtime protocol, as Lightning does, which looks at the class
-# and
-# never calls a descriptor. So the methods have to be there or not in the class itself.
+from headrace.system import Closed
 
 
 def take_on(owner: object, source: object, names: tuple[str, ...]) -> None:
-    """Gives `owner` its own `_NAME` as NAME, for each of these names that `source` has."""
+    """Give `owner` its own `_NAME` as NAME, for each of these names that `source` has.
+
+    Frameworks ask before they save a run, and a method that is there and then raises would end it. They ask in two
+    ways: `hasattr(loader, "state_dict")`, and isinstance with a runtime protocol, as Lightning does, which looks at the
+    class and never calls a descriptor. So the methods have to be there or not in the class itself.
+    """
     owner.__class__ = _having(type(owner), tuple(name for name in names if hasattr(source, name)))
 
 
 def plain_class(owner: object) -> type[object]:
-    """The class that `owner` had before: the other cannot be found by its name, as pickle would."""
+    """Return the class that `owner` had before: the other cannot be found by its name, as pickle would."""
     return type(owner).__bases__[0]
 
 
@@ -46,10 +42,6 @@ def _having(cls: type[object], names: tuple[str, ...]) -> type[object]:
         kept = {name: getattr(cls, name) for name in ("__doc__", "__module__", "__qualname__")}
         _classes[cls, names] = type(cls.__name__, (cls,), kept | {name: getattr(cls, f"_{name}") for name in names})
     return _classes[cls, names]
-
-
-# -- from device/prefetcher.py: `DevicePrefetcher`: any iterable of batches, ahead of the training step and on its
-# device.
 
 
 T = TypeVar("T")
@@ -125,7 +117,7 @@ class DevicePrefetcher(Generic[T]):
         self._position: _Position | None = None  # of the latest pass, where it may differ from the source's
 
     def __len__(self) -> int:
-        """Batches of a pass. Raises TypeError where the source has no length."""
+        """Return the batches of a pass. Raises TypeError where the source has no length."""
         return len(self.source)  # type: ignore[arg-type]
 
     def __iter__(self) -> PrefetchIterator[T]:
@@ -140,35 +132,35 @@ class DevicePrefetcher(Generic[T]):
         return f"DevicePrefetcher to {self.device}, depth {self._depth}, of {self.source!r}"
 
     def _set_epoch(self, epoch: int) -> None:
-        """Hands the epoch on. Ends a pass that was broken off."""
+        """Hand the epoch on, and end a pass that was broken off."""
         self._settle()
         self.source.set_epoch(epoch)  # type: ignore[attr-defined]
         self._position = None
 
     def _state_dict(self) -> State:
-        """The source's state when it had given the batches that the consumer has taken, and no more."""
+        """Return the source's state when it had given the batches that the consumer has taken, and no more."""
         if self._position is not None and self._position.state is not None:
             return copy.deepcopy(self._position.state)
         state: State = self.source.state_dict()  # type: ignore[attr-defined]
         return state
 
     def _load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next pass goes on where `state` was saved. Ends the present one."""
+        """Go on where `state` was saved, in the next pass. Ends the present one."""
         self.close()
         self.source.load_state_dict(state)  # type: ignore[attr-defined]
         self._position = None
 
     def stats(self) -> PrefetchStats | None:
-        """What the latest pass has done so far, in numbers and in words; None before the first."""
+        """Return what the latest pass has done so far, in numbers and in words; None before the first."""
         return None if self._feed is None else self._feed.stats()
 
     def close(self) -> None:
-        """Ends the pass under way and waits for its thread. The next `iter` begins another."""
+        """End the pass under way and wait for its thread. The next `iter` begins another."""
         if self._feed is not None:
             self._feed.close(timeout_s=None)
 
     def _settle(self) -> None:
-        """Ends the pass before, and puts a stateful source back to where its consumer stopped."""
+        """End the pass before, and put a stateful source back to where its consumer stopped."""
         self.close()
         position, self._position = self._position, None
         # Not after a whole pass, though the consumer never asked for its end, as in `for step in range(len(loader))`:
@@ -177,7 +169,7 @@ class DevicePrefetcher(Generic[T]):
             self.source.load_state_dict(position.state)  # type: ignore[attr-defined]
 
     def _snapshot(self) -> State | None:
-        """The source's state now; None if it keeps none."""
+        """Return the source's state now; None if it has none."""
         if not (hasattr(self.source, "state_dict") and hasattr(self.source, "load_state_dict")):
             return None
         state: State = self.source.state_dict()
@@ -212,7 +204,7 @@ class _Position:
 
     @property
     def at_end(self) -> bool:
-        """Whether the pass was a whole one, and the consumer has all of it."""
+        """Return whether the pass was a whole one, and the consumer has all of it."""
         return self.ended and self.taken == self.given
 
 
@@ -254,13 +246,13 @@ class PrefetchIterator(Iterator[T]):
             self._position.state = self._prefetcher._snapshot()
 
     def close(self) -> None:
-        """Ends the pass: the thread is joined, batches on their way are dropped."""
+        """End the pass: the thread is joined, batches on their way are dropped."""
         self._open = False
         self._finalizer.detach()
         self._feed.close(timeout_s=None)
 
     def stats(self) -> PrefetchStats:
-        """What this pass has done so far."""
+        """Return what this pass has done so far."""
         return self._feed.stats()
 
 
@@ -295,7 +287,7 @@ class _Batches(Generic[T]):
         return batch, self._snapshot()
 
     def close(self) -> None:
-        """Lets a generator run its `finally`, and a DataLoader's iterator end the workers of this pass."""
+        """Let a generator run its `finally`, and a DataLoader's iterator end the workers of this pass."""
         iterator: Any = self._iterator
         del self._iterator
         self._look_for_the_end(iterator)
@@ -305,7 +297,7 @@ class _Batches(Generic[T]):
             feed.end_workers(iterator)
 
     def _look_for_the_end(self, iterator: Iterator[T]) -> None:
-        """A consumer that left with all batches so far may have left with the last, which only the next call tells.
+        """Ask for the next batch where the consumer left with all so far: only that tells whether it had the last.
 
         Asked for sources with state alone: what comes instead of the end is dropped, and the state goes back to before.
         """
@@ -323,7 +315,7 @@ class _Batches(Generic[T]):
 
 
 def _dtype(dtype: DType | torch.dtype | None, normalize: Normalize | None) -> DType | None:
-    """By name. Raises UsageError for one that images cannot have."""
+    """Return the dtype by name. Raises UsageError for one that images cannot have."""
     names = {kind: name for name, kind in TORCH_DTYPES.items()}
     name = names.get(dtype) if isinstance(dtype, torch.dtype) else dtype
     if dtype is not None and name not in DTYPES:

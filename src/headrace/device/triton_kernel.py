@@ -25,8 +25,10 @@ def normalise_bytes(  # type: ignore  # Triton reads annotations as its own
     OUT_LAST: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """`out[i] = (image[j] - subtract[c]) / divide[c]`, i in the order of out's memory, so that writes are whole lines;
-    j is the same element in the image's memory. Division is correctly rounded: the bits are those of the CPU.
+    """Compute `out[i] = (image[j] - subtract[c]) / divide[c]`.
+
+    i is in the order of out's memory, so that writes are whole lines; j is the same element in the image's memory.
+    Division is correctly rounded: the bits are those of the CPU.
 
     Only the block's start takes 64 bits: division of long integers would cost more than all else.
     """

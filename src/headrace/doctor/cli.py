@@ -9,19 +9,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from headrace.doctor.attach.command import DOCTOR_FAILED
 from headrace.errors import HeadraceError
 
+from .attach import DOCTOR_FAILED
+
 COMMAND = "headrace.doctor.command"
-"""Where what stands behind `--` waits for the callback, in the context."""
+"""Key of the context under which the words behind `--` wait for the callback."""
 PROVE_BUDGET_S = 120.0
 """A script with steps of 100 ms is measured in about a minute, and proved in two."""
 USAGE = "headrace doctor [options] -- python train.py"
 
 
 class _DoctorGroup(TyperGroup):
-    """A group whose own options end at `--`: what follows is somebody else's command line. (`ctx` is click's,
-    or that of the copy of click which newer typers bring.)"""
+    """Group of commands whose own options end at `--`: what follows is somebody else's command line.
+
+    (`ctx` is click's, or that of the copy of click which newer typers bring.)
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         own = args
@@ -37,7 +40,7 @@ class _DoctorGroup(TyperGroup):
 
 
 def _share(text: str) -> float:
-    """A share of 1 from a text such as `5%`."""
+    """Parse a share of 1 from a text such as `5%`."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text.strip())
     if found is None or float(found[1]) > 100:
         raise typer.BadParameter(f"expected a share such as 5%, got {text!r}")
@@ -108,8 +111,8 @@ def doctor(
         ctx.fail("--steps ends the run, --observe lets it go on: expected one of them")
     if observe and prove:
         ctx.fail("--prove runs the command again, --observe lets it go on to its end: expected one of them")
-    from headrace.doctor.report.outputs import Outputs
-    from headrace.doctor.run import Examination, examine
+    from .report import Outputs
+    from .run import Examination, examine
 
     asked = Examination(
         command=ctx.meta[COMMAND],
@@ -139,8 +142,8 @@ def show(
     verbose: Verbose = False,
 ) -> None:
     """Render a saved session again, without running anything."""
-    from headrace.doctor.report.outputs import Outputs
-    from headrace.doctor.run import show_again
+    from .report import Outputs
+    from .run import show_again
 
     outputs = Outputs(report=report, html=html, json=json, trace=trace, apply=apply, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: show_again(session, outputs, fail_above=fail_above)))
@@ -151,7 +154,7 @@ def restore_files(
     session: Annotated[Path, typer.Argument(help="The folder of a session whose doctor was killed.")],
 ) -> None:
     """Put back what a command changed whose doctor was killed before it could."""
-    from headrace.doctor.run import restore_again
+    from .run import restore_again
 
     raise typer.Exit(_or_failed(lambda: restore_again(session)))
 
@@ -167,7 +170,7 @@ def _refuse_options_before_command(ctx: typer.Context) -> None:
 
 
 def _or_failed(work: Any) -> int:
-    """The status of `work`; an error of ours is one readable message."""
+    """Return the status of `work`; an error of ours is one readable message."""
     try:
         return int(work())
     except HeadraceError as error:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from headrace.doctor.session.evidence_reader import read_session
-from headrace.doctor.session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
+from .session import read_session
+from .session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
 
 
 def concluded(
@@ -21,7 +21,7 @@ def concluded(
     unreached: Sequence[UnreachedProcess] = (),
     notes: Sequence[SessionNote] = (),
 ) -> Session:
-    """The evidence and the samples, merged. Only the evidence knows where the doctor ended a run."""
+    """Merge the evidence and the samples. Only the evidence knows where the doctor ended a run."""
     session = read_session(
         folder,
         outcome=outcome,
@@ -38,5 +38,5 @@ def concluded(
 
 
 def _version() -> str:
-    """The root package's, which is loaded as this one's parent; nothing below may import from it."""
+    """Return the root package's version, loaded as this one's parent; nothing below may import from it."""
     return str(sys.modules["headrace"].__version__)

@@ -13,15 +13,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from headrace.doctor.attach.injection import end_fork_server, probe_environment
-from headrace.doctor.probe.settings import ProbeSettings, SessionClock
+from .attach import end_fork_server, probe_environment
+from .probe.settings import ProbeSettings, SessionClock
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from headrace.doctor.causes.remedy import Prescription
-    from headrace.doctor.measure.diagnosis import Diagnosis
-    from headrace.doctor.session.model import CommandOutcome, Machine, Session
+    from .causes import Prescription
+    from .measure import Diagnosis
+    from .session.model import CommandOutcome, Machine, Session
 
 
 PROBE = "_headrace_probe"
@@ -30,28 +30,33 @@ _PROBE_FILE = Path(__file__).parent / "probe" / "__init__.py"
 
 
 class Watch:
-    """What a `with watch()` gives. All are None while the body runs, and where they could not be made."""
+    """Result of `with watch()`. All are None while the body runs, and where they could not be made."""
 
     def __init__(self) -> None:
         self.session: Session | None = None
         self.diagnosis: Diagnosis | None = None
         self.prescription: Prescription | None = None
-        """What to do, as it is predicted: nothing is replayed or proved in a process that is watched."""
+        """Predicted remedies: nothing is replayed or proved in a process that is watched."""
 
 
 @contextmanager
 def watch(
     *, show: bool = True, verbose: bool = False, ranges: bool = False, console: Console | None = None
 ) -> Iterator[Watch]:
-    """Observes this process, and the workers that it starts, until the body ends; then prints the report, `verbose` the
-    whole of it.
+    """Observe this process, and the workers that it starts, until the body ends; then print the report.
 
-    Hooks go in at the beginning and come out at the end: a DataLoader is seen if its iteration begins within. `ranges`
-    names steps and stages for torch.profiler. A watch within another one, or in a script under `headrace doctor`, gives
-    what has been measured up to its end. Exceptions of the body pass through.
+    Hooks go in at the beginning and come out at the end: a DataLoader is seen if its iteration begins within. A watch
+    within another one, or in a script under `headrace doctor`, gives what has been measured up to its end. Exceptions
+    of the body pass through.
+
+    Args:
+        show: Print the report.
+        console: Where to print it; standard output by default.
+        verbose: Print the whole report.
+        ranges: Name steps and stages for torch.profiler.
     """
-    from headrace.doctor.session.model import CommandOutcome
-    from headrace.doctor.session.storage import session_folder
+    from .session import session_folder
+    from .session.model import CommandOutcome
 
     watched, begun_ns = Watch(), time.monotonic_ns()
     machines: list[Machine] = []
@@ -81,7 +86,7 @@ def watch(
 
 
 def _probe() -> ModuleType:
-    """The probe's package, as sitecustomize loads it."""
+    """Load the probe's package, as sitecustomize does."""
     if PROBE not in sys.modules:
         spec = importlib.util.spec_from_file_location(
             PROBE, _PROBE_FILE, submodule_search_locations=[str(_PROBE_FILE.parent)]
@@ -94,14 +99,14 @@ def _probe() -> ModuleType:
 
 
 def _observed_already() -> Path | None:
-    """The session's folder where the probe is active in this process."""
+    """Return the session's folder where the probe is active in this process."""
     probe = sys.modules.get(PROBE)
     active = None if probe is None else probe.active()
     return None if active is None else Path(active.settings.folder)
 
 
 def _write_what_is_held() -> None:
-    """A watch around this one goes on; its probe writes short steps together."""
+    """Write what is held back: a watch around this one goes on, and its probe writes short steps together."""
     probe = sys.modules.get(PROBE)
     active = None if probe is None else probe.active()
     if active is not None:
@@ -110,7 +115,7 @@ def _write_what_is_held() -> None:
 
 @contextmanager
 def _probe_in(folder: Path) -> Iterator[None]:
-    """The probe here, and in each Python that is started meanwhile, spawned workers among them."""
+    """Put the probe in here, and in each Python that is started meanwhile, spawned workers among them."""
     end_fork_server()
     before = dict(os.environ)
     probed = probe_environment(folder, before)
@@ -131,7 +136,7 @@ def _probe_in(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _sampled(clock: SessionClock, machines: list[Machine]) -> Iterator[None]:
-    from headrace.doctor.machine import MachineSampler
+    from .machine import MachineSampler
 
     sampler = MachineSampler(clock, os.getpid()).start()
     try:
@@ -141,20 +146,20 @@ def _sampled(clock: SessionClock, machines: list[Machine]) -> Iterator[None]:
 
 
 def _conclude(watched: Watch, folder: Path, outcome: CommandOutcome, machines: list[Machine]) -> None:
-    from headrace.doctor.causes.diagnose import diagnose
-    from headrace.doctor.conclusion import concluded
+    from .causes import diagnose
+    from .conclusion import concluded
 
     watched.session = concluded(folder, outcome=outcome, mode="watch", machines=machines)
     watched.diagnosis = diagnose(watched.session)
 
 
 def _prescribe(watched: Watch) -> None:
-    """Files that were seen to be read are looked at first, for some seconds at most, as in an observed command."""
+    """Prescribe, after a look at the files that were read, for some seconds at most, as in an observed command."""
     if watched.session is None or watched.diagnosis is None:
         return
-    from headrace.doctor.causes.prescription import prescribe
-    from headrace.doctor.edits.script_source import files_here
-    from headrace.doctor.machine.survey import surveyed
+    from .causes import prescribe
+    from .edits import files_here
+    from .machine import surveyed
 
     session = watched.session
     session.survey = surveyed(session.machines[0], session.opened) if session.machines else None
@@ -166,14 +171,14 @@ def _show(watched: Watch, console: Console | None, verbose: bool) -> None:
         return
     from rich.console import Console as NewConsole
 
-    from headrace.doctor.report.terminal import show
+    from .report import show
 
     console = console or NewConsole()
     show(watched.session, watched.diagnosis, console, watched.prescription, verbose=verbose, in_cell=True)
 
 
 def _guarded(work: Callable[[], None], *, what: str = "its report") -> None:
-    """A fault of the doctor's is named, and neither becomes an exception of the watched code nor hides one."""
+    """Name a fault of the doctor's: it neither becomes an exception of the watched code nor hides one."""
     try:
         work()
     except Exception:

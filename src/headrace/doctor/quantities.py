@@ -1,10 +1,50 @@
-"""Text for quantities: sizes, times, shares and counts."""
+"""Text for quantities, with as many digits as a measurement bears. What was not measured is a dash, never 0."""
 
 from __future__ import annotations
 
+ABSENT = "–"
 
-def size(count: float) -> str:
-    """Decimal prefixes and two significant digits at least: `812 B`, `1.4 MB`, `23 GB`."""
+
+def duration(us: float | None) -> str:
+    """Return a time with one decimal below a hundred and none above.
+
+    For example `4.8 µs`, `410 µs`, `41.2 ms`, `412 ms`, `3.4 s`, `2 min 5 s`.
+    """
+    if us is None:
+        return ABSENT
+    if us == 0:
+        return "0 ms"
+    if us < 999.5:
+        return f"{us:.0f} µs" if us >= 9.95 else f"{us:.1f} µs"
+    if us < 999_500:
+        return f"{us / 1e3:.0f} ms" if us >= 99_950 else f"{us / 1e3:.1f} ms"
+    return f"{us / 1e6:.1f} s" if us < 99_950_000 else _minutes(round(us / 1e6))
+
+
+def percent(part: float | None) -> str:
+    """Return a share in whole per cents, in tenths below ten: `71 %`, `4.2 %`, `<0.1 %`. A true 0 is `0 %`."""
+    if part is None:
+        return ABSENT
+    hundredths = part * 100
+    if hundredths == 0:
+        return "0 %"
+    if abs(hundredths) < 0.05:
+        return "<0.1 %"
+    return f"{hundredths:.1f} %" if abs(hundredths) < 9.95 else f"{hundredths:.0f} %"
+
+
+def sizes(used: float | None, whole: float | None) -> str:
+    """Return `12 of 80 GB`, the unit once where it is the same."""
+    first, second = size(used), size(whole)
+    if used is not None and whole is not None and first.split(" ")[1] == second.split(" ")[1]:
+        first = first.split(" ")[0]
+    return f"{first} of {second}"
+
+
+def size(count: float | None) -> str:
+    """Return bytes with decimal prefixes and two significant digits at least: `812 B`, `1.4 MB`, `23 GB`."""
+    if count is None:
+        return ABSENT
     for unit in ("B", "kB", "MB", "GB"):
         if abs(count) < 999.5:
             return f"{count:.0f} {unit}" if unit == "B" or abs(count) >= 9.95 else f"{count:.1f} {unit}"
@@ -12,26 +52,22 @@ def size(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def number(value: float) -> str:
-    """Whole where it is, or where it is large: `3`, `1.9`, `12`."""
-    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 99.5 else f"{value:.1f}"
+def number(value: float | None) -> str:
+    """Return a count or a ratio: `3`, `1.9`, `12`, `1,204`."""
+    if value is None:
+        return ABSENT
+    if float(value).is_integer() or abs(value) >= 99.5:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 0.95 else f"{value:.2g}"
 
 
-def percent(share: float) -> str:
-    """As many digits as such a measurement bears."""
-    return f"{share * 100:.0f} %" if share >= 0.0995 else f"{share * 100:.1f} %"
+def counted(many: float, one: str) -> str:
+    """Return `1 worker`, `4 workers`, `2 passes`, `3 batches`, `5 remedies`."""
+    plural = one[:-1] + "ies" if one.endswith("dy") else one + ("es" if one.endswith(("s", "ch")) else "s")
+    return f"{number(many)} {one if many == 1 else plural}"
 
 
-def time(us: float) -> str:
-    """Three digits at most, and whole seconds from 1,000 on: `412 µs`, `1.75 ms`, `20 ms`."""
-    if us >= 999.5e6:
-        return f"{us / 1e6:.0f} s"
-    if us >= 999.5e3:
-        return f"{us / 1e6:.3g} s"
-    return f"{us / 1e3:.3g} ms" if us >= 999.5 else f"{us:.0f} µs"
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 batch`, `2 batches`."""
-    plural = "es" if noun.endswith(("s", "ch")) else "s"
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}{plural}"
+def _minutes(seconds: int) -> str:
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"

@@ -13,34 +13,38 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headrace.doctor.attach.command import DOCTOR_FAILED, CommandResult, exit_status, run_command
-from headrace.doctor.attach.hands_off import UndoReport, holds_files, restore_session, undo_notes, unfinished_sessions
-from headrace.doctor.attach.process_tree import Leftover
-from headrace.doctor.causes.diagnose import diagnose
-from headrace.doctor.causes.prescription import prescribe
-from headrace.doctor.causes.remedy import Prescription
-from headrace.doctor.conclusion import concluded
-from headrace.doctor.edits.script_source import files_here
-from headrace.doctor.machine import MachineSampler
-from headrace.doctor.machine.survey import surveyed
-from headrace.doctor.measure.diagnosis import Diagnosis
-from headrace.doctor.prove.baseline import DIGESTS
-from headrace.doctor.prove.prover import prover_of
-from headrace.doctor.report.live import LiveView
-from headrace.doctor.report.outputs import Outputs, document, write_whole
-from headrace.doctor.report.run_text import gpu_busy
-from headrace.doctor.session.model import CommandOutcome, Machine, MachineSurvey, Session, SessionNote, UnreachedProcess
-from headrace.doctor.session.storage import SESSION_FILE, SessionFolder, decode_session, session_folder
 from headrace.errors import SessionError
 
+from .attach import (
+    DOCTOR_FAILED,
+    CommandResult,
+    Leftover,
+    UndoReport,
+    exit_status,
+    holds_files,
+    restore_session,
+    run_command,
+    undo_notes,
+    unfinished_sessions,
+)
+from .causes import Prescription, diagnose, prescribe
+from .conclusion import concluded
+from .edits import files_here
+from .machine import MachineSampler, surveyed
+from .measure import Diagnosis
+from .prove import DIGESTS, prover_of
+from .report import LiveView, Outputs, document, gpu_busy, write_whole
+from .session import SESSION_FILE, SessionFolder, decode_session, session_folder
+from .session.model import CommandOutcome, Machine, MachineSurvey, Session, SessionNote, UnreachedProcess
+
 REPLAY_STEPS = 40
-"""Of the replay window, and of that under load."""
+"""Steps of the replay window, and of that under load."""
 DRAIN_S = 10.0
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What was asked for: the command, and how to look at it."""
+    """Request of one examination: the command, and how to look at it."""
 
     command: list[str]
     steps: int | None = None
@@ -51,13 +55,14 @@ class Examination:
     keep: Path | None = None
     fail_above: float | None = None
     prove_s: float | None = None
-    """How long proofs may take together; None for none."""
+    """Seconds that all proofs may take together; None for none."""
 
 
 def examine(asked: Examination, outputs: Outputs) -> int:
-    """Runs the command, puts the report out, and gives the exit status, of docs/doctor/README.md.
+    """Run the command, put the report out, and return the exit status of docs/doctor/README.md.
 
-    Raises UsageError, before the command is started, where an output cannot be written.
+    Raises:
+        UsageError: An output cannot be written; the command is not started.
     """
     outputs.check()
     if not asked.observe:
@@ -80,9 +85,11 @@ def examine(asked: Examination, outputs: Outputs) -> int:
 
 
 def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int:
-    """Renders a saved session and gives the exit status.
+    """Render a saved session and return the exit status.
 
-    Raises SessionError where the file is none, UsageError where an output cannot be written.
+    Raises:
+        SessionError: The file is no session.
+        UsageError: An output cannot be written.
     """
     outputs.check()
     session = _read(path)
@@ -97,9 +104,10 @@ def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int
 
 
 def restore_again(session: Path) -> int:
-    """Puts back what a run changed whose doctor was killed, and gives the exit status.
+    """Put back what a run changed whose doctor was killed, and return the exit status.
 
-    Raises UsageError where there is nothing to put back.
+    Raises:
+        UsageError: There is nothing to put back.
     """
     put_back = restore_session(session)
     _say_all([text for _, text in undo_notes(put_back)] or ["every file was as before"])
@@ -107,15 +115,17 @@ def restore_again(session: Path) -> int:
 
 
 def restore_unfinished() -> None:
-    """Puts back what an earlier doctor's command wrote in this folder, before more is written."""
+    """Put back what an earlier doctor's command wrote in this folder, before more is written."""
     for session in unfinished_sessions(Path(os.path.realpath(os.getcwd()))):
         _say(f"an earlier doctor was killed in this folder; putting back what its command changed: {session}")
         _say_all([text for _, text in undo_notes(restore_session(session))])
 
 
 def run_sampled(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[CommandResult, list[Machine]]:
-    """Runs the command, with the machine sampled beside. Output passes through here unless the run is only observed:
-    then it does not hang on the doctor."""
+    """Run the command, and sample the machine meanwhile.
+
+    Output passes through here unless the run is only observed: then it does not depend on the doctor.
+    """
     samplers: list[MachineSampler] = []
     view = _live_view(folder, outputs, samplers) if asked.live else None
     with ExitStack() as stack:
@@ -135,8 +145,11 @@ def run_sampled(asked: Examination, folder: SessionFolder, outputs: Outputs) -> 
 
 
 def _live_view(folder: SessionFolder, outputs: Outputs, samplers: list[MachineSampler]) -> LiveView:
-    """`samplers` gets its one once the command has started. The view needs all of what goes to the terminal; where
-    some of it goes elsewhere there are lines on standard error, and the output is left alone."""
+    """Return the live view; `samplers` gets its sampler once the command has started.
+
+    The view needs all of what goes to the terminal. Where some of it goes elsewhere there are lines on standard error,
+    and the output is left alone.
+    """
     has_all = sys.stdout.isatty() and sys.stderr.isatty() and not outputs.json_to_standard_output
     console = Console() if has_all else Console(stderr=True, force_terminal=False)
     return LiveView(folder.settings, console, gpu=lambda: gpu_busy(samplers[0].machine()) if samplers else None)
@@ -145,7 +158,7 @@ def _live_view(folder: SessionFolder, outputs: Outputs, samplers: list[MachineSa
 def _report(
     asked: Examination, outputs: Outputs, folder: SessionFolder, ended: CommandResult, machines: list[Machine]
 ) -> float | None:
-    """The share of a step that it waits."""
+    """Report a run, and return the share of a step that it waits."""
     session = session_of(asked, folder, ended, machines)
     session.survey = _surveyed(session)
     try:
@@ -163,7 +176,7 @@ def _report(
 
 
 def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, machines: list[Machine]) -> Session:
-    """What the run has left in the folder."""
+    """Return the session that the run has left in the folder."""
     return concluded(
         folder.path,
         outcome=CommandOutcome(_texts(ended.command), ended.status, ended.why, ended.duration_us, ended.last_lines),
@@ -177,7 +190,7 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
 
 
 def _surveyed(session: Session) -> MachineSurvey | None:
-    """Of the machine that was sampled, which is this one."""
+    """Survey the machine that was sampled, which is this one."""
     try:
         return surveyed(session.machines[0], session.opened) if session.machines else None
     except Exception:
@@ -187,7 +200,7 @@ def _surveyed(session: Session) -> MachineSurvey | None:
 
 
 def _prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:
-    """A fault in it costs the prescription, and not the report."""
+    """Prescribe. A fault in it costs the prescription, and not the report."""
     try:
         return prescribe(session, diagnosis, files_here())
     except Exception:
@@ -199,7 +212,7 @@ def _prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:
 def _prove(
     command: list[str], session: Session, prescription: Prescription, folder: SessionFolder, budget_s: float
 ) -> None:
-    """The session gains proofs. A fault in making them costs those that are not made."""
+    """Add proofs to the session. A fault in making them costs those that are not made."""
     prover = prover_of(session, prescription, command=command, like=folder.settings, budget_s=budget_s)
     try:
         prover.prove()
@@ -223,7 +236,7 @@ def _put_back(put_back: UndoReport | None) -> list[SessionNote]:
 
 
 def _texts(arguments: list[str]) -> list[str]:
-    """A session holds Unicode; of an argument that is none, the bytes that are not are shown as such."""
+    """Return arguments as Unicode; of one that is none, the bytes that are not are shown as such."""
     return [os.fsencode(argument).decode("utf-8", "backslashreplace") for argument in arguments]
 
 
@@ -236,7 +249,10 @@ def _saved(
 
 
 def _guarded(work: Callable[[], float | None], folder: SessionFolder) -> float | None:
-    """Whatever goes wrong after the command has ended, its exit status comes through and its evidence stays."""
+    """Do the work after the command has ended.
+
+    Whatever goes wrong, its exit status comes through and its evidence stays.
+    """
     try:
         return work()
     except KeyboardInterrupt:

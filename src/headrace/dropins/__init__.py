@@ -1,14 +1,14 @@
-"""Drop-ins for PyTorch code that keeps its own Dataset and DataLoader. Each works alone, in one or two lines.
+"""Drop-ins for PyTorch code that has its own Dataset and DataLoader. Each works alone, in one or two lines.
 
-IndexedTar, IndexedZip        in place of a TarFile or ZipFile that a Dataset holds
-decode_image, ImageReader, read_images    in place of Pillow and a transform in `__getitem__`
-ResumableSampler, ResumableBatchSampler, BucketBatchSampler    for torch's DataLoader
-ThreadDataLoader              in place of torch's DataLoader, on threads
-cached                        around a Dataset, keeps what is the same each time, in RAM or on a disk
-shared_list                   in place of a list of millions of paths or records
-as_dataloader                 any loader for frameworks that insist on a DataLoader
+IndexedTar, IndexedZip        replace a TarFile or ZipFile that a Dataset holds
+decode_image, ImageReader, read_images    replace Pillow and a transform in `__getitem__`
+ResumableSampler, ResumableBatchSampler, BucketBatchSampler    samplers for torch's DataLoader
+ThreadDataLoader              replaces torch's DataLoader, on threads
+cached                        wraps a Dataset, and caches its deterministic part in RAM or on a disk
+shared_list                   replaces a list of millions of paths or records
+as_dataloader                 wraps any loader for frameworks that insist on a DataLoader
 sample_random                 random generators of the sample being loaded, the same at any number of threads
-DevicePrefetcher              around any of these, on the way to the device
+DevicePrefetcher              wraps any of these, and copies batches to the device
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.device.prefetcher import DevicePrefetcher
+    from headrace.device import DevicePrefetcher
     from headrace.dropins.cached_dataset import cached
     from headrace.dropins.image_reader import ImageReader, decode_image, read_images
     from headrace.dropins.indexed_tar import IndexedTar
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from headrace.dropins.resumable_samplers import BucketBatchSampler, ResumableBatchSampler, ResumableSampler
     from headrace.dropins.shared_sequence import shared_list
     from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
-    from headrace.loader.framework_dataloader import as_dataloader
+    from headrace.loader import as_dataloader
 
 _HOMES = {
     "BucketBatchSampler": "headrace.dropins.resumable_samplers",
-    "DevicePrefetcher": "headrace.device.prefetcher",
+    "DevicePrefetcher": "headrace.device",
     "ImageReader": "headrace.dropins.image_reader",
     "IndexedTar": "headrace.dropins.indexed_tar",
     "IndexedZip": "headrace.dropins.indexed_zip",
     "ResumableBatchSampler": "headrace.dropins.resumable_samplers",
     "ResumableSampler": "headrace.dropins.resumable_samplers",
     "ThreadDataLoader": "headrace.dropins.thread_loader.thread_dataloader",
-    "as_dataloader": "headrace.loader.framework_dataloader",
+    "as_dataloader": "headrace.loader",
     "cached": "headrace.dropins.cached_dataset",
     "decode_image": "headrace.dropins.image_reader",
     "read_images": "headrace.dropins.image_reader",

@@ -14,30 +14,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, SupportsIndex
 
-from headrace.cache import CacheSpec, CacheStats, Store, identity_of, parse_spec
-from headrace.cache.storage import DescriptorServer, shared_descriptor
+from headrace.cache import CacheSpec, CacheStats, DescriptorServer, Store, identity_of, parse_spec, shared_descriptor
 from headrace.dropins.random_sources import global_states, moved_sources
 from headrace.dropins.sample_encoding import UndecodableError, decode_sample, encode_sample
 from headrace.errors import SharedMemoryError, UsageError
-from headrace.system.threads import close_at_exit
-
-# -- from compat/caching/sameness.py: Whether a sample is the same each time: looked at when a cache is opened, and
-# when a sample is made for keeping.
-
+from headrace.system import close_at_exit
 
 PROBES = 4
-"""Samples that are made, twice each, when a cache is opened."""
+"""Samples that opening a cache makes, twice each."""
 LOOKS, LOOK_EVERY = 64, 16
-"""Of the samples that a process makes, those at which the global sources are looked at: the first, and then one of so
-many. A look takes 60 µs, 1 to 5 % of decoding a picture (benchmarks/cached_dataset.py)."""
+"""Samples of a process at which the global sources are checked: the first 64, then every 16th. A check takes 60 µs, 1
+to 5 % of decoding a picture (benchmarks/cached_dataset.py)."""
 _RANDOM_NAMES = ("Random", "ColorJitter", "AutoAugment", "TrivialAugment", "AugMix", "GaussianBlur", "GaussNoise")
-"""How names of transforms begin that draw something."""
+"""Prefixes of the names of random transforms."""
 
 Load = Callable[[int], Any]
 
 
 class SampleBuilder:
-    """Makes samples for keeping. `dataset` is asked for its transforms where a message needs them."""
+    """Builder of the samples that a cache holds. It asks `dataset` for its transforms where a message needs them."""
 
     def __init__(self, dataset: Any, load: Load) -> None:
         self._dataset = dataset
@@ -45,10 +40,11 @@ class SampleBuilder:
         self._made = 0
 
     def make(self, index: int) -> bytes:
-        """The sample, encoded. Raises UsageError if it is seen to draw from a global random source or cannot be kept,
-        and whatever `load` raises.
+        """Make the sample, encoded.
 
-        In other threads than the main one nobody can tell who draws, so there only the encoding is checked.
+        In threads other than the main one nobody can tell who draws, so there only the encoding is checked. Raises
+        UsageError if the sample is seen to draw from a global random source or cannot be cached, and any error of
+        `load`.
         """
         before = global_states() if self._is_looked_at() else None
         sample = self._load(index)
@@ -56,7 +52,7 @@ class SampleBuilder:
         if moved:
             raise UsageError(
                 f"cached: sample {index:,}: expected a sample that is the same each time, got one that draws from "
-                f"{' and '.join(moved)}: what is random would be kept. {self._how_to_cut()}"
+                f"{' and '.join(moved)}: random steps would be cached. {self._how_to_cut()}"
             )
         return encode_sample(sample, index)
 
@@ -66,8 +62,11 @@ class SampleBuilder:
         return looked_at and threading.current_thread() is threading.main_thread()
 
     def probe(self, length: int) -> list[bytes]:
-        """Some samples, the same ones each time, encoded. Raises UsageError also for one that is another one when it
-        is made again, as with a random generator of the dataset's own."""
+        """Make some samples twice each, always the same ones, and return them encoded.
+
+        Raises UsageError also for a sample that differs the second time, for example by a random generator of the
+        dataset's own.
+        """
         return [self._made_twice(index) for index in probed(length)]
 
     def _made_twice(self, index: int) -> bytes:
@@ -75,7 +74,7 @@ class SampleBuilder:
         if first != self.make(index):
             raise UsageError(
                 f"cached: sample {index:,}: expected a sample that is the same each time, got another one when it was "
-                f"made again: what is random would be kept. {self._how_to_cut()}"
+                f"made again: random steps would be cached. {self._how_to_cut()}"
             )
         return first
 
@@ -86,7 +85,7 @@ class SampleBuilder:
 
 
 def probed(length: int) -> list[int]:
-    """First, last, and two between."""
+    """Return the first sample, the last, and two between."""
     if length <= PROBES:
         return list(range(length))
     between = random.Random(length).sample(range(1, length - 1), PROBES - 2)
@@ -94,7 +93,7 @@ def probed(length: int) -> list[int]:
 
 
 def first_random(dataset: Any) -> str | None:
-    """The first transform of `dataset.transform`, or `.transforms`, that is called as random ones are."""
+    """Find the first transform of `dataset.transform`, or `.transforms`, that has the name of a random one."""
     for attribute in ("transform", "transforms"):
         found = _first_of(getattr(dataset, attribute, None))
         if found is not None:
@@ -113,10 +112,6 @@ def _first_of(transform: Any) -> str | None:
     return next((found for one in inner if (found := _first_of(one)) is not None), None)
 
 
-# -- from compat/caching/counters.py: What a cache did in all processes together: workers come and go with each pass,
-# and each counts only its own.
-
-
 ROWS = 1024
 """One for each process, by its number. Two that live at once and share one may lose a count, which is a count only."""
 HITS, MISSES, ADMITTED, DAMAGED = range(4)
@@ -128,7 +123,7 @@ class CacheCounters:
     """Anonymous memory by the name of a cache. Forks have it, a pickle finds it again."""
 
     def __init__(self, name: str) -> None:
-        """Raises SharedMemoryError."""
+        """Allocate the counters. Raises SharedMemoryError."""
         self._name = name
         descriptor, self._hand_out = shared_descriptor(f"{name}-counts", _make)
         try:
@@ -152,11 +147,11 @@ class CacheCounters:
         self._view[os.getpid() % ROWS * _COLUMNS + column] += count
 
     def totals(self) -> list[int]:
-        """By column."""
+        """Return the sums by column."""
         return [sum(self._view[column::_COLUMNS].tolist()) for column in range(_COLUMNS)]
 
     def close(self) -> None:
-        """No longer hands the memory to processes that ask for it."""
+        """Stop handing the memory to processes that ask for it."""
         hand_out: DescriptorServer | None = self._hand_out
         if hand_out is not None:
             hand_out.close()
@@ -175,10 +170,6 @@ def _make() -> int:
     return descriptor
 
 
-# -- from compat/caching/dataset.py: `cached`: around a map-style Dataset, keeps what is the same each time a sample
-# is made.
-
-
 FORMAT = "headrace cached 1"
 Augment = Callable[[Any], Any]
 
@@ -193,24 +184,24 @@ def cached(
     augment: Augment | None = None,
     name: str | None = None,
 ) -> CachedDataset:
-    """A dataset whose sample `i` is `augment(load(i))`, with what `load` gives kept from its first time on.
+    """Return a dataset whose sample `i` is `augment(load(i))`; the result of `load` is cached from its first time on.
 
-    `cache`   "ram:8GB", or "disk:/path:200GB", which also later runs use. Beyond the limit samples are made each time
+    `cache`   "ram:8GB", or "disk:/path:200GB", which later runs also use. Beyond the limit samples are made each time
     `load`    index → sample, the same each time; None: `dataset[index]`
-    `augment` sample → sample, called each time, so what is random there stays random; None: nothing. It has a sample
-              of its own, in which it may write
-    `name`    says which data and which `load` this is; needed for a disk: who opens the cache of that name and length
-              there gets its samples. In RAM, processes of this node with the same name share one cache; without,
-              workers and the ranks that torchrun starts do
+    `augment` sample → sample, called each time, so its random draws stay random; None: nothing. It gets a sample of its
+              own, which it may modify
+    `name`    identifies the data and `load`; a disk needs it: every cache of that name and length has the same samples.
+              In RAM, processes of this node with the same name share one cache; without a name, workers and the ranks
+              that torchrun starts do
 
     Samples are dicts, lists and tuples of None, bool, int, float, str, bytes, numpy arrays, CPU tensors and Pillow
     images, and come back of the same types, bit for bit; a picture as `PIL.Image.Image`.
 
-    Four samples are made when it is opened, each twice. Where they are not what they were when the cache was made, the
-    cache is made anew, with a warning on a disk.
+    Opening it makes four samples, each twice. Where they differ from those of an existing cache, it builds the cache
+    anew, with a warning on a disk.
 
-    Raises UsageError (arguments, a sample that cannot be kept, or that is another one when it is made again or draws
-    from a global random source), SharedMemoryError or WriteError.
+    Raises UsageError (arguments; a sample that cannot be cached, differs when it is made again, or draws from a global
+    random source), SharedMemoryError or WriteError.
     """
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise UsageError(
@@ -222,7 +213,7 @@ def cached(
     spec = parse_spec(cache)
     if spec.kind == "disk" and not name:
         raise UsageError(
-            "cached: name: expected a name beside a cache on a disk, such as name='cifar-train-256px-v1', got none. "
+            "cached: name: expected a name for a cache on a disk, such as name='cifar-train-256px-v1', got none. "
             "Later runs find their samples by it: change it whenever the data or load= change"
         )
     length = len(dataset)
@@ -270,7 +261,7 @@ class CachedDataset:
         return f"cached({self.dataset!r}): {self.stats()}"
 
     def stats(self) -> CacheStats:
-        """What the cache did for this dataset in all processes that were started with it."""
+        """Return the cache's statistics for this dataset, over all processes that were started with it."""
         totals = self._counters.totals()
         return replace(
             self._store.stats(),
@@ -305,8 +296,11 @@ class CachedDataset:
 
 
 def _name_of(spec: CacheSpec, name: str | None) -> list[Any]:
-    """Of a cache in RAM without a name: this process's, or if torchrun started it the run's, by the order in which
-    its caches are made, which is the same on all ranks."""
+    """Return the name of a cache.
+
+    In RAM without a name it is this process's, or the run's if torchrun started it: then by the order in which its
+    caches are made, which is the same on all ranks.
+    """
     if name is not None:
         return ["named", name]
     run = os.environ.get("TORCHELASTIC_RUN_ID")
@@ -317,5 +311,5 @@ def _name_of(spec: CacheSpec, name: str | None) -> list[Any]:
 
 
 def _stamp(maker: SampleBuilder, length: int) -> list[str]:
-    """What some samples are: data or code that changed gives others."""
+    """Return digests of some samples: data or code that changed gives others."""
     return [hashlib.blake2b(data, digest_size=16).hexdigest() for data in maker.probe(length)]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace._core import Limits
-from headrace.data.pillow_images import TooLargeError
+from headrace.data import TooLargeError
 from headrace.dropins.image_source import (
     CORRUPT,
     LIMIT,
@@ -29,12 +29,9 @@ from headrace.dropins.image_source import (
 from headrace.dropins.random_sources import draw_keys
 from headrace.errors import HeadraceError, UsageError
 from headrace.fields import DTYPES, DType, Filter, Image, Mode, Normalize
-from headrace.loader import Output, default_threads
-from headrace.loader.assembly import DECLINED
-from headrace.loader.decoding import pillow
-from headrace.loader.decoding.pixels import image_options
-from headrace.loader.map_stage import PythonThreads
-from headrace.views.views import View, compile_view
+from headrace.loader import DECLINED, Output, PythonThreads, decode_picture, image_options
+from headrace.system import default_threads
+from headrace.views import View, compile_view
 
 if TYPE_CHECKING:
     from headrace.dropins.random_sources import RandomSource
@@ -42,11 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["ImageReader", "decode_image", "read_images"]
 
 
-# -- from compat/images/batch.py: Many images at once: decoded side by side, delivered in order, all of one size.
-
-
 def decode_all(decode: Callable[[int], NDArray[Any]], count: int, threads: int | None) -> list[NDArray[Any]]:
-    """What `decode` gives for each item, in order. Raises its first error, which then names the item."""
+    """Return `decode`'s image of each item, in order. Raises its first error, which then names the item."""
     threads = min(_default_threads() if threads is None else _checked(threads), count)
 
     def one(item: int) -> NDArray[Any]:
@@ -65,7 +59,7 @@ def decode_all(decode: Callable[[int], NDArray[Any]], count: int, threads: int |
 
 
 def stack(images: Sequence[NDArray[Any]], sources: Sequence[ImageSource]) -> NDArray[Any]:
-    """[N, …] of images of one shape. Raises UsageError that names the first two that differ, or for none at all."""
+    """Stack images of one shape, [N, …]. Raises UsageError that names the first two that differ, or for no image."""
     if not images:
         raise UsageError("expected at least one image, got an empty list: its batch would have no size")
     for item, image in enumerate(images):
@@ -83,7 +77,7 @@ def _named(sources: Sequence[ImageSource], images: Sequence[NDArray[Any]], item:
 
 
 def _default_threads() -> int:
-    """One in a worker process of a DataLoader, beside which the other workers have the other cores."""
+    """Return 1 in a worker process of a DataLoader, alongside which the other workers use the other cores."""
     worker = sys.modules.get("torch.utils.data._utils.worker")
     return 1 if worker is not None and worker._worker_info is not None else default_threads()
 
@@ -92,10 +86,6 @@ def _checked(threads: int) -> int:
     if type(threads) is not int or threads < 1:
         raise UsageError(f"threads: expected an int of at least 1, got {threads!r}")
     return threads
-
-
-# -- from compat/images/reader.py: `ImageReader`: the core's decode, crop and resize, compiled once and called for
-# each image.
 
 
 Outcome: TypeAlias = NDArray[Any] | tuple[int, str]
@@ -153,7 +143,7 @@ class ImageReader:
         program = compile_view(self.view)
         limits = Limits() if self.limits is None else self.limits
         decoder = _core.ImageDecoder(program.ops, **image_options(image, program.fill), limits=limits)
-        if isinstance(self.view, list):  # nobody shall change it beside the program
+        if isinstance(self.view, list):  # so that it cannot change after it was compiled
             object.__setattr__(self, "view", tuple(self.view))
         derived = {"_image": image, "_limits": limits, "_decoder": decoder, "_draws": _core.is_random(program.ops)}
         for name, value in derived.items():
@@ -168,13 +158,13 @@ class ImageReader:
         self.__post_init__()
 
     def __call__(self, source: ImageSource, *, rng: RandomSource | None = None) -> Any:
-        """One image: a torch tensor [C, H, W] or a numpy array [H, W, C]. As `decode_image`."""
+        """Return one image: a torch tensor [C, H, W] or a numpy array [H, W, C]. See `decode_image`."""
         return self._deliver(self._decode(source, self._keys(rng, 1)[0]))
 
     def read_batch(
         self, sources: Iterable[ImageSource], *, rng: RandomSource | None = None, threads: int | None = None
     ) -> Any:
-        """Images of one size: a torch tensor [N, C, H, W] or a numpy array [N, H, W, C]. As `read_images`."""
+        """Return images of one size: a torch tensor [N, C, H, W] or a numpy array [N, H, W, C]. See `read_images`."""
         if isinstance(sources, str | bytes | os.PathLike):
             raise UsageError(f"expected a list of image sources, got {sources!r}; decode_image takes a single one")
         items = list(sources)
@@ -183,11 +173,11 @@ class ImageReader:
         return self._deliver(stack(images, items))
 
     def _keys(self, rng: RandomSource | None, count: int) -> list[int]:
-        """A view that draws nothing leaves every generator as it was."""
+        """Draw keys. A view that draws nothing leaves every generator unchanged."""
         return draw_keys(rng, self.output, count) if self._draws else [0] * count
 
     def _decode(self, source: ImageSource, key: int) -> NDArray[Any]:
-        """[C, H, W] or [H, W, C], as the image's layout is."""
+        """Decode one image, [C, H, W] or [H, W, C] by the image's layout."""
         if isinstance(source, str | os.PathLike):
             outcome = self._decoder.decode_file(path_of(source), key)
             if _is_declined(outcome):
@@ -203,7 +193,7 @@ class ImageReader:
 
     def _decode_by_pillow(self, source: ImageSource, data: bytes, declined: str, key: int) -> Outcome:
         try:
-            pixels = pillow.decode_picture(data, self._image, self._limits)
+            pixels = decode_picture(data, self._image, self._limits)
         except TooLargeError as error:
             raise error_for(source, LIMIT, str(error)) from error
         except ValueError as error:
@@ -237,10 +227,6 @@ def _check_output(output: str, dtype: str) -> None:
             raise UsageError("output='torch' needs PyTorch: pip install torch; or pass output='numpy'") from error
 
 
-# -- from compat/images/decoding.py: `decode_image`, `read_images`, `ImageReader`: the core's decode, crop and resize
-# for a `Dataset` of one's own.
-
-
 def decode_image(
     source: ImageSource,
     *,
@@ -256,21 +242,20 @@ def decode_image(
     output: Output = "torch",
     limits: Limits | None = None,
 ) -> Any:
-    """One image, decoded, cut by `view` and resized: a torch tensor [C, H, W], or a numpy array [H, W, C].
+    """Return one image, decoded, cut by `view` and resized: a torch tensor [C, H, W], or a numpy array [H, W, C].
 
     `source` is a path (str or PathLike), the encoded bytes (anything with a buffer), or a binary file object, which is
-    read from its start. JPEG and PNG are decoded by the core, the other formats of `limits.formats` by Pillow. Further
-    options are those of `ImageReader`.
+    read from its start. The core decodes JPEG and PNG, Pillow the other formats of `limits.formats`. Further options
+    are those of `ImageReader`.
 
-    `rng` decides what a random view draws. Without it: one draw from torch's default generator (from numpy's global
-    one for output "numpy"), as torchvision's transforms do, so `torch.manual_seed` and DataLoader's seeding of its
-    workers hold; in a dataset or collate_fn under ThreadDataLoader, one draw of that sample's or batch's own (see
+    `rng` decides what a random view draws. Without it: one draw from torch's default generator (from numpy's global one
+    for output "numpy"), as torchvision's transforms do, so `torch.manual_seed` and DataLoader's seeding of its workers
+    hold. In a dataset or collate_fn under ThreadDataLoader it is one draw of that sample's or batch's own (see
     `sample_random`), the same at any number of threads. An int gives the same view at every call: that of sample 0 in
     epoch 0 of `Loader(seed=rng)`. A numpy or torch Generator gives one draw. A view without randomness draws nothing.
 
-    Raises DecodeError, LimitError, UnsupportedError or ViewError for what is wrong with the image, NotFoundError or
-    ReadError for what is wrong with its file, UsageError for what is wrong with the call. A file object's own errors
-    pass unchanged.
+    Raises DecodeError, LimitError, UnsupportedError or ViewError for the image, NotFoundError or ReadError for its
+    file, UsageError for the call. A file object's own errors pass unchanged.
     """
     reader = _reader(view, dtype, normalize, mode, filter, channels_last, dct_scaling, exif, output, limits)
     return reader(source, rng=rng)
@@ -292,20 +277,20 @@ def read_images(
     limits: Limits | None = None,
     threads: int | None = None,
 ) -> Any:
-    """Images of one size in one batch, in order: a torch tensor [N, C, H, W], or a numpy array [N, H, W, C].
+    """Return images of one size in one batch: a torch tensor [N, C, H, W], or a numpy array [N, H, W, C].
 
-    Item k is what `decode_image` gives for `sources[k]` when called for one after another; from an int `rng`, item k
-    has the view of sample 0 in epoch k. `threads` decode side by side; default: the cores available, shared by the
-    ranks of the node and the threads of a ThreadDataLoader, and 1 in a worker of a DataLoader.
+    Item k is the result of `decode_image` for `sources[k]`, called for one after another; from an int `rng`, item k has
+    the view of sample 0 in epoch k. `threads` decode in parallel; default: the cores available, shared by the ranks of
+    the node and the threads of a ThreadDataLoader, and 1 in a worker of a DataLoader.
 
-    Raises what `decode_image` raises, naming the item as `sources[k]`; UsageError for images of different sizes.
+    Raises the errors of `decode_image`, naming the item as `sources[k]`; UsageError for images of different sizes.
     """
     reader = _reader(view, dtype, normalize, mode, filter, channels_last, dct_scaling, exif, output, limits)
     return reader.read_batch(sources, rng=rng, threads=threads)
 
 
 def _reader(view: View | Sequence[View] | None, *options: Any) -> ImageReader:
-    """The reader with these options; compiling one takes longer than an image's own Python."""
+    """Return the reader with these options, cached: compiling one takes longer than an image's own Python."""
     given = (tuple(view) if isinstance(view, list) else view, *options)
     try:
         hash(given)
@@ -314,30 +299,9 @@ def _reader(view: View | Sequence[View] | None, *options: Any) -> ImageReader:
     return _cached_reader(*given)
 
 
-def _new_reader(
-    view: View | Sequence[View] | None,
-    dtype: DType,
-    normalize: Normalize | None,
-    mode: Mode,
-    filter: Filter,
-    channels_last: bool | None,
-    dct_scaling: bool,
-    exif: bool,
-    output: Output,
-    limits: Limits | None,
-) -> ImageReader:
-    return ImageReader(
-        view=view,
-        dtype=dtype,
-        normalize=normalize,
-        mode=mode,
-        filter=filter,
-        channels_last=channels_last,
-        dct_scaling=dct_scaling,
-        exif=exif,
-        output=output,
-        limits=limits,
-    )
+def _new_reader(*options: Any) -> ImageReader:
+    return ImageReader(**dict(zip(_OPTIONS, options, strict=True)))
 
 
+_OPTIONS = [option.name for option in fields(ImageReader) if option.init]
 _cached_reader = lru_cache(maxsize=64)(_new_reader)

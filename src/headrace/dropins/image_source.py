@@ -7,12 +7,9 @@ import io
 import os
 from typing import Protocol, TypeAlias
 
-from headrace.data.storage.open_file import attempts_text, with_retries
+from headrace.data import attempts_text, with_retries
 from headrace.errors import HeadraceError, LimitError, NotFoundError, ReadError, SampleError, UsageError
-from headrace.loader.bad_samples import error_at
-
-# -- from compat/images/source.py: Where one encoded image comes from: a path, bytes in memory, or a binary file
-# object.
+from headrace.loader import error_at
 
 
 class BinaryFile(Protocol):
@@ -25,7 +22,7 @@ ImageSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 
 
 def path_of(path: str | os.PathLike[str]) -> bytes:
-    """The path as the system has it. bytes are never a path: they are an image's content."""
+    """Encode a path for the system. bytes are never a path: they are an image's content."""
     encoded = os.fsencode(path)
     if b"\0" in encoded:
         raise UsageError(f"expected a path, got one with a zero byte: {path!r}; give an image's own bytes as bytes")
@@ -33,7 +30,7 @@ def path_of(path: str | os.PathLike[str]) -> bytes:
 
 
 def read_path(path: str | os.PathLike[str]) -> bytes:
-    """The file's bytes. Raises ReadError."""
+    """Read the file's bytes. Raises ReadError."""
 
     def read() -> bytes:
         with open(path, "rb") as file:
@@ -47,10 +44,10 @@ def read_path(path: str | os.PathLike[str]) -> bytes:
 
 
 def content_of(source: bytes | bytearray | memoryview | BinaryFile, max_bytes: int) -> memoryview:
-    """The encoded image, without a copy where it is in memory already.
+    """Return the encoded image, without a copy where it is in memory already.
 
-    A file is read from its start to its end, as Pillow does; one that cannot seek, from where it is.
-    Raises UsageError for what is no image source, LimitError beyond `max_bytes`, and what `read` raises.
+    A file is read from its start to its end, as Pillow does; one that cannot seek, from its position. Raises UsageError
+    for anything but an image source, LimitError beyond `max_bytes`, and the errors of `read`.
     """
     try:
         view = memoryview(source)  # type: ignore[arg-type]  # what has no buffer says so
@@ -72,7 +69,7 @@ def content_of(source: bytes | bytearray | memoryview | BinaryFile, max_bytes: i
 
 
 def origin_of(source: ImageSource) -> tuple[str, str]:
-    """How errors name the source: its key, and where that is."""
+    """Return the names of the source in errors: its key, and where that is."""
     if isinstance(source, str | os.PathLike):
         return os.fsdecode(source), os.path.abspath(os.fsdecode(source))
     try:
@@ -84,7 +81,7 @@ def origin_of(source: ImageSource) -> tuple[str, str]:
 
 
 def _read(file: BinaryFile, max_bytes: int) -> bytes:
-    """All of it, but no more than a byte beyond the limit. Unbuffered files may give less than they are asked for."""
+    """Read all of a file, but no more than a byte beyond the limit. Unbuffered files may return less than asked for."""
     if not hasattr(file, "read"):
         raise UsageError(
             "expected a path, the bytes of an image, or a binary file with read(), got "
@@ -102,15 +99,12 @@ def _read(file: BinaryFile, max_bytes: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-# -- from compat/images/errors.py: What is wrong with one image, as the exceptions that the Loader raises for it.
-
-
 CORRUPT, LIMIT, _IO = 2, 3, 5
 """Codes of failures (core/common/fault.hpp)."""
 
 
 def error_for(source: ImageSource, code: int, why: str) -> HeadraceError:
-    """The exception for a failure of this source; `key` is its path, or says what it is."""
+    """Return the exception for a failure of this source; its `key` is the path, or a description."""
     key, shard = origin_of(source)
     if code == _IO and isinstance(source, str | os.PathLike) and _is_missing(source):
         return NotFoundError(f"expected an image at {shard}, got nothing under that name; check the path")
@@ -118,7 +112,7 @@ def error_for(source: ImageSource, code: int, why: str) -> HeadraceError:
 
 
 def at_item(error: HeadraceError, item: int) -> HeadraceError:
-    """The same error, naming the place in the list as well."""
+    """Return the same error, which also names the place in the list."""
     if isinstance(error, SampleError):
         why = f"sources[{item}]: {error.why}"
         return type(error)(why, key=error.key, shard=error.shard, offset=error.offset, field=error.field)

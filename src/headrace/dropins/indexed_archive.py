@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, BinaryIO, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from headrace.data.archives.archive_members import NameTable
-from headrace.data.storage.open_file import OpenFile
-from headrace.data.storage.sidecar import FileIdentity, identify, sidecar_places
+from headrace.data import FileIdentity, NameTable, OpenFile, identify, sidecar_places
 from headrace.errors import ChangedError, DatasetError, MissingMemberError, NotFoundError, UsageError
 
 PathArgument = str | os.PathLike[str]
@@ -31,7 +29,7 @@ M_co = TypeVar("M_co", bound=ArchiveMember, covariant=True)
 
 
 class MemberIndex(Protocol[M_co]):
-    """The index of an archive."""
+    """Index of an archive."""
 
     @property
     def names(self) -> NameTable: ...
@@ -44,17 +42,17 @@ class MemberIndex(Protocol[M_co]):
 
 
 class OpenArchive(NamedTuple, Generic[M]):
-    """An archive as one process has it open."""
+    """Archive that one process has open."""
 
     file: OpenFile
     members: MemberIndex[M]
 
 
 class IndexedArchive(ABC, Generic[M]):
-    """A read-only archive that threads, forked processes and, by pickling, spawned ones share.
+    """Read-only archive that threads, forked processes and, by pickling, spawned ones share.
 
-    Reads name their offset, so there is no position that two readers could move under each other. A copy that comes
-    out of a pickle opens the file again on its first use, and raises ChangedError if it is another one by then.
+    Reads name their offset, so there is no position that two readers could move under each other. A copy from a pickle
+    opens the file again on its first use, and raises ChangedError if it is another one by then.
     """
 
     def __init__(self, path: PathArgument, *, cache: PathArgument | None) -> None:
@@ -67,15 +65,15 @@ class IndexedArchive(ABC, Generic[M]):
 
     @abstractmethod
     def _load(self, identity: FileIdentity) -> MemberIndex[M]:
-        """The index of the archive."""
+        """Load the index of the archive."""
 
     @abstractmethod
     def _read(self, opened: OpenArchive[M], member: M) -> bytes:
-        """All bytes of a member, checked."""
+        """Read all bytes of a member, checked."""
 
     @abstractmethod
     def extractfile(self, name: str | M) -> BinaryIO | None:
-        """A seekable file with a position of its own; None for what is no file, such as a folder."""
+        """Return a seekable file with a position of its own; None for a member that is no file, such as a folder."""
 
     @property
     def name(self) -> str:
@@ -83,24 +81,24 @@ class IndexedArchive(ABC, Generic[M]):
         return self._path
 
     def read(self, name: str | M) -> bytes:
-        """All bytes of a member, by name or as `getmember` gives it.
+        """Return all bytes of a member, given by name or by `getmember`.
 
-        Raises MissingMemberError (a KeyError), another MemberError, ChangedError (the archive was replaced or cut
-        short since it was opened) or ReadError.
+        Raises MissingMemberError (a KeyError), another MemberError, ChangedError (the archive was replaced or cut short
+        since it was opened) or ReadError.
         """
         opened = self._open()
         return self._read(opened, self._member(opened, name))
 
     def getmember(self, name: str) -> M:
-        """The last member of that name. Raises MissingMemberError."""
+        """Return the last member of that name. Raises MissingMemberError."""
         return self._member(self._open(), name)
 
     def getmembers(self) -> list[M]:
-        """All members in the archive's order, every entry of a name that comes twice included."""
+        """Return all members in the archive's order, every entry of a name that comes twice included."""
         return list(self)
 
     def getnames(self) -> list[str]:
-        """Names of `getmembers()`."""
+        """Return the names of `getmembers()`."""
         return list(self._open().members.names.strings)
 
     def __iter__(self) -> Iterator[M]:
@@ -117,7 +115,7 @@ class IndexedArchive(ABC, Generic[M]):
         return self._open().members.find(name) is not None
 
     def close(self) -> None:
-        """Ends this object's use. The file closes with the last read that is under way, and the last open member."""
+        """Close the archive. Its file closes with the last read in progress, and the last open member."""
         self._closed = True
         self._opened = None
 
@@ -175,12 +173,15 @@ class IndexedArchive(ABC, Generic[M]):
         return identify(opened.file) != self._identity
 
     def _index_to_delete(self) -> str:
-        """The advice where the index is wrong though the archive is known by the same identity: a part of it that the
-        identity does not sample was rewritten, and opening it again would find the same index."""
+        """Return advice for an index that is wrong although the archive still has the same identity.
+
+        A part of the archive that the identity does not sample was rewritten, so opening it again would find the same
+        index.
+        """
         assert self._identity is not None
         places = sidecar_places(self._path, self._identity, self._cache)
-        kept = " and ".join(place for place in places if os.path.exists(place))
-        return f"delete its index ({kept}) and open it again" if kept else "open it again"
+        found = " and ".join(place for place in places if os.path.exists(place))
+        return f"delete its index ({found}) and open it again" if found else "open it again"
 
 
 def _absolute(path: PathArgument) -> str:
@@ -199,7 +200,7 @@ def _expect_file(path: str) -> None:
 
 
 def _hint(members: MemberIndex[Any], name: str) -> str:
-    """What may have been meant, by a few look-ups: some callers take a missing name for an ordinary answer."""
+    """Suggest a name by a few look-ups; more would slow callers that treat a missing name as an ordinary answer."""
     if not len(members):
         return ": it holds no members"
     first = members.names[0]

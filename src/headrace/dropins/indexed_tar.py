@@ -7,10 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import BinaryIO
 
-from headrace.data.archives.tar_index import MAX_LINKS, TarMember, TarMembers, open_tar_members
-from headrace.data.sources.file_kind import refuse_compressed
-from headrace.data.storage.open_file import read_member
-from headrace.data.storage.sidecar import FileIdentity
+from headrace.data import MAX_LINKS, TAR, FileIdentity, TarMember, TarMembers, read_member, refuse_compressed
 from headrace.dropins.indexed_archive import IndexedArchive, OpenArchive, PathArgument
 from headrace.errors import ChangedError, MemberError, MissingMemberError, UnsupportedMemberError
 
@@ -18,10 +15,10 @@ _BUFFER_BYTES = 1 << 16
 
 
 class IndexedTar(IndexedArchive[TarMember]):
-    """A tar whose members are found by name in O(1) and read at random, under the names that `tarfile` has for it.
+    """Tar archive whose members are found by name in O(1) and read at random, under `tarfile`'s names.
 
-    The first opening scans the headers and keeps an index, `NAME.tar.headrace`, beside the tar, or in the cache folder
-    (`cache`, else the default one) where that is not writable; later ones map it and scan nothing. Any number of
+    The first opening scans the headers and writes an index, `NAME.tar.headrace`, next to the tar, or into the cache
+    folder (`cache`, else the default one) where that is not writable; later ones map it and scan nothing. Any number of
     threads and of forked or spawned processes may read at once. Each read checks the member's header, so a tar that is
     replaced or cut short under its readers raises ChangedError.
 
@@ -35,9 +32,9 @@ class IndexedTar(IndexedArchive[TarMember]):
         super().__init__(path, cache=cache)
 
     def extractfile(self, name: str | TarMember) -> BinaryIO | None:
-        """The member as a seekable binary file with a position of its own; None for folders and devices.
+        """Return the member as a seekable binary file with a position of its own; None for folders and devices.
 
-        It reads as it is asked to, never the whole member ahead. Raises as `read` does.
+        It reads on demand, never the whole member ahead. Raises the errors of `read`.
         """
         opened = self._open()
         member = self._target(opened, self._member(opened, name))
@@ -49,7 +46,7 @@ class IndexedTar(IndexedArchive[TarMember]):
 
     def _load(self, identity: FileIdentity) -> TarMembers:
         refuse_compressed(self._path)
-        return open_tar_members(self._path, identity, cache=self._cache)
+        return TAR.open_members(self._path, identity, cache=self._cache)
 
     def _read(self, opened: OpenArchive[TarMember], member: TarMember) -> bytes:
         target = self._target(opened, member)
@@ -71,7 +68,7 @@ class IndexedTar(IndexedArchive[TarMember]):
             ) from error
 
     def _target(self, opened: OpenArchive[TarMember], member: TarMember) -> TarMember:
-        """The file that a member is, or that it leads to."""
+        """Return the file that a member is, or that it links to."""
         target = member
         for _ in range(MAX_LINKS):
             if target.issparse():
@@ -91,7 +88,7 @@ class IndexedTar(IndexedArchive[TarMember]):
 
 
 class _MemberFile(io.RawIOBase):
-    """A window on the tar with a position of its own."""
+    """Window on the tar with a position of its own."""
 
     def __init__(self, member: TarMember, read_range: Callable[[int, int], bytes]) -> None:
         self._member = member

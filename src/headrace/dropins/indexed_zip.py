@@ -5,23 +5,21 @@ from __future__ import annotations
 import io
 from typing import BinaryIO, NoReturn
 
-from headrace.data.archives.zip_index import ZipMember, ZipMembers, open_zip_members
-from headrace.data.archives.zip_reading import DamagedEntryError, ZipEntry, read_entry, refusal
-from headrace.data.storage.sidecar import FileIdentity
+from headrace.data import ZIP, DamagedEntryError, FileIdentity, ZipEntry, ZipMember, ZipMembers, read_entry, refusal
 from headrace.dropins.indexed_archive import IndexedArchive, OpenArchive, PathArgument
 from headrace.errors import ChangedError, DamagedMemberError, MemberLimitError, UnsupportedMemberError, UsageError
 
 
 class IndexedZip(IndexedArchive[ZipMember]):
-    """A zip whose members are found by name in O(1) and read at random, with the names of `zipfile` and of IndexedTar.
+    """Zip archive whose members are found by name in O(1) and read at random, under `zipfile`'s names.
 
-    The first opening parses the central directory and keeps it as `NAME.zip.headrace` beside the zip, or in the cache
-    folder (`cache`, else the default one) where that is not writable; later ones map it. Any number of threads and of
-    forked or spawned processes may read at once.
+    The first opening parses the central directory and writes it as `NAME.zip.headrace` next to the zip, or into the
+    cache folder (`cache`, else the default one) where that is not writable; later ones map it. Any number of threads
+    and of forked or spawned processes may read at once.
 
-    Each read checks the member's local header and the CRC of its bytes. `max_member_bytes` bounds what a member may
-    say of its size, compressed or not, and no more than it says is ever inflated. Members that overlap, as those of
-    zip bombs do, are refused, and so are encrypted ones. Stored, deflated, bzip2 and LZMA members are read.
+    Each read checks the member's local header and the CRC of its bytes. `max_member_bytes` bounds the size that a
+    member may declare, compressed or not, and no more than that is ever inflated. Overlapping members, as in zip bombs,
+    are refused, and so are encrypted ones. Stored, deflated, bzip2 and LZMA members are read.
 
     Raises NotFoundError, ReadError, or DatasetError (damaged, not a zip).
     """
@@ -35,31 +33,31 @@ class IndexedZip(IndexedArchive[ZipMember]):
         super().__init__(path, cache=cache)
 
     def extractfile(self, name: str | ZipMember) -> BinaryIO | None:
-        """The member's bytes, already read and checked, as a seekable file; None for folders. Raises as `read` does."""
+        """Return the member's bytes, already read and checked, as a seekable file; None for folders."""
         opened = self._open()
         member = self._member(opened, name)
         return None if member.is_dir() else io.BytesIO(self._read(opened, member))
 
     def open(self, name: str | ZipMember, mode: str = "r") -> BinaryIO:
-        """As `zipfile` has it: `extractfile`, but an empty file for a folder."""
+        """Open a member like `zipfile`: `extractfile`, but an empty file for a folder."""
         if mode != "r":
             raise UsageError(f"{self._path}: expected mode 'r', as nothing is written here, got {mode!r}")
         return io.BytesIO(self.read(name))
 
     def namelist(self) -> list[str]:
-        """`getnames()`, as `zipfile` calls it."""
+        """Return `getnames()`, under `zipfile`'s name."""
         return self.getnames()
 
     def infolist(self) -> list[ZipMember]:
-        """`getmembers()`, as `zipfile` calls it."""
+        """Return `getmembers()`, under `zipfile`'s name."""
         return self.getmembers()
 
     def getinfo(self, name: str) -> ZipMember:
-        """`getmember()`, as `zipfile` calls it."""
+        """Return `getmember(name)`, under `zipfile`'s name."""
         return self.getmember(name)
 
     def _load(self, identity: FileIdentity) -> ZipMembers:
-        return open_zip_members(self._path, identity, cache=self._cache)
+        return ZIP.open_members(self._path, identity, cache=self._cache)
 
     def _read(self, opened: OpenArchive[ZipMember], member: ZipMember) -> bytes:
         entry = _members(opened).entry(member.number)
@@ -70,7 +68,7 @@ class IndexedZip(IndexedArchive[ZipMember]):
             self._fail(opened, member, error)
 
     def _refuse(self, member: ZipMember, entry: ZipEntry) -> None:
-        """Raises where a member is not to be read, which is known without reading."""
+        """Raise for a member that is not to be read, as far as its entry shows."""
         why = refusal(entry)
         if why is not None:
             raise UnsupportedMemberError(f"{self._path}: member {member.name!r} {why}")

@@ -14,16 +14,12 @@ import numpy as np
 
 from headrace import _core
 from headrace.errors import UsageError
-from headrace.loader import Output, user_functions
-from headrace.plan.order import epoch_key
-from headrace.system.rank import rank_of_process
+from headrace.loader import Output, batch_rng, sample_rng
+from headrace.plan import epoch_key
+from headrace.system import rank_of_process
 
 if TYPE_CHECKING:
     import torch
-
-
-# -- from compat/thread_loader/sample_random.py: `sample_random`: random sources of one sample, the same however many
-# threads load.
 
 
 _PYTHON, _TORCH, _KEYS = 1, 2, 3
@@ -37,7 +33,7 @@ class SampleRandom:
     """
 
     def __init__(self, key: int, step: int, row: int | None) -> None:
-        """`key` stands for the epoch, `step` for the batch in it, and `row` for the sample; None is the whole batch."""
+        """Identify the sample by the epoch's `key`, the batch (`step`) and its `row`; None is the whole batch."""
         self._key = key
         self._step = step
         self._row = row
@@ -45,14 +41,14 @@ class SampleRandom:
 
     @cached_property
     def numpy(self) -> np.random.Generator:
-        """For numpy, albumentations, scipy."""
+        """Generator for numpy, albumentations, scipy."""
         if self._row is None:
-            return user_functions.batch_rng(self._key, step=self._step, rank=0)
-        return user_functions.sample_rng(self._key, draw_id=self._row, pass_=self._step)
+            return batch_rng(self._key, step=self._step, rank=0)
+        return sample_rng(self._key, draw_id=self._row, pass_=self._step)
 
     @cached_property
     def torch(self) -> torch.Generator:
-        """For `generator=` of torch's functions; on the CPU."""
+        """Generator for `generator=` of torch's functions; on the CPU."""
         import torch
 
         generator = torch.Generator()
@@ -65,7 +61,7 @@ class SampleRandom:
         return random.Random(self._seed(_PYTHON))
 
     def draw_key(self) -> int:
-        """64 random bits from a stream of their own, for what one number decides: a tenth of a generator's cost."""
+        """Draw 64 bits from a stream of their own, for a single number: at a tenth of a generator's cost."""
         self._keys_drawn += 1
         return _core.hash64(self._seed(_KEYS), self._keys_drawn)
 
@@ -82,13 +78,13 @@ _current = _Current()
 
 
 def sample_random() -> SampleRandom:
-    """The random sources of the sample that this thread loads, for use in `__getitem__`, `collate_fn` and below.
+    """Return the random sources of the sample that this thread loads, for use in `__getitem__`, `collate_fn` and below.
 
-    Under ThreadDataLoader what they draw depends on the loader's seed, the epoch and the sample's place in it, and on
-    nothing else: not on the number of threads, nor on which of them is quicker. Every call for one sample gives the
+    Under ThreadDataLoader their draws depend on the loader's seed, the epoch and the sample's place in it, and on
+    nothing else: not on the number of threads, nor on which of them is quicker. Every call for one sample returns the
     same object, so that draws go on; `__getitems__` has one for the whole batch, and so has `collate_fn`.
 
-    Anywhere else (under DataLoader, in a script) each call gives new sources, seeded by a draw from torch's default
+    Anywhere else (under DataLoader, in a script) each call returns new sources, seeded by a draw from torch's default
     generator, so they follow `torch.manual_seed` and differ from worker to worker.
     """
     source = _current.source
@@ -100,26 +96,22 @@ def sample_random() -> SampleRandom:
 
 
 def present_sample() -> SampleRandom | None:
-    """The sources of the sample that a ThreadDataLoader loads in this thread; None where it loads none."""
+    """Return the sources of the sample that a ThreadDataLoader loads in this thread; None where it loads none."""
     return _current.source
 
 
 def random_key(base_seed: int, epoch: int) -> int:
-    """The key of an epoch's sources: of its number since `base_seed` was drawn, and of this process's rank."""
+    """Return the key of an epoch's sources, from its number since `base_seed` was drawn, and this process's rank."""
     try:
         rank = rank_of_process().rank
-    except UsageError:  # variables that contradict each other part no data here: a rank only keeps draws apart
+    except UsageError:  # contradictory variables do no harm here: a rank only separates draws
         rank = 0
     return _core.hash64(epoch_key(base_seed, epoch), rank)
 
 
 def enter(source: SampleRandom | None) -> None:
-    """From now on, this thread loads what `source` belongs to; None: nothing."""
+    """Declare what this thread loads from now on; None: nothing."""
     _current.source = source
-
-
-# -- from compat/images/view_keys.py: Keys of random views: one number says which window of an image is cut, and
-# whether it is flipped.
 
 
 if TYPE_CHECKING:
@@ -178,12 +170,8 @@ def _seed(rng: object) -> int:
     return seed
 
 
-# -- from compat/random_states.py: The states of the global random sources, to tell whether anybody has drawn from
-# one.
-
-
 def global_states() -> dict[str, Any]:
-    """By the source's name, as messages have it; 25 µs. That of torch only where it is imported."""
+    """Return the state of each global source, by its name in messages; 25 µs. torch's only where it is imported."""
     states = {"random": random.getstate(), "numpy.random": _numpy_state()}
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -192,7 +180,7 @@ def global_states() -> dict[str, Any]:
 
 
 def moved_sources(before: dict[str, Any]) -> list[str]:
-    """Names of those that have moved since `before`."""
+    """Return the names of the sources that have moved since `before`."""
     return [name for name, state in global_states().items() if name in before and state != before[name]]
 
 
@@ -203,33 +191,30 @@ def _numpy_state() -> Any:
     return (own["key"].tobytes(), own["pos"]) if state["bit_generator"] == "MT19937" else repr(state)
 
 
-# -- from compat/thread_loader/global_random.py: Tells whoever draws from a global random source in a thread that such
-# draws do not repeat.
-
-
 WAITS = 3
-"""Waits of the consumer that are looked at: two snapshots take 50 µs, in a time that is spent waiting anyway."""
+"""Waits of the consumer that are watched: two snapshots take 50 µs of a wait."""
 
 
 class GlobalRandomWatch:
-    """While the main thread waits for a batch, nobody but the dataset should move a global generator.
+    """Watch on the global generators: while the main thread waits for a batch, only the dataset can move one.
 
     Threads share the global sources of `random`, numpy and torch, so which sample gets which number depends on timing.
-    Seen from the consumer it costs the samples nothing. It warns once, and looks at a loader's first waits only.
+    The watch runs in the consumer, so it costs the samples nothing. It warns once, and only watches a loader's first
+    waits.
     """
 
     def __init__(self, waits: int = WAITS) -> None:
         self._waits = waits
 
     def before_wait(self) -> dict[str, Any] | None:
-        """The global states, for `after_wait`; None once enough was looked at."""
+        """Return the global states, for `after_wait`; None once enough waits were watched."""
         if self._waits <= 0 or threading.current_thread() is not threading.main_thread():
             return None
         self._waits -= 1
         return global_states()
 
     def after_wait(self, before: dict[str, Any] | None) -> None:
-        """Warns, at the line that asked for the batch, if a state has moved since."""
+        """Warn, at the line that asked for the batch, if a state has moved since."""
         if before is None:
             return
         moved = moved_sources(before)

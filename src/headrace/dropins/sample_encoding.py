@@ -1,4 +1,9 @@
-"""Samples as bytes, and back to the same types, bit for bit, without pickle."""
+"""Samples as bytes, and back to the same types, bit for bit. No pickle: cached bytes may come from a file.
+
+Layout, little endian: `hrs1`, the outline's length (4 bytes), the outline (MessagePack), then the contents of arrays,
+tensors and images, each at a multiple of 16 from the end of the outline. The outline holds dicts, lists, tuples, named
+tuples and plain values; its leaves say where their bytes lie.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +21,6 @@ from headrace.errors import UsageError
 if TYPE_CHECKING:
     import torch
     from PIL import Image
-
-
-# -- from compat/caching/leaves.py: Arrays, tensors and images as bytes, each with what it takes to make them again.
 
 
 ALIGNMENT = 16
@@ -50,7 +52,7 @@ KEPT = (
 
 
 class Unsuitable(Exception):  # noqa: N818  # becomes a UsageError where the sample is known
-    """A value that cannot be kept, and where in the sample it is."""
+    """Value that cannot be cached, and where in the sample it is."""
 
     def __init__(self, value: Any, place: str, advice: str = "Return plain values, or make it in augment=") -> None:
         super().__init__(f"{place}: expected {KEPT}, got {kind_of(value)}. {advice}")
@@ -64,7 +66,7 @@ class Contents:
         self._end = 0
 
     def add(self, data: bytes | bytearray | memoryview) -> tuple[int, int]:
-        """Where they lie, and how many they are."""
+        """Append bytes, and return where they start and how many they are."""
         gap = -self._end % ALIGNMENT
         self.parts += [bytes(gap), data]
         at, length = self._end + gap, len(data)
@@ -77,7 +79,7 @@ Decode: TypeAlias = Callable[[Any, memoryview], Any]
 
 
 def encode_leaf(value: Any, contents: Contents, place: str, *, nested: Encode) -> list[Any]:
-    """`nested` encodes what an image carries beside its pixels. Raises Unsuitable."""
+    """Encode an array, scalar, tensor or image; `nested` encodes an image's info. Raises Unsuitable."""
     if isinstance(value, np.generic) and type(value) is value.dtype.type:
         return ["scalar", *_array(np.asarray(value), contents, place)]
     if type(value) is np.ndarray:
@@ -92,7 +94,7 @@ def encode_leaf(value: Any, contents: Contents, place: str, *, nested: Encode) -
 
 
 def decode_leaf(word: str, rest: list[Any], contents: memoryview, *, nested: Decode) -> Any:
-    """Raises ValueError, TypeError, KeyError or IndexError."""
+    """Decode what `encode_leaf` encoded. Raises ValueError, TypeError, KeyError or IndexError."""
     match word:
         case "array":
             return _read_array(contents, *rest)
@@ -106,7 +108,7 @@ def decode_leaf(word: str, rest: list[Any], contents: memoryview, *, nested: Dec
 
 
 def part(contents: memoryview, at: int, length: int) -> memoryview:
-    """Raises ValueError where they end before."""
+    """Return a part of the contents. Raises ValueError where they end before."""
     found = contents[at : at + length]
     if len(found) != length:
         raise ValueError("cut short")
@@ -209,17 +211,13 @@ def _read_image(
     return image
 
 
-# -- from compat/caching/trees.py: The outline of a sample: dicts, lists, tuples, named tuples, and plain values;
-# leaves say where their bytes lie.
-
-
 _PLAIN = (type(None), bool, float)
 _INT64 = range(-(1 << 63), 1 << 64)
 """Integers that MessagePack has."""
 
 
 def encode_node(value: Any, contents: Contents, place: str) -> list[Any]:
-    """A list that begins with a word for the type. Raises Unsuitable, which names `place` and the type."""
+    """Encode a value as a list that begins with its type. Raises Unsuitable, which names `place` and the type."""
     kind = type(value)
     if kind in _PLAIN:
         return ["plain", value]
@@ -240,7 +238,7 @@ def encode_node(value: Any, contents: Contents, place: str) -> list[Any]:
 
 
 def decode_node(node: Any, contents: memoryview) -> Any:
-    """Raises ValueError, TypeError, KeyError or IndexError for what `encode_node` has not made."""
+    """Decode what `encode_node` encoded. Raises ValueError, TypeError, KeyError or IndexError for anything else."""
     word, *rest = node
     match word:
         case "plain":
@@ -269,7 +267,7 @@ def _items(values: Any, contents: Contents, place: str) -> list[Any]:
 
 
 def _key(key: Any, place: str) -> list[Any]:
-    """Keys have no contents of their own."""
+    """Encode a key, which has no contents of its own."""
     if type(key) in (str, int, bool, float, type(None)):
         return encode_node(key, Contents(), place)
     if type(key) is tuple:
@@ -278,14 +276,14 @@ def _key(key: Any, place: str) -> list[Any]:
 
 
 def _name_of(kind: type, place: str) -> tuple[str, str]:
-    """Where its definition is found again."""
+    """Return the module and name by which a named tuple is found again."""
     if _find(kind.__module__, kind.__qualname__) is not kind:
         raise Unsuitable(kind, place, advice="Define the named tuple at the top of a module")
     return kind.__module__, kind.__qualname__
 
 
 def _class_called(module: str, name: str) -> Any:
-    """Nothing is imported for it: what is read need not be ours."""
+    """Find a named tuple among imported modules. It imports nothing: cached bytes may come from elsewhere."""
     kind = _find(module, name)
     if not (isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")):
         raise ValueError(f"no named tuple {name} in {module}")
@@ -299,14 +297,6 @@ def _find(module: str, name: str) -> Any:
     return found
 
 
-# -- from compat/caching/encoding.py: Samples as bytes, and back to the same types, bit for bit. No pickle: what is
-# read may come from a file.
-#
-# Layout, little endian: `hrs1`, the outline's length (4 bytes), the outline (MessagePack), then the contents of
-# arrays,
-# tensors and images, each at a multiple of 16 from the end of the outline.
-
-
 _MAGIC = b"hrs1"
 _HEAD = struct.Struct("<4sI")
 
@@ -316,7 +306,7 @@ class UndecodableError(Exception):
 
 
 def encode_sample(sample: Any, index: int) -> bytes:
-    """Raises UsageError that names what of sample `index` cannot be kept."""
+    """Encode a sample. Raises UsageError that names what of sample `index` cannot be cached."""
     contents = Contents()
     try:
         outline = msgspec.msgpack.encode(encode_node(sample, contents, f"sample {index:,}"))
@@ -328,7 +318,7 @@ def encode_sample(sample: Any, index: int) -> bytes:
 
 
 def decode_sample(data: bytes) -> Any:
-    """New objects each time, which own their memory. Raises UndecodableError."""
+    """Decode a sample into new objects, which own their memory. Raises UndecodableError."""
     try:
         magic, length = _HEAD.unpack_from(data)
         if magic != _MAGIC:

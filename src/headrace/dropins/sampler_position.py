@@ -120,7 +120,7 @@ class PlannedSampler(Sampler[T]):
         return self._pass.epoch + 1 if self._pass.finished else self._pass.epoch
 
     def __len__(self) -> int:
-        """Steps of a whole epoch, the same on every rank."""
+        """Return the steps of a whole epoch, the same on every rank."""
         return self._plan.steps
 
     def __iter__(self) -> Iterator[T]:

@@ -1,4 +1,10 @@
-"""`shared_list`: millions of small items behind a list's interface, in memory that all workers share."""
+"""`shared_list`: millions of small items behind a list's interface, in memory that all workers share.
+
+Items lie marshalled in an anonymous file, followed by the offset of each and of the last one's end. The file has no
+name, so nothing of it is left behind, and it takes no room in /dev/shm. marshal, and not JSON, keeps tuples, bytes and
+keys that are no strings, at a third of the time. It reads only memory that this program wrote, in a version of the
+format that every Python since 3.4 reads.
+"""
 
 from __future__ import annotations
 
@@ -6,181 +12,61 @@ import marshal
 import mmap
 import os
 import pathlib
+import sys
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice
 from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from headrace.errors import SharedMemoryError, UsageError
 
-# -- from compat/sharing/unnamed_memory.py: Memory that processes share and that has no name: nothing of it can be
-# left behind, and `/dev/shm` is not used.
-
-
-class UnnamedMemory:
-    """Read-only bytes that forked processes inherit and spawned ones are handed, without a copy.
-
-    The kernel frees them with the last process that has them, however it ends. A pickle that is made for anything but
-    the start of a process holds a copy of them.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        """Maps an anonymous file that is not empty, and owns its descriptor from now on. Raises SharedMemoryError."""
-        self.descriptor = descriptor
-        size = os.fstat(descriptor).st_size
-        # Populated, or what a single worker reads would count as its own (USS) until another one reads it too.
-        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
-        try:
-            self.view = memoryview(mmap.mmap(descriptor, size, flags=flags, prot=mmap.PROT_READ))
-        except OSError as error:
-            raise _refused(f"{size:,} bytes could not be mapped", error) from error
-
-    def __del__(self) -> None:
-        os.close(self.descriptor)
-
-    def __reduce__(self) -> tuple[Callable[..., UnnamedMemory], tuple[Any, ...]]:
-        if get_spawning_popen() is None:
-            return _from_bytes, (bytes(self.view),)
-        return _from_parent, (reduction.DupFd(self.descriptor), _inode(self.descriptor))
-
-
-class MemoryWriter:
-    """Takes bytes a piece at a time, and gives them as memory in the end."""
-
-    def __init__(self) -> None:
-        """Raises SharedMemoryError."""
-        self._descriptor: int | None = None
-        self.written = 0
-        try:
-            self._descriptor = os.memfd_create("headrace-shared-list")
-        except (AttributeError, OSError) as error:
-            raise _refused("an anonymous file (memfd_create of Linux) could not be made", error) from error
-
-    def __del__(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-
-    def write(self, data: bytes | memoryview) -> None:
-        """Raises SharedMemoryError."""
-        assert self._descriptor is not None
-        rest = memoryview(data).cast("B")
-        try:
-            while len(rest):
-                count = os.write(self._descriptor, rest)
-                rest = rest[count:]
-                self.written += count
-        except OSError as error:
-            raise _refused(f"it is full after {self.written:,} bytes", error) from error
-
-    def finish(self) -> UnnamedMemory:
-        """What was written, at least a byte. Raises SharedMemoryError."""
-        assert self._descriptor is not None
-        descriptor, self._descriptor = self._descriptor, None
-        return UnnamedMemory(descriptor)
-
-
-class _Duplicate(Protocol):
-    """A descriptor on its way into a process that is being started."""
-
-    def detach(self) -> int: ...
-
-
-_received: weakref.WeakValueDictionary[tuple[int, int], UnnamedMemory] = weakref.WeakValueDictionary()
-"""What this process was handed, by inode: the same memory may come in several pickles, under one descriptor."""
-
-
-def _from_parent(duplicate: _Duplicate, inode: tuple[int, int]) -> UnnamedMemory:
-    descriptor = duplicate.detach()
-    known = _received.get(inode)
-    if known is None:
-        known = _received[inode] = UnnamedMemory(descriptor)
-    elif known.descriptor != descriptor:
-        os.close(descriptor)
-    return known
-
-
-def _from_bytes(data: bytes) -> UnnamedMemory:
-    writer = MemoryWriter()
-    writer.write(data)
-    return writer.finish()
-
-
-def _inode(descriptor: int) -> tuple[int, int]:
-    status = os.fstat(descriptor)
-    return status.st_dev, status.st_ino
-
-
-def _refused(what: str, error: Exception) -> SharedMemoryError:
-    why = error.strerror if isinstance(error, OSError) else error
-    return SharedMemoryError(
-        f"no memory to share between processes: {what}: {why}. Check free memory, the container's memory limit, and "
-        f"`ulimit -f -n -v`"
-    )
-
-
-# -- from compat/sharing/shared_sequence.py: `shared_list`: millions of small items behind a list's interface, in
-# memory that all workers share.
-
-
 T = TypeVar("T")
 
-# marshal, and not JSON, keeps tuples, bytes and keys that are no strings, at a third of the time. What it reads is
-# memory of this program's own, and this version of the format is the same in every Python since 3.4.
 _MARSHAL_VERSION = 4
 _LEAVES = frozenset({type(None), bool, int, float, str, bytes})
 _ITEMS_PER_WRITE = 4096
 _OFFSET_BYTES = 8
-_ITEMS_IN_REPR = 3
 
 
 def shared_list(items: Iterable[T]) -> SharedList[T]:
-    """The items as a read-only sequence that forked and spawned workers read without a copy of their own.
+    """Return the items as a read-only sequence that forked and spawned workers read without a copy of their own.
 
     A list of Python objects grows in each forked worker, because reading an object writes its reference count, and is
-    pickled into each spawned one. Here items lie as bytes in memory without a name, and become objects when they are
-    read, new ones each time.
+    pickled into each spawned one. Here items lie as bytes in memory without a name, and become new objects at each
+    read.
 
     `items`: any iterable of None, bool, int, float, str, bytes, and lists, tuples and dicts of these, which come back
     equal and of the same types; or of `pathlib` paths alone, which come back as paths of this system. It is consumed
-    as it comes, so a generator's items are never in memory together.
+    item by item, so a generator's items are never in memory together.
 
     Raises UsageError (an item of another type) or SharedMemoryError.
     """
     source = iter(items)
     first = list(islice(source, 1))
-    of_paths = isinstance(first[0], pathlib.Path) if first else False
-    writer, offsets = MemoryWriter(), array("Q", [0])
-    for parts in _encoded(chain(first, source), _encode_path if of_paths else _encode):
-        writer.write(b"".join(parts))
-        offsets.extend(islice(accumulate(map(len, parts), initial=offsets[-1]), 1, None))
-    writer.write(memoryview(offsets))
-    size = len(offsets) - 1
-    del offsets  # before the memory is mapped, so that both are never counted together
-    return SharedList(writer.finish(), size, range(size), of_paths=of_paths)
+    of_paths = bool(first) and isinstance(first[0], pathlib.Path)
+    return SharedList(_write(_encoded(chain(first, source), of_paths=of_paths)), of_paths=of_paths)
 
 
 class SharedList(Sequence[T], Generic[T]):
-    """A list that cannot be changed, over memory that processes share; made by `shared_list`.
+    """List that cannot be changed, over memory that processes share; `shared_list` returns it.
 
-    A slice is a view of the same memory. Equal to a list, or another SharedList, of equal items. Started processes are
-    handed the memory itself, under fork, forkserver and spawn; any other pickle (a queue, a file, Ray) holds a copy of
-    the content.
+    A slice is a view of the same memory. It is equal to a list, or another SharedList, of equal items. Started
+    processes receive the memory itself, under fork, forkserver and spawn; any other pickle (a queue, a file, Ray) holds
+    a copy of the content.
     """
 
-    __slots__ = ("_blob", "_ids", "_memory", "_of_paths", "_offsets", "_size")
+    __slots__ = ("_blob", "_ids", "_memory", "_of_paths", "_offsets")
 
-    def __init__(self, memory: UnnamedMemory, size: int, ids: range, *, of_paths: bool) -> None:
-        """Memory: `size` items, marshalled, then the offset of each and of the last one's end. `ids`: those shown."""
-        end = len(memory.view) - _OFFSET_BYTES * (size + 1)
+    def __init__(self, memory: UnnamedMemory, ids: range | None = None, *, of_paths: bool) -> None:
+        """Show the items number `ids` of the memory; all of them by default."""
+        end = int.from_bytes(memory.view[-_OFFSET_BYTES:], sys.byteorder)
         self._memory = memory
-        self._size = size
-        self._ids = ids
         self._of_paths = of_paths
-        self._blob = memory.view[:end]
-        self._offsets = memory.view[end:].cast("Q")
+        self._blob, self._offsets = memory.view[:end], memory.view[end:].cast("Q")
+        self._ids = range(len(self._offsets) - 1) if ids is None else ids
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -193,7 +79,7 @@ class SharedList(Sequence[T], Generic[T]):
 
     def __getitem__(self, index: int | slice) -> T | SharedList[T]:
         if isinstance(index, slice):
-            return SharedList(self._memory, self._size, self._ids[index], of_paths=self._of_paths)
+            return SharedList(self._memory, self._ids[index], of_paths=self._of_paths)
         try:
             at = self._ids[index]
         except IndexError:
@@ -210,21 +96,20 @@ class SharedList(Sequence[T], Generic[T]):
 
     __hash__ = None  # type: ignore[assignment]  # as a list
 
-    def __copy__(self) -> SharedList[T]:
-        return self
-
     def __deepcopy__(self, memo: dict[int, Any]) -> SharedList[T]:
         return self  # nobody can change it, and each item read is a new object
 
+    def __copy__(self) -> SharedList[T]:
+        return self
+
     def __reduce__(self) -> tuple[Callable[..., SharedList[T]], tuple[Any, ...]]:
-        if get_spawning_popen() is None and len(self) < self._size:
-            return shared_list, (list(self),)  # a copy is of what is shown alone
-        return _rebuild, (self._memory, self._size, self._ids, self._of_paths)
+        if get_spawning_popen() is None and len(self) < len(self._offsets) - 1:
+            return shared_list, (list(self),)  # a copy holds the slice alone
+        return _rebuild, (self._memory, self._ids, self._of_paths)
 
     def __repr__(self) -> str:
-        shown = ", ".join(map(repr, self[:_ITEMS_IN_REPR]))
-        more = ", …" if len(self) > _ITEMS_IN_REPR else ""
-        return f"SharedList({len(self):,} items: [{shown}{more}])"
+        more = ", …" if len(self) > 3 else ""
+        return f"SharedList({len(self):,} items: [{', '.join(map(repr, self[:3]))}{more}])"
 
     @property
     def nbytes(self) -> int:
@@ -236,22 +121,101 @@ class SharedList(Sequence[T], Generic[T]):
         return pathlib.Path(item) if self._of_paths else item  # type: ignore[return-value]  # T is Path then
 
 
-def _rebuild(memory: UnnamedMemory, size: int, ids: range, of_paths: bool) -> SharedList[Any]:
-    return SharedList(memory, size, ids, of_paths=of_paths)
+def _rebuild(memory: UnnamedMemory, ids: range, of_paths: bool) -> SharedList[Any]:
+    return SharedList(memory, ids, of_paths=of_paths)
 
 
-def _encoded(items: Iterator[Any], encode: Callable[[Any], bytes]) -> Iterator[list[bytes]]:
-    """Some items at a time. Raises UsageError that names the item."""
-    number = 0
+class UnnamedMemory:
+    """Read-only bytes that forked processes inherit and spawned ones receive, without a copy.
+
+    The kernel frees them with the last process that has them, however it ends. A pickle that is made for anything but
+    the start of a process holds a copy of them.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        """Map an anonymous file that is not empty, and own its descriptor from now on. Raises SharedMemoryError."""
+        self.descriptor = descriptor
+        size = os.fstat(descriptor).st_size
+        # Populated, or what a single worker reads would count as its own (USS) until another one reads it too.
+        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+        try:
+            self.view = memoryview(mmap.mmap(descriptor, size, flags=flags, prot=mmap.PROT_READ))
+        except OSError as error:
+            raise _refused(f"{size:,} bytes could not be mapped", error) from error
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+    def __reduce__(self) -> tuple[Callable[..., UnnamedMemory], tuple[Any, ...]]:
+        if get_spawning_popen() is None:
+            return _from_bytes, (bytes(self.view),)
+        status = os.fstat(self.descriptor)
+        return _from_parent, (reduction.DupFd(self.descriptor), (status.st_dev, status.st_ino))
+
+
+_received: weakref.WeakValueDictionary[tuple[int, int], UnnamedMemory] = weakref.WeakValueDictionary()
+"""Memory that this process received, by inode: the same may come in several pickles, under one descriptor."""
+
+
+def _from_parent(duplicate: Any, inode: tuple[int, int]) -> UnnamedMemory:
+    descriptor: int = duplicate.detach()
+    known = _received.get(inode)
+    if known is None:
+        known = _received[inode] = UnnamedMemory(descriptor)
+    elif known.descriptor != descriptor:
+        os.close(descriptor)
+    return known
+
+
+def _from_bytes(data: bytes) -> UnnamedMemory:
+    return _write(iter([data]))
+
+
+def _write(pieces: Iterator[bytes | memoryview]) -> UnnamedMemory:
+    """Write the pieces, at least a byte, to memory. Raises SharedMemoryError, and any error of the iterator."""
+    try:
+        descriptor = os.memfd_create("headrace-shared-list")
+    except (AttributeError, OSError) as error:
+        raise _refused("an anonymous file (memfd_create of Linux) could not be made", error) from error
+    written = 0
+    try:
+        for piece in pieces:
+            rest = memoryview(piece).cast("B")
+            while len(rest):
+                try:
+                    count = os.write(descriptor, rest)
+                except OSError as error:
+                    raise _refused(f"it is full after {written:,} bytes", error) from error
+                rest, written = rest[count:], written + count
+    except BaseException:
+        os.close(descriptor)
+        raise
+    del piece, rest  # the offsets, before the memory is mapped, so that both are never counted together
+    return UnnamedMemory(descriptor)
+
+
+def _refused(what: str, error: Exception) -> SharedMemoryError:
+    why = error.strerror if isinstance(error, OSError) else error
+    return SharedMemoryError(
+        f"no memory to share between processes: {what}: {why}. Check free memory, the container's memory limit, and "
+        f"`ulimit -f -n -v`"
+    )
+
+
+def _encoded(items: Iterator[Any], *, of_paths: bool) -> Iterator[bytes | memoryview]:
+    """Yield some items at a time, then all offsets. Raises UsageError that names the item."""
+    encode = _encode_path if of_paths else _encode
+    offsets = array("Q", [0])
     while chunk := list(islice(items, _ITEMS_PER_WRITE)):
         parts: list[bytes] = []
         try:
             parts.extend(map(encode, chunk))
         except (TypeError, ValueError, RecursionError) as error:
             what = error if isinstance(error, TypeError) else "lists or dicts nested too deeply, or in a circle"
-            raise UsageError(f"shared_list: item {number + len(parts):,}: {what}") from None
-        yield parts
-        number += len(chunk)
+            raise UsageError(f"shared_list: item {len(offsets) - 1 + len(parts):,}: {what}") from None
+        offsets.extend(islice(accumulate(map(len, parts), initial=offsets[-1]), 1, None))
+        yield b"".join(parts)
+    yield memoryview(offsets)
 
 
 def _encode(item: Any) -> bytes:
@@ -267,7 +231,7 @@ def _encode_path(item: Any) -> bytes:
 
 
 def _check(item: Any) -> None:
-    """Raises TypeError unless what marshal makes of it comes back equal and of the same types."""
+    """Raise TypeError unless marshal's copy comes back equal and of the same types."""
     kind = type(item)
     if kind in _LEAVES:
         return

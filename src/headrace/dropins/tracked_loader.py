@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch.utils.data import BatchSampler
 
-from headrace.device import feed
+from headrace.device import end_workers, lost_worker
 from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
 from headrace.errors import StateError, UsageError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DrawingLoader(Protocol):
-    """A DataLoader, or what has its attributes."""
+    """DataLoader, or an object with its attributes."""
 
     @property
     def batch_sampler(self) -> Any: ...
@@ -28,10 +28,10 @@ class DrawingLoader(Protocol):
 
 
 class TrackedLoader:
-    """A DataLoader and the position in its sampler. All other attributes are the DataLoader's.
+    """DataLoader and the position in its sampler. All other attributes are the DataLoader's.
 
-    It has one pass at a time: beginning another ends the one before. An exception ends the pass as well; the batch
-    that raised it, of which the loop has nothing, is the first one of a resume.
+    It has one pass at a time: beginning another ends the one before. An exception ends the pass as well; a resume
+    starts with the batch that raised it, which the loop does not have.
     """
 
     def __init__(self, sampler: PlannedSampler[Any], loader: DrawingLoader) -> None:
@@ -61,7 +61,7 @@ class TrackedLoader:
         return iterator
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same on every rank."""
+        """Return the batches of a whole epoch, the same on every rank."""
         return len(self._loader)
 
     def __getattr__(self, name: str) -> Any:
@@ -83,15 +83,15 @@ class TrackedLoader:
         return self._sampler.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass takes this epoch. For the current one, a restored position is kept."""
+        """Start the next pass at this epoch. For the current one, a restored position is kept."""
         self._sampler.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, int | str | bool]:
-        """The sampler's state: what the training loop has received."""
+        """Return the sampler's state: what the training loop has received."""
         return self._sampler.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next pass goes on where `state` was saved."""
+        """Resume the next pass where `state` was saved."""
         self._sampler.load_state_dict(state)
 
 
@@ -120,7 +120,7 @@ class TrackedIterator(Iterator[Any]):
             self.close()
             raise
         except Exception as error:
-            lost = feed.lost_worker(self._iterator, error)
+            lost = lost_worker(self._iterator, error)
             self.close()
             if lost is None:
                 raise
@@ -150,19 +150,19 @@ class TrackedIterator(Iterator[Any]):
             )
 
     def close(self) -> None:
-        """Ends the pass: what was prefetched is dropped, and not counted."""
+        """End the pass: prefetched batches are dropped, and not counted."""
         iterator, self._iterator = self._iterator, None
         if iterator is not None:
-            feed.end_workers(iterator)
+            end_workers(iterator)
 
     def replace(self) -> None:
-        """Ends the pass for another, which may go on with the same workers: drawing from both would mix them."""
+        """End the pass for another, which may use the same workers: drawing from both would mix them."""
         self._replaced = self._iterator is not None
         self.close()
 
 
 def _batching(sampler: PlannedSampler[Any], loader: DrawingLoader) -> tuple[int, bool]:
-    """Steps of the sampler in one batch of the loader, and whether a last batch of fewer is dropped."""
+    """Return the sampler's steps in one batch of the loader, and whether a last batch of fewer is dropped."""
     batches = loader.batch_sampler
     if batches is sampler or (batches is None and loader.sampler is sampler):
         return 1, False

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.fields.dense import Depth, Mask, MaskDType, Normals, Quantiles
+from headrace.fields.dense import MOST_FINITE, Depth, Mask, MaskDType, Normals, Quantiles
 from headrace.fields.detection import BOX_FORMATS, Boxes, BoxFormat, Geometry, InstanceMasks, Keypoints
 from headrace.fields.image import DTYPES, IMAGENET, DType, Filter, Image, ImageDType, Mode, Normalize
 from headrace.fields.values import ARRAY_DTYPES, CAPTIONS, Array, ArrayDType, Captions, Label, Pad, Raw, Text
+
+if TYPE_CHECKING:
+    from headrace.fields.tokens.text_columns import (
+        ABSENT,
+        ENTRY_FORMAT,
+        LongTextError,
+        ResolvedText,
+        Sequences,
+        UnfitTextError,
+        decode_text,
+        find_column,
+        from_entries,
+        resolve_texts,
+        text_measured,
+        to_entries,
+        token_lengths,
+    )
 
 Spatial: TypeAlias = Image | Mask | Depth | Normals
 """Fields of pixels: all of a sample's are cut by its one view."""
@@ -15,11 +33,14 @@ Spatial: TypeAlias = Image | Mask | Depth | Normals
 Field: TypeAlias = Spatial | Boxes | Keypoints | InstanceMasks | Geometry | Text | Array | Label | Raw
 
 __all__ = [
+    "ABSENT",
     "ARRAY_DTYPES",
     "BOX_FORMATS",
     "CAPTIONS",
     "DTYPES",
+    "ENTRY_FORMAT",
     "IMAGENET",
+    "MOST_FINITE",
     "Array",
     "ArrayDType",
     "BoxFormat",
@@ -35,6 +56,7 @@ __all__ = [
     "InstanceMasks",
     "Keypoints",
     "Label",
+    "LongTextError",
     "Mask",
     "MaskDType",
     "Mode",
@@ -43,6 +65,26 @@ __all__ = [
     "Pad",
     "Quantiles",
     "Raw",
+    "ResolvedText",
+    "Sequences",
     "Spatial",
     "Text",
+    "UnfitTextError",
+    "decode_text",
+    "find_column",
+    "from_entries",
+    "resolve_texts",
+    "text_measured",
+    "to_entries",
+    "token_lengths",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.tokens.text_columns"), name)  # only who reads texts needs it
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

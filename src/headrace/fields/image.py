@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias, get_args
 
 from headrace.errors import UsageError
-from headrace.views.views import MAX_SIDE_PX
+from headrace.views import MAX_SIDE_PX
 
 
 def is_number(value: object) -> bool:
@@ -39,7 +39,7 @@ Filter: TypeAlias = Literal["triangle", "nearest"]
 
 DTYPES: tuple[DType, ...] = get_args(DType)
 MOST_CHANNELS = 512
-"""Of an image (core/dense/wide_sampler.hpp)."""
+"""Most channels of an image (core/dense/wide_sampler.hpp)."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Image:
             raise UsageError(f'Image: expected mode="L" with one channel, got channels={count}; leave mode out')
         if self.wide and self.shrink_to is not None:
             raise UsageError(
-                f"Image: expected shrink_to=None beside dtype={self.dtype!r} and channels={count!r}, got "
+                f"Image: expected shrink_to=None with dtype={self.dtype!r} and channels={count!r}, got "
                 f"{self.shrink_to}; what is shrunk is kept in bytes"
             )
 

@@ -2,29 +2,70 @@
 
 from __future__ import annotations
 
-from headrace.loader.autotuning import Tuner, tuner_of
-from headrace.loader.bad_samples import Quarantine
-from headrace.loader.recipe import Batch, BatchMap, OnError, Output, Recipe, Sample, SampleMap
-from headrace.loader.runner import Runner
-from headrace.loader.stats import StageStats, Stats
-from headrace.system.channel import Closed
-from headrace.system.resources import available_cores, default_threads
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.loader.assembly import DECLINED
+    from headrace.loader.bad_samples import error_at
+    from headrace.loader.batch_memory import ProcessBlocks
+    from headrace.loader.decoding.pillow import decode_picture
+    from headrace.loader.decoding.pixels import image_options
+    from headrace.loader.framework_dataloader import LoaderDataLoader, as_dataloader
+    from headrace.loader.loader import Loader
+    from headrace.loader.map_stage import PythonThreads
+    from headrace.loader.mixtures import MixedLoader, mix
+    from headrace.loader.recipe import Batch, BatchMap, OnError, Output, Sample, SampleMap
+    from headrace.loader.stats import StageStats, Stats
+    from headrace.loader.user_functions import batch_rng, sample_rng
+
+_HOMES = {
+    "assembly": ("DECLINED",),
+    "bad_samples": ("error_at",),
+    "batch_memory": ("ProcessBlocks",),
+    "decoding.pillow": ("decode_picture",),
+    "decoding.pixels": ("image_options",),
+    "framework_dataloader": ("LoaderDataLoader", "as_dataloader"),
+    "loader": ("Loader",),
+    "map_stage": ("PythonThreads",),
+    "mixtures": ("MixedLoader", "mix"),
+    "recipe": ("Batch", "BatchMap", "OnError", "Output", "Sample", "SampleMap"),
+    "stats": ("StageStats", "Stats"),
+    "user_functions": ("batch_rng", "sample_rng"),
+}
+"""Modules, and the names that each gives. They are imported when they are asked for."""
 
 __all__ = [
+    "DECLINED",
     "Batch",
     "BatchMap",
-    "Closed",
+    "Loader",
+    "LoaderDataLoader",
+    "MixedLoader",
     "OnError",
     "Output",
-    "Quarantine",
-    "Recipe",
-    "Runner",
+    "ProcessBlocks",
+    "PythonThreads",
     "Sample",
     "SampleMap",
     "StageStats",
     "Stats",
-    "Tuner",
-    "available_cores",
-    "default_threads",
-    "tuner_of",
+    "as_dataloader",
+    "batch_rng",
+    "decode_picture",
+    "error_at",
+    "image_options",
+    "mix",
+    "sample_rng",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

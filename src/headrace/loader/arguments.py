@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from headrace import _core
 from headrace.errors import UnknownArgumentError, UsageError
 from headrace.fields import Field, Spatial
-from headrace.loader import BatchMap, SampleMap
-from headrace.plan import EpochPlan
-from headrace.plan.batching import SequencePacking
+from headrace.loader.recipe import BatchMap, SampleMap
+from headrace.plan import EpochPlan, SequencePacking
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -42,7 +41,7 @@ COUNTERPARTS = {
     "transform": "view= for geometry, map= for your own function of a sample and its rng",
     "target_transform": "map=, a function of a sample and its rng",
 }
-"""What a Loader has in place of the arguments of torch's DataLoader and datasets."""
+"""Replacements for the arguments of torch's DataLoader and datasets."""
 
 
 def refuse_unknown(unknown: Mapping[str, object], known: Iterable[str]) -> None:
@@ -99,10 +98,10 @@ def check_map_workers(workers: int, context: str | BaseContext | None, map: Samp
     if type(workers) is not int or workers < 0:
         raise UsageError(f"map_workers: expected an int of at least 0, got {workers!r}")
     if workers and map is None:
-        raise UsageError(f"map_workers: expected map= beside it, got map_workers={workers} and nothing to run in them")
+        raise UsageError(f"map_workers: expected map= with it, got map_workers={workers} and nothing to run in them")
     if not workers and context is not None:
         raise UsageError(
-            f"multiprocessing_context: expected map_workers= of at least 1 beside it, got {context!r} for no process"
+            f"multiprocessing_context: expected map_workers= of at least 1 with it, got {context!r} for no process"
         )
     if workers:
         from headrace.loader.map_workers.processes import check_context, check_may_start
@@ -115,7 +114,7 @@ def check_pack_and_map(pack: SequencePacking | None, map: SampleMap | None) -> N
     """Refuse `map` with `pack`: a packed text is no longer one row a sample."""
     if pack is not None and map is not None:
         raise UsageError(
-            "map: expected None beside pack=, got a function of a sample, whose text lies in a row with others; use "
+            "map: expected None with pack=, got a function of a sample, whose text lies in a row with others; use "
             "batch_map=, which is given the rows"
         )
 
@@ -145,7 +144,7 @@ def place_fields(
 ) -> Placement | None:
     """Return how fields are placed on `device`; None on the CPU."""
     if output != "torch":
-        raise UsageError(f"device: expected output='torch' beside it, got output={output!r}; leave device out")
+        raise UsageError(f"device: expected output='torch' with it, got output={output!r}; leave device out")
     from headrace.device import place
 
     placement = place(device, fields, host_floats=map is not None or batch_map is not None)

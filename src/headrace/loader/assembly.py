@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.data import StringColumn
-from headrace.data.columns import native_paths
+from headrace.data import StringColumn, native_paths
 from headrace.errors import UsageError
 from headrace.loader.bad_samples import error_of
 from headrace.loader.batch_memory import BatchMemory
@@ -30,7 +29,7 @@ DECLINED, CANCELLED = 1, 7
 """Codes of the core's failures (core/common/fault.hpp) that are no fault of the sample's."""
 
 
-class Cancelled(Exception):  # noqa: N818  # how a feed ends, no error
+class Cancelled(Exception):  # noqa: N818  # how a pass ends, no error
     """Signal that the pass was closed while the core worked."""
 
 
@@ -42,15 +41,15 @@ class Pending:
     size: tuple[int, int]
     """Height and width of every image."""
     memory: list[NDArray[np.uint8]]
-    """One block a part of the spatial fields, as the core writes it."""
+    """One block for each part of the fields of pixels, as the core writes it."""
     raws: list[list[bytes]]
     job: _core.Job
     views: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 16)))
-    """[N, 16], as core/batch/job.hpp has them, once the core is done."""
+    """[N, 16] (core/batch/job.hpp), once the core is done."""
     sizes: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 2), np.int32))
     """[N, 2]: width and height of the images that the views are drawn from."""
     contents: list[list[Any]] = field(default_factory=list)
-    """Of each field that Python makes, by row, once the core is done."""
+    """Contents of each field that Python makes, by row, once the core is done."""
 
 
 class Assembly:
@@ -65,7 +64,9 @@ class Assembly:
         self._blocks = memory
         files = {column: recipe.dataset.files(column) for _, _, column in (*recipe.images, *recipe.raws)}
         held = {column: each for column, each in files.items() if isinstance(each.names, StringColumn)}
-        shared = {id(each): native_paths(each) for each in held.values()}  # so that an archive of two is open once
+        shared = {
+            id(each): native_paths(each) for each in held.values()
+        }  # so that an archive of two columns is open once
         self._paths = {column: shared[id(each)] for column, each in held.items()}
         self._formats = [core_options(field, recipe.program.fill) for _, field, _ in recipe.images]
         self._parts = recipe.parts
@@ -185,7 +186,7 @@ class Assembly:
         sizes = self._source_sizes(rows)
         found = np.flatnonzero(sizes[:, 0] > 0)
         if len(found) == 0:
-            if len(rows) == 1 or self._recipe.on_error == "skip":  # which leaves nothing of it
+            if len(rows) == 1 or self._recipe.on_error == "skip":  # which leaves the batch empty
                 return 0, 0
             raise UsageError(
                 f"field {name!r}: expected images of readable size, got none among {len(rows)} of a batch, and "

@@ -8,8 +8,7 @@ import time
 import warnings
 from pathlib import Path
 
-from headrace.data import Dataset
-from headrace.data.columns import outside_root_text
+from headrace.data import Dataset, outside_root_text
 from headrace.errors import (
     ChangedError,
     DecodeError,
@@ -46,7 +45,7 @@ class Quarantine:
     def add(self, sample: int, error: SampleError, *, epoch: int, position: int) -> None:
         """Write a bad sample. A full disk costs the record, not the run: it warns."""
         mine = object()
-        if self._writer_of.setdefault(sample, mine) is not mine:  # one step: no lock that a fork could leave taken
+        if self._writer_of.setdefault(sample, mine) is not mine:  # atomic: no lock that a fork could leave taken
             return
         record = {
             "key": error.key,
@@ -58,7 +57,7 @@ class Quarantine:
             "position": position,
             "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         }
-        # One write of one line, so that writers do not mix. JSON escapes the surrogates of odd names.
+        # One write per line, so that writers do not mix. JSON escapes the surrogates of undecodable names.
         try:
             with self.path.open("ab", buffering=0) as file:
                 file.write(json.dumps(record).encode() + b"\n")

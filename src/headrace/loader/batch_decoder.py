@@ -10,9 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data import Dataset
-from headrace.data.class_names import parse_labels
-from headrace.data.pillow_images import TooLargeError
+from headrace.data import Dataset, TooLargeError, parse_labels
 from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError, UsageError
 from headrace.fields import Image, Label, Spatial
 from headrace.loader.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
@@ -29,7 +27,7 @@ from headrace.loader.user_functions import DecodedBatch
 from headrace.plan import BatchPlan
 
 RowFailure: TypeAlias = tuple[int, int, int, int, str]
-"""What the core says of one row: sample, field, code, stage, and why (core/batch/job.hpp)."""
+"""Failure of one row: sample, field, code, stage, and why (core/batch/job.hpp)."""
 
 _LIMIT, _CORRUPT = 3, 2
 
@@ -43,7 +41,7 @@ class RowMender:
         self._bad = bad
         self._contents = contents
         self.narrowed = 0
-        """Images of more than 8 bits a channel that a library made 8 of. Counted by several threads: above 0, or 0."""
+        """Images of more than 8 bits a channel that a library cut to 8. Threads count at once: only 0 is exact."""
         self._names = [(name, column) for name, _, column in (*recipe.images, *recipe.raws)]
 
     def mend(self, pending: Pending, row: int, failure: RowFailure | SampleError) -> list[bytes] | None:
@@ -238,8 +236,8 @@ class BatchDecoder:
         self._parts = recipe.parts
         self._names = recipe.names
         self._size_check = SizeCheck(recipe.dataset, recipe.images[0][0]) if recipe.images else None
-
-        self._depth_check = BitDepthCheck(recipe.dataset, [name for name, field, _ in recipe.images if _is_cut(field)])
+        bytes_only = [name for name, field, _ in recipe.images if _reads_8_bits(field)]
+        self._depth_check = BitDepthCheck(recipe.dataset, bytes_only)
 
     def start(self, plan: BatchPlan) -> Pending:
         return self._assembly.start(plan)
@@ -314,7 +312,7 @@ class BatchDecoder:
         return self._converter.values(parse_labels(raw, keys, name))
 
 
-def _is_cut(field: Spatial) -> bool:
+def _reads_8_bits(field: Spatial) -> bool:
     """Tell whether the field is read as 8 bits although the user named no number of channels, and so no depth."""
     return isinstance(field, Image) and not field.wide and field.channels is None
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import SharedMemoryError
-from headrace.system.forks import close_in_forks, forget_ended_forks, keep_for_forks
+from headrace.system import close_in_forks, forget_ended_forks, keep_for_forks
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 MAPPED_BLOCKS = 256
-"""Blocks that a worker keeps mapped: more than are ever under way, few beside what the kernel allows (65,530)."""
+"""Blocks that a worker keeps mapped: more than are ever in flight, few compared to the kernel's limit of 65,530."""
 
 
 class SharedFile:
@@ -118,7 +118,7 @@ class MappedBlocks:
 
     def fresh(self, offset: int, bytes: int) -> NDArray[np.uint8]:
         """Return the block's first bytes as an array of its own, which dies with the last reference to it."""
-        # By way of a memoryview: numpy would let views of views refer to the oldest array, which lives on here.
+        # A memoryview in between: numpy would let views of views refer to the oldest array, which lives on here.
         return np.frombuffer(memoryview(self._block(offset, bytes).data), np.uint8, bytes)
 
     def _block(self, offset: int, bytes: int) -> NDArray[np.uint8]:
@@ -132,7 +132,7 @@ class MappedBlocks:
 
 
 HELD_BATCHES = 16
-"""Batches that a consumer may hold beyond those prefetched before it is told what that costs."""
+"""Batches that a consumer may hold beyond the prefetched ones before it is warned of the cost."""
 
 
 class BatchMemory(Protocol):
@@ -187,7 +187,7 @@ class PooledMemory:
             self._prefetch = prefetch
             self._blocks.set_most_idle((prefetch + 1) * self._images)
 
-    def mind(self, batch_bytes: int, elsewhere: int | None = None, *, within: int = 0) -> None:
+    def warn_of_held(self, batch_bytes: int, elsewhere: int | None = None, *, within: int = 0) -> None:
         """Warn a consumer once that it holds many batches, of this memory or `elsewhere`. Nothing waits for them.
 
         `within` is the number of loaders around the caller, so that the warning names the consumer's line.
@@ -213,7 +213,7 @@ class PinnedMemory:
     def acquire(self, bytes: int) -> NDArray[np.uint8]:
         import torch
 
-        # A thread starts on device 0, where a rank of another device would leave a context by its first allocation.
+        # A new thread is on device 0: its first allocation would leave a context there, whatever the rank's device.
         with torch.cuda.device(self._device):
             # The tensor is the array's base, where `tensor_over` finds it.
             array: NDArray[np.uint8] = torch.empty(bytes, dtype=torch.uint8, pin_memory=True).numpy()

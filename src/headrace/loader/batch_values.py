@@ -15,10 +15,10 @@ from headrace.data import Dataset
 from headrace.plan import BatchPlan
 
 SMALL_BYTES = 4096
-"""An array of fewer bytes, less than a page, is copied rather than handed around in memory of its own."""
+"""Arrays of fewer bytes, less than a page, are copied instead of getting memory of their own."""
 
 _NUMBERS = "biufc"
-"""Kinds of numpy's types whose values are all in the array itself."""
+"""Kinds of numpy dtypes whose values lie in the array itself."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _plain_tensor(value: Any, torch: Any) -> PlainArray | None:
         or not _stacks_as_tensor(value, torch)
     ):
         return None
-    # A subclass's own view of itself (torchvision's Image) ends with the sample: batches are stacked to plain tensors.
+    # A subclass (torchvision's Image) lasts only for the sample: batches are stacked to plain tensors.
     value = value.as_subclass(torch.Tensor)
     name = str(value.dtype).removeprefix("torch.")
     try:
@@ -96,7 +96,7 @@ class RowLayout:
 
     dtype: str
     shape: tuple[int, ...]
-    """Of one row."""
+    """Shape of one row."""
     order: tuple[int, ...]
     tensor: str | None
 
@@ -121,7 +121,7 @@ class RowLayout:
 
 
 _BETWEEN = "\0"
-"""In no name that a dataset or a user gives."""
+"""Separator that occurs in no name of a dataset or a user."""
 
 
 def part_name(field: str, part: str) -> str:

@@ -14,20 +14,29 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace._core import Limits
 from headrace.cache import CacheStats, Store, identity_of, parse_spec
-from headrace.data import Dataset
-from headrace.data.sample_arrays import file_versions
-from headrace.data.table import content_sample
-from headrace.fields import Depth, Field, Image, Mask, Normals, Spatial
-from headrace.fields.tokens import ResolvedText, Sequences
-from headrace.fields.tokens.text_columns import ABSENT, ENTRY_FORMAT, from_entries, to_entries
+from headrace.data import Dataset, content_sample, file_versions
+from headrace.fields import (
+    ABSENT,
+    ENTRY_FORMAT,
+    Depth,
+    Field,
+    Image,
+    Mask,
+    Normals,
+    ResolvedText,
+    Sequences,
+    Spatial,
+    from_entries,
+    to_entries,
+)
 from headrace.loader.decoding.arrays import Ints
 from headrace.loader.decoding.pixels import core_options
 from headrace.plan import EpochPlan, ShapedPlan
-from headrace.views.views import Program
+from headrace.views import Program
 
 Cut = Literal["file", "shrunk", "final"]
 
-# Of core/view/program.hpp.
+# Kinds of steps in core/view/program.hpp.
 _RANDOM_KINDS = (1, 5)
 _FLIP_KINDS = (7, 8)
 
@@ -104,7 +113,7 @@ class TokenCache:
     store: Store
     first: int
     most: int
-    """Ids of a text."""
+    """Most ids of a text."""
 
     def encoded(self, texts: Sequence[str], numbers: Ints, encode: Encode) -> Sequences:
         """Return the ids of each text. Encode those that are missing by one call of `encode`, and cache them."""
@@ -119,10 +128,10 @@ class TokenCache:
 
 
 PIXELS_VERSION = 1
-"""Part of what a cache is known by. Raise it with any change to the pixels that the core makes of the same file."""
+"""Part of a cache's identity. Raise it with any change to the pixels that the core makes of the same file."""
 
 _AFTER_BYTES = ("dtype", "subtract", "divide")
-"""What pictures are kept before: floats are made of the bytes anew."""
+"""Options that come after the cached pixels: floats are made of the bytes anew."""
 
 Fields = tuple[tuple[str, Field, str], ...]
 Texts = tuple[ResolvedText, ...]
@@ -134,13 +143,13 @@ class EpochCache:
 
     store: Store
     cuts: Mapping[str, FieldCut]
-    """Of the fields that the core reads."""
+    """Cuts of the fields that the core reads."""
     words: Mapping[str, str]
-    """What is kept of each field."""
+    """What is cached of each field, in words."""
     length: int
     """Samples of the whole dataset."""
     first_tokens: Mapping[str, int]
-    """The first entry of each text field whose ids are kept. They lie after all others, by the texts' numbers."""
+    """First entry of each text field whose ids are cached. They come after all others, by the texts' numbers."""
 
     def options(self, field: str, *, is_raw: bool) -> dict[str, Any]:
         """Return the core's arguments for a field."""
@@ -177,7 +186,7 @@ def open_cache(
     """
     spec = parse_spec(text)
     images, raws, texts = fields
-    shaped = isinstance(plan, ShapedPlan) and program.output_size is None  # filled up, step by step
+    shaped = isinstance(plan, ShapedPlan) and program.output_size is None  # padded, step by step
     one_view = not shaped and not program.drawn_per_step
     cuts = {
         name: cut_of(field, program, one_view=one_view) if isinstance(field, Spatial) else FILE
@@ -191,7 +200,7 @@ def open_cache(
         _core.codec_versions(),
         _pillow_version(),
         [limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes, limits.max_file_bytes],
-        [[column, *_made_how(field, cuts[name], program)] for name, field, column in (*images, *raws)],
+        [[column, *_entry_identity(field, cuts[name], program)] for name, field, column in (*images, *raws)],
         [[ENTRY_FORMAT, each.column, each.encoder.identity] for each in texts if each.name in first_tokens],
     ]
     columns = dict.fromkeys(column for _, _, column in (*images, *raws))
@@ -212,7 +221,7 @@ def _place_tokens(texts: Texts, end: int, length: int) -> tuple[dict[str, int], 
     return firsts, end
 
 
-def _made_how(field: Field, cut: FieldCut, program: Program) -> list[Any]:
+def _entry_identity(field: Field, cut: FieldCut, program: Program) -> list[Any]:
     """Return all that the bytes of a field's entries depend on, apart from the files."""
     if not isinstance(field, Spatial) or cut.cut == "file":
         return [cut.cut]
@@ -229,7 +238,7 @@ def _plain(value: Any) -> Any:
 
 
 def _pillow_version() -> str | None:
-    from importlib import metadata  # brings the whole of email
+    from importlib import metadata  # imports all of email
 
     try:
         return metadata.version("pillow")

@@ -9,13 +9,12 @@ from typing import Any, TypeVar, overload
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.distributed import DistributedSampler
 
-from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader, ThreadLoaderSource
 from headrace.errors import UsageError
 from headrace.loader.framework_source import Iterates, LoaderSource, close, source_of
 
 
 class FrameworkPasses:
-    """Starts passes over one loader, at the epochs that a framework announces or where the user left off."""
+    """Passes over one loader, at the epochs that a framework announces or where the user left off."""
 
     def __init__(self, source: LoaderSource) -> None:
         self.source = source
@@ -24,11 +23,11 @@ class FrameworkPasses:
         self._served: ServedPass | None = None
 
     def announce(self, epoch: int) -> None:
-        """The next pass is a framework's for this epoch."""
+        """Note that a framework's next pass is for this epoch."""
         self._announced = epoch
 
     def batches(self) -> Iterator[Any]:
-        """One pass. It starts with its first batch: Lightning makes the iterator before it announces the epoch."""
+        """Yield a pass. It starts with its first batch: Lightning calls iter() before it announces the epoch."""
         self._served = None
         self._settle()
         iterator = iter(self.source)
@@ -38,7 +37,7 @@ class FrameworkPasses:
             close(iterator)
 
     def parts(self) -> Iterator[RankPart]:
-        """One pass, of which a framework takes what parts it wants: those of its rank, perhaps from a later step on."""
+        """Yield the parts of a pass. A framework takes those of its rank, perhaps from a later step on."""
         self._settle()
         source = self.source
         served = self._served = ServedPass(source)
@@ -52,33 +51,33 @@ class FrameworkPasses:
         served.finish()
 
     def _settle(self) -> None:
-        """Moves the loader to where the pass starts.
+        """Move the loader to where the pass starts.
 
-        Some frameworks announce epochs; others count the passes of this process, from 0 again after a resume. So a
-        position that the user chose says where to start, and what is announced only how far to go on from there.
+        Some frameworks announce epochs; others count the passes of this process, from 0 again after a resume. So the
+        pass starts at a position that the user chose, and later announcements count from there.
         """
         if self._announced is None:
             return
-        if self.source.positioned:
+        if self.source._positioned:
             self._offset = self.source.epoch - self._announced
         else:
             self.source.set_epoch(self._announced + self._offset)
 
     def start_state(self) -> dict[str, Any]:
-        """The loader's state at the start of the pass whose parts are being taken, else of the next pass."""
+        """Return the loader's state at the start of the pass whose parts are being taken, else of the next pass."""
         if self._served is not None and self._served.open:
-            return self.source.state_at(self._served.epoch, self._served.first_step)
-        return self.source.state_at(self.source.epoch, self.source.next_step)
+            return self.source._state_at(self._served.epoch, self._served.first_step)
+        return self.source._state_at(self.source.epoch, self.source.next_step)
 
     def state_before_latest(self) -> dict[str, Any]:
-        """The loader's state without the batch that was taken last, for a framework that has not handed it on yet."""
-        if self._served is None or self.source.positioned:
+        """Return the loader's state before the latest batch, for a framework that has not handed that on yet."""
+        if self._served is None or self.source._positioned:
             return self.source.state_dict()
         return self._served.state_before_latest
 
 
 class ServedPass:
-    """A pass whose batches a framework takes one by one. Its iterator is made when the first is."""
+    """Pass whose batches a framework takes one by one. Its iterator starts with the first."""
 
     def __init__(self, source: LoaderSource) -> None:
         self.source = source
@@ -90,7 +89,7 @@ class ServedPass:
         self._next_step = self.first_step
 
     def take(self, step: int, rank: int) -> Any:
-        """The loader's next batch, which must be that of this step and rank."""
+        """Return the loader's next batch, which must be that of this step and rank."""
         self._check_rank(rank)
         if self._iterator is None:
             self._start(step)
@@ -131,13 +130,13 @@ class ServedPass:
         return batch
 
     def finish(self) -> None:
-        """All parts were given out. Where none was taken the epoch is through as well."""
+        """End the pass: all parts were given out. Where none was taken, the epoch is complete as well."""
         self.open = False
         if self._iterator is None:
             self.source.seek(self.epoch + 1, 0)
 
     def close(self) -> None:
-        """The framework gave up the pass."""
+        """Abandon the pass."""
         self.open = False
         if self._iterator is not None:
             close(self._iterator)
@@ -155,7 +154,7 @@ class RankPart(Sequence[int]):
         self._rank = rank
 
     def take(self) -> Any:
-        """The loader's batch."""
+        """Return the loader's batch."""
         return self._served.take(self._step, self._rank)
 
     def __len__(self) -> int:
@@ -173,27 +172,24 @@ T = TypeVar("T")
 
 
 def as_dataloader(loader: LoaderSource | Iterates) -> LoaderDataLoader:
-    """A torch DataLoader over `loader`'s batches: the same objects, no process, no thread and no pinning of its own.
+    """Return a torch DataLoader over `loader`'s batches: the same objects, without a process, thread or pinning.
 
     `loader` is a `Loader`, a `ThreadDataLoader`, or anything else that has `len` and iterates over its rank's batches,
-    an epoch each time. Of such a one `state_dict` and `load_state_dict`, `set_epoch`, `epoch`, `batch_size`, `rank` and
-    `world_size` are used where it has them; rank and world size are else the process group's, or torchrun's. From then
-    on its epoch and its state are set through the DataLoader.
+    an epoch each time. `state_dict` and `load_state_dict`, `set_epoch`, `epoch`, `batch_size`, `rank` and `world_size`
+    are used where it has them; rank and world size default to the process group's, or torchrun's. From then on, set
+    its epoch and its state through the DataLoader.
 
     Raises UsageError for a loader without a length, and for a ThreadDataLoader that gives all samples to every rank.
     """
-    if isinstance(loader, ThreadDataLoader):
-        source_of(loader)  # for its length
-        return LoaderDataLoader(ThreadLoaderSource(loader))
     return LoaderDataLoader(source_of(loader))
 
 
 class LoaderDataLoader(DataLoader[Any]):
-    """Made by `as_dataloader`: the loader's batches, its length and its state.
+    """DataLoader that `as_dataloader` returns: the loader's batches, its length and its state.
 
     Frameworks announce epochs through the sampler or the dataset. A position that the user chose (`set_epoch` or
-    `load_state_dict`, here or on the loader) outranks that: the next pass starts there, and what is announced later
-    counts from it.
+    `load_state_dict`, here or on the loader) outranks that: the next pass starts there, and later announcements count
+    from it.
     """
 
     def __init__(self, source: LoaderSource) -> None:
@@ -213,20 +209,20 @@ class LoaderDataLoader(DataLoader[Any]):
         return len(self._passes.source)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass takes this epoch. For the current one, a restored position is kept."""
+        """Start the next pass at this epoch. For the current one, a restored position is kept."""
         self._passes.source.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the consumer is, also in a loop over what Accelerate prepared, which fetches a batch ahead of it."""
+        """Return the consumer's position, also in a loop over Accelerate's DataLoader, which is a batch ahead."""
         return self._passes.state_before_latest() if _fetched_ahead(self.dataset) else self._passes.source.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next pass goes on where `state` was saved. Raises StateError where it is another loader's."""
+        """Resume the next pass where `state` was saved. Raises StateError where it is another loader's."""
         self._passes.source.load_state_dict(state)
 
 
 class PartDataset(Dataset[Any]):
-    """The loader's batches, by `Part`. It has as many samples as an epoch has over all ranks, repeated ones apart."""
+    """Dataset of the loader's batches, by RankPart; as long as an epoch over all ranks, repeated samples apart."""
 
     def __init__(self, passes: FrameworkPasses) -> None:
         self._passes = passes
@@ -238,7 +234,7 @@ class PartDataset(Dataset[Any]):
         return self.__getitems__(part)
 
     def __getitems__(self, part: RankPart) -> Any:
-        """The loader's batch. Raises UsageError for anything but this rank's parts, step after step."""
+        """Return the loader's batch. Raises UsageError for anything but this rank's parts, step after step."""
         if not isinstance(part, RankPart):
             raise UsageError(
                 f"expected a rank's part of a batch, got {_shown(part)}: something samples or splits anew what the "
@@ -247,11 +243,11 @@ class PartDataset(Dataset[Any]):
         return part.take()
 
     def set_epoch(self, epoch: int) -> None:
-        """Accelerate announces the next pass."""
+        """Note the epoch of the next pass, which Accelerate announces."""
         self._passes.announce(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the present pass began: torchdata's StatefulDataLoader counts for itself what was fetched of it."""
+        """Return the state at the start of this pass: torchdata's StatefulDataLoader counts its own fetches."""
         return self._passes.start_state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -259,7 +255,7 @@ class PartDataset(Dataset[Any]):
 
 
 class PartSampler(Sampler[RankPart]):
-    """For every step the part of each rank, in the order in which Accelerate deals batches out to ranks."""
+    """Batch sampler of every rank's part of each step, in the order in which Accelerate deals batches out to ranks."""
 
     drop_last = False  # what the loader drops is not in its length
 
@@ -284,7 +280,7 @@ class PartSampler(Sampler[RankPart]):
 
 
 class RankSampler(DistributedSampler[Any]):
-    """Says that ranks are taken care of, and hears which epoch Lightning begins. Nothing samples through it."""
+    """Sampler that draws nothing: it marks ranks as taken care of, and receives the epoch from Lightning."""
 
     def __init__(self, passes: FrameworkPasses, dataset: PartDataset) -> None:
         source = passes.source
@@ -292,17 +288,17 @@ class RankSampler(DistributedSampler[Any]):
         self._passes = passes
 
     def set_epoch(self, epoch: int) -> None:
-        """Lightning announces the next pass."""
+        """Note the epoch of the next pass, which Lightning announces."""
         self._passes.announce(epoch)
 
 
 def unchanged(batch: T) -> T:
-    """Collates what is collated already."""
+    """Return the batch, which is collated already."""
     return batch
 
 
 def _fetched_ahead(dataset: Dataset[Any]) -> bool:
-    """Whether Accelerate holds a batch that it has not handed on: it fetches one ahead, to know the last."""
+    """Tell whether Accelerate holds a batch that it has not handed on: it fetches one ahead, to know the last."""
     if "accelerate" not in sys.modules:
         return False
     from accelerate.state import GradientState  # type: ignore[import-untyped]  # it ships no types

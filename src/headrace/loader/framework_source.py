@@ -8,11 +8,11 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from headrace.device import DevicePrefetcher
 from headrace.errors import StateError, UsageError
-from headrace.system.rank import ProcessRank, rank_of_process
+from headrace.system import ProcessRank, rank_of_process
 
 
 class Iterates(Protocol):
-    """The least: an epoch's batches each time, and how many there are."""
+    """Loader of the simplest kind: it iterates over an epoch's batches each time, and has a length."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
@@ -20,7 +20,7 @@ class Iterates(Protocol):
 
 @runtime_checkable
 class LoaderSource(Protocol):
-    """A loader whose passes can start at any step. `Loader` is one, and says what each name means."""
+    """Loader whose passes can start at any step. `Loader` is one, and documents each name."""
 
     @property
     def batch_size(self) -> int: ...
@@ -33,20 +33,20 @@ class LoaderSource(Protocol):
     @property
     def next_step(self) -> int: ...
     @property
-    def positioned(self) -> bool: ...
-    @property
     def samples(self) -> int: ...
+    @property
+    def _positioned(self) -> bool: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
     def set_epoch(self, epoch: int, /) -> None: ...
     def seek(self, epoch: int, step: int, /) -> None: ...
-    def state_at(self, epoch: int, step: int, /) -> dict[str, Any]: ...
+    def _state_at(self, epoch: int, step: int, /) -> dict[str, Any]: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
 
 
 def source_of(loader: LoaderSource | Iterates) -> LoaderSource:
-    """`loader` itself where it can do all that is asked. Raises UsageError where it has no length."""
+    """Return `loader` itself where it is a LoaderSource, else an adapter. Raises UsageError where it has no length."""
     if isinstance(loader, LoaderSource):
         return loader
     try:
@@ -56,15 +56,16 @@ def source_of(loader: LoaderSource | Iterates) -> LoaderSource:
             f"as_dataloader: expected a loader with a length, got {type(loader).__name__}: frameworks count an "
             "epoch's steps by it"
         ) from error
-    return CountedLoader(loader)
+    own_source = getattr(loader, "_loader_source", None)  # ThreadDataLoader counts for itself
+    return CountedLoader(loader) if own_source is None else own_source()
 
 
 class CountedLoader:
-    """Keeps the count of epochs and steps for a loader that is asked for no more than its batches.
+    """Adapter that counts epochs and steps for a loader that only iterates.
 
-    A pass that is broken off starts again: a DevicePrefetcher, which would go on, is put back to where the pass began.
-    It comes to a later step by dropping the batches before it, which costs their loading. Its state holds the loader's
-    own beside the count, where the loader has one. Whatever moves the loader must go through here to be counted.
+    A pass that is broken off starts again; a DevicePrefetcher, which would go on, is moved back to where the pass
+    began. To reach a later step it drops the batches before, which costs their loading. Its state holds the loader's
+    own next to the count, where the loader has one. Move the loader only through this adapter.
     """
 
     def __init__(self, loader: Iterates) -> None:
@@ -75,7 +76,7 @@ class CountedLoader:
         self._drop = 0  # batches to drop when the next pass starts
         self._latest: object = None  # the latest pass: an older one moves nothing when it is closed
         self._restart: Mapping[str, Any] | None = None  # the loader's state where the pass broken off began
-        self.positioned = False
+        self._positioned = False
         self._place = _place(loader)
         self.rank, self.world_size = self._place.rank, self._place.world_size
 
@@ -86,7 +87,7 @@ class CountedLoader:
 
     @property
     def samples(self) -> int:
-        """As many as whole batches hold: which of them repeat others is not known here."""
+        """Samples of whole batches: which of them repeat others is not known here."""
         return len(self) * self.batch_size * self.world_size
 
     @property
@@ -102,7 +103,7 @@ class CountedLoader:
 
     def __iter__(self) -> Iterator[Any]:
         self._place.check("as_dataloader")
-        self._received, self._next_step, self.positioned = self._next_step, 0, False
+        self._received, self._next_step, self._positioned = self._next_step, 0, False
         drop, self._drop = self._drop, 0
         restart, self._restart = self._restart, None
         if restart is not None and _has_state(self._loader):
@@ -129,7 +130,7 @@ class CountedLoader:
                 self._end_epoch()
         finally:
             close(iterator)
-            broken_off = self._latest is latest and self._epoch == epoch and not self.positioned
+            broken_off = self._latest is latest and self._epoch == epoch and not self._positioned
             if broken_off and began is not None:
                 self._restart, self._next_step, self._drop = began, first_step, drop
 
@@ -137,18 +138,18 @@ class CountedLoader:
         self._epoch, self._received = self._epoch + 1, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass takes this epoch. For the current one, a restored position is kept."""
+        """Start the next pass at this epoch. For the current one, a restored position is kept."""
         if epoch != self._epoch:
             self.seek(epoch, 0)
-        self.positioned = True
+        self._positioned = True
 
     def seek(self, epoch: int, step: int) -> None:
-        """The next pass takes this epoch from this step on; within an epoch, no earlier than the next."""
+        """Start the next pass at this step of this epoch; within an epoch, no earlier than the next step."""
         self._drop = step if epoch != self._epoch else self._drop + step - self._next_step
         self._epoch, self._received, self._next_step = epoch, step, step
-        self.positioned = True
+        self._positioned = True
 
-    def state_at(self, epoch: int, step: int) -> dict[str, Any]:
+    def _state_at(self, epoch: int, step: int) -> dict[str, Any]:
         raise UsageError(
             f"expected a headrace.Loader, got {type(self._loader).__name__}: it does not know its state at a step that "
             "it is not at. Leave Accelerate's use_stateful_dataloader off, and pass what as_dataloader made to "
@@ -160,7 +161,7 @@ class CountedLoader:
         return count | ({"loader": self._loader.state_dict()} if _has_state(self._loader) else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Raises StateError for anything but what `state_dict` gave."""
+        """Resume the next pass where `state` was saved. Raises StateError for anything but what `state_dict` gave."""
         expected = {"epoch", "step"} | ({"loader"} if _has_state(self._loader) else set())
         if not isinstance(state, Mapping) or set(state) != expected:
             got = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
@@ -170,7 +171,7 @@ class CountedLoader:
         if _has_state(self._loader):
             self._loader.load_state_dict(state["loader"])
             self._drop = 0
-        self.positioned = True
+        self._positioned = True
 
 
 class HasState(Protocol):
@@ -186,14 +187,14 @@ def _has_state(loader: object) -> TypeGuard[HasState]:
 
 
 def close(iterator: Iterator[Any]) -> None:
-    """Ends a pass. A DataLoader's iterator has no `close`: its workers end when it is dropped."""
+    """End a pass. A DataLoader's iterator has no `close`: its workers end when it is dropped."""
     end = getattr(iterator, "close", None)
     if end is not None:
         end()
 
 
 def _place(loader: object) -> ProcessRank:
-    """Rank and world size as the loader has them, which looks after them itself, else this process's."""
+    """Return the loader's rank and world size where it has them, else this process's."""
     rank, world_size = getattr(loader, "rank", None), getattr(loader, "world_size", None)
     if rank is not None and world_size is not None:
         return rank_of_process(rank, world_size)

@@ -13,9 +13,7 @@ from headrace._core import Limits
 from headrace.data import Dataset, Where
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
-from headrace.fields import Field, Image
-from headrace.fields.tokens import resolve_texts
-from headrace.loader import BatchMap, OnError, Output, Quarantine, Recipe, Runner, SampleMap, Tuner, tuner_of
+from headrace.fields import Field, Image, resolve_texts
 from headrace.loader.arguments import (
     check_fields,
     check_last_batch,
@@ -27,15 +25,38 @@ from headrace.loader.arguments import (
     place_fields,
     refuse_unknown,
 )
+from headrace.loader.autotuning import Tuner, tuner_of
+from headrace.loader.bad_samples import Quarantine
 from headrace.loader.batch_memory import PooledMemory, memory_of
 from headrace.loader.cache import open_cache
 from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
-from headrace.loader.recipe import FieldColumns, obvious_fields, resolve_columns
-from headrace.plan import Order, Remainder, State, ViewedImages, plan_of, state_after, text_of_buckets, text_packed
-from headrace.plan.batching import Buckets, Budget, SequencePacking
-from headrace.plan.state import resume
-from headrace.system.rank import rank_of_process
-from headrace.views.views import View, compile_view
+from headrace.loader.recipe import (
+    BatchMap,
+    FieldColumns,
+    OnError,
+    Output,
+    Recipe,
+    SampleMap,
+    obvious_fields,
+    resolve_columns,
+)
+from headrace.loader.runner import Runner
+from headrace.plan import (
+    Buckets,
+    Budget,
+    Order,
+    Remainder,
+    SequencePacking,
+    State,
+    ViewedImages,
+    plan_of,
+    resume,
+    state_after,
+    text_of_buckets,
+    text_packed,
+)
+from headrace.system import rank_of_process
+from headrace.views import View, compile_view
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -124,7 +145,7 @@ class Loader(LoaderPosition):
         order = Order(
             world_size=self._place.world_size, rank=self._place.rank, shuffle=shuffle, seed=seed, remainder=remainder
         )
-        _ = dataset.occurrences  # more than random draws can tell apart is an error here, not in a feed's thread
+        _ = dataset.occurrences  # too many repeats for random draws raise here, not in a thread
         check_fields(fields)
         chosen: Mapping[str, Field] = dict(fields) if fields is not None else obvious_fields(dataset)
         columns = resolve_columns(dataset, chosen, view_from)
@@ -232,7 +253,7 @@ class Loader(LoaderPosition):
         size += "" if self._recipe.packed is None else " rows"
         return f"Loader: {len(self):,} batches of {size}{ranks} of {fields} from {self.dataset!r}"
 
-    def state_at(self, epoch: int, step: int) -> dict[str, int | str | bool]:
+    def _state_at(self, epoch: int, step: int) -> dict[str, int | str | bool]:
         """Return the state once the consumer has received the first `step` batches of `epoch`."""
         state = state_after(
             self._recipe.plan,
@@ -264,7 +285,7 @@ class Loader(LoaderPosition):
 
     def _begin_pass(self, epoch: int, step: int) -> LoaderPass:
         """Start what makes the batches of `epoch` from `step` on."""
-        # The lane first: what it may raise leaves no thread behind, and pinned memory, which the runner allocates in a
+        # The lane first: its errors leave no thread behind, and pinned memory, which the runner allocates in a
         # thread of its own, finds the device's context and does not make one on device 0.
         lane = None if self._placement is None else self._placement.lane()
         runner = self._begin_feed(self._recipe, self._tuner, epoch, step)
@@ -275,11 +296,11 @@ class Loader(LoaderPosition):
         """Start the host's part of a pass. A mixture calls it with a recipe of another plan."""
         return Runner(recipe, self._memory, tuner=tuner, epoch=epoch, step=step)
 
-    def _mind(self, begun: LoaderPass, *, within: int = 0) -> None:
+    def _warn_of_held(self, begun: LoaderPass, *, within: int = 0) -> None:
         """Warn a consumer that holds many batches. `within` is the number of loaders around this one."""
         if isinstance(self._memory, PooledMemory):
             self._memory.set_prefetch(self._tuner.setting.prefetch)
-            self._memory.mind(begun.batch_bytes, begun.held_batches, within=within)
+            self._memory.warn_of_held(begun.batch_bytes, begun.held_batches, within=within)
 
 
 def _first_images(columns: FieldColumns, threads: int | None, limits: Limits | None) -> ViewedImages | None:

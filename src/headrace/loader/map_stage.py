@@ -16,8 +16,7 @@ from headrace.loader.batch_values import SMALL_BYTES, PlainArray
 from headrace.loader.recipe import Batch, Output, SampleMap
 from headrace.loader.stats import StageStats
 from headrace.loader.user_functions import DecodedBatch
-from headrace.system.channel import Closed
-from headrace.system.threads import THREAD_PREFIX
+from headrace.system import THREAD_PREFIX, Closed
 
 if TYPE_CHECKING:
     from headrace.loader.map_workers import MapWorkers
@@ -38,7 +37,7 @@ class PythonThreads:
         """Return the function's result for each row, in order. Raises the first error, or Closed once cancelled."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix=f"{THREAD_PREFIX}python")
-        if self._cancelled:  # asked after the executor is there: a `cancel` that saw none has set this before
+        if self._cancelled:  # checked after the executor exists: a `cancel` that saw none has set this before
             raise Closed
         futures = []
         try:
@@ -51,7 +50,7 @@ class PythonThreads:
                 raise Closed from None
             raise
         finally:
-            del futures  # a failed one holds its error, whose traceback holds this frame, and so the batch
+            del futures  # a failed future holds its error, whose traceback holds this frame, and so the batch
 
     def _unless_cancelled(self, function: Callable[[int], T], row: int) -> T:
         """Call the function, unless `cancel` came before it could clear the queue."""
@@ -134,7 +133,7 @@ class ThreadedMap(MapStage):
     def _map_row(self, decoded: DecodedBatch, row: int) -> tuple[Any, float]:
         began = time.perf_counter()
         try:
-            sample = user_functions.map_row(self._function, decoded.batch, row, decoded.rng(row), _seen_by_all)
+            sample = user_functions.map_row(self._function, decoded.batch, row, decoded.rng(row), _shown_by_batch)
         except Exception as error:
             error.add_note(f"in map=, {decoded.rows.name(row)}")
             raise
@@ -217,7 +216,7 @@ class WorkerMap(MapStage):
         return self._deliver(decoded, batch | {name: _copied(batch[name]) for name in small})
 
 
-def _seen_by_all(name: str, value: Any) -> bool:
+def _shown_by_batch(name: str, value: Any) -> bool:
     return True
 
 

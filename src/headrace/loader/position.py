@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.errors import UsageError
-from headrace.loader import Batch, Closed, Stats
 from headrace.loader.arguments import need_torch
+from headrace.loader.recipe import Batch
+from headrace.loader.stats import Stats
+from headrace.system import Closed
 
 if TYPE_CHECKING:
     from headrace.device import CopyLane
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 
 DEVICE_DEPTH = 2
-"""Batches on the device or on their way beyond the consumer's: one to use next, one to copy meanwhile."""
+"""Batches on the device or on their way, beyond the consumer's: one to use next, one to copy meanwhile."""
 
 
 class LoaderPass(Protocol):
@@ -131,7 +133,7 @@ class LoaderIterator(Iterator[Batch]):
                 self._first = False
             batch, self._step = self._pass.take()
         except Closed:
-            if self._open:  # at the end, also where the last batches were skipped as a whole
+            if self._open:  # at the end, also if the last batches were skipped as a whole
                 self._loader._note_received(self, self._epoch, len(self._loader))
             self.close()
             raise StopIteration from None
@@ -141,7 +143,7 @@ class LoaderIterator(Iterator[Batch]):
             self._pass.drop()
             raise
         self._loader._note_received(self, self._epoch, self._step)
-        self._loader._mind(self._pass)
+        self._loader._warn_of_held(self._pass)
         return batch
 
     def close(self) -> None:
@@ -202,10 +204,10 @@ class LoaderPosition(ABC):
     def _begin_pass(self, epoch: int, step: int) -> LoaderPass: ...
 
     @abstractmethod
-    def _mind(self, begun: LoaderPass) -> None: ...
+    def _warn_of_held(self, begun: LoaderPass) -> None: ...
 
     @abstractmethod
-    def state_at(self, epoch: int, step: int) -> dict[str, Any]: ...
+    def _state_at(self, epoch: int, step: int) -> dict[str, Any]: ...
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
@@ -219,11 +221,6 @@ class LoaderPosition(ABC):
     def next_step(self) -> int:
         """The step at which the next pass starts: 0, or as set by `seek` or a loaded state."""
         return self._restored
-
-    @property
-    def positioned(self) -> bool:
-        """True if `set_epoch`, `seek` or `load_state_dict` was called since the last pass began."""
-        return self._positioned
 
     def __iter__(self) -> LoaderIterator:
         step, self._restored = self._restored, 0
@@ -268,7 +265,7 @@ class LoaderPosition(ABC):
 
         It counts batches that the consumer has received, not those that are prefetched.
         """
-        return self.state_at(self._epoch, self._received)
+        return self._state_at(self._epoch, self._received)
 
     def stats(self) -> Stats | None:
         """Return the statistics of the latest pass; printed, they say which stage is the bottleneck.

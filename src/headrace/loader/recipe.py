@@ -9,12 +9,23 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from headrace._core import Limits
-from headrace.data import ByteColumn, Dataset, HeldColumn
-from headrace.data.class_names import label_column
+from headrace.data import ByteColumn, Dataset, HeldColumn, label_column
 from headrace.errors import UsageError
-from headrace.fields import Array, Boxes, Field, Geometry, Image, InstanceMasks, Keypoints, Label, Raw, Spatial, Text
-from headrace.fields.tokens import ResolvedText
-from headrace.fields.tokens.text_columns import find_column
+from headrace.fields import (
+    Array,
+    Boxes,
+    Field,
+    Geometry,
+    Image,
+    InstanceMasks,
+    Keypoints,
+    Label,
+    Raw,
+    ResolvedText,
+    Spatial,
+    Text,
+    find_column,
+)
 from headrace.loader.bad_samples import Quarantine
 from headrace.loader.batch_values import part_name
 from headrace.loader.cache import EpochCache
@@ -24,7 +35,7 @@ from headrace.loader.decoding.pixels import PixelPart, parts_of
 from headrace.loader.decoding.texts import IDS, MASK, PackedTextContent, TextContent, TextMeter
 from headrace.loader.decoding.texts import PARTS as PACKED_PARTS
 from headrace.plan import EpochPlan
-from headrace.views.views import Program
+from headrace.views import Program
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -55,7 +66,7 @@ class Recipe:
     raws: tuple[tuple[str, Field, str], ...]
     """Fields made of a column's undecoded bytes."""
     values: tuple[tuple[str, HeldColumn], ...]
-    """(field, column) of what needs no reading."""
+    """(field, column) of what the dataset holds."""
     points: PointFields
     """Fields of places in the images, which follow the views."""
     texts: tuple[ResolvedText, ...]
@@ -64,9 +75,9 @@ class Recipe:
     measured: str | None
     """The text field by whose lengths samples share batches."""
     threads: int
-    """The most that work at a time; a pass's setting says how many do."""
+    """Most threads at a time; a pass's setting says how many work."""
     prefetch: int
-    """The most batches under way or ready."""
+    """Most batches in flight or ready."""
     on_error: OnError
     max_bad: float
     quarantine: Quarantine | None
@@ -80,7 +91,7 @@ class Recipe:
     limits: Limits
     cache: EpochCache | None = None
     pass_samples: int | None = None
-    """Different ones that this rank takes in a pass; None: its part of an epoch of the plan's."""
+    """Different samples that this rank takes in a pass; None: its part of the plan's epoch."""
 
     @property
     def parts(self) -> list[PixelPart]:
@@ -99,8 +110,8 @@ def names_of(fields: Mapping[str, Field], packed: str | None = None) -> list[str
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(
-            f"field {twice[0]!r}: expected a name of its own, got that of what comes beside another field; rename it, "
-            "or leave the other out, with Depth(valid=False) or without beside="
+            f"field {twice[0]!r}: expected a name of its own, got that of what comes alongside another field; rename "
+            "it, or leave the other out, with Depth(valid=False) or without beside="
         )
     return names
 
@@ -117,7 +128,7 @@ def _names_of_field(name: str, field: Field, packed: str | None) -> list[str]:
 
 
 _FOLLOWING = Boxes | Keypoints | InstanceMasks | Geometry
-"""Fields that follow the views of the images beside them."""
+"""Fields that follow the views of the images."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +176,7 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
     points = resolve_points(dataset, fields)
     if points and not images:
         names = ", ".join(repr(name) for name, field in fields.items() if isinstance(field, _FOLLOWING))
-        raise UsageError(f"field {names}: expected an image field beside it, whose view it follows, got none")
+        raise UsageError(f"field {names}: expected an image field with it, whose view it follows, got none")
     names_of(fields)
     return FieldColumns(_view_first(images, view_from), tuple(raws), tuple(values), points)
 

@@ -1,4 +1,9 @@
-"""`Runner`: one pass over an epoch on the host. It decodes batches ahead and delivers them in order."""
+"""`Runner`: one pass over an epoch on the host. It decodes batches ahead and delivers them in order.
+
+One thread, "headrace-feed", does the Python side. The core's own threads do the work per sample. If that has to be
+Python (Pillow, `map`), a pool of threads does it, which exists only then. `map` may also run in processes; a thread
+then collects their results.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +28,14 @@ from headrace.loader.map_stage import MapStage, PythonThreads, ThreadedMap, Work
 from headrace.loader.recipe import Batch, Recipe
 from headrace.loader.stats import STAGES, StageStats, Stats
 from headrace.loader.user_functions import DecodedBatch
-from headrace.system.channel import Channel, Closed
-from headrace.system.threads import THREAD_PREFIX, ProcessOrigin, close_at_exit, in_own_thread
+from headrace.system import THREAD_PREFIX, Channel, Closed, ProcessOrigin, close_at_exit, in_own_thread
 
 if TYPE_CHECKING:
     from headrace.loader.map_workers import MapWorkers
 
 
 DROP_WAIT_S = 1.0
-"""Far longer than a batch in progress needs to be cancelled, unless the user's `map` is in the midst of something."""
+"""Far longer than the cancellation of a batch takes, unless the user's `map` is in the middle of something."""
 
 
 class Runner:
@@ -57,7 +61,7 @@ class Runner:
         self._channel: Channel[tuple[Batch, int]] = Channel(self._tuned.setting.prefetch)
         self._pending: deque[Pending] = deque()  # the feeding thread's own
         self._python = PythonThreads(recipe.threads)
-        # Between the engine's end and whoever uses it. Reentrant: the garbage collector may call `close` anywhere.
+        # Guards the engine's end against its users. Reentrant: the garbage collector may call `close` anywhere.
         self._lock = threading.RLock()
         self._core: dict[str, tuple[int, int, int]] | None = None  # its counts once it has ended
         with ExitStack() as undo:
@@ -122,7 +126,7 @@ class Runner:
         with self._lock:
             self._engine.cancel()
         self._map.cancel()
-        # One of ours must not wait, and may hold what the executor's own lock protects. The feeding thread ends all.
+        # Our own threads must not wait, and may hold the executor's lock. The feeding thread ends everything.
         if in_own_thread():
             return
         self._python.cancel()

@@ -82,7 +82,7 @@ class Stats:
             return "map"
         if self._text_share > max(self._core_share, 0.5):
             return "text"
-        # Threads that idle while the consumer waits: what is slow is not the core.
+        # The core's threads idle while the consumer waits: something else is slow.
         return "python" if self._core_share < 1 / 3 else max(STAGES, key=lambda name: self.stages[name].busy_s)
 
     @property
@@ -136,7 +136,7 @@ class Stats:
         return f" (tuned: {self.tuned[knob]})" if knob in self.tuned else " (given)"
 
     def _overlapped(self) -> str:
-        return "" if self.overlap is None else f", {self.overlap:.0%} of it beside training"
+        return "" if self.overlap is None else f", {self.overlap:.0%} of it alongside training"
 
     def _verdict(self) -> str:
         limit = self.limit

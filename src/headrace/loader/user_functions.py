@@ -103,12 +103,12 @@ def _collate_field(
 ) -> Any:
     first = values[0]
     if isinstance(first, ValuePlace) and all(value is first for value in values):
-        return _given_out(wholes[first][name], output)
+        return _to_output(wholes[first][name], output)
     rows = [wholes[value][name][row] if isinstance(value, ValuePlace) else value for row, value in enumerate(values)]
-    return PerSample(_given_out(row, output) for row in rows) if ragged else _join(rows, name, output)
+    return PerSample(_to_output(row, output) for row in rows) if ragged else _join(rows, name, output)
 
 
-def _given_out(whole: Any, output: Output) -> Any:
+def _to_output(whole: Any, output: Output) -> Any:
     if output == "torch" and isinstance(whole, np.ndarray):
         import torch
 
@@ -124,9 +124,9 @@ def _join(values: list[Any], name: str, output: Output) -> Any:
         if isinstance(first, torch.Tensor):
             return _stack(_stack_tensors, values, name)
     if isinstance(first, np.ndarray):
-        return _given_out(_stack(np.stack, values, name), output)
+        return _to_output(_stack(np.stack, values, name), output)
     numbers = isinstance(first, bool | int | float | np.number)
-    return _given_out(np.asarray(values), output) if numbers else values
+    return _to_output(np.asarray(values), output) if numbers else values
 
 
 def _stack_tensors(tensors: list[Any]) -> Any:

@@ -5,32 +5,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from headrace.plan.batching import Buckets, Budget, SequencePacking
-    from headrace.plan.bucket_members import ListedMembers
-    from headrace.plan.loader_plan import ViewedImages, plan_of, text_of_buckets, text_packed
-    from headrace.plan.mixture import MIXTURE_VERSION, Mixture, SourceBatches, SourceSamples, Until, counts_of
-    from headrace.plan.order import BatchPlan, EpochPlan, Order, PackedRows, Remainder, check_int, epoch_key
-    from headrace.plan.shaped_plan import ShapedPlan, bucket_plan
-    from headrace.plan.state import State, resume, resume_samples, state_after, state_at
-    from headrace.plan.step_views import StepView
-    from headrace.plan.uniform_plan import SamplePlan, UniformPlan
-
-_HOMES = {
-    "batching": ("Buckets", "Budget", "SequencePacking"),
-    "bucket_members": ("ListedMembers",),
-    "loader_plan": ("ViewedImages", "plan_of", "text_of_buckets", "text_packed"),
-    "mixture": ("MIXTURE_VERSION", "Mixture", "SourceBatches", "SourceSamples", "Until", "counts_of"),
-    "order": ("BatchPlan", "EpochPlan", "Order", "PackedRows", "Remainder", "check_int", "epoch_key"),
-    "shaped_plan": ("ShapedPlan", "bucket_plan"),
-    "state": ("State", "resume", "resume_samples", "state_after", "state_at"),
-    "step_views": ("StepView",),
-    "uniform_plan": ("SamplePlan", "UniformPlan"),
-}
-"""Modules, and the names that each gives, imported when they are asked for: a sampler needs no dataset's columns."""
+from headrace.plan.batching import Buckets, Budget, SequencePacking
+from headrace.plan.bucket_members import ListedMembers
+from headrace.plan.loader_plan import ViewedImages, plan_of, text_of_buckets, text_packed
+from headrace.plan.mixture import MIXTURE_VERSION, Mixture, SourceBatches, SourceSamples, Until, counts_of
+from headrace.plan.order import BatchPlan, EpochPlan, Order, PackedRows, Remainder, check_int, epoch_key
+from headrace.plan.shaped_plan import ShapedPlan, bucket_plan
+from headrace.plan.state import State, check_state, resume, resume_samples, state_after, state_at
+from headrace.plan.step_views import StepView
+from headrace.plan.uniform_plan import SamplePlan, UniformPlan
 
 __all__ = [
     "MIXTURE_VERSION",
@@ -55,6 +38,7 @@ __all__ = [
     "ViewedImages",
     "bucket_plan",
     "check_int",
+    "check_state",
     "counts_of",
     "epoch_key",
     "plan_of",
@@ -65,10 +49,3 @@ __all__ = [
     "text_of_buckets",
     "text_packed",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

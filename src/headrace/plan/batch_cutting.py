@@ -68,7 +68,7 @@ class Capacity(Protocol):
 
 @dataclass(frozen=True)
 class FixedCapacity:
-    """The same number of samples whatever they are."""
+    """Capacity of the same number of samples, whatever they are."""
 
     samples: int
 
@@ -86,7 +86,7 @@ class FixedCapacity:
 
 @dataclass(frozen=True, eq=False)
 class BudgetCapacity:
-    """As many samples as cost at most `total` over all ranks, if each is as large as the largest of its cell."""
+    """Capacity of as many samples as cost at most `total` over all ranks, each as large as the largest of its cell."""
 
     total: int
     heights: Ints

@@ -88,7 +88,9 @@ class Buckets:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Upper bound on the cost of one rank's batch, instead of a number of samples. Exactly one of the three:
+    """Upper bound on the cost of one rank's batch, instead of a number of samples.
+
+    Give exactly one of the three:
 
     `pixels` height x width of the images as the batch holds them, padding included
     `tokens` the longest of the batch's lengths, times its samples: their tokens after padding. It needs

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.data.sample_arrays import mapped_zeros, position_blocks, release_pages
+from headrace.data import mapped_zeros, position_blocks, release_pages
 from headrace.errors import UsageError
 from headrace.plan.batching import DEFAULT_COUNT, MOST_BUCKETS, Buckets
 from headrace.plan.bucket_keys import Categories, Numbers, too_many_buckets

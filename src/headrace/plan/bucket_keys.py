@@ -1,4 +1,4 @@
-"""Number or category by which samples are told apart."""
+"""Number or category that decides a sample's bucket."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data import ByteColumn, Dataset, ListColumn, TextColumn, ValueColumn
-from headrace.data.sample_arrays import mapped_zeros, position_blocks
+from headrace.data import ByteColumn, Dataset, ListColumn, TextColumn, ValueColumn, mapped_zeros, position_blocks
 from headrace.errors import UsageError
 from headrace.plan.batching import MOST_BUCKETS
 from headrace.plan.step_views import ImageSizes, Ints
@@ -28,8 +27,7 @@ def aspects(sizes: ImageSizes) -> Numbers:
 
     def of(positions: Ints) -> NDArray[np.float64]:
         height, width = sizes(positions).astype(np.float64).T
-        found = np.full(len(positions), np.nan)
-        np.divide(width, height, out=found, where=height > 0)
+        found: NDArray[np.float64] = width / np.where(height > 0, height, np.nan)
         return found
 
     return of
@@ -47,20 +45,18 @@ def areas(sizes: ImageSizes) -> Numbers:
 
 def orientations(sizes: ImageSizes) -> Categories:
     """Return 0 for landscape and squares, 1 for portrait."""
-
-    def of(positions: Ints) -> Ints:
-        height, width = sizes(positions).astype(np.int64).T
-        return np.where(height > 0, height > width, -1)
-
-    return of
+    return _categories(sizes, lambda height, width: (height > width).astype(np.int64))
 
 
 def exact_sizes(sizes: ImageSizes) -> Categories:
     """Return height and width in one number."""
+    return _categories(sizes, lambda height, width: height << 32 | width)
 
+
+def _categories(sizes: ImageSizes, category: Callable[[Ints, Ints], Ints]) -> Categories:
     def of(positions: Ints) -> Ints:
         height, width = sizes(positions).astype(np.int64).T
-        return np.where(height > 0, height << 32 | width, -1)
+        return np.where(height > 0, category(height, width), -1)
 
     return of
 

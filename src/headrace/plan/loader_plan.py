@@ -11,11 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data import Dataset
-from headrace.data.sample_arrays import mapped_zeros, position_blocks
-from headrace.data.sizes import image_sizes
+from headrace.data import Dataset, image_sizes, mapped_zeros, position_blocks
 from headrace.errors import UsageError
-from headrace.fields.tokens import ResolvedText, text_measured
+from headrace.fields import ResolvedText, text_measured
 from headrace.plan import bucket_keys
 from headrace.plan.batch_cutting import BudgetCapacity, Capacity, FixedCapacity
 from headrace.plan.batching import Buckets, Budget, SequencePacking
@@ -27,7 +25,7 @@ from headrace.plan.packed_plan import PackedPlan
 from headrace.plan.shaped_plan import ShapedPlan
 from headrace.plan.step_views import ImageSizes, StepViews
 from headrace.plan.uniform_plan import UniformPlan
-from headrace.views.views import Program
+from headrace.views import Program
 
 Lengths = NDArray[np.int32]
 
@@ -161,95 +159,94 @@ def text_of_buckets(buckets: Buckets | None, texts: Sequence[ResolvedText]) -> R
     return text_measured(texts, buckets.source)
 
 
+@dataclass(frozen=True)
 class _ShapedPlanner:
     """Builder of one ShapedPlan."""
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        order: Order,
-        batch_size: int | Budget,
-        buckets: Buckets | None,
-        program: Program,
-        images: ViewedImages | None,
-        text: ResolvedText | None,
-    ) -> None:
-        self._dataset = dataset
-        self._order = order
-        self._batch_size = batch_size
-        self._buckets = buckets
-        self._program = program
-        self._images = images
-        self._text = text
-        self._check()
-        self._sizes = self._read_sizes(None) if self._needs_sizes() else None
-        self._key_sizes = self._sizes if buckets is None or buckets.source is None else self._sizes_of_source(buckets)
+    dataset: Dataset
+    order: Order
+    batch_size: int | Budget
+    buckets: Buckets | None
+    program: Program
+    images: ViewedImages | None
+    text: ResolvedText | None
+
+    @cached_property
+    def _sizes(self) -> ImageSizes | None:
+        return self._read_sizes(None) if self._needs_sizes() else None
+
+    @cached_property
+    def _key_sizes(self) -> ImageSizes | None:
+        buckets = self.buckets
+        return self._sizes if buckets is None or buckets.source is None else self._sizes_of_source(buckets)
 
     def plan(self) -> ShapedPlan:
-        coding = None if self._buckets is None else self._coding(self._buckets)
-        members: BucketMembers = OneBucket(len(self._dataset))
+        """Return the plan. Raises UsageError before anything is read."""
+        self._check()
+        coding = None if self.buckets is None else self._coding(self.buckets)
+        members: BucketMembers = OneBucket(len(self.dataset))
         if coding is not None:
-            members = members_of(coding, length=len(self._dataset), used=self._used)
-        output = self._program.output_size if self._images is not None else (0, 0)
+            members = members_of(coding, length=len(self.dataset), used=self._used)
+        output = self.program.output_size if self.images is not None else (0, 0)
         if output is None and self._sizes is not None:
             self._expect_sizes(self._sizes)
         views = StepViews(
-            tables=self._program.scales,
+            tables=self.program.scales,
             output=output,
             sizes=self._sizes,
-            multiple_of=self._program.multiple_of,
+            multiple_of=self.program.multiple_of,
         )
         capacity = self._capacity(members, views, coding)
         return ShapedPlan(
             members=members,
             capacity=capacity,
             views=views,
-            joined=self._buckets is None or self._buckets.ordered,
+            joined=self.buckets is None or self.buckets.ordered,
             grouping="; ".join(self._describe(members, capacity)),
-            lengths=None if self._text is None else self._lengths,
-            **vars(self._order),
+            lengths=None if self.text is None else self._lengths,
+            **vars(self.order),
         )
 
     def _check(self) -> None:
-        budget, buckets = self._batch_size, self._buckets
-        if len(self._program.scales) > 1 and not self._order.shuffle:
+        budget, buckets = self.batch_size, self.buckets
+        if len(self.program.scales) > 1 and not self.order.shuffle:
             raise UsageError(
                 "shuffle: expected True with a RandomScale of several scales, got False: each sample would have the "
                 "same scale in every epoch; pass shuffle=True, or one scale"
             )
         if not isinstance(budget, Budget):
             return
-        if budget.rank_multiple is not None and budget.rank_multiple % self._order.world_size:
+        if budget.rank_multiple is not None and budget.rank_multiple % self.order.world_size:
             raise UsageError(
-                f"Budget: expected rank_multiple to be a multiple of the world size {self._order.world_size}, got "
+                f"Budget: expected rank_multiple to be a multiple of the world size {self.order.world_size}, got "
                 f"{budget.rank_multiple}; take a multiple of every world size that the run may have"
             )
-        if budget.unit == "pixels" and self._images is None:
+        if budget.unit == "pixels" and self.images is None:
             raise UsageError("Budget: pixels needs an image field, got none; use tokens=, bytes= or a batch_size")
         if budget.unit != "pixels" and (buckets is None or buckets.by != "length"):
             raise UsageError(
                 f"Budget: {budget.unit} needs buckets=hr.Buckets('length', source=…), which says how long samples are, "
                 f"got {buckets!r}"
             )
-        if budget.unit == "bytes" and self._text is not None:
+        if budget.unit == "bytes" and self.text is not None:
             raise UsageError(
-                f"Budget: bytes needs lengths in bytes, got those of the field {self._text.name!r}, which are tokens; "
+                f"Budget: bytes needs lengths in bytes, got those of the field {self.text.name!r}, which are tokens; "
                 "use tokens=, or measure a column that no field of text reads"
             )
 
     def _needs_sizes(self) -> bool:
         """Whether the sizes of the viewed images matter, to the shape or to the buckets."""
-        by = None if self._buckets is None or self._buckets.source is not None else self._buckets.by
-        if self._images is None:
+        by = None if self.buckets is None or self.buckets.source is not None else self.buckets.by
+        if self.images is None:
             if by in BY_SIZE:
                 raise UsageError(f"Buckets: by={by!r} needs an image field, got none; name a column with source=")
             return False
-        return by in BY_SIZE or callable(by) or self._program.output_size is None
+        return by in BY_SIZE or callable(by) or self.program.output_size is None
 
     def _sizes_of_source(self, buckets: Buckets) -> ImageSizes | None:
         if buckets.by not in BY_SIZE:
             return self._sizes
-        if self._sizes is not None and self._images is not None and self._images.column == buckets.source:
+        if self._sizes is not None and self.images is not None and self.images.column == buckets.source:
             return self._sizes
         return self._read_sizes(buckets.source)
 
@@ -260,32 +257,32 @@ class _ShapedPlanner:
 
     def _read_sizes(self, source: str | None) -> ImageSizes:
         """Read the sizes of the column that views are drawn from, or of `source`."""
-        images = self._images
+        images = self.images
         column = source if images is None or source is not None else images.column
         assert column is not None
         if images is None:
-            return ImageSizes(image_sizes(self._dataset, column))
+            return ImageSizes(image_sizes(self.dataset, column))
         exif = images.exif and images.column == column
-        return ImageSizes(image_sizes(self._dataset, column, exif=exif, threads=images.threads, limits=images.limits))
+        return ImageSizes(image_sizes(self.dataset, column, exif=exif, threads=images.threads, limits=images.limits))
 
     def _expect_sizes(self, sizes: ImageSizes) -> None:
         """Raise UsageError where no size is known: nothing then decides the shape of a batch."""
-        if any(sizes(positions).any() for positions in position_blocks(len(self._dataset))):
+        if any(sizes(positions).any() for positions in position_blocks(len(self.dataset))):
             return
-        assert self._images is not None
+        assert self.images is not None
         raise UsageError(
-            f"view: expected the size of at least one image of column {self._images.column!r} to be readable, as the "
+            f"view: expected the size of at least one image of column {self.images.column!r} to be readable, as the "
             "shapes of batches follow from them, got none; look at one with ds[0], name another field with view_from=, "
             "or give a view of fixed size"
         )
 
     def _coding(self, buckets: Buckets) -> Coding:
-        length, seed = len(self._dataset), self._order.seed
+        length, seed = len(self.dataset), self.order.seed
         if callable(buckets.by):
             if buckets.ordered:
-                numbers = bucket_keys.called_numbers(buckets.by, self._dataset, self._sizes)
+                numbers = bucket_keys.called_numbers(buckets.by, self.dataset, self._sizes)
                 return by_numbers(numbers, buckets, length=length, seed=seed)
-            return by_categories(bucket_keys.called_categories(buckets.by, self._dataset, self._sizes), length=length)
+            return by_categories(bucket_keys.called_categories(buckets.by, self.dataset, self._sizes), length=length)
         if buckets.by == "length":
             return by_numbers(self._lengths, buckets, length=length, seed=seed)
         assert self._key_sizes is not None
@@ -298,22 +295,22 @@ class _ShapedPlanner:
     @cached_property
     def _lengths(self) -> bucket_keys.Numbers:
         """Lengths that buckets measure."""
-        assert self._buckets is not None
-        assert self._buckets.source is not None
-        if self._text is None:
-            return bucket_keys.lengths(self._dataset, self._buckets.source)
-        return bucket_keys.token_lengths(self._dataset, self._text.lengths(None))
+        assert self.buckets is not None
+        assert self.buckets.source is not None
+        if self.text is None:
+            return bucket_keys.lengths(self.dataset, self.buckets.source)
+        return bucket_keys.token_lengths(self.dataset, self.text.lengths(None))
 
     def _capacity(self, members: BucketMembers, views: StepViews, coding: Coding | None) -> Capacity:
-        budget, world_size = self._batch_size, self._order.world_size
+        budget, world_size = self.batch_size, self.order.world_size
         if not isinstance(budget, Budget):
             return FixedCapacity(budget * world_size)
         if budget.unit == "pixels":
             heights, widths = shape_bounds(members, self._sizes, views)
         else:
             heights, widths = length_bounds(members, self._lengths, len(views.tables))
-            if self._text is not None:
-                heights = np.vectorize(self._text.padded, otypes=[np.int64])(heights)
+            if self.text is not None:
+                heights = np.vectorize(self.text.padded, otypes=[np.int64])(heights)
         capacity = BudgetCapacity(budget.amount * world_size, heights, widths, budget.rank_multiple or world_size)
         self._check_budget(budget, capacity, members, coding)
         return capacity
@@ -330,27 +327,27 @@ class _ShapedPlanner:
         each = f"{cost} {budget.unit}"
         if budget.unit == "pixels":
             each = f"{capacity.heights[bucket, scale]} x {capacity.widths[bucket, scale]} (height x width) = {each}"
-        needed = -(-cost * multiple // self._order.world_size)
+        needed = -(-cost * multiple // self.order.world_size)
         raise UsageError(
-            f"Budget: expected room for {multiple} samples over {self._order.world_size} ranks in a batch of {name}, "
+            f"Budget: expected room for {multiple} samples over {self.order.world_size} ranks in a batch of {name}, "
             f"whose largest is {each}: at least {budget.unit}={needed} a rank, got {budget.amount}; raise it, lower "
             "rank_multiple or the scales, or leave large samples out with select()"
         )
 
     def _describe(self, members: BucketMembers, capacity: Capacity) -> list[str]:
         words = []
-        if self._buckets is not None:
-            words.append(f"buckets {self._buckets} ({len(members.counts)}, {members.digest})")
-        if self._program.drawn_per_step:
-            scales = [[int(number) for number in table[0, 1:3]] for table in self._program.scales]
+        if self.buckets is not None:
+            words.append(f"buckets {self.buckets} ({len(members.counts)}, {members.digest})")
+        if self.program.drawn_per_step:
+            scales = [[int(number) for number in table[0, 1:3]] for table in self.program.scales]
             words.append(f"scales {' '.join(str(short) for short, _ in scales)} long_max {scales[0][1] or None}")
         if isinstance(capacity, BudgetCapacity):
-            assert isinstance(self._batch_size, Budget)
+            assert isinstance(self.batch_size, Budget)
             digest = hashlib.blake2b(digest_size=8)
             for bound in (capacity.heights, capacity.widths):
                 digest.update(np.ascontiguousarray(bound, "<i8").data)
             words.append(
-                f"budget {capacity.total} {self._batch_size.unit} over all ranks, rank_multiple {capacity.multiple} "
+                f"budget {capacity.total} {self.batch_size.unit} over all ranks, rank_multiple {capacity.multiple} "
                 f"({digest.hexdigest()})"
             )
         return words

@@ -138,57 +138,46 @@ class EpochPlan(Protocol):
     @property
     def length(self) -> int:
         """Samples of the dataset."""
-        ...
 
     @property
     def batch_size(self) -> int:
         """Samples of a batch per rank; the mean, rounded, where batches differ."""
-        ...
 
     @property
     def global_batch(self) -> int:
         """Samples that a state counts as consumed at each step, over all ranks; the same at every world size."""
-        ...
 
     @property
     def grouping(self) -> str:
         """Description of how samples are grouped into batches; "" where the order is cut as it comes."""
-        ...
 
     @property
     def steps(self) -> int:
         """Steps of an epoch, the same on every rank."""
-        ...
 
     @property
     def left_out(self) -> int:
         """Samples that an epoch leaves out under "drop". Low is good."""
-        ...
 
     @property
     def repeated(self) -> int:
         """Samples that an epoch takes once more under "wrap". Low is good."""
-        ...
 
     @property
     def empty_parts(self) -> int:
         """Parts of an epoch's batches that are empty, because a batch has fewer samples than there are ranks."""
-        ...
 
     def batch(self, epoch: int, step: int) -> BatchPlan:
         """Return this rank's part of the global batch at `step` (below `steps`) of `epoch`."""
-        ...
 
     def key(self, epoch: int) -> int:
         """Return the 64-bit key from which the epoch's views are drawn."""
-        ...
 
     def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]:
         """Return the (dataset position, pass) that replaces a bad sample at this position of the epoch.
 
         `attempt` counts from 0, for a replacement that is bad as well.
         """
-        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,7 +58,7 @@ class ShapedPlan(Order):
     by_first_sample: bool = False
     """Whether batches come in the order of their first samples where nothing is shuffled."""
     grouping: str = ""
-    """Description of all that the batches depend on beside the order."""
+    """Description of all that the batches depend on, apart from the order."""
     lengths: Callable[[Ints], NDArray[np.float64]] | None = None
     """Tokens of texts, by dataset position, NaN where a sample has none: where these decide a sample's bucket."""
 
@@ -192,7 +192,7 @@ class ShapedPlan(Order):
 
     @cached_property
     def _bucket_ends(self) -> Ints:
-        """Where each bucket's slots end."""
+        """Ends of each bucket's slots."""
         return np.cumsum(self._counts)
 
     @cached_property

@@ -20,7 +20,7 @@ _ONE_DRAW_OF_REPEATS = 1
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """What the consumer has received, and of which plan.
+    """Position of the consumer, and the plan that it belongs to.
 
     `samples` counts those consumed in `epoch` over all ranks, `global_batch` a step; an epoch's edge is (epoch + 1, 0).
     `grouping` describes the buckets, scales and budget that cut the batches. `dataset` is the dataset's fingerprint and
@@ -63,13 +63,12 @@ class State:
             )
         kinds = get_type_hints(cls)
         values = {name: value for name, value in data.items() if name != "version"}
-        _check_keys(values, kinds)
-        for name, kind in kinds.items():
-            _check_value(name, values[name], kind)
+        check_state(values, kinds)
         return cls(**values)  # type: ignore[arg-type]  # each was checked against its field's type
 
 
-def _check_keys(values: Mapping[str, object], kinds: Mapping[str, object]) -> None:
+def check_state(values: Mapping[str, object], kinds: Mapping[str, type[object]]) -> None:
+    """Raise StateError unless `values` has a value of each of these kinds, and no other."""
     missing = sorted(kinds.keys() - values.keys())
     unknown = sorted(str(name) for name in values.keys() - kinds.keys())
     if missing or unknown:
@@ -77,6 +76,8 @@ def _check_keys(values: Mapping[str, object], kinds: Mapping[str, object]) -> No
             f"state: expected the keys that state_dict() gave, got missing {missing} and unknown {unknown}; pass the "
             "saved dict unchanged"
         )
+    for name, kind in kinds.items():
+        _check_value(name, values[name], kind)
 
 
 def _check_value(name: str, value: object, kind: type[object]) -> None:

@@ -67,11 +67,11 @@ class UniformPlan(Order):
 
 @dataclass(frozen=True, kw_only=True)
 class SamplePlan(Order):
-    """Order dealt out to the ranks one sample at a time: rank r of n takes positions r, r + n, r + 2n, …
+    """Order dealt out to the ranks one sample at a time.
 
-    After any number of samples each, all ranks together have a prefix of the epoch, however they batch them. Any world
-    size and batch size goes on from there. Every rank takes equally many: `remainder` "wrap" fills up the last round
-    from the epoch's start, "drop" leaves it out.
+    Rank r of n takes positions r, r + n, r + 2n, … After any number of samples each, all ranks together have a prefix
+    of the epoch, however they batch them. Any world size and batch size goes on from there. Every rank takes equally
+    many: `remainder` "wrap" fills up the last round from the epoch's start, "drop" leaves it out.
     """
 
     length: int

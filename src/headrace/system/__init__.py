@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from headrace.system.channel import Channel, ChannelStatistics, Closed
+from headrace.system.control_groups import (
+    ControlGroups,
+    Mount,
+    is_whole,
+    mounts,
+    pairs,
+    read_text,
+    rows,
+    whole,
+)
 from headrace.system.forks import close_in_forks, forget_ended_forks, keep_for_forks, kept_by_fork
 from headrace.system.rank import Launcher, ProcessRank, launcher_of, rank_of_process
 from headrace.system.resources import (
@@ -10,6 +20,7 @@ from headrace.system.resources import (
     available_cores,
     available_to_rank,
     default_threads,
+    memory,
     share_cores,
 )
 from headrace.system.threads import (
@@ -26,7 +37,9 @@ __all__ = [
     "Channel",
     "ChannelStatistics",
     "Closed",
+    "ControlGroups",
     "Launcher",
+    "Mount",
     "ProcessOrigin",
     "ProcessRank",
     "Stop",
@@ -38,10 +51,17 @@ __all__ = [
     "default_threads",
     "forget_ended_forks",
     "in_own_thread",
+    "is_whole",
     "keep_for_forks",
     "kept_by_fork",
     "launcher_of",
+    "memory",
+    "mounts",
+    "pairs",
     "rank_of_process",
+    "read_text",
+    "rows",
     "share_cores",
+    "whole",
     "work_through",
 ]

@@ -12,15 +12,16 @@ from typing import Generic, NoReturn, TypeVar
 T = TypeVar("T")
 
 
-class Closed(Exception):  # noqa: N818  # how a channel ends, no error
-    """The channel has ended: nothing will come, or nobody will take."""
+class Closed(Exception):  # noqa: N818  # the normal end of a channel
+    """Signal that the channel has ended: nothing will come, or nobody will take."""
 
 
 @dataclass(frozen=True)
 class ChannelStatistics:
-    """`consumer_wait_s` high: the producer is too slow. `producer_wait_s` high: the consumer is, and all is well.
+    """Statistics of a channel.
 
-    `waiting` is what lies ready now.
+    A high `consumer_wait_s` means that the producer is too slow; a high `producer_wait_s`, that the consumer is, and
+    all is well. `waiting` counts the items that are ready now.
     """
 
     taken: int
@@ -30,12 +31,12 @@ class ChannelStatistics:
 
 
 class Channel(Generic[T]):
-    """Items in order, at most `capacity` promised and not yet taken, from one thread to one other.
+    """Bounded queue from one thread to one other: in order, at most `capacity` items reserved and not yet taken.
 
     A producer reserves a place before it starts work (`reserve`), so that the capacity bounds work in progress too. It
-    may change at any time (`set_capacity`).
-    Waiting is never by polling; close and fail wake both sides. Two C queues, of items and of free places, cost the
-    consumer 14 µs an item after a training step; a condition over a deque cost 40 (benchmarks/device_wait.py).
+    may change at any time (`set_capacity`). Waiting is never by polling; closing and failing wake both sides. Two C
+    queues, of items and of free places, cost the consumer 14 µs an item after a training step; a condition over a
+    deque cost 40 (benchmarks/device_wait.py).
     """
 
     def __init__(self, capacity: int) -> None:
@@ -58,11 +59,11 @@ class Channel(Generic[T]):
 
     @property
     def ready(self) -> int:
-        """Items that lie ready now, the end among them; cheaper than `statistics`."""
+        """Items that are ready now, the end among them; cheaper than `statistics`."""
         return self._items.qsize()
 
     def set_capacity(self, capacity: int) -> None:
-        """From any thread. What was promised beyond a smaller capacity is still put and taken; its place goes then."""
+        """Change the capacity, from any thread. Items reserved beyond a smaller one are still put and taken."""
         with self._resizing:
             self._owed += self._capacity - capacity
             self._capacity = capacity
@@ -77,7 +78,7 @@ class Channel(Generic[T]):
             self._places.put(None)
 
     def reserve(self, *, block: bool) -> bool:
-        """Promises one item. False where there is no room and `block` is False. Raises Closed."""
+        """Reserve a place for one item. False where there is no room and `block` is False. Raises Closed."""
         if not self._ended:
             try:
                 self._places.get_nowait()
@@ -91,33 +92,37 @@ class Channel(Generic[T]):
         return True
 
     def put(self, item: T) -> None:
-        """Delivers what was reserved. Raises Closed."""
+        """Deliver an item whose place was reserved. Raises Closed."""
         if self._ended:
             raise Closed
         self._items.put(item)
 
     def give_back(self) -> None:
-        """What was reserved will not be put: its place is free again."""
+        """Free a reserved place whose item will not come."""
         self._free_place()
 
     def stop(self) -> None:
-        """The producer gives up, from any thread of its side: its `reserve` and `put` raise Closed. What was put is
-        still handed out, and `finish` says why."""
+        """Stop the producer, from any thread of its side: its `reserve` and `put` raise Closed.
+
+        Items already put are still handed out, and `finish` says why.
+        """
         self._finished = True
         self._places.put(None)
 
     def finish(self, error: BaseException | None = None) -> None:
-        """The producer's last word: what was put is still handed out, then `error` or the end. After the consumer's
-        last word an error is dropped: kept here, its traceback would keep alive whatever the producer held."""
+        """End the producer's side: items already put are still handed out, then `error` or the end.
+
+        Once the consumer has closed, an error is dropped: its traceback would keep alive whatever the producer held.
+        """
         self._error = error
         self._finished = True
-        if self._closed:  # looked at last: whoever comes second, here or in `close`, drops all
+        if self._closed:  # checked last: whichever comes second, here or in `close`, drops all
             self._error = None
-            self._drop_items()  # one may have come between the consumer's last word and the producer's hearing it
+            self._drop_items()  # one may have come between `close` and the producer's noticing it
         self._items.put(END)
 
     def close(self) -> None:
-        """The consumer's last word: everything waiting is dropped, an error that was not taken included."""
+        """End the consumer's side: everything waiting is dropped, an error that was not taken included."""
         self._closed = True
         self._error = None
         self._drop_items()
@@ -125,14 +130,14 @@ class Channel(Generic[T]):
         self._places.put(None)  # a producer that waits for one finds the channel closed
 
     def take(self) -> T:
-        """The next item. Raises Closed at the end, or what the producer failed with."""
+        """Return the next item. Raises Closed at the end, or the producer's error."""
         try:
             item = self._items.get_nowait()
         except Empty:
             with self._consumer_wait:
                 item = self._items.get()
         if isinstance(item, _End):
-            self._items.put(END)  # for whoever asks again
+            self._items.put(END)  # for the next call
             self._raise_end()
         self._taken += 1
         self._free_place()
@@ -169,7 +174,7 @@ class Channel(Generic[T]):
 
 
 class _Wait:
-    """The time that one thread has waited, the wait that it is in included."""
+    """Time that one thread has waited, a wait in progress included."""
 
     def __init__(self) -> None:
         self._before_s = 0.0
@@ -188,7 +193,7 @@ class _Wait:
 
 
 class _End:
-    """What comes after the last item."""
+    """Mark that follows the last item."""
 
 
 END = _End()

@@ -12,16 +12,16 @@ from typing import Any, Protocol
 
 
 class Closeable(Protocol):
-    """Something of this process's own, such as the owner of a file descriptor. `close` may be called twice."""
+    """Owner of threads or file descriptors. `close` may be called twice."""
 
     def close(self) -> None: ...
 
 
 class _Fork:
-    """A fork of this process and all that it forks in turn, with what they may look at."""
+    """Fork of this process, all that it forks in turn, and the memory that they may read."""
 
-    def __init__(self, sees: list[Any]) -> None:
-        self.sees = sees
+    def __init__(self, memory: list[Any]) -> None:
+        self.memory = memory
         self._read, self._write = os.pipe()
 
     def __del__(self) -> None:
@@ -32,8 +32,10 @@ class _Fork:
 
     @property
     def lives(self) -> bool:
-        """Whether any of them still runs this program: nobody closes the write end there, so the system does when they
-        end or run another."""
+        """Whether any of them still runs this program.
+
+        Nobody closes the write end there, so the system does when they end or run another program.
+        """
         ended = select.poll()
         ended.register(self._read, 0)
         return not ended.poll(0)
@@ -41,29 +43,32 @@ class _Fork:
 
 _to_close: weakref.WeakSet[Closeable] = weakref.WeakSet()
 _kept: tuple[int, tuple[Closeable, ...]] | None = None
-"""The thread that forks a child of ours, and what that child keeps."""
+"""The thread that forks a child of Headrace's own, and what that child keeps."""
 _starting = threading.Lock()
 _shared: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-"""By identity: arrays have no hash."""
+"""Memory by identity: arrays have no hash."""
 _forks: set[_Fork] = set()
 _forking = threading.local()
 
 
 def close_in_forks(thing: Closeable) -> None:
-    """Every fork of this process closes it at once, but for one that is made under `kept_by_fork`: held there, a
-    descriptor would hide this process's end from whoever waits for it."""
+    """Close `thing` in every fork of this process at once, except one that is made under `kept_by_fork`.
+
+    A descriptor held there would hide this process's end from those that wait for it.
+    """
     _to_close.add(thing)
 
 
 def keep_for_forks(memory: Any) -> None:
-    """Memory that forks do not copy but share: each that is made while it is alive keeps it so, for as long as that
-    fork lives. Else it would be used for something else here, under the fork's eyes. Forks under `kept_by_fork` look
-    at none."""
+    """Keep `memory`, which forks share and do not copy, for as long as any fork lives that is made while it is alive.
+
+    Otherwise this process would reuse it while the fork still reads it. Forks under `kept_by_fork` read none.
+    """
     _shared[id(memory)] = memory
 
 
 def forget_ended_forks() -> None:
-    """Lets go of what was kept for forks that have ended. Two system calls for each that has not."""
+    """Release the memory of forks that have ended, at two system calls for each that has not."""
     for fork in list(_forks):
         if not fork.lives:
             _forks.discard(fork)
@@ -71,7 +76,7 @@ def forget_ended_forks() -> None:
 
 @contextmanager
 def kept_by_fork(*things: Closeable) -> Iterator[None]:
-    """A fork that this thread makes meanwhile is a child of ours, which keeps these."""
+    """Let a fork that this thread makes meanwhile keep these: it is a child of Headrace's own."""
     global _kept
     with _starting:
         _kept = threading.get_ident(), things
@@ -88,9 +93,9 @@ def _kept_here() -> tuple[Closeable, ...] | None:
 def _before() -> None:
     _forking.fork = None
     forget_ended_forks()
-    sees = [memory for each in _shared.valuerefs() if (memory := each()) is not None]
-    if sees and _kept_here() is None:
-        _forking.fork = _Fork(sees)
+    shared = [memory for each in _shared.valuerefs() if (memory := each()) is not None]
+    if shared and _kept_here() is None:
+        _forking.fork = _Fork(shared)
         _forks.add(_forking.fork)
 
 

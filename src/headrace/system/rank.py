@@ -1,4 +1,9 @@
-"""Rank and world size of this process, as given, of torch.distributed, or of a launcher's variables."""
+"""Rank and world size of this process, as given, of torch.distributed, or of a launcher's variables.
+
+torch.distributed comes first wherever it has begun: gradients are averaged over its group, and `DistributedSampler`
+asks it too. Launchers come next, the innermost first: torchrun may run inside a task of SLURM, and so may mpirun, whose
+daemons are tasks of a step of their own, with that step's SLURM_PROCID.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +47,7 @@ LAUNCHERS = (
 
 @dataclass(frozen=True)
 class ProcessRank:
-    """`rank` of `world_size`, and who said so: the caller, torch.distributed, a launcher's variables, or nobody."""
+    """`rank` of `world_size`, and their source: the caller, torch.distributed, a launcher's variables, or none."""
 
     rank: int
     world_size: int
@@ -78,11 +83,11 @@ class ProcessRank:
 
 
 def rank_of_process(rank: int | None = None, world_size: int | None = None) -> ProcessRank:
-    """Return the place of this process: as given, else of torch.distributed's default group where it has begun, else
-    as the launcher's variables have it, else 0 of 1.
+    """Return this process's rank and world size.
 
-    Never imports torch. Raises UsageError for one of the two without the other, and for variables that do not fit
-    together.
+    The arguments come first, then torch.distributed's default group where it has begun, then the launcher's variables;
+    without any it is 0 of 1. It never imports torch. Raises UsageError for one of the two without the other, and for
+    variables that do not fit together.
     """
     if (rank is None) != (world_size is None):
         raise UsageError(f"expected rank and world_size together, got rank={rank!r}, world_size={world_size!r}")
@@ -150,8 +155,10 @@ def _place_of_launchers(environment: Mapping[str, str]) -> ProcessRank:
 
 
 def _place_of_lightning(environment: Mapping[str, str]) -> ProcessRank:
-    """Return the place of a process that knows its number on the node: on others than the first, how many a node has is
-    needed as well."""
+    """Return the rank of a process that knows its number on the node.
+
+    On all nodes but the first, the number of processes on a node is needed as well.
+    """
     local_rank, node_rank, world_size = (_int(environment, name) for name in LIGHTNING)
     if node_rank and not environment.get("LOCAL_WORLD_SIZE"):
         raise UsageError(

@@ -7,24 +7,19 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
-# -- from threads.py: The threads that Headrace owns: how they are known, and how they end before Python does.
-
+from headrace.system.forks import Closeable
 
 THREAD_PREFIX = "headrace-"
-"""Begins the name of every thread of ours, native ones included."""
+"""Prefix of the name of every thread that Headrace owns, native ones included."""
 
 
-class ThreadOwner(Protocol):
-    def close(self) -> None: ...
-
-
-_live: weakref.WeakSet[ThreadOwner] = weakref.WeakSet()
+_live: weakref.WeakSet[Closeable] = weakref.WeakSet()
 
 
 class ProcessOrigin:
-    """The process in which this was made. A look costs no system call, so it may come with every batch."""
+    """Mark of the process that made it. Asking costs no system call, so every batch may ask."""
 
     def __init__(self) -> None:
         self._forks = _forks
@@ -47,15 +42,19 @@ def _count_fork() -> None:
 os.register_at_fork(after_in_child=_count_fork)
 
 
-def close_at_exit(owner: ThreadOwner) -> None:
-    """Closes `owner` when Python ends, if it is still alive by then: a thread that comes back from native code while
-    Python shuts down would take the process with it."""
+def close_at_exit(owner: Closeable) -> None:
+    """Close `owner` when Python ends, if it is still alive by then.
+
+    A thread that returns from native code while Python shuts down would crash the process.
+    """
     _live.add(owner)
 
 
 def in_own_thread() -> bool:
-    """Whether a thread of ours runs this. The garbage collector may close anything in any thread, and one of ours must
-    not wait for itself or for another."""
+    """Whether one of Headrace's own threads runs this.
+
+    The garbage collector may close anything in any thread, and an own thread must not wait for itself or for another.
+    """
     return threading.current_thread().name.startswith(THREAD_PREFIX)
 
 
@@ -65,22 +64,18 @@ def _close_all() -> None:
         owner.close()
 
 
-# -- from workers.py: Threads that take work from one iterator until it ends, one of them fails, or they are told to
-# stop.
-
-
 T = TypeVar("T")
 
 _TICK_S = 0.1
-"""Between two looks at how far they are."""
+"""Seconds between two calls of `tick`."""
 
 
 class Stopped(Exception):  # noqa: N818  # how work ends that is no longer wanted, no error
-    """Raised in a thread whose work is not wanted any more."""
+    """Signal that a thread's work is no longer wanted."""
 
 
 class Stop:
-    """Asked between two pieces of work, so that no thread goes on for long when another has failed."""
+    """Flag that threads check between two pieces of work, so that all stop soon after one has failed."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -89,7 +84,7 @@ class Stop:
         self._event.set()
 
     def check(self) -> None:
-        """Raises Stopped."""
+        """Raise Stopped if the flag is set."""
         if self._event.is_set():
             raise Stopped
 
@@ -104,14 +99,13 @@ def work_through(
     stop: Stop | None = None,
     tick: Callable[[], None] | None = None,
 ) -> None:
-    """Calls `work` with each item in up to `threads` threads of that `name` side by side, and `tick` every now and then
-    in this one.
+    """Call `work` with each item in up to `threads` threads named `name`, and `tick` now and then in this one.
 
-    `one_is_here`: if there is to be but one thread it is this one, where Ctrl-C reaches native code, too; `tick` is
-    then called between two items only, so items that take long had better have a thread of their own.
+    `one_is_here`: a single thread is this one, where Ctrl-C also reaches native code; `tick` is then called between two
+    items only, so pass False for items that take long.
 
-    Returns once all threads have ended. Raises the first error of any of them, or what comes here meanwhile, such as
-    KeyboardInterrupt; then `stop` is set, which `work` may look at, and nothing more is begun.
+    It returns once all threads have ended. It raises the first error of any of them, or an exception that arrives here
+    meanwhile, such as KeyboardInterrupt; then it sets `stop`, which `work` may check, and begins no further item.
     """
     stop = Stop() if stop is None else stop
     tick = tick or _nothing

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from headrace.tools.bench.settings import BenchSettings
 
 
-# -- from cli/bench.py: `headrace bench`: Headrace beside torch's DataLoader on one's own files.
-
-
 @dataclass(frozen=True)
 class BenchDefaults:
     """Of what is not given."""
@@ -92,7 +89,7 @@ def bench(
 ) -> None:
     """Headrace beside torch's DataLoader with Pillow, or a loader of yours, on your own files, at equal cores."""
     from headrace.errors import UsageError
-    from headrace.loader import available_cores
+    from headrace.system import available_cores
     from headrace.tools.bench.settings import BenchSettings
 
     if step and not worth:
@@ -141,9 +138,6 @@ def _worth(settings: BenchSettings, json: str | None) -> None:
         write_json(json, found.document())
 
 
-# -- from cli/demo.py: `headrace demo`: a small photographic data set is made, and measured as `headrace bench` does.
-
-
 def demo(
     *,
     photos: Annotated[Path | None, typer.Option(help="A folder of photographs to cut the images from.")] = None,
@@ -164,7 +158,7 @@ def demo(
 
 
 def _photographs(photos: Path | None, count: int, console: Console) -> Path:
-    """The data set's folder, made on the first call."""
+    """Return the dataset's folder, made on the first call."""
     from headrace.tools.demo_dataset import PHOTOGRAPHS_AT_MOST, cached_path, find_source, write_dataset
 
     source = find_source(photos).picked(PHOTOGRAPHS_AT_MOST)
@@ -175,9 +169,6 @@ def _photographs(photos: Path | None, count: int, console: Console) -> Path:
             pass
     console.print(f"{count:,} images cut from {source.origin}", highlight=False, markup=False, soft_wrap=True)
     return path
-
-
-# -- from cli/tune.py: `headrace tune`: a plain DataLoader's arguments, found for an unmodified script.
 
 
 TuneCommand = Annotated[
@@ -196,16 +187,15 @@ def tune(
     max_seconds: TuneSeconds = 120.0,
     json: Json = None,
 ) -> None:
-    """Find num_workers, prefetch_factor, pin_memory and persistent_workers: headrace tune -- python train.py
+    """Find num_workers, prefetch_factor, pin_memory and persistent_workers for a DataLoader.
 
-    Nothing of the script changes: arguments are set from outside, in a few short runs. The exit status is the
-    command's own where it failed, and 125 where there is nothing to tune.
+    Example: headrace tune -- python train.py. Nothing of the script changes: arguments are set from outside, in a few
+    short runs. The exit status is the command's own where it failed, and 125 where there is nothing to tune.
     """
-    from headrace.doctor.attach.command import DOCTOR_FAILED
-    from headrace.doctor.report.outputs import Outputs
-    from headrace.doctor.tune.report import show
-    from headrace.doctor.tune.run import Tuning
-    from headrace.doctor.tune.run import tune as find
+    from headrace.doctor.attach import DOCTOR_FAILED
+    from headrace.doctor.report import Outputs
+    from headrace.doctor.tune import Tuning, show
+    from headrace.doctor.tune import tune as find
     from headrace.errors import HeadraceError, TuneError
 
     outputs = Outputs(json=json)

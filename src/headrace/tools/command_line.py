@@ -41,7 +41,7 @@ def options(version: Annotated[bool, typer.Option("--version", help="Print the v
 
 
 def main() -> None:
-    """The console script: an error of ours is one readable message and exit code 1, without a traceback."""
+    """Run the console script: an error of ours is one readable message and exit code 1, without a traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # as standard error has it: a path need not be text
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

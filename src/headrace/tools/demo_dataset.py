@@ -1,4 +1,9 @@
-"""A small photographic dataset: photographs found or drawn, cut into JPEG files as large as ImageNet's."""
+"""A small photographic dataset: photographs found or drawn, cut into JPEG files as large as ImageNet's.
+
+Drawn images have a natural spectrum and edges. The model is dead leaves (Lee, Mumford and Huang, 2001): opaque shapes
+whose radii follow r⁻³ fall over one another, which gives the 1/f amplitude spectrum and the occlusion edges of
+photographs. Every leaf carries 1/f texture, so that its inside costs a JPEG decoder what a photograph's does.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from headrace.data.storage.sidecar import cache_folder
+from headrace.data import cache_folder
 from headrace.errors import EmptyDatasetError, NotFoundError
-
-# -- from demo/natural.py: Images with a natural spectrum and edges, drawn from a seed: what the demo uses where no
-# photograph is at hand.
-#
-# The model is dead leaves (Lee, Mumford and Huang, 2001): opaque shapes whose radii follow r⁻³ fall over one another,
-# which gives the 1/f amplitude spectrum and the occlusion edges of photographs. Every leaf carries 1/f texture, so
-# that
-# its inside costs a JPEG decoder what a photograph's does.
-
 
 LEAVES = 400
 SMALLEST_SHARE = 1 / 60  # a leaf's least radius, as a share of the image's short side
@@ -87,10 +83,6 @@ def _drop_leaf(rng: np.random.Generator, canvas: NDArray[np.float32], radius: fl
 def _colour(rng: np.random.Generator) -> NDArray[np.float64]:
     """Draw a colour near grey, as most of a photograph is."""
     return np.asarray(rng.uniform(20, 235) + rng.normal(0, 18, 3))
-
-
-# -- from demo/sources.py: Where photographs come from: the user's folder, the system's wallpapers, an installed
-# package, or drawn.
 
 
 SYSTEM_FOLDERS = (Path("/usr/share/backgrounds"), Path("/usr/share/wallpapers"))
@@ -210,9 +202,6 @@ def _open_photograph(path: Path) -> Image.Image:
     return image
 
 
-# -- from demo/cuts.py: Which windows of which photographs become the files of a data set: pure and seeded.
-
-
 @dataclass(frozen=True)
 class PhotoCrop:
     """One file to be: a window (left, top, right, bottom) of a photograph, resized to `size` (width, height)."""
@@ -245,10 +234,6 @@ def _draw_crop(rng: random.Random, sizes: Sequence[tuple[int, int]]) -> PhotoCro
     return PhotoCrop(photograph, (width, height), (left, top, left + window_width, top + window_height))
 
 
-# -- from demo/dataset.py: The files of the demo's data set: JPEGs in class folders, written once and kept in the
-# cache folder.
-
-
 VERSION = 1  # goes up when the same source and seed give other files
 PHOTOGRAPHS_AT_MOST = 40  # held in memory at up to 20 MB each
 QUALITIES = (93, 95, 96, 97, 98)
@@ -256,7 +241,7 @@ BYTES_AT_500_BY_375 = 70e3  # what ImageNet's files have; quality is raised unti
 
 
 def cached_path(source: PhotoSource, count: int) -> Path:
-    """Where the data set of `count` files from this source is kept; other photographs give another place."""
+    """Return where the dataset of `count` files from this source is cached; other photographs give another place."""
     parts = [str(VERSION), source.origin]
     for path in source.files or ():
         status = path.stat()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -15,20 +16,157 @@ import PIL.Image
 import PIL.ImageDraw
 import PIL.ImageFont
 
-from headrace.data import ByteColumn, Dataset, TextColumn
-from headrace.dropins.image_reader import ImageReader
+from headrace.data import ByteColumn, Dataset, TextColumn, UnwritableError, finish_partial_file, partial_file
+from headrace.dropins import ImageReader
 from headrace.errors import HeadraceError
 from headrace.fields import Field, Image, Raw
-from headrace.loader.loader import Loader
+from headrace.loader import Loader
 from headrace.tools.peek_survey import PeekedSample, PeekSurvey, near_duplicates
-from headrace.views.views import Letterbox, View
+from headrace.views import Letterbox, View
 
-# -- from peek/histogram.py: Numbers counted into bars.
-
-
+MOST_ROWS = 50
+"""Of classes, failures and groups of near-duplicates each: what a reader looks through. The page says how many more."""
+_GROUP_PICTURES, _GROUP_PICTURE_PX = 6, 96
 _BARS = 24
 _WIDE = 16.0
 """From this ratio of the largest to the smallest on, bars grow by a factor."""
+_GAP_PX, _TEXT_PX = 6, 14
+_PAPER, _INK = (255, 255, 255), (36, 41, 47)
+_CUT = "…"
+
+
+@dataclass(frozen=True)
+class DuplicateGroup:
+    """Samples that look nearly the same."""
+
+    keys: Sequence[str]
+    pictures: Sequence[str]
+    """`data:` addresses of the first of them."""
+
+
+@dataclass(frozen=True)
+class PeekContent:
+    """What the page shows."""
+
+    title: str
+    survey: PeekSurvey
+    classes: Mapping[str, int]
+    """Samples by class, of the whole dataset; empty where it has none."""
+    groups: Sequence[DuplicateGroup]
+    sheet: str | None
+    """`data:` address of the contact sheet."""
+    sheet_view: str
+    """The view that its samples were drawn by."""
+    note: str | None = None
+    """Why there is no sheet."""
+
+    @classmethod
+    def of(
+        cls, dataset: Dataset, column: str, survey: PeekSurvey, view: Sequence[View], *, samples: int, seed: int
+    ) -> tuple[PeekContent, PIL.Image.Image | None]:
+        """Return the content and the contact sheet. A dataset whose samples all fail gets its page without one."""
+        sheet, note = None, None
+        try:
+            sheet = augmented_sheet(dataset, column, view, samples=samples, seed=seed)
+        except HeadraceError as error:
+            note = f"No sheet: {error}"
+        content = cls(
+            title=repr(dataset),
+            survey=survey,
+            classes=class_counts(dataset),
+            groups=duplicate_groups(dataset, column, survey.looks),
+            sheet=None if sheet is None else picture_address(sheet),
+            sheet_view=" then ".join(map(repr, view)),
+            note=note,
+        )
+        return content, sheet
+
+
+def write_files(content: PeekContent, sheet: PIL.Image.Image | None, folder: Path) -> None:
+    """Write peek.html, and peek.png where there is a sheet. Raises HeadraceError."""
+    if sheet is not None:
+        _write(folder / "peek.png", lambda file: sheet.save(file, "PNG"))
+    page = render(content).encode()
+    _write(folder / "peek.html", lambda file: file.write(page))
+
+
+def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file that has its name once it is complete."""
+
+    def fill(file: BinaryIO) -> None:
+        write(file)
+
+    place = str(path.absolute())
+    try:
+        with partial_file(place) as partial:
+            finish_partial_file(partial, place, fill)
+    except UnwritableError as error:
+        raise HeadraceError(f"--to: expected a folder to write, got {path.parent} ({error})") from error
+
+
+def class_counts(dataset: Dataset) -> Mapping[str, int]:
+    """Count how often the column `label` names each class; empty where it names none."""
+    label = dataset.columns.get("label")
+    if dataset.classes is None or label is None or isinstance(label, ByteColumn):
+        return {}
+    ids = np.arange(len(dataset.table)) if dataset.base_ids is None else dataset.base_ids
+    named = label.labels if isinstance(label, TextColumn) else label
+    assert named is not None, "classes are the labels' own"
+    indices = named.take(ids)
+    counts = np.bincount(
+        np.concatenate(indices) if isinstance(indices, list) else indices, minlength=len(dataset.classes)
+    )
+    return dict(zip(dataset.classes, counts.tolist(), strict=True))
+
+
+def augmented_sheet(dataset: Dataset, column: str, view: Sequence[View], *, samples: int, seed: int) -> PIL.Image.Image:
+    """Draw the first batch of a shuffled epoch, cut by `view`. Raises HeadraceError where no sample can be loaded."""
+    count = min(samples, len(dataset))
+    fields: dict[str, Field] = {"image": Image(source=column), "key": Raw(source="__key__")}
+    loader = Loader(
+        dataset, fields, view=view, batch_size=count, shuffle=True, seed=seed, max_bad=1.0, output="numpy",
+        rank=0, world_size=1, prefetch=1,
+    )  # fmt: skip
+    iterator = iter(loader)
+    try:
+        batch = next(iterator)
+    finally:
+        iterator.close()
+    return contact_sheet(batch["image"], batch["key"], columns=round(count**0.5))
+
+
+def duplicate_groups(dataset: Dataset, column: str, looks: Sequence[PeekedSample]) -> list[DuplicateGroup]:
+    """Group near-duplicates among the samples that were read, the first groups with pictures."""
+    seen = [(look, look.fingerprint) for look in looks if look.fingerprint is not None]
+    reader = ImageReader(view=Letterbox((_GROUP_PICTURE_PX, _GROUP_PICTURE_PX)), output="numpy")
+
+    def picture(look: PeekedSample) -> str:
+        return picture_address(PIL.Image.fromarray(reader(dataset.read(column, look.position))))
+
+    found = []
+    for number, members in enumerate(near_duplicates([fingerprint for _, fingerprint in seen])):
+        group = [seen[member][0] for member in members]
+        shown = group[:_GROUP_PICTURES] if number < MOST_ROWS else []
+        found.append(DuplicateGroup([look.key for look in group], [picture(look) for look in shown]))
+    return found
+
+
+def contact_sheet(images: npt.NDArray[np.uint8], keys: Sequence[str], *, columns: int) -> PIL.Image.Image:
+    """Draw `images` uint8[N, 3, H, W] in rows of `columns`, each with its key; long keys keep their end."""
+    height, width = images.shape[2:]
+    rows = -(-len(images) // columns)
+    cell = (width + _GAP_PX, height + _GAP_PX + _TEXT_PX)
+    sheet = PIL.Image.new("RGB", (columns * cell[0] + _GAP_PX, rows * cell[1] + _GAP_PX), _PAPER)
+    draw, font = PIL.ImageDraw.Draw(sheet), PIL.ImageFont.load_default(_TEXT_PX - 3)
+    for index, (image, key) in enumerate(zip(images, keys, strict=True)):
+        left, top = index % columns * cell[0] + _GAP_PX, index // columns * cell[1] + _GAP_PX
+        sheet.paste(PIL.Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))), (left, top))
+        # The font has the letters of western Europe; all others would be one and the same box.
+        text = whole = key.encode("latin-1", "backslashreplace").decode("latin-1")
+        while text and draw.textlength(text if text is whole else _CUT + text, font=font) > width:
+            text = text[1:]
+        draw.text((left, top + height + 1), text if text is whole else _CUT + text, fill=_INK, font=font)
+    return sheet
 
 
 @dataclass(frozen=True)
@@ -45,17 +183,15 @@ class Histogram:
 
 
 def histogram(values: npt.ArrayLike) -> Histogram | None:
-    """None where there is nothing to count. Whole numbers get bars of whole width, and no more bars than values."""
+    """Count numbers into bars; None without any. Whole numbers get bars of whole width, and no more than values."""
     numbers = np.asarray(values)
     if not len(numbers):
         return None
     is_logarithmic = numbers.min() > 0 and float(numbers.max()) / float(numbers.min()) >= _WIDE
     edges = _edges(numbers, is_logarithmic=is_logarithmic)
     counts, _ = np.histogram(numbers, edges)
-    low, middle, high = np.quantile(numbers, (0, 0.5, 1))
-    return Histogram(
-        tuple(edges.tolist()), tuple(counts.tolist()), float(low), float(middle), float(high), is_logarithmic
-    )
+    low, middle, high = np.quantile(numbers, (0, 0.5, 1)).tolist()
+    return Histogram(tuple(edges.tolist()), tuple(counts.tolist()), low, middle, high, is_logarithmic)
 
 
 def _edges(numbers: npt.NDArray[np.generic], *, is_logarithmic: bool) -> npt.NDArray[np.float64]:
@@ -75,40 +211,8 @@ def _edges(numbers: npt.NDArray[np.generic], *, is_logarithmic: bool) -> npt.NDA
     return edges
 
 
-# -- from peek/page.py: One HTML page, complete in itself, of what a data set holds: no script, nothing fetched.
-
-
-MOST_ROWS = 50
-"""Of classes, failures and groups of near-duplicates each: what a reader looks through. The page says how many more."""
-
-
-@dataclass(frozen=True)
-class DuplicateGroup:
-    """Samples that look nearly the same."""
-
-    keys: Sequence[str]
-    pictures: Sequence[str]
-    """`data:` addresses of the first of them."""
-
-
-@dataclass(frozen=True)
-class PeekContent:
-    """What the page shows."""
-
-    title: str
-    survey: PeekSurvey
-    classes: Mapping[str, int]
-    """Samples by class, of the whole data set; empty where it has none."""
-    groups: Sequence[DuplicateGroup]
-    sheet: str | None
-    """`data:` address of the contact sheet."""
-    sheet_view: str
-    """The view that its samples were drawn by."""
-    note: str | None = None
-    """Why there is no sheet."""
-
-
 def render(content: PeekContent) -> str:
+    """Return the page as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -120,7 +224,7 @@ def render(content: PeekContent) -> str:
     return environment.get_template("page.html").render(
         content=content,
         looked=len(looks),
-        charts=[(title, unit, chart) for title, unit, chart in _charts(looks) if chart is not None],
+        charts=[chart for chart in _charts(looks) if chart[2] is not None],
         formats=Counter(look.format or "not recognised" for look in looks if look.bytes is not None).most_common(),
         classes=sorted(content.classes.items(), key=lambda item: -item[1]),
         failures=content.survey.failures,
@@ -128,37 +232,8 @@ def render(content: PeekContent) -> str:
     )
 
 
-def _charts(looks: Iterable[PeekedSample]) -> list[tuple[str, str, Histogram | None]]:
-    """Title, unit and bars of each."""
-    looks = list(looks)
-    sizes = [look.size for look in looks if look.size is not None]
-    return [
-        ("Width", "px", histogram([width for width, _ in sizes])),
-        ("Height", "px", histogram([height for _, height in sizes])),
-        ("Aspect ratio", "width / height", histogram([width / height for width, height in sizes if height])),
-        ("File size", "bytes", histogram([look.bytes for look in looks if look.bytes is not None])),
-    ]
-
-
-def figure(number: float) -> str:
-    """As many digits as a reader needs: 1,234 and 0.75."""
-    return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:.3g}"
-
-
-def printable(text: str) -> str:
-    """Names that are no UTF-8 cannot be written as such."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-def picture_address(picture: PIL.Image.Image) -> str:
-    """The picture itself as an address, in JPEG."""
-    buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=80)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
 def document(content: PeekContent) -> dict[str, Any]:
-    """The same for machines."""
+    """Return the content as JSON has it."""
     looks = content.survey.looks
     return {
         "samples": content.survey.samples,
@@ -176,108 +251,29 @@ def document(content: PeekContent) -> dict[str, Any]:
     }
 
 
-# -- from peek/sheet.py: Augmented samples side by side in one picture, each with its key under it.
-
-
-_GAP_PX, _TEXT_PX = 6, 14
-_PAPER, _INK = (255, 255, 255), (36, 41, 47)
-_CUT = "…"
-
-
-def contact_sheet(images: npt.NDArray[np.uint8], keys: Sequence[str], *, columns: int) -> PIL.Image.Image:
-    """`images` uint8[N, 3, H, W] in rows of `columns`, each with its key; long keys keep their end."""
-    height, width = images.shape[2:]
-    rows = -(-len(images) // columns)
-    cell = (width + _GAP_PX, height + _GAP_PX + _TEXT_PX)
-    sheet = PIL.Image.new("RGB", (columns * cell[0] + _GAP_PX, rows * cell[1] + _GAP_PX), _PAPER)
-    draw, font = PIL.ImageDraw.Draw(sheet), PIL.ImageFont.load_default(_TEXT_PX - 3)
-    for index, (image, key) in enumerate(zip(images, keys, strict=True)):
-        left, top = index % columns * cell[0] + _GAP_PX, index // columns * cell[1] + _GAP_PX
-        sheet.paste(PIL.Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))), (left, top))
-        draw.text((left, top + height + 1), _fitted(key, width, draw, font), fill=_INK, font=font)
-    return sheet
-
-
-def _fitted(
-    key: str,
-    width: int,
-    draw: PIL.ImageDraw.ImageDraw,
-    font: PIL.ImageFont.ImageFont | PIL.ImageFont.FreeTypeFont,
-) -> str:
-    """The key, or as much of its end as `width` pixels hold."""
-    # The font has the letters of western Europe; all others would be one and the same box.
-    text = key.encode("latin-1", "backslashreplace").decode("latin-1")
-    if draw.textlength(text, font=font) <= width:
-        return text
-    while text and draw.textlength(_CUT + text, font=font) > width:
-        text = text[1:]
-    return _CUT + text
-
-
-# -- from peek/collect.py: From a data set to what the page shows: the survey's findings, and pictures of the samples
-# themselves.
-
-
-_PICTURES = 6
-_PICTURE_PX = 96
-
-
-def class_counts(dataset: Dataset) -> Mapping[str, int]:
-    """How often each class is named by the column `label`; empty where that holds none."""
-    label = dataset.columns.get("label")
-    if dataset.classes is None or label is None or isinstance(label, ByteColumn):
-        return {}
-    ids = np.arange(len(dataset.table)) if dataset.base_ids is None else dataset.base_ids
-    named = label.labels if isinstance(label, TextColumn) else label
-    assert named is not None, "classes are the labels' own"
-    indices = named.take(ids)
-    counts = np.bincount(
-        np.concatenate(indices) if isinstance(indices, list) else indices, minlength=len(dataset.classes)
-    )
-    return dict(zip(dataset.classes, counts.tolist(), strict=True))
-
-
-def augmented_sheet(dataset: Dataset, column: str, view: Sequence[View], *, samples: int, seed: int) -> PIL.Image.Image:
-    """The first batch of a shuffled epoch, cut by `view`. Raises HeadraceError where no sample of it can be had."""
-    count = min(samples, len(dataset))
-    fields: dict[str, Field] = {"image": Image(source=column), "key": Raw(source="__key__")}
-    loader = Loader(
-        dataset, fields, view=view, batch_size=count, shuffle=True, seed=seed, max_bad=1.0, output="numpy",
-        rank=0, world_size=1, prefetch=1,
-    )  # fmt: skip
-    iterator = iter(loader)
-    try:
-        batch = next(iterator)
-    finally:
-        iterator.close()
-    return contact_sheet(batch["image"], batch["key"], columns=round(count**0.5))
-
-
-def duplicate_groups(dataset: Dataset, column: str, looks: Sequence[PeekedSample]) -> list[DuplicateGroup]:
-    """Near-duplicates among what was looked at, the first groups with pictures."""
-    seen = [(look, look.fingerprint) for look in looks if look.fingerprint is not None]
-    groups = near_duplicates([fingerprint for _, fingerprint in seen])
-    reader = ImageReader(view=Letterbox((_PICTURE_PX, _PICTURE_PX)), output="numpy")
+def _charts(looks: Sequence[PeekedSample]) -> list[tuple[str, str, Histogram | None]]:
+    """Return title, unit and bars of each."""
+    sizes = [look.size for look in looks if look.size is not None]
     return [
-        DuplicateGroup(
-            [seen[member][0].key for member in group],
-            [_picture(dataset, column, seen[member][0], reader) for member in group[:_PICTURES]]
-            if number < MOST_ROWS
-            else [],
-        )
-        for number, group in enumerate(groups)
+        ("Width", "px", histogram([width for width, _ in sizes])),
+        ("Height", "px", histogram([height for _, height in sizes])),
+        ("Aspect ratio", "width / height", histogram([width / height for width, height in sizes if height])),
+        ("File size", "bytes", histogram([look.bytes for look in looks if look.bytes is not None])),
     ]
 
 
-def _picture(dataset: Dataset, column: str, look: PeekedSample, reader: ImageReader) -> str:
-    return picture_address(PIL.Image.fromarray(reader(dataset.read(column, look.position))))
+def figure(number: float) -> str:
+    """Write a number with the digits that a reader needs: 1,234 and 0.75."""
+    return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:.3g}"
 
 
-def sheet_or_reason(
-    dataset: Dataset, column: str, view: Sequence[View], *, samples: int, seed: int
-) -> tuple[PIL.Image.Image | None, str | None]:
-    """The sheet, or why there is none: a data set whose samples all fail still gets its page."""
-    try:
-        return augmented_sheet(dataset, column, view, samples=samples, seed=seed), None
-    except HeadraceError as error:
-        return None, f"No sheet: {error}"
+def printable(text: str) -> str:
+    """Escape what is no UTF-8 in a name."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def picture_address(picture: PIL.Image.Image) -> str:
+    """Return the picture itself as an address, in JPEG."""
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -12,17 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace._core import Limits
-from headrace.data import Dataset
-from headrace.data.pillow_images import open_picture
-from headrace.dropins.image_reader import ImageReader
+from headrace.data import Dataset, open_picture
+from headrace.dropins import ImageReader
 from headrace.errors import HeadraceError, SampleError
-from headrace.loader import default_threads
-from headrace.system.threads import THREAD_PREFIX
-from headrace.views.views import Resize
-
-# -- from peek/fingerprint.py: A picture's fingerprint: small, and nearly the same when it is scaled or compressed
-# again.
-
+from headrace.system import THREAD_PREFIX, default_threads
+from headrace.views import Resize
 
 ROWS, COLUMNS = 8, 9
 """The grey picture that is hashed: each of its rows gives 8 comparisons of neighbours."""
@@ -45,10 +39,6 @@ class Fingerprint:
         """
         levels = self.grey.astype(np.int16)
         return int.from_bytes(np.packbits(levels[:, :-1] + _STEP <= levels[:, 1:]).tobytes(), "big")
-
-
-# -- from peek/survey.py: Reads samples of a data set one by one and says what each image file is, or what is wrong
-# with it.
 
 
 _WINDOW = 64
@@ -85,7 +75,7 @@ class PeekSurvey:
 
 
 def survey(dataset: Dataset, column: str, positions: Sequence[int]) -> Iterator[PeekedSample]:
-    """A look at the image in `column` of each of the samples, in order, made by as many threads as there are cores.
+    """Look at the image in `column` of each of the samples, in order, on as many threads as there are cores.
 
     A sample that cannot be read or decoded is a look with an `error`, not an exception.
     """
@@ -98,7 +88,7 @@ def survey(dataset: Dataset, column: str, positions: Sequence[int]) -> Iterator[
 
 
 def spread(samples: int, most: int, *, seed: int) -> npt.NDArray[np.int64]:
-    """All positions, or `most` of them drawn at random, in rising order."""
+    """Return all positions, or `most` of them drawn at random, in rising order."""
     if samples <= most:
         return np.arange(samples)
     return np.sort(np.random.default_rng(seed).choice(samples, most, replace=False))
@@ -126,9 +116,6 @@ def _header(data: bytes) -> tuple[str | None, tuple[int, int] | None]:
         return None, None
 
 
-# -- from peek/duplicates.py: Which of many pictures are nearly the same.
-
-
 MOST_BITS = 3
 """Bits in which the hashes of near-duplicates may differ. One of four bands of 16 bits is then the same in both."""
 MOST_LEVELS = 6.0
@@ -149,7 +136,7 @@ class _Prints(NamedTuple):
 
 
 def near_duplicates(fingerprints: Sequence[Fingerprint]) -> list[list[int]]:
-    """Groups of positions, each with another of its group that is nearly the same.
+    """Group positions, each with another of its group that is nearly the same.
 
     The largest group first; each in rising order.
     """
@@ -169,7 +156,7 @@ def near_duplicates(fingerprints: Sequence[Fingerprint]) -> list[list[int]]:
 
 
 def _close_pairs(prints: _Prints) -> Iterator[tuple[int, int]]:
-    """Enough of them to join all that are close, directly or through others."""
+    """Yield enough pairs to join all that are close, directly or through others."""
     for band in prints.hashes.view(np.uint16).reshape(-1, _BANDS).T:
         order = np.argsort(band, kind="stable")
         for bucket in np.split(order, np.flatnonzero(np.diff(band[order])) + 1):
@@ -178,8 +165,10 @@ def _close_pairs(prints: _Prints) -> Iterator[tuple[int, int]]:
 
 
 def _close_within(bucket: npt.NDArray[np.int64], prints: _Prints) -> Iterator[tuple[int, int]]:
-    """Each is compared with what no group has taken yet: of ten thousand blank pictures the first one takes all. Each
-    compared with each would take minutes."""
+    """Compare each with what no group has taken yet: of ten thousand blank pictures the first one takes all.
+
+    Each compared with each would take minutes.
+    """
     rest, taken = bucket, list[int]()
     while len(rest):
         if taken:

@@ -1,1 +1,37 @@
-"""Views: which window of a source becomes the output."""
+"""Views: which window of a source becomes the output.
+
+A view is a description. `compile_view` turns one view or a list into a `Program`, numbers from which the core draws the
+window of each sample: one geometry for every field of pixels. Semantics are those of torchvision's transforms v2 under
+the same names (crop, then resize). Pixels are resampled once, at the end.
+"""
+
+from __future__ import annotations
+
+from headrace.views.program import Program, compile_view
+from headrace.views.views import (
+    MAX_SIDE_PX,
+    CenterCrop,
+    Letterbox,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomScale,
+    RandomVerticalFlip,
+    Resize,
+    View,
+)
+
+__all__ = [
+    "MAX_SIDE_PX",
+    "CenterCrop",
+    "Letterbox",
+    "Program",
+    "RandomCrop",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "RandomScale",
+    "RandomVerticalFlip",
+    "Resize",
+    "View",
+    "compile_view",
+]

@@ -26,8 +26,11 @@ EXPECTED = 12.0
 DEADLINE_S = 20
 STAND_INS = {
     "Builtin.__call__",
-    "Hooks._fetch",
-    "Hooks._fetch_elsewhere",
+    "LoaderHooks._begin",
+    "LoaderHooks._fetch",
+    "LoaderHooks._fetch_elsewhere",
+    "LoaderHooks._read",
+    "_DataQueue._dumps",
     "_DataQueue.put",
     "_DataQueue.send",
     "_Dataset.__getattr__",
@@ -38,11 +41,11 @@ STAND_INS = {
 """They stand for the user's own functions, and call those: all else that they call is made to fail."""
 GUARDS = {
     "Account.leave",
-    "Hooks._not_received",
+    "LoaderHooks._not_received",
     "Stages.enter",
-    "Training.enter",
-    "Training.fail",
-    "Training.leave",
+    "TrainingObserver.enter",
+    "TrainingObserver.fail",
+    "TrainingObserver.leave",
 }
 """They hold the `except` that keeps what they call from the run."""
 Victim = tuple[Any, str]

@@ -6,114 +6,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from headrace._core import JoinedInt64, JoinedUInt32, NameLookup, build_name_table, group_members
-from headrace.data.storage import safetensors
-from headrace.data.storage.safetensors import Arrays, InvalidFileError
-from headrace.data.storage.strings import StringColumn
-
-# -- from data/samples.py: Which members of an archive make up each sample: the WebDataset layout, in 5 bytes a member
-# and 8 a sample.
-
-
-@dataclass(frozen=True, eq=False)
-class GroupedMembers:
-    """The members of sample `i` are `member[first[i]:first[i + 1]]`, one an extension and at least one.
-
-    Members that share a stem are one sample (core/samples/grouping.hpp); its key is the beginning of their names.
-    """
-
-    first: npt.NDArray[np.uint32]
-    """uint32[s + 1]"""
-    member: npt.NDArray[np.int32]
-    """Positions in the archive."""
-    extension: npt.NDArray[np.uint8]
-    """Of each of `member`, into `extensions`."""
-    extensions: tuple[str, ...]
-    """Lower-case."""
-    folders: StringColumn
-    """First components of the keys, in order of first appearance."""
-    folder_of: npt.NDArray[np.int32]
-    """For each sample, into `folders`; -1: none."""
-    skipped: Mapping[str, int]
-    """Members that belong to no sample, by reason; only counts above 0."""
-
-    def __len__(self) -> int:
-        return len(self.first) - 1
-
-    @classmethod
-    def group(cls, names: StringColumn, types: npt.NDArray[np.uint8], skipped: Mapping[str, int]) -> GroupedMembers:
-        """The samples of an archive's members, whose types are tar's, after others were `skipped`.
-
-        Raises ValueError beyond the limit of extensions.
-        """
-        first, member, extension, extensions, folders, folder_offsets, folder_of, passed = group_members(
-            names.blob, names.offsets, types
-        )
-        return cls(
-            first,
-            member,
-            extension,
-            tuple(text.decode("utf-8", "surrogateescape") for text in extensions),
-            StringColumn(folders, folder_offsets),
-            folder_of,
-            {what: count for what, count in {**skipped, **passed}.items() if count},
-        )
-
-    def to_arrays(self) -> Arrays:
-        """All but what is in the outline."""
-        return {
-            "samples.first": self.first,
-            "samples.member": self.member,
-            "samples.extension": self.extension,
-            "samples.folder_of": self.folder_of,
-            "folders.blob": self.folders.blob,
-            "folders.offsets": self.folders.offsets,
-        }
-
-    def outline(self) -> dict[str, Any]:
-        """What is no array, for JSON."""
-        return {"extensions": self.extensions, "skipped": dict(self.skipped)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Arrays, outline: Mapping[str, Any], members: int) -> GroupedMembers:
-        """The inverse of `to_arrays` and `outline`, from untrusted input: raises InvalidFileError unless all fits an
-        archive of that many members."""
-        extensions, skipped = _read_outline(outline)
-        member = safetensors.checked_indices(arrays, "samples.member", members, dtype=np.int32)
-        first = safetensors.checked_array(arrays, "samples.first", np.uint32)
-        if not safetensors.divides(first, len(member), empty=False):
-            raise InvalidFileError("samples.first does not divide samples.member")
-        extension = safetensors.checked_array(arrays, "samples.extension", np.uint8, len(member))
-        if len(extension) and extension.max() >= len(extensions):
-            raise InvalidFileError("samples.extension is out of range")
-        folders = safetensors.checked_strings(arrays, "folders")
-        folder_of = safetensors.checked_indices(
-            arrays, "samples.folder_of", len(folders), dtype=np.int32, count=len(first) - 1, first=-1
-        )
-        return cls(first, member, extension, extensions, folders, folder_of, skipped)
-
-
-def _read_outline(outline: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, int]]:
-    match outline:
-        case {"extensions": list(extensions), "skipped": dict(skipped)}:
-            names_fit = all(isinstance(name, str) for name in extensions) and len(set(extensions)) == len(extensions)
-            if names_fit and all(isinstance(count, int) for count in skipped.values()):
-                return tuple(extensions), skipped
-    raise InvalidFileError("the outline has another form")
-
-
-# -- from data/names.py: Many names, and which of them is which: looked up in O(1) without an object for each.
-
+from headrace.data.storage.safetensors import (
+    Arrays,
+    InvalidFileError,
+    checked_array,
+    checked_indices,
+    checked_strings,
+    divides,
+)
+from headrace.data.storage.strings import Ints, StringColumn
 
 END = 2**63 - 1
-"""Beyond every position."""
+"""A position beyond every other."""
 
 
 class NameTable:
-    """Names in order (`strings`), and a hash table over them: see `core/names/name_table.hpp` for its arrays."""
+    """Names in order (`strings`) and a hash table over them: see `core/names/name_table.hpp` for its arrays."""
 
     __slots__ = ("_blob", "_lookup", "_offsets", "order", "starts", "strings")
 
@@ -122,7 +35,7 @@ class NameTable:
         self.starts = starts
         self.order = order
         self._lookup = NameLookup(strings.blob, strings.offsets, starts, order)
-        # Single entries come out of a memoryview several times as fast as out of an array.
+        # A memoryview gives single entries several times as fast as an array.
         self._blob, self._offsets = strings.blob.data, strings.offsets.data
 
     @classmethod
@@ -131,17 +44,14 @@ class NameTable:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> NameTable:
-        """The inverse of `to_arrays`, from untrusted input. Raises InvalidFileError."""
-        strings = safetensors.checked_strings(arrays, "names")
-        starts = safetensors.checked_array(arrays, "names.starts", np.uint32)
+        """Load what `to_arrays` returned, from untrusted input. Raises InvalidFileError."""
+        names = checked_strings(arrays, "names")
+        starts = checked_array(arrays, "names.starts", np.uint32)
         buckets = len(starts) - 1
-        if buckets < 1 or buckets & (buckets - 1) or not safetensors.divides(starts, len(strings)):
+        if buckets < 1 or buckets & (buckets - 1) or not divides(starts, len(names)):
             raise InvalidFileError("names.starts do not divide names.order")
-        return cls(
-            strings,
-            starts,
-            safetensors.checked_indices(arrays, "names.order", len(strings), dtype=np.int32, count=len(strings)),
-        )
+        order = checked_indices(arrays, "names.order", len(names), dtype=np.int32, count=len(names))
+        return cls(names, starts, order)
 
     def to_arrays(self) -> Arrays:
         return {
@@ -162,7 +72,7 @@ class NameTable:
         return str(self._blob[start:stop], "utf-8", "surrogateescape")
 
     def find(self, name: str, before: int = END) -> int | None:
-        """Position of the last of that name ahead of `before`; None: there is none."""
+        """Return the position of the last such name ahead of `before`, or None."""
         try:
             key = name.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:  # a surrogate that no bytes decode to
@@ -170,17 +80,103 @@ class NameTable:
         at = self._lookup.find(key, before)
         return at if at >= 0 else None
 
-    def find_paths(self, paths: StringColumn, which: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """For each of the paths numbered `which`, the position of the last name that is that path; -1 where there is
-        none. A leading "./" makes no difference, and the name that is written in the same way goes first."""
+    def find_paths(self, paths: StringColumn, which: Ints) -> Ints:
+        """Return for each of the paths numbered `which` the position of the last name equal to it; -1 for none.
+
+        A leading "./" makes no difference, but a name spelled in the same way has precedence.
+        """
         return self._lookup.find_paths(paths.blob, paths.offsets, which)
 
     def find_any(self, names: Iterable[str], before: int = END) -> int | None:
-        """What `find` says of the first of `names` that is here."""
+        """Return what `find` returns for the first of `names` that is here."""
         return next((at for name in names if (at := self.find(name, before)) is not None), None)
 
 
-# -- from data/joined.py: Several arrays of one kind, read at random as if they were one.
+class SamplesOutline(msgspec.Struct):
+    """JSON that an index stores of an archive's samples."""
+
+    extensions: tuple[str, ...] = ()
+    skipped: dict[str, int] = {}
+    digest: str = ""
+    """`table_digest` of the samples, so that a state can name its dataset without a look at each of them."""
+    ungrouped: str | None = None
+    """Why the members make no samples, if they make none."""
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedMembers:
+    """Members of an archive grouped into samples as WebDataset groups them, in 5 bytes a member and 8 a sample.
+
+    The members of sample `i` are `member[first[i]:first[i + 1]]`, one an extension and at least one. Members that share
+    a stem are one sample (core/samples/grouping.hpp); its key is the beginning of their names.
+    """
+
+    first: npt.NDArray[np.uint32]
+    """uint32[s + 1]"""
+    member: npt.NDArray[np.int32]
+    """Positions in the archive."""
+    extension: npt.NDArray[np.uint8]
+    """Index into `extensions` for each of `member`."""
+    extensions: tuple[str, ...]
+    """Lower-case."""
+    folders: StringColumn
+    """First components of the keys, in order of first appearance."""
+    folder_of: npt.NDArray[np.int32]
+    """Index into `folders` for each sample; -1: none."""
+    skipped: Mapping[str, int]
+    """Members that belong to no sample, by reason; only counts above 0."""
+
+    def __len__(self) -> int:
+        return len(self.first) - 1
+
+    @classmethod
+    def group(cls, names: StringColumn, types: npt.NDArray[np.uint8], skipped: Mapping[str, int]) -> GroupedMembers:
+        """Group members by their names and tar's `types`; `skipped` counts members that were left out before.
+
+        Raises ValueError beyond the limit of extensions.
+        """
+        first, member, extension, extensions, folders, folder_offsets, folder_of, passed = group_members(
+            names.blob, names.offsets, types
+        )
+        return cls(
+            first,
+            member,
+            extension,
+            tuple(text.decode("utf-8", "surrogateescape") for text in extensions),
+            StringColumn(folders, folder_offsets),
+            folder_of,
+            {what: count for what, count in {**skipped, **passed}.items() if count},
+        )
+
+    def to_arrays(self) -> Arrays:
+        """Return all but `extensions` and `skipped`."""
+        return {
+            "samples.first": self.first,
+            "samples.member": self.member,
+            "samples.extension": self.extension,
+            "samples.folder_of": self.folder_of,
+            "folders.blob": self.folders.blob,
+            "folders.offsets": self.folders.offsets,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, outline: SamplesOutline, members: int) -> GroupedMembers:
+        """Load samples of an archive of `members` members, from untrusted input. Raises InvalidFileError."""
+        extensions = outline.extensions
+        if len(set(extensions)) < len(extensions):
+            raise InvalidFileError("an extension comes twice")
+        member = checked_indices(arrays, "samples.member", members, dtype=np.int32)
+        first = checked_array(arrays, "samples.first", np.uint32)
+        if not divides(first, len(member), empty=False):
+            raise InvalidFileError("samples.first does not divide samples.member")
+        extension = checked_array(arrays, "samples.extension", np.uint8, len(member))
+        if len(extension) and extension.max() >= len(extensions):
+            raise InvalidFileError("samples.extension is out of range")
+        folders = checked_strings(arrays, "folders")
+        folder_of = checked_indices(
+            arrays, "samples.folder_of", len(folders), dtype=np.int32, count=len(first) - 1, first=-1
+        )
+        return cls(first, member, extension, extensions, folders, folder_of, outline.skipped)
 
 
 T = TypeVar("T", np.int64, np.uint32)
@@ -192,19 +188,19 @@ _NATIVE: dict[np.dtype[Any], type[JoinedInt64] | type[JoinedUInt32]] = {
 
 
 class JoinedArray(Generic[T]):
-    """An array for each archive, borrowed: joining a thousand mapped ones would copy them all into memory."""
+    """Arrays of several archives, indexed as one. They are borrowed: a joined copy would take memory for all."""
 
     __slots__ = ("_native", "parts")
 
     def __init__(self, parts: Iterable[npt.NDArray[T]]) -> None:
-        """At least one array, all int64 or all uint32."""
+        """Join at least one array, all int64 or all uint32."""
         self.parts: tuple[npt.NDArray[T], ...] = tuple(parts)
         self._native: Any = _NATIVE[self.parts[0].dtype]()
         for part in self.parts:
             self._native.add(part)
 
-    def take(self, part: npt.NDArray[np.int64], index: npt.NDArray[np.int64]) -> npt.NDArray[T]:
-        """`parts[part[i]][index[i]]` for each i; 0 where the index is -1. Raises IndexError."""
+    def take(self, part: Ints, index: Ints) -> npt.NDArray[T]:
+        """Return `parts[part[i]][index[i]]` for each `i`; 0 where the index is -1. Raises IndexError."""
         taken: npt.NDArray[T] = self._native.take(part, index)
         return taken
 

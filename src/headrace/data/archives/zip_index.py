@@ -1,37 +1,39 @@
-"""Index of a zip: its members, their places and the samples they make."""
+"""Index of a zip: its members, and where and in which form their bytes lie."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace._core import read_zip_directory
-from headrace.data.archives.archive_columns import MemberData, index_samples, load_samples
-from headrace.data.archives.archive_members import GroupedMembers, JoinedArray, NameTable
+from headrace.data.archives.archive_columns import MemberPlaces
+from headrace.data.archives.archive_index import ArchiveKind, index_arrays
+from headrace.data.archives.archive_members import NameTable
 from headrace.data.archives.zip_reading import ZipEntry
 from headrace.data.columns import ABSENT, ColumnPart, Location, ZipLocation
-from headrace.data.storage import safetensors
-from headrace.data.storage.safetensors import Arrays, InvalidFileError
-from headrace.data.storage.sidecar import FileIdentity, Sidecar, identify_archive, open_sidecar
-from headrace.data.storage.strings import StringColumn
+from headrace.data.storage.safetensors import Arrays, InvalidFileError, checked_array, ranges_fit
+from headrace.data.storage.strings import Ints, StringColumn
 from headrace.errors import DatasetError, ReadError
 
-# -- from data/zip_member.py: One member of a zip, as the index has it.
+Words = npt.NDArray[np.uint32]
+
+_FILE, _FOLDER = np.uint8(ord("0")), np.uint8(ord("5"))
+"""Types of members as tars have them, by which members are grouped into samples."""
 
 
 class ZipMember(NamedTuple):
-    """What the index knows of a member, under the names that `zipfile.ZipInfo` and `tarfile.TarInfo` have for it."""
+    """One member of a zip, with the attributes and methods of `zipfile.ZipInfo` and `tarfile.TarInfo`."""
 
     name: str
     file_size: int
     """Bytes of data."""
     compress_size: int
-    """Bytes of it in the zip."""
+    """Bytes in the zip."""
     compress_type: int
     """`zipfile.ZIP_STORED`, `ZIP_DEFLATED`, …"""
     CRC: int  # as zipfile spells it
@@ -39,7 +41,7 @@ class ZipMember(NamedTuple):
     """First byte of its local header in the zip."""
     flag_bits: int
     number: int
-    """Its position among the members of the zip."""
+    """Position among the members of the zip."""
 
     @property
     def filename(self) -> str:
@@ -59,85 +61,60 @@ class ZipMember(NamedTuple):
         return not self.is_dir()
 
 
-# -- from data/zip_members.py: Every member of one zip, as its central directory has it, found by name in O(1).
-
-
 @dataclass(frozen=True, eq=False)
 class ZipMembers:
-    """An entry a member in each array, in the order of the central directory."""
+    """All members of a zip in the order of its central directory, in arrays of one entry a member."""
 
     names: NameTable
-    size: npt.NDArray[np.int64]
-    packed: npt.NDArray[np.int64]
+    size: Ints
+    packed: Ints
     """Bytes in the zip."""
-    method: npt.NDArray[np.uint32]
-    crc: npt.NDArray[np.uint32]
-    offset: npt.NDArray[np.int64]
-    """Of the local header."""
-    flags: npt.NDArray[np.uint32]
-    check: npt.NDArray[np.uint32]
+    method: Words
+    crc: Words
+    offset: Ints
+    """First byte of the local header."""
+    flags: Words
+    check: Words
     """`local_header_check` of what the local header must say."""
-    end: npt.NDArray[np.int64]
+    end: Ints
     """Where the next member's local header begins, or the central directory: data that goes on would overlap it."""
     _views: tuple[memoryview, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Single entries come out of a memoryview several times as fast as out of an array.
-        columns = (getattr(self, name).data for name in _COLUMNS)
-        object.__setattr__(self, "_views", tuple(columns))
+        # A memoryview gives single entries several times as fast as an array.
+        object.__setattr__(self, "_views", tuple(getattr(self, name).data for name in _COLUMNS))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ZipMembers, (self.names, *(getattr(self, name) for name in _COLUMNS))
 
     def __len__(self) -> int:
         return len(self.names)
 
     def member(self, number: int) -> ZipMember:
-        size, packed, method, crc, offset, flags, *_ = self._views
-        return ZipMember(
-            self.names[number],
-            size[number],
-            packed[number],
-            method[number],
-            crc[number],
-            offset[number],
-            flags[number],
-            number,
-        )
+        size, packed, method, crc, offset, flags, *_ = (view[number] for view in self._views)
+        return ZipMember(self.names[number], size, packed, method, crc, offset, flags, number)
 
     def entry(self, number: int) -> ZipEntry:
-        size, packed, method, crc, offset, flags, check, end = self._views
-        at = offset[number]
-        return ZipEntry(
-            at,
-            packed[number],
-            size[number],
-            end[number] - at,
-            method[number],
-            crc[number],
-            flags[number],
-            check[number],
-        )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ZipMembers, (self.names, *(getattr(self, name) for name in _COLUMNS))
+        size, packed, method, crc, offset, flags, check, end = (view[number] for view in self._views)
+        return ZipEntry(offset, packed, size, end - offset, method, crc, flags, check)
 
     def find(self, name: str) -> int | None:
-        """The last member of exactly that name."""
+        """Return the last member of exactly that name, or None."""
         return self.names.find(name)
 
-    @property
-    def first_name(self) -> str | None:
-        return self.names[0] if len(self) else None
+    def find_files(self, paths: StringColumn, which: Ints) -> Ints:
+        """Return the position of the file that each of the paths numbered `which` names; -1 where there is none.
 
-    def find_files(self, paths: StringColumn, which: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The position of the file that each of the paths numbered `which` names; -1 where there is none. A leading
-        "./" makes no difference."""
+        A leading "./" makes no difference.
+        """
         found = self.names.find_paths(paths, which)
         there = np.flatnonzero(found >= 0)
-        found[there[are_folders(self.names.strings.take(found[there]))]] = -1
+        found[there[_are_folders(self.names.strings.take(found[there]))]] = -1
         return found
 
     def fit(self, zip_bytes: int) -> bool:
-        """Whether all members lie in a zip of that size."""
-        inside = safetensors.ranges_fit(self.offset, self.packed, first=0, end=zip_bytes)
+        """Tell whether all members lie in a zip of that size."""
+        inside = ranges_fit(self.offset, self.packed, first=0, end=zip_bytes)
         return bool((inside & (self.size >= 0) & (self.end >= self.offset) & (self.end <= zip_bytes)).all())
 
     def to_arrays(self) -> Arrays:
@@ -145,17 +122,16 @@ class ZipMembers:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, zip_bytes: int) -> ZipMembers:
-        """The inverse of `to_arrays`, from untrusted input: raises InvalidFileError unless all fits `zip_bytes`."""
+        """Load what `to_arrays` returned, from untrusted input. Raises InvalidFileError unless it fits `zip_bytes`."""
         names = NameTable.from_arrays(arrays)
-        columns = {name: safetensors.checked_array(arrays, name, dtype, len(names)) for name, dtype in _COLUMNS.items()}
-        members = cls(names, **columns)
+        members = cls(names, *(checked_array(arrays, name, dtype, len(names)) for name, dtype in _COLUMNS.items()))
         if not members.fit(zip_bytes):
             raise InvalidFileError("a member lies outside the zip")
         return members
 
     @classmethod
     def read(cls, path: str) -> ZipMembers:
-        """From the central directory of the zip at `path`. Raises OSError, or ValueError if it is no zip or damaged."""
+        """Read the central directory of the zip at `path`. Raises OSError, or ValueError if it is damaged or no zip."""
         names, name_offsets, size, packed, method, crc, offset, flags, check, directory_at = read_zip_directory(
             os.fsencode(path)
         )
@@ -175,186 +151,34 @@ _COLUMNS: dict[str, type[np.generic]] = {
 }
 
 
-def are_folders(names: StringColumn) -> npt.NDArray[np.bool_]:
-    """Which names are those of folders: they end in a slash."""
-    found = np.zeros(len(names), np.bool_)
-    named = np.flatnonzero(names.lengths() > 0)
-    found[named] = names.blob[names.offsets.view(np.int64)[1:][named] - 1] == ord("/")
-    return found
+class ZipPlaces(MemberPlaces):
+    """Places of the members of several zips, and their form."""
 
-
-def _ends(offset: npt.NDArray[np.int64], directory_at: int) -> npt.NDArray[np.int64]:
-    """For each offset the next one by value. Equal ones end where they begin: members that lie on each other."""
-    by_offset = np.argsort(offset, kind="stable")
-    ends = np.empty_like(offset)
-    ends[by_offset] = np.append(offset[by_offset][1:], directory_at)
-    return ends
-
-
-# -- from data/zip_data.py: Where the data of each member of several zips lies, and in which form.
-
-
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint32]
-
-
-class ZipArrays(Protocol):
-    """An entry a member of one zip: see `ZipMembers`."""
-
-    @property
-    def offset(self) -> Ints: ...
-    @property
-    def size(self) -> Ints: ...
-    @property
-    def packed(self) -> Ints: ...
-    @property
-    def end(self) -> Ints: ...
-    @property
-    def method(self) -> Words: ...
-    @property
-    def crc(self) -> Words: ...
-    @property
-    def flags(self) -> Words: ...
-    @property
-    def check(self) -> Words: ...
-
-
-@dataclass(frozen=True, eq=False)
-class ZipData(MemberData):
-    offset: JoinedArray[np.int64]
-    size: JoinedArray[np.int64]
-    packed: JoinedArray[np.int64]
-    end: JoinedArray[np.int64]
-    method: JoinedArray[np.uint32]
-    crc: JoinedArray[np.uint32]
-    flags: JoinedArray[np.uint32]
-    check: JoinedArray[np.uint32]
-
-    @classmethod
-    def of(cls, zips: Sequence[ZipArrays]) -> ZipData:
-        return cls(
-            JoinedArray(one.offset for one in zips),
-            JoinedArray(one.size for one in zips),
-            JoinedArray(one.packed for one in zips),
-            JoinedArray(one.end for one in zips),
-            JoinedArray(one.method for one in zips),
-            JoinedArray(one.crc for one in zips),
-            JoinedArray(one.flags for one in zips),
-            JoinedArray(one.check for one in zips),
-        )
+    columns: ClassVar[tuple[str, ...]] = tuple(_COLUMNS)
 
     def locate(self, archive: Ints, member: Ints) -> Location:
-        offset = self.offset.take(archive, member)
-        zipped = ZipLocation(
-            self.packed.take(archive, member),
-            self.end.take(archive, member) - offset,
-            self.method.take(archive, member),
-            self.crc.take(archive, member),
-            self.flags.take(archive, member),
+        offset, check, end, packed, method, crc, flags = (
+            self.take(name, archive, member) for name in ("offset", "check", "end", "packed", "method", "crc", "flags")
         )
-        return Location(archive, offset, self._sizes(archive, member), self.check.take(archive, member), zipped)
+        zipped = ZipLocation(packed, end - offset, method, crc, flags)
+        return Location(archive, offset, self._sizes(archive, member), check, zipped)
 
     def parts(self, archive: Ints, member: Ints) -> Iterator[ColumnPart]:
-        """Of the data alone, so that a zip packed again at another level is the same dataset."""
+        """Yield what is known of the data alone: a zip packed again at another level is the same dataset."""
         yield self._sizes(archive, member), "<i8"
-        yield self.crc.take(archive, member), "<u4"
+        yield self.take("crc", archive, member), "<u4"
 
     def _sizes(self, archive: Ints, member: Ints) -> Ints:
-        size = self.size.take(archive, member)
+        size = self.take("size", archive, member)
         size[member < 0] = ABSENT
         return size
 
 
-# -- from data/zip_index.py: The samples of one zip: which it holds, and where each of their members lies.
-
-
-IndexInts = npt.NDArray[np.int64]
-IndexWords = npt.NDArray[np.uint32]
-
-
-@dataclass(frozen=True, eq=False)
-class ZipIndex:
-    samples: GroupedMembers
-    digest: str
-    """`digest_of` these samples alone."""
-    names: StringColumn
-    """Of all members of the zip, as each of the following arrays is: see `ZipMembers`."""
-    offset: IndexInts
-    size: IndexInts
-    packed: IndexInts
-    end: IndexInts
-    method: IndexWords
-    crc: IndexWords
-    flags: IndexWords
-    check: IndexWords
-
-    @classmethod
-    def from_arrays(cls, path: str, arrays: Arrays, outline: str, zip_bytes: int) -> ZipIndex:
-        """What `build_index` made of the zip at `path`, from untrusted input.
-
-        Raises InvalidFileError unless all fits `zip_bytes`, and DatasetError where its members make no samples.
-        """
-        members = ZipMembers.from_arrays(arrays, zip_bytes)
-        samples, digest = load_samples(path, arrays, outline, members=len(members))
-        # Without the hash table: samples are not looked up by name.
-        return cls(
-            samples,
-            digest,
-            members.names.strings,
-            members.offset,
-            members.size,
-            members.packed,
-            members.end,
-            members.method,
-            members.crc,
-            members.flags,
-            members.check,
-        )
-
-
-# -- from data/zip_sidecar.py: The index of a zip, kept in a sidecar: it serves those who want samples and those who
-# want members by name.
-
-
-ZIP_INDEX_FORMAT = "headrace zip index 3"
-"""Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
-
-
-def open_zip_index(path: str, *, cache: str | None) -> ZipIndex:
-    """The samples of the zip at `path`. Raises ReadError, or DatasetError if it is no zip or has no samples' form."""
-
-    def load(arrays: Arrays, outline: str, zip_bytes: int) -> ZipIndex:
-        return ZipIndex.from_arrays(path, arrays, outline, zip_bytes)
-
-    identity = identify_archive(path)
-    return open_sidecar(Sidecar(ZIP_INDEX_FORMAT, _build_zip_index, load), path, identity, cache=cache)
-
-
-def open_zip_members(path: str, identity: FileIdentity, *, cache: str | None) -> ZipMembers:
-    """Every member of the zip at `path`, which has this `identity`. Raises ReadError, or DatasetError if it is none."""
-
-    def load(arrays: Arrays, _: str, zip_bytes: int) -> ZipMembers:
-        return ZipMembers.from_arrays(arrays, zip_bytes)
-
-    return open_sidecar(Sidecar(ZIP_INDEX_FORMAT, _build_zip_index, load), path, identity, cache=cache)
-
-
 def build_zip_index(path: str) -> tuple[Arrays, str]:
-    """The central directory and its samples as arrays, and the samples' outline. Raises ReadError or DatasetError."""
-    members = _read_directory(path)
-    names = members.names.strings
-    is_folder = are_folders(names)
-    types = np.where(is_folder, _FOLDER, _FILE)
-    skipped = {"directories": int(np.count_nonzero(is_folder))}
-    samples, outline = index_samples(path, names, types, skipped, ZipData.of([members]))
-    return members.to_arrays() | samples, outline
+    """Read the central directory of the zip at `path`, and return the arrays and the outline of its index.
 
-
-_FILE, _FOLDER = np.uint8(ord("0")), np.uint8(ord("5"))
-"""As a tar has it, which the layout of samples is made for."""
-
-
-def _read_directory(path: str) -> ZipMembers:
+    Raises ReadError or DatasetError.
+    """
     try:
         members = ZipMembers.read(path)
     except OSError as error:
@@ -366,9 +190,33 @@ def _read_directory(path: str) -> ZipMembers:
             f"{path}: its central directory points outside the file. Check it with `unzip -t`, and copy or write it "
             f"again"
         )
-    return members
+    is_folder = _are_folders(members.names.strings)
+    types = np.where(is_folder, _FOLDER, _FILE)
+    skipped = {"directories": int(np.count_nonzero(is_folder))}
+    return index_arrays(path, members, types, skipped, ZipPlaces([members]))
 
 
-def _build_zip_index(path: str, _: str | None) -> tuple[Arrays, str]:
-    """In memory, however large the archive is: a member takes less than a hundred bytes."""
-    return build_zip_index(path)
+def _are_folders(names: StringColumn) -> npt.NDArray[np.bool_]:
+    """Tell of each name whether it is a folder's, and so ends in a slash."""
+    found = np.zeros(len(names), np.bool_)
+    named = np.flatnonzero(names.lengths() > 0)
+    found[named] = names.blob[names.offsets.view(np.int64)[1:][named] - 1] == ord("/")
+    return found
+
+
+def _ends(offset: Ints, directory_at: int) -> Ints:
+    """Return for each offset the next one by value. Equal ones end where they begin: such members overlap."""
+    by_offset = np.argsort(offset, kind="stable")
+    ends = np.empty_like(offset)
+    ends[by_offset] = np.append(offset[by_offset][1:], directory_at)
+    return ends
+
+
+ZIP = ArchiveKind(
+    word="zip",
+    listed_by="unzip -l",
+    format="headrace zip index 3",
+    build=lambda path: build_zip_index(path),
+    load=ZipMembers.from_arrays,
+    places=ZipPlaces,
+)

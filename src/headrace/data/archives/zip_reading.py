@@ -1,4 +1,4 @@
-"""Read a zip's member: find it behind its local header, inflate it, check it."""
+"""Read a zip's member: find it behind its local header, inflate it, check it. The twin of core/zip/member.cpp."""
 
 from __future__ import annotations
 
@@ -8,36 +8,34 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from headrace._core import Limits
 from headrace.data.columns import Location
 from headrace.data.storage.open_file import OpenFile, read_exactly
 from headrace.errors import ChangedError, DecodeError, LimitError, SampleError, UnsupportedError
 
-# -- from data/inflate.py: Decompresses one member of a zip into exactly the bytes that were announced, and never
-# more.
-
-
 _MIN_DICTIONARY_BYTES = 1 << 12
 
 
 class InflateError(Exception):
-    """The compressed data is damaged, or of another size than announced."""
+    """Compressed data that is damaged, or of another size than announced."""
 
 
 def inflate(data: bytes, method: int, size: int) -> bytes:
-    """`size` bytes. Raises InflateError; KeyError for a method that is not in `METHODS`."""
+    """Return exactly `size` bytes. Raises InflateError; KeyError for a method that is not in `METHODS`."""
     # One byte more than expected shows that there is more, and is all that a bomb can make.
     return b"".join(inflate_pieces((data,), method, size, most=size + 1))
 
 
 def inflate_pieces(chunks: Iterable[bytes], method: int, size: int, *, most: int) -> Iterator[bytes]:
-    """What `inflate` gives for the chunks joined, in pieces of up to `most` bytes, so that a member of any size needs
-    no more memory than that. The first chunk has all that lies before the compressed data."""
-    found = 0
+    """Yield what `inflate` returns for the joined chunks, in pieces of up to `most` bytes to bound memory.
+
+    No chunk is longer than that, unless it is the only one. The first has all that precedes the compressed data.
+    """
+    begin, found = METHODS[method], 0
     try:
-        for piece in _decompress(iter(chunks), DECOMPRESSORS[method], size, most):
+        for piece in chunks if begin is None else _decompress(iter(chunks), begin, size, most):
             found += len(piece)
             if found > size:
                 raise InflateError(f"expected {size} bytes, got more: what it says of its size is not true")
@@ -49,7 +47,7 @@ def inflate_pieces(chunks: Iterable[bytes], method: int, size: int, *, most: int
 
 
 class Decompressor(Protocol):
-    """As those of bz2 and lzma are."""
+    """Decompressor with the interface of bz2's and lzma's."""
 
     @property
     def eof(self) -> bool: ...
@@ -60,9 +58,11 @@ class Decompressor(Protocol):
     def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
 
-def _decompress(
-    chunks: Iterator[bytes], begin: Callable[[bytes, int], tuple[Decompressor, bytes]], size: int, most: int
-) -> Iterator[bytes]:
+Begin: TypeAlias = Callable[[bytes, int], tuple[Decompressor, bytes]]
+"""Returns a decompressor and its input, given the first chunk and the most bytes that may come."""
+
+
+def _decompress(chunks: Iterator[bytes], begin: Begin, size: int, most: int) -> Iterator[bytes]:
     decompressor, data = begin(next(chunks, b""), size + 1)
     while True:
         piece = decompressor.decompress(data, most)
@@ -78,26 +78,8 @@ def _decompress(
             data = chunk
 
 
-class _Stored:
-    """Not compressed at all."""
-
-    eof = False
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._rest
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        data = self._rest + data
-        self._rest = data[max_length:]
-        return data[:max_length]
-
-
 class _Deflate:
-    """zlib's decompressor with the interface of the others."""
+    """A `Decompressor` of zlib."""
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(-zlib.MAX_WBITS)
@@ -109,13 +91,13 @@ class _Deflate:
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         found = self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
-        # With its output full it may hold more, of input that it has taken already.
+        # With its output full it may hold more, from input that it has taken already.
         self.needs_input = len(found) < max_length and not self._inner.unconsumed_tail
         return found
 
 
 def _begin_lzma(data: bytes, most: int) -> tuple[Decompressor, bytes]:
-    """APPNOTE.TXT 5.8: two bytes of version, the size of the properties, these, and a raw LZMA stream."""
+    """Parse what APPNOTE.TXT 5.8 says: two bytes of version, the properties' size, these, and a raw LZMA stream."""
     (length,) = struct.unpack_from("<H", data, 2)
     packed, dictionary = struct.unpack_from("<BI", data, 4)
     if length != 5 or packed >= 9 * 5 * 5:
@@ -127,18 +109,15 @@ def _begin_lzma(data: bytes, most: int) -> tuple[Decompressor, bytes]:
     return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters), data[4 + length :]
 
 
-DECOMPRESSORS: dict[int, Callable[[bytes, int], tuple[Decompressor, bytes]]] = {
-    zipfile.ZIP_STORED: lambda data, _: (_Stored(), data),
+METHODS: dict[int, Begin | None] = {
+    zipfile.ZIP_STORED: None,
     zipfile.ZIP_DEFLATED: lambda data, _: (_Deflate(), data),
     zipfile.ZIP_BZIP2: lambda data, _: (bz2.BZ2Decompressor(), data),
     zipfile.ZIP_LZMA: _begin_lzma,
 }
-"""For each, what begins it: from the first chunk and the most bytes that may come, a decompressor and its input."""
-
-
-# -- from data/zip_reading.py: Reads one member of a zip behind its local header, inflated and checked: the twin of
-# core/zip/member.cpp.
-
+NATIVE_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Methods that the core inflates, so that a sample can be read here if and only if a loader can."""
+_METHOD_NAMES = {0: "stored", 8: "deflated", 12: "bzip2", 14: "LZMA"}
 
 LOCAL_HEADER_BYTES = 30  # less its name and extra fields
 _SIGNATURE = b"PK\x03\x04"
@@ -146,7 +125,7 @@ _ENCRYPTED, _SIZES_FOLLOW, _PATCH, _STRONGLY_ENCRYPTED = 0x1, 0x8, 0x20, 0x40  #
 
 
 class ZipEntry(NamedTuple):
-    """What the index knows of a member, as far as reading needs it."""
+    """Entry of the index for a member, as far as reading needs it."""
 
     offset: int
     """First byte of its local header."""
@@ -164,20 +143,20 @@ class ZipEntry(NamedTuple):
 
 
 class DamagedEntryError(Exception):
-    """The bytes of a member are not what the central directory says of them."""
+    """Bytes of a member that are not what the central directory says of them."""
 
 
 class ForeignHeaderError(DamagedEntryError):
-    """The local header is not the one that was indexed, or is of other data."""
+    """A local header that is not the one that was indexed, or is of other data."""
 
 
 def local_header_check(method: int, raw_name: bytes) -> int:
-    """Identity of a local header: CRC-32 over what it must have in common with its entry in the central directory."""
+    """Return a CRC-32 over what a local header must have in common with its entry in the central directory."""
     return zlib.crc32(raw_name, method)
 
 
-def refusal(entry: ZipEntry, methods: Collection[int] = DECOMPRESSORS) -> str | None:
-    """Why a member is not to be read, after "member 'x' "; None: it may be."""
+def refusal(entry: ZipEntry, methods: Collection[int] = METHODS) -> str | None:
+    """Return why a member cannot be read, after "member 'x' "; None: it can be."""
     if entry.flags & (_ENCRYPTED | _STRONGLY_ENCRYPTED):
         return "is encrypted. Unpack it with another tool"
     if entry.flags & _PATCH:
@@ -192,13 +171,15 @@ def refusal(entry: ZipEntry, methods: Collection[int] = DECOMPRESSORS) -> str | 
 
 
 def read_entry(file: OpenFile, entry: ZipEntry) -> bytes:
-    """A member's data. Raises DamagedEntryError, ReadError, or ChangedError where the file is too short."""
+    """Return a member's data. Raises DamagedEntryError, ReadError, or ChangedError where the file is too short."""
     return b"".join(entry_pieces(file, entry, most=max(entry.packed, entry.size) + 1))
 
 
 def entry_pieces(file: OpenFile, entry: ZipEntry, *, most: int) -> Iterator[bytes]:
-    """A member's data in pieces of up to `most` bytes, with little more memory than that; they are all right only once
-    the last has come. Raises as `read_entry` does."""
+    """Yield a member's data in pieces of up to `most` bytes, which bounds memory. Raises as `read_entry` does.
+
+    The pieces are verified only once the last has come.
+    """
     header, name = _read_header(file, entry)
     _check_header(header, name, entry)
     chunks = _chunks(file, entry.offset + _header_bytes(header), entry.packed, most)
@@ -239,30 +220,24 @@ def _header_bytes(header: bytes) -> int:
 
 
 def _damaged(header: bytes, entry: ZipEntry, why: str) -> DamagedEntryError:
-    """A header that says its data's CRC, and another than was indexed, is that of a zip with the same names."""
+    """Return the error: where the header states another CRC than was indexed, the zip is another of the same names."""
     flags, crc = struct.unpack_from("<6xH6xI", header)
     is_other = not flags & _SIZES_FOLLOW and crc != entry.crc
     return ForeignHeaderError(f"{why}: its local header is of other data") if is_other else DamagedEntryError(why)
 
 
-_METHOD_NAMES = {0: "stored", 8: "deflated", 12: "bzip2", 14: "LZMA"}
-
-
-# -- from data/zipped.py: Reads one sample's member of a zip, under the limits and with the errors that a loader has
-# for it.
-
-
-NATIVE_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Those that the core inflates, so that a sample can be read here if and only if a loader can."""
-
-
 def read_zipped(file: OpenFile, at: Location, *, key: str, field: str) -> bytes:
-    """The data of the one member at `at`.
+    """Return the data of the one member at `at`, under the limits and with the errors of a loader.
 
     Raises DecodeError, UnsupportedError or LimitError, which name the sample `key` and the `field`, ChangedError, or
     ReadError.
     """
-    entry = _entry_at(at)
+    assert at.offset is not None
+    assert at.length is not None
+    assert at.check is not None
+    assert at.zipped is not None
+    packed, room, method, crc, flags = (int(part[0]) for part in at.zipped)
+    entry = ZipEntry(int(at.offset[0]), packed, int(at.length[0]), room, method, crc, flags, int(at.check[0]))
 
     def bad(kind: type[SampleError], why: str) -> SampleError:
         return kind(why, key=key, shard=str(file), offset=entry.offset, field=field)
@@ -279,12 +254,3 @@ def read_zipped(file: OpenFile, at: Location, *, key: str, field: str) -> bytes:
         raise ChangedError(f"{file} at byte {entry.offset}: {error}: the file has changed. Open it again") from error
     except DamagedEntryError as error:
         raise bad(DecodeError, f"zip: {error}") from error
-
-
-def _entry_at(at: Location) -> ZipEntry:
-    assert at.offset is not None
-    assert at.length is not None
-    assert at.check is not None
-    assert at.zipped is not None
-    packed, room, method, crc, flags = (int(part[0]) for part in at.zipped)
-    return ZipEntry(int(at.offset[0]), packed, int(at.length[0]), room, method, crc, flags, int(at.check[0]))

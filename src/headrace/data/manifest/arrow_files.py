@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
@@ -17,28 +16,23 @@ from headrace.data.byte_columns import ByteRanges
 from headrace.data.columns import ABSENT
 from headrace.data.manifest.manifest_columns import BATCH_ROWS
 from headrace.data.manifest.typed_rows import DAMAGED, bytes_and_paths
-from headrace.data.storage.strings import StringColumn
-from headrace.errors import DatasetError, EmptyDatasetError, ReadError
-
-# -- from data/arrow_file.py: An Arrow file on disk, and where in it the values of its binary columns lie.
-
-
-Ints = npt.NDArray[np.int64]
+from headrace.data.storage.open_file import unreadable
+from headrace.data.storage.strings import Ints, StringColumn
+from headrace.errors import DatasetError, EmptyDatasetError
 
 _FILE_MAGIC = b"ARROW1"
 
 
 class ArrowFile:
-    """A file in Arrow's file or stream format, memory-mapped: the buffers of its batches are ranges of the file.
+    """File in Arrow's file or stream format, memory-mapped: the buffers of its batches are ranges of the file.
 
     Anyone may have written it, and pyarrow follows an offset wherever it leads: all of them are checked first.
     """
 
-    def __init__(self, path: str, *, called: str | None = None) -> None:
-        """Raises ReadError, or DatasetError for a file that is none, is cut short or damaged. `called`: what messages
-        call it; None: by its path."""
+    def __init__(self, path: str, name: str) -> None:
+        """Map the file at `path`, called `name` in messages. Raises ReadError, or DatasetError for a damaged file."""
         self.path = path
-        self.name = path if called is None else called
+        self.name = name
         self._in_place: list[pa.RecordBatch] | None = None
         self._is_stream = True
         try:
@@ -52,7 +46,7 @@ class ArrowFile:
             self.rows = sum(len(batch) for batch in self._in_place or self._checked())
         except OSError as error:
             # Also what pyarrow raises where bytes are missing, then without a number.
-            raise self.damaged(error) if error.errno is None else self._unreadable(error) from error
+            raise self.damaged(error) if error.errno is None else unreadable(self.name, error) from error
         except (pa.ArrowException, UnicodeDecodeError) as error:  # of what it holds, or of its columns' names
             raise self.damaged(error) from error
 
@@ -77,7 +71,7 @@ class ArrowFile:
     groups = 1
 
     def group(self, number: int, column: str) -> Iterator[pa.Array]:
-        """Yield the values of one column, for who cannot have them in place."""
+        """Yield the values of one column, if they are not to be had in place."""
         return (batch.column(column) for batch in self.batches([column]))
 
     def column_bytes(self, column: str) -> int:
@@ -85,7 +79,7 @@ class ArrowFile:
         return int(self._bytes.size)
 
     def holds_in_place(self, column: str) -> bool:
-        """Return whether `values` has an answer for a column that `is_bytes`."""
+        """Tell whether `values` finds those of a column that `is_bytes`."""
         return not self.is_compressed and not types.is_binary_view(_bytes_type(self.schema.field(column).type))
 
     def _reader(self) -> pa.RecordBatchReader | pa.RecordBatchFileReader:
@@ -101,7 +95,7 @@ class ArrowFile:
             yield batch
 
     def _decompresses(self) -> bool:
-        """By its first batch: whether what it holds lies in memory of its own."""
+        """Tell by the first batch whether values lie in memory of their own."""
         first = next((batch for batch in self._raw() if len(batch)), None)
         buffers = [] if first is None else [buffer for column in first.columns for buffer in column.buffers()]
         return any(buffer is not None and buffer.size and not self._holds(buffer) for buffer in buffers)
@@ -115,7 +109,7 @@ class ArrowFile:
         return ByteRanges(offset + self._begin(data, offset, length), length, path_strings(paths))
 
     def _begin(self, data: pa.Buffer | None, offset: Ints, length: Ints) -> int:
-        """The buffer's first byte in the file; 0 where no value has any."""
+        """Return the buffer's first byte in the file; 0 where no value has any."""
         if data is None or not len(offset) or not (used := int((offset + np.maximum(length, 0)).max())):
             return 0
         begin: int = data.address - self._bytes.address
@@ -127,15 +121,12 @@ class ArrowFile:
         return begin
 
     def damaged(self, error: Exception) -> DatasetError:
-        """Return what to say of content that pyarrow could not read."""
+        """Return the error for content that pyarrow could not read."""
         why = " ".join(str(error).split())
         form = "stream" if self._is_stream else "file"
         return DatasetError(
             f"{self.name}: expected a file in Arrow's {form} format, got otherwise: {why}. Save the dataset again"
         )
-
-    def _unreadable(self, error: OSError) -> ReadError:
-        return ReadError(f"{self.name}: could not be read: {error.strerror}. Check its permissions and the disk")
 
 
 def value_ranges(array: pa.Array) -> tuple[pa.Buffer | None, Ints, Ints]:
@@ -178,21 +169,18 @@ def _bytes_type(type: pa.DataType) -> pa.DataType:
     return type.field(type.get_field_index("bytes")).type if types.is_struct(type) else type
 
 
-# -- from data/manifest/parquet_rows.py: `.parquet`: typed columns, as pyarrow reads them.
-
-
 _BATCH_BYTES = 16 << 20
 _BUFFER_BYTES = 1 << 20
-"""Read at a time of each column; otherwise, or with pre_buffer, pyarrow holds all of a row group's."""
+"""Bytes read at a time of each column; else, or with pre_buffer, pyarrow holds those of a whole row group."""
 
 
 class ParquetRows:
-    """The rows of a parquet file: a `TypedPart`, whose values of bytes are decoded by row groups."""
+    """Rows of a parquet file, whose binary values are decoded by row groups."""
 
-    def __init__(self, path: str, *, called: str | None = None) -> None:
-        """Raises DatasetError, ReadError. `called`: what messages call it; None: by its name."""
+    def __init__(self, path: str, name: str) -> None:
+        """Open the file at `path`, called `name` in messages. Raises DatasetError, ReadError."""
         self.path = path
-        self.name = os.path.basename(path) if called is None else called
+        self.name = name
         with self._open() as file:
             self.schema: pa.Schema = file.schema_arrow
             self.rows: int = file.metadata.num_rows
@@ -213,7 +201,7 @@ class ParquetRows:
                 yield batch.column(column)
 
     def column_bytes(self, column: str) -> int:
-        """Return about how many bytes the values of a column have, by what the file says of it."""
+        """Return about how many bytes the values of a column have, by the file's metadata."""
         inside = f"{column}."
         with self._open() as file:
             groups = (file.metadata.row_group(number) for number in range(self.groups))
@@ -233,19 +221,16 @@ class ParquetRows:
             raise self.damaged(error) from error
         except OSError as error:
             # Also what the decoder of its metadata raises, then without a number.
-            raise self.damaged(error) if error.errno is None else self._unreadable(error) from error
+            raise self.damaged(error) if error.errno is None else unreadable(self.name, error) from error
 
     def damaged(self, error: Exception) -> DatasetError:
-        """Return what to say of content that pyarrow could not read."""
+        """Return the error for content that pyarrow could not read."""
         why = " ".join(str(error).split())
         return DatasetError(f"{self.name}: expected a parquet file, got one that cannot be read: {why}")
 
-    def _unreadable(self, error: OSError) -> ReadError:
-        return ReadError(f"{self.name}: could not be read: {error.strerror}; check its permissions and the disk")
-
 
 def _batch_rows(metadata: pq.FileMetaData) -> int:
-    """Few enough that wide rows fit in memory, too."""
+    """Return the rows of a batch: few enough that wide ones fit in memory, too."""
     total: int = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
     rows: int = _BATCH_BYTES * metadata.num_rows // max(1, total)
     return max(1, min(BATCH_ROWS, rows))

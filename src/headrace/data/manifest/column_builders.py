@@ -4,51 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.data.manifest.manifest_columns import ManifestSource
+from headrace.data.manifest.manifest_columns import ManifestColumns, ManifestSource, find_key, load_manifest_columns
 from headrace.data.storage.file_writing import SpilledArray, SpillFile
-from headrace.data.storage.safetensors import ArrayContent, GrowingArray
+from headrace.data.storage.safetensors import ArrayContent, mapped_arrays
 from headrace.data.storage.strings import StringColumn
 
-# -- from data/manifest/column_builders.py: Grow the arrays of a column, batch by batch, in the form that it is kept
-# in.
-
-
-Named: TypeAlias = dict[str, npt.NDArray[Any] | GrowingArray]
+Named: TypeAlias = dict[str, ArrayContent]
+"""Arrays by the names that `load_manifest_columns` finds them by."""
 
 MAX_CLASSES = 1 << 16
 _MAX_CLASS_BYTES = 8 << 20
 _NO_CLASS = -1
 
 
-class ColumnBuilder(Protocol):
-    kind: str
-    """As the `kind` of the column that becomes of it."""
-
-    def add(self, array: pa.Array) -> None: ...
-    def arrays(self) -> Named:
-        """By the names that `kept` finds them by."""
-        ...
-
-    def digests(self) -> list[str]:
-        """Hashes of the arrays that say what the column holds."""
-        ...
-
-
-def column_builder(type: pa.DataType, scratch: SpillFile) -> ColumnBuilder:
+def column_builder(type: pa.DataType, scratch: SpillFile) -> NumberBuilder | TextBuilder | ListBuilder:
+    """Return the builder of a column of that type: its `kind`, its `arrays`, and the `digests` of what it holds."""
     if pa.types.is_string(type):
         return TextBuilder(scratch)
     return ListBuilder(type.value_type, scratch) if pa.types.is_list(type) else NumberBuilder(type, scratch)
 
 
 class NumberBuilder:
-    """`values`; a null is NaN."""
+    """Builder of a column of numbers: `values`, where a null is NaN."""
 
     kind = "value"
 
@@ -66,7 +50,7 @@ class NumberBuilder:
 
 
 class StringsBuilder:
-    """`blob` and `offsets`; a null is empty."""
+    """Builder of strings: `blob` and `offsets`; a null is empty."""
 
     def __init__(self, scratch: SpillFile) -> None:
         self._blob = SpilledArray(scratch, np.uint8)
@@ -86,8 +70,10 @@ class StringsBuilder:
 
 
 class TextBuilder:
-    """Strings; where at most `MAX_CLASSES` differ, also `labels`: each one's place among `classes`, which are the
-    different ones in sorted order, and -1 for an empty one."""
+    """Builder of a column of texts: strings, and `labels` where at most `MAX_CLASSES` differ.
+
+    A label is the text's place among `classes`, the different texts in sorted order; -1 for an empty one.
+    """
 
     kind = "text"
 
@@ -117,7 +103,7 @@ class TextBuilder:
         return self._strings.digests()
 
     def _encoded(self, array: pa.StringArray) -> npt.NDArray[np.int32]:
-        """Each text's number in the order in which they were first seen."""
+        """Return each text's number in order of first appearance."""
         encoded = array.dictionary_encode()
         codes = [self._code(text) for text in encoded.dictionary.cast(pa.binary()).to_pylist()]
         indices: npt.NDArray[np.int32] = encoded.indices.to_numpy()
@@ -143,7 +129,7 @@ class TextBuilder:
 
 
 class ListBuilder:
-    """`offsets`, and the items of all lists on end: `items`, or `items.blob` and `items.offsets` of strings."""
+    """Builder of a column of lists: `offsets` and all `items` on end, or `items.blob` and `items.offsets`."""
 
     kind = "list"
 
@@ -169,7 +155,7 @@ class ListBuilder:
 
 
 def _blob_and_offsets(array: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
-    """Without a copy, unless there are nulls: what those point at does not count."""
+    """Return the bytes and offsets of strings, without a copy unless there are nulls."""
     if array.null_count:
         array = pc.fill_null(array, "")
     _, bounds, blob = array.buffers()
@@ -180,17 +166,11 @@ def _blob_and_offsets(array: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt
     return bytes_[offsets[0] : offsets[-1]], (offsets - offsets[0]).astype(np.uint64)
 
 
-# -- from data/manifest/building.py: From a manifest's rows to the arrays and the outline that are kept of it.
-
-
-_KEY_NAMES = ("__key__", "key")
-
-
 def build_columns(source: ManifestSource, *, scratch_in: str | None) -> tuple[dict[str, ArrayContent], str]:
-    """Arrays, and an outline of what is not an array. The arrays grow in a file in the folder `scratch_in`, or where
-    temporary files go.
+    """Return the arrays of the columns, and an outline of all else.
 
-    Raises DatasetError, ReadError, UsageError for a column that is not there, and UnwritableError for the folder.
+    The arrays grow in a file in the folder `scratch_in`, or where temporary files go. Raises DatasetError,
+    ReadError, UsageError for an unknown column, and UnwritableError for the folder.
     """
     schema = source.schema()
     scratch = SpillFile(scratch_in)
@@ -199,12 +179,13 @@ def build_columns(source: ManifestSource, *, scratch_in: str | None) -> tuple[di
         for builder, array in zip(builders.values(), batch.columns, strict=True):
             builder.add(array)
     pa.default_memory_pool().release_unused()  # no use to the training that follows
-    files = [list(file) for file in source.files]
+    kinds = {name: builder.kind for name, builder in builders.items()}
+    key = find_key(kinds, of_texts=not source.byte_columns)
     outline = {
         "rows": sum(file.rows for file in source.files),
-        "columns": [[name, builder.kind] for name, builder in builders.items()],
-        "key": _key(builders, of_texts=not source.byte_columns),
-        "files": files,
+        "columns": [list(column) for column in kinds.items()],
+        "key": None if key is None else list(kinds).index(key),
+        "files": [list(file) for file in source.files],
         "bytes": [list(column) for column in source.byte_columns],
         "classes": {name: list(classes) for name, classes in source.classes.items()},
         "skipped": dict(source.skipped),
@@ -214,25 +195,14 @@ def build_columns(source: ManifestSource, *, scratch_in: str | None) -> tuple[di
         for number, builder in enumerate(builders.values())
         for name, array in builder.arrays().items()
     }
-    return arrays, json.dumps(outline | {"digest": _digest(builders, outline)})
-
-
-def _key(builders: dict[str, ColumnBuilder], *, of_texts: bool) -> int | None:
-    """The number of the column that names the samples; None: their rows do.
-
-    The first column of texts does if `of_texts`: beside images they are captions rather than names.
-    """
-    names = list(builders)
-    for name in _KEY_NAMES:
-        if name in builders and builders[name].kind != "list":
-            return names.index(name)
-    texts = (number for number, name in enumerate(names) if builders[name].kind == "text")
-    return next(texts, None) if of_texts else None
-
-
-def _digest(builders: dict[str, ColumnBuilder], outline: dict[str, Any]) -> str:
-    """Identity of the samples: a hash of what each column is called, is and holds."""
-    key = None if outline["key"] is None else list(builders)[outline["key"]]
+    # Identity of the samples: what each column is called, is and holds.
     columns = [[name, builder.kind, *builder.digests()] for name, builder in sorted(builders.items())]
-    text = json.dumps(["headrace manifest 1", outline["rows"], key, columns])
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    known = json.dumps(["headrace manifest 1", outline["rows"], key, columns])
+    digest = hashlib.blake2b(known.encode(), digest_size=16).hexdigest()
+    return arrays, json.dumps(outline | {"digest": digest})
+
+
+def columns_in_memory(source: ManifestSource) -> ManifestColumns:
+    """Return the columns of rows that are not cached. Raises as `build_columns` does."""
+    contents, outline = build_columns(source, scratch_in=None)
+    return load_manifest_columns(mapped_arrays(contents), outline)

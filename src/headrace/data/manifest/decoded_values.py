@@ -1,13 +1,16 @@
-"""Binary values out of compressed files of rows, decoded once into a file beside the rows."""
+"""Binary values out of compressed files of rows, decoded once into a file beside the rows.
+
+Decoding a row group for each sample of a shuffled epoch would decode all its other rows, too: see docs/sources.md.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -26,47 +29,34 @@ from headrace.data.storage.sidecar import (
     sidecar_places,
 )
 from headrace.errors import ReadError
-from headrace.system.resources import default_threads
-from headrace.system.threads import work_through
+from headrace.system import default_threads, work_through
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.data.manifest.arrow_files import ArrowFile, ParquetRows
+
+    RowGroups: TypeAlias = ArrowFile | ParquetRows
+    """File of rows whose binary values are decoded, several groups of rows at once."""
+
 
 ValuesFile: TypeAlias = str | MemoryFile
-"""What the values lie in: a file by its absolute path."""
+"""File that values lie in, by its absolute path or in memory."""
 
 _FORMAT = "headrace values 2"
 """Raise the number whenever the meaning of an index or of a file of values changes: others are rebuilt."""
 _VALUES_SUFFIX = ".values.headrace"
 _KEPT_FROM_BYTES = 1 << 20
-"""Fewer are decoded at each opening: files beside each little parquet would be in the way."""
-
-
-class RowGroups(Protocol):
-    """A file of rows whose values of bytes are decoded, so many groups of rows side by side."""
-
-    path: str
-    name: str
-
-    @property
-    def groups(self) -> int: ...
-    def group(self, number: int, column: str) -> Iterator[pa.Array]:
-        """Yield the values of one column in a group of rows."""
-        ...
-
-    def column_bytes(self, column: str) -> int:
-        """Return about how many bytes all values of the column have."""
-        ...
+"""Fewer bytes are decoded at each opening: files beside each small parquet would be in the way."""
 
 
 def open_decoded_values(
     path: str, column: str, read: Callable[[], RowGroups], cache: str | None
 ) -> tuple[ValuesFile, ByteRanges]:
-    """Return the file that the column's values lie in, and where; they are decoded now unless they have been before.
+    """Return the file that a column's values lie in, and where; they are decoded now unless an earlier opening did.
 
-    `read` opens the file of rows at `path`, if there is need. Raises DatasetError (damaged, no room, replaced
-    meanwhile) or ReadError.
+    `read` opens the file of rows at `path`, if needed. Raises DatasetError (damaged, no room, replaced meanwhile) or
+    ReadError.
     """
     identity = identify_closely(OpenFile(os.fsencode(path)))
     variant = hashlib.blake2b(column.encode(), digest_size=4).hexdigest()
@@ -100,13 +90,12 @@ def open_decoded_values(
 
 
 def _values_place(place: str, identity: FileIdentity) -> str:
-    """Beside the index; its name says of which content, so that who reads the values of what lay there before does not
-    get others."""
+    """Return the path of the values, beside the index at `place`. The content names it: a reader never gets others."""
     return f"{place.removesuffix('.headrace')}.{identity.sample[:8]}{_VALUES_SUFFIX}"
 
 
 def _find(places: Sequence[str], identity: FileIdentity, outline: str, values: ByteRanges) -> str:
-    """Raises InvalidFileError where the file of values is gone, or another."""
+    """Return the path of the values. Raises InvalidFileError where that file is gone, or another."""
     for where in (_values_place(place, identity) for place in places):
         try:
             found = identify_archive(where)
@@ -123,7 +112,7 @@ def _lie_in(values: ByteRanges, end: int) -> bool:
 
 
 def _forget(path: str, variant: str, place: str) -> None:
-    """Remove the values of what lay at `path` before, if they lie beside it."""
+    """Remove the values of the file that was at `path` before, if they lie beside it."""
     folder, start = os.path.split(f"{path}.{variant}.")
     if place != f"{path}.{variant}.headrace":
         return
@@ -134,7 +123,7 @@ def _forget(path: str, variant: str, place: str) -> None:
 
 
 def _write(rows: RowGroups, column: str, where: str) -> ByteRanges:
-    """Raises UnwritableError where there is no room."""
+    """Decode the values into a file at `where`. Raises UnwritableError for lack of room."""
     with partial_file(where) as descriptor:
         _expect_room(rows.column_bytes(column), where)
         found: list[ByteRanges] = []
@@ -146,11 +135,11 @@ def _write(rows: RowGroups, column: str, where: str) -> ByteRanges:
 
 def _in_memory(rows: RowGroups, column: str) -> tuple[ByteRanges, MemoryFile]:
     file = MemoryFile()
-    return _decode(rows, column, MemorySink(file)), file
+    return _decode(rows, column, file), file
 
 
-def _decode(rows: RowGroups, column: str, sink: ValueSink) -> ByteRanges:
-    """Write the column's values on end, groups of rows side by side, and return where each is."""
+def _decode(rows: RowGroups, column: str, sink: MemoryFile | _DiskSink) -> ByteRanges:
+    """Write a column's values on end, several groups of rows at once, and return where each lies."""
     parts: dict[int, ByteRanges] = {}
 
     def work(number: int) -> None:
@@ -161,37 +150,16 @@ def _decode(rows: RowGroups, column: str, sink: ValueSink) -> ByteRanges:
     return ByteRanges.join([parts[number] for number in sorted(parts)])
 
 
-class ValueSink(Protocol):
-    """What values are written into, by any number of threads."""
-
-    def put(self, data: memoryview) -> int:
-        """Return the place of the first byte."""
-        ...
-
-
-class MemorySink:
-    """Values on end in memory."""
-
-    def __init__(self, file: MemoryFile) -> None:
-        self._file = file
-        self._lock = threading.Lock()
-
-    def put(self, data: memoryview) -> int:
-        """Raises ReadError where there is no more memory."""
-        with self._lock:
-            at = self._file.size
-            self._file.append(data)
-        return at
-
-
 class _DiskSink:
+    """Values on end in a file on disk."""
+
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._lock = threading.Lock()
         self._end = 0
 
     def put(self, data: memoryview) -> int:
-        """Raises OSError."""
+        """Write bytes, and return their offset. Raises OSError."""
         with self._lock:
             place = self._end
             self._end += len(data)
@@ -202,8 +170,8 @@ class _DiskSink:
         return place
 
 
-def add_values(sink: ValueSink, array: pa.Array) -> ByteRanges:
-    """Write the values of a column that `is_bytes`, and return where each is."""
+def add_values(sink: MemoryFile | _DiskSink, array: pa.Array) -> ByteRanges:
+    """Write the values of a column that `is_bytes`, and return where each lies."""
     from headrace.data.manifest.arrow_files import path_strings, value_ranges
     from headrace.data.manifest.typed_rows import bytes_and_paths
 
@@ -217,7 +185,7 @@ def add_values(sink: ValueSink, array: pa.Array) -> ByteRanges:
 
 
 def _expect_room(needed: int, where: str) -> None:
-    """Raises UnwritableError."""
+    """Raise UnwritableError where there is no room for so many bytes."""
     try:
         state = os.statvfs(os.path.dirname(where))
     except OSError as error:

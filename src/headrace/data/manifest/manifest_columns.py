@@ -1,26 +1,29 @@
-"""A manifest's rows and columns: the protocol of their readers, column names, and columns loaded from the cache."""
+"""A manifest's rows and columns: the protocol of its readers, column names, and columns loaded from the cache."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 
-from headrace.data.columns import HeldColumn, ListColumn, TextColumn, ValueColumn
-from headrace.data.storage import safetensors
-from headrace.data.storage.safetensors import Arrays, InvalidFileError
+from headrace.data.class_names import names_text
+from headrace.data.columns import Column, HeldColumn, ListColumn, TextColumn, ValueColumn, labelled
+from headrace.data.storage.safetensors import (
+    Arrays,
+    InvalidFileError,
+    checked_strings,
+    read_outline,
+    stored_numbers,
+    stored_strings,
+)
 from headrace.data.storage.strings import NumberKeys, Strings
 from headrace.errors import DatasetError, EmptyDatasetError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-# -- from data/manifest/source.py: What a manifest is to whoever builds columns from it, whatever its format.
-
 
 BATCH_ROWS = 1 << 16
 BATCH_BYTES = 4 << 20
@@ -28,13 +31,16 @@ MAX_COLUMNS = 1_000
 
 T = TypeVar("T")
 
+_NUMBERS = (np.int64, np.float32, np.float64, np.bool_)
+_KEY_NAMES = ("__key__", "key")
+
 
 class SourceRows(NamedTuple):
-    """How many rows one file has."""
+    """Number of rows in one file."""
 
-    rows: int
+    rows: Annotated[int, msgspec.Meta(ge=0)]
     first_line: int | None
-    """The line, from 1, of the first row, if row after row takes one line."""
+    """Line, from 1, of the first row, if each row takes one line."""
 
 
 class ManifestSource(Protocol):
@@ -45,36 +51,36 @@ class ManifestSource(Protocol):
     """
 
     def schema(self) -> pa.Schema:
-        """Looks through all of the manifest where the format does not say. Raises DatasetError, UsageError."""
+        """Return the type of each column, by reading all rows if need be. Raises DatasetError, UsageError."""
         ...
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Of that schema, from the first row on. Raises DatasetError, ReadError."""
+        """Yield the rows in that schema. Raises DatasetError, ReadError."""
         ...
 
     @property
     def files(self) -> Sequence[SourceRows]:
-        """Of each file that the rows come from, in order; known once `batches` has ended."""
+        """Rows of each file, in order; known once `batches` has ended."""
         ...
 
     @property
     def byte_columns(self) -> Sequence[tuple[int, str]]:
-        """Columns of bytes, which are none of `schema`, each with its place among all columns."""
+        """Columns of bytes, which `schema` leaves out, each with its place among all columns."""
         ...
 
     @property
     def classes(self) -> Mapping[str, tuple[str, ...]]:
-        """Names of classes that columns of numbers hold, by column."""
+        """Names of classes, by the column of numbers that stand for them."""
         ...
 
     @property
     def skipped(self) -> Mapping[str, int]:
-        """What is taken for no column, by reason."""
+        """Counts of what becomes no column, by reason."""
         ...
 
 
 class TextOnly:
-    """The part of a `ManifestSource` that a text has nothing of."""
+    """The part of a `ManifestSource` that a text does not have."""
 
     byte_columns: Sequence[tuple[int, str]] = ()
     classes: Mapping[str, tuple[str, ...]] = {}  # read alone
@@ -82,7 +88,7 @@ class TextOnly:
 
 
 def batched(rows: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
-    """Rows, each given with its bytes in the file, so many at a time as memory should hold."""
+    """Yield rows, which come with their bytes in the file, in batches that bound memory."""
     batch: list[T] = []
     total = 0
     for row, size in rows:
@@ -95,103 +101,72 @@ def batched(rows: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
         yield batch
 
 
-# -- from data/manifest/kept.py: What is kept of a manifest, as the columns of a table again: mapped from a file, not
-# loaded.
+class _Outline(msgspec.Struct):
+    """JSON that an index stores of a manifest."""
 
-
-_NUMBERS = (np.int64, np.float32, np.float64, np.bool_)
+    rows: Annotated[int, msgspec.Meta(gt=0)]
+    columns: list[tuple[str, str]]
+    """Name and kind of each column but those of bytes."""
+    key: int | None
+    """Column that names the samples; None: their rows do."""
+    digest: str
+    files: list[SourceRows]
+    bytes: list[tuple[Annotated[int, msgspec.Meta(ge=0)], str]]
+    """Columns of bytes, each with its place among all columns."""
+    classes: dict[str, tuple[str, ...]]
+    skipped: dict[str, int]
 
 
 @dataclass(frozen=True)
 class ManifestColumns:
-    """The samples of a manifest."""
+    """Columns of a manifest's rows, without those of bytes."""
 
     keys: Strings
     columns: dict[str, HeldColumn]
     digest: str
     files: list[SourceRows]
     byte_columns: list[tuple[int, str]]
-    """Columns that are none of `columns`, each with its place among all."""
+    """Columns of bytes, each with its place among all columns."""
     skipped: dict[str, int]
+
+    def labelled(self, classes: Mapping[str, tuple[str, ...]]) -> ManifestColumns:
+        """Return these columns with the classes that their numbers name."""
+        return replace(self, columns={name: labelled(each, classes.get(name)) for name, each in self.columns.items()})
+
+    def joined(self, of_bytes: Mapping[str, Column]) -> dict[str, Column]:
+        """Return all columns in their order, with these for `byte_columns`."""
+        named: list[tuple[str, Column]] = list(self.columns.items())
+        for at, name in self.byte_columns:  # rising
+            named.insert(at, (name, of_bytes[name]))
+        return dict(named)
 
 
 def load_manifest_columns(arrays: Arrays, outline: str) -> ManifestColumns:
-    """The inverse of `building.build_columns`, from untrusted input. Raises InvalidFileError.
+    """Load what `build_columns` built, from untrusted input. Raises InvalidFileError.
 
     Neither time nor memory depends on the number of rows.
     """
-    rows, entries, key, digest, known = _read_outline(outline)
-    files, byte_columns, classes, skipped = _read_sources(known, rows)
-    columns = {name: _column(arrays, f"column.{number}", kind, rows) for number, (name, kind) in enumerate(entries)}
-    keys = _keys(None if key is None else list(columns.values())[key], rows)
-    columns = {name: _labelled(column, classes.get(name)) for name, column in columns.items()}
-    return ManifestColumns(keys, columns, digest, files, byte_columns, skipped)
-
-
-def _read_outline(text: str) -> tuple[int, list[tuple[str, str]], int | None, str, dict[str, Any]]:
-    try:
-        outline = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidFileError("the outline is not JSON") from error
-    match outline:
-        case {
-            "rows": int(rows),
-            "columns": list(columns),
-            "key": int() | None as key,
-            "digest": str(digest),
-        }:
-            entries = [(name, kind) for name, kind in map(_entry, columns)]
-            differ = len(dict(entries)) == len(entries)
-            if rows > 0 and differ and (key is None or 0 <= key < len(entries)):
-                return rows, entries, key, digest, outline
-    raise InvalidFileError("the outline has another form")
-
-
-def _read_sources(
-    outline: dict[str, Any], rows: int
-) -> tuple[list[SourceRows], list[tuple[int, str]], dict[str, tuple[str, ...]], dict[str, int]]:
-    match outline:
-        case {"files": list(files), "bytes": list(of_bytes), "classes": dict(classes), "skipped": dict(skipped)}:
-            found = [_source_rows(file) for file in files]
-            if sum(file.rows for file in found) == rows and all(isinstance(count, int) for count in skipped.values()):
-                named = {name: tuple(map(str, names)) for name, names in classes.items()}
-                return found, [_place(entry) for entry in of_bytes], named, skipped
-    raise InvalidFileError("the outline has another form")
-
-
-def _source_rows(value: object) -> SourceRows:
-    match value:
-        case [int(rows), int() | None as first_line] if rows >= 0:
-            return SourceRows(rows, first_line)
-    raise InvalidFileError("the outline has another form")
-
-
-def _place(value: object) -> tuple[int, str]:
-    match value:
-        case [int(at), str(name)] if at >= 0:
-            return at, name
-    raise InvalidFileError("the outline has another form")
-
-
-def _labelled(column: HeldColumn, classes: tuple[str, ...] | None) -> HeldColumn:
-    if classes is None or not isinstance(column, ValueColumn | ListColumn):
-        return column
-    return replace(column, classes=classes)
-
-
-def _entry(value: object) -> tuple[str, str]:
-    match value:
-        case [str(name), str(kind)]:
-            return name, kind
-    raise InvalidFileError("the outline has another form")
+    known = read_outline(outline, _Outline)
+    rows, names = known.rows, [name for name, _ in known.columns]
+    if len(set(names)) < len(names) or sum(file.rows for file in known.files) != rows:
+        raise InvalidFileError("the outline contradicts itself")
+    if known.key is not None and not 0 <= known.key < len(names):
+        raise InvalidFileError("the outline names a key that is no column")
+    columns = {
+        name: _column(arrays, f"column.{number}", kind, rows) for number, (name, kind) in enumerate(known.columns)
+    }
+    key = None if known.key is None else columns[names[known.key]]
+    keys = key_strings(key, rows)
+    unlabelled = ManifestColumns(keys, columns, known.digest, known.files, known.bytes, known.skipped)
+    return unlabelled.labelled(known.classes)
 
 
 def _column(arrays: Arrays, prefix: str, kind: str, rows: int) -> HeldColumn:
     match kind:
         case "value":
-            return ValueColumn(safetensors.many_numbers(arrays, f"{prefix}.values", _NUMBERS, rows))
+            return ValueColumn(stored_numbers(arrays, f"{prefix}.values", _NUMBERS, rows))
         case "text":
-            return TextColumn(safetensors.many_strings(arrays, prefix, rows), _labels(arrays, prefix, rows))
+            return TextColumn(stored_strings(arrays, prefix, rows), _labels(arrays, prefix, rows))
         case "list":
             return _list(arrays, prefix, rows)
     raise InvalidFileError("a column is of another kind")
@@ -200,37 +175,41 @@ def _column(arrays: Arrays, prefix: str, kind: str, rows: int) -> HeldColumn:
 def _labels(arrays: Arrays, prefix: str, rows: int) -> ValueColumn | None:
     if f"{prefix}.labels" not in arrays:
         return None
-    classes = tuple(safetensors.checked_strings(arrays, f"{prefix}.classes"))
-    return ValueColumn(safetensors.many_numbers(arrays, f"{prefix}.labels", (np.int32,), rows), classes)
+    classes = tuple(checked_strings(arrays, f"{prefix}.classes"))
+    return ValueColumn(stored_numbers(arrays, f"{prefix}.labels", (np.int32,), rows), classes)
 
 
 def _list(arrays: Arrays, prefix: str, rows: int) -> ListColumn:
-    offsets = safetensors.many_numbers(arrays, f"{prefix}.offsets", (np.uint64,), rows + 1)
+    offsets = stored_numbers(arrays, f"{prefix}.offsets", (np.uint64,), rows + 1)
     if f"{prefix}.items" in arrays:
-        numbers = safetensors.many_numbers(arrays, f"{prefix}.items", _NUMBERS)
+        numbers = stored_numbers(arrays, f"{prefix}.items", _NUMBERS)
         column = ListColumn(offsets, numbers)
     else:
-        column = ListColumn(offsets, safetensors.many_strings(arrays, f"{prefix}.items"))
+        column = ListColumn(offsets, stored_strings(arrays, f"{prefix}.items"))
     if offsets[0] != 0 or offsets[-1] != len(column.items):
         raise InvalidFileError(f"{prefix}.offsets do not divide its items")
     return column
 
 
-def _keys(column: HeldColumn | None, rows: int) -> Strings:
+def key_strings(column: Column | None, rows: int) -> Strings:
+    """Return the texts or numbers of the column that names the samples; None: their row numbers."""
     if isinstance(column, TextColumn):
         return column.strings
     return NumberKeys(column.values if isinstance(column, ValueColumn) else range(rows))
 
 
-# -- from data/manifest/column_names.py: The names of a manifest's columns: its header's, or those that the caller
-# gives with `columns=`.
+def find_key(kinds: Mapping[str, str], *, of_texts: bool) -> str | None:
+    """Return which column, given their kinds by name, names the samples: the one called so, else the first of texts.
 
-
-_SHOWN = 10
+    `of_texts`: whether texts may: beside images they are captions rather than names.
+    """
+    called = (name for name in _KEY_NAMES if kinds.get(name) in ("text", "value"))
+    texts = (name for name, kind in kinds.items() if kind == "text" and of_texts)
+    return next(called, None) or next(texts, None)
 
 
 def check_names(columns: Sequence[str]) -> list[str]:
-    """`columns=` as a list. Raises UsageError."""
+    """Return `columns=` as a list. Raises UsageError."""
     if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
         raise UsageError(f"columns: expected a list of names, such as ['image', 'label'], got {columns!r}")
     names = list(columns)
@@ -242,17 +221,17 @@ def check_names(columns: Sequence[str]) -> list[str]:
 
 
 def is_header(first: Sequence[str], columns: Sequence[str]) -> bool:
-    """Whether a first row holds the names that the caller knows the columns by."""
+    """Tell whether a first row holds the names that the caller gave."""
     return set(columns) <= set(first)
 
 
 def header_names(manifest: str, first: Sequence[str]) -> list[str]:
-    """The names in a header; a column without one, such as the index that pandas writes, is named by its number."""
+    """Return the names in a header; a column without one, such as pandas' index, is named by its number."""
     return distinct_names(manifest, [name or f"column {number}" for number, name in enumerate(first, 1)])
 
 
 def distinct_names(manifest: str, names: Sequence[str]) -> list[str]:
-    """Names as a list. Raises DatasetError where there are two of one name, too many, or none."""
+    """Return names as a list. Raises DatasetError where two are equal, for too many, or none."""
     if not names:
         raise EmptyDatasetError(f"{manifest}: expected at least one column, got none. Check the file")
     if len(names) > MAX_COLUMNS:
@@ -268,11 +247,38 @@ def distinct_names(manifest: str, names: Sequence[str]) -> list[str]:
 
 
 def choose_names(manifest: str, names: Sequence[str], columns: Sequence[str] | None) -> list[str]:
-    """Those of a manifest's columns that `columns=` picks, or all. Raises UsageError for one that is not there."""
+    """Return the columns of a manifest that `columns=` picks, or all. Raises UsageError for one that is not there."""
     if columns is None:
         return distinct_names(manifest, names)
     for name in columns:
         if name not in names:
-            some = ", ".join(map(repr, names[:_SHOWN])) + (", …" if len(names) > _SHOWN else "")
-            raise UsageError(f"columns: expected names of columns of {manifest} ({some}), got {name!r}")
+            raise UsageError(f"columns: expected names of columns of {manifest} ({names_text(names)}), got {name!r}")
     return distinct_names(manifest, columns)
+
+
+def expect_columns(
+    first: str,
+    mine: Sequence[str],
+    other: str,
+    theirs: Sequence[str],
+    *,
+    missing: str,
+    extra: str,
+    only: Sequence[str] | None = None,
+) -> None:
+    """Raise DatasetError where the file `other` lacks a column of the file `first`, or has another.
+
+    `missing` and `extra` say what to do then; `only`: the columns that count, None: all.
+    """
+    for name in mine if only is None else only:
+        if name not in theirs:
+            raise DatasetError(
+                f"{other}: expected the columns of {first}, got none called {name!r}. {missing}, or take what all have "
+                f"with columns="
+            )
+    for name in theirs if only is None else ():
+        if name not in mine:
+            raise DatasetError(
+                f"{other}: expected the columns of {first}, got another, {name!r}. {extra}, or take what all have with "
+                f"columns="
+            )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -20,20 +20,17 @@ from headrace.data.manifest.manifest_columns import (
     batched,
     choose_names,
     distinct_names,
+    expect_columns,
 )
-from headrace.data.manifest.text_files import READ_BYTES, CheckedText
+from headrace.data.manifest.text_files import READ_BYTES, CheckedText, DelimitedText, LinesText
 from headrace.errors import DatasetError, EmptyDatasetError
-
-# -- from data/manifest/json_values.py: Which one type holds all the JSON values of a column, and the values as that
-# type.
-
 
 _INT64 = range(-(2**63), 2**63)
 _EXACT_IN_FLOAT = 2**53
 
 
 class JsonValues:
-    """What the values of one column seen so far are."""
+    """Types of the JSON values of one column that were seen so far."""
 
     def __init__(self) -> None:
         self._types: set[type] = set()
@@ -56,7 +53,7 @@ class JsonValues:
                     self._widest = max(self._widest, abs(item))
 
     def type(self, *, of: int) -> pa.DataType:
-        """For a column of as many rows: where there are more than values, some are null."""
+        """Return the type of a column of `of` rows: if there are more rows than values, some are null."""
         if self._types == {list}:
             item = _json_number(self._item_types, self._widest)
             if item is None and self._item_types <= {str}:
@@ -70,7 +67,7 @@ class JsonValues:
 
 
 def convert_json(values: list[Any], type: pa.DataType) -> pa.Array:
-    """Values as the type that `JsonValues` has found for them: what has no other is text, or the text of its JSON."""
+    """Convert values to the type that `JsonValues` found: what has no other becomes text, or the text of its JSON."""
     if pa.types.is_string(type):
         return pa.array([_json_text(value) for value in values], type)
     if pa.types.is_list(type):
@@ -79,7 +76,7 @@ def convert_json(values: list[Any], type: pa.DataType) -> pa.Array:
 
 
 def _json_number(types: set[type], widest: int) -> pa.DataType | None:
-    """None unless all are numbers that no conversion changes."""
+    """Return the type of numbers that no conversion changes, or None."""
     if types == {int}:
         return pa.int64() if widest in _INT64 else None
     if types and types <= {int, float}:
@@ -93,21 +90,18 @@ def _json_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-# -- from data/manifest/json_lines.py: `.jsonl` and `.odgt`: a JSON object a line.
-
-
 Row = dict[str, Any]
 
 
 class JsonLines(TextOnly):
-    """The objects of texts, one a line and one text after another, as rows: a column for each key that any of them has,
-    or for each of `columns`.
+    """Rows of JSON objects, one a line: a column for each key that any of them has, or for each of `columns`.
 
-    What an object lacks is null. Lines that are blank do not count.
+    What an object lacks is null. Blank lines do not count.
     """
 
-    def __init__(self, paths: Sequence[str], *, called: Sequence[str], columns: Sequence[str] | None) -> None:
-        self._texts = [_ObjectLines(path, name) for path, name in zip(paths, called, strict=True)]
+    def __init__(self, files: Iterable[tuple[str, str]], *, columns: Sequence[str] | None) -> None:
+        """Read files, given by their paths and their names in messages."""
+        self._texts = [_ObjectLines(path, name) for path, name in files]
         self._columns = columns
         self._schema: pa.Schema | None = None
 
@@ -143,7 +137,7 @@ class JsonLines(TextOnly):
 
 
 class _ObjectLines:
-    """One text of objects."""
+    """One file of objects."""
 
     def __init__(self, path: str, name: str) -> None:
         self._path = path
@@ -173,12 +167,6 @@ class _ObjectLines:
                     ) from None
 
 
-# -- from data/manifest/number_texts.py: Whether the texts of a column are numbers: a text manifest does not say.
-#
-# A column is one of numbers only if every entry is. So that nothing is lost, digits behind a leading zero (007) are a
-# name, and so are more digits than a float holds where some entries are no integers or missing.
-
-
 _INTEGER = r"^-?(0|[1-9][0-9]{0,17})$"  # 18 digits always fit
 _FLOAT = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(inf|Inf|INF)$"
 _BEYOND_FLOAT = r"^[+-]?[0-9]{16,}$"
@@ -189,7 +177,11 @@ _MISSING = pa.array(csv.ConvertOptions().null_values)
 
 @dataclass
 class NumberTexts:
-    """What the texts of one column seen so far may be."""
+    """Types that the texts of one column may have, by those seen so far.
+
+    A column is one of numbers only if every entry is. So that nothing is lost, digits behind a leading zero (007) are a
+    name, and so are more digits than a float holds where some entries are no integers or missing.
+    """
 
     integers: bool = True
     floats: bool = True
@@ -227,7 +219,7 @@ class NumberTexts:
 
 
 def convert_texts(texts: pa.StringArray, type: pa.DataType) -> pa.Array:
-    """Texts as what `NumberTexts` has found them all to be."""
+    """Convert texts to the type that `NumberTexts` found."""
     if pa.types.is_string(type):
         return texts
     words = pc.ascii_trim_whitespace(texts)
@@ -241,35 +233,17 @@ def _all_match(words: pa.StringArray, pattern: str) -> bool:
     return found
 
 
-# -- from data/manifest/untyped.py: Manifests of plain text, in which every field is a text: which columns are numbers
-# is found by reading them all.
-
-
-class TextRows(Protocol):
-    """Rows of texts: every column of every batch is one of strings."""
-
-    name: str
-    """Of the file, as messages call it."""
-    rows: int
-    """Read by the last `texts`, once it has ended."""
-
-    @property
-    def columns(self) -> Sequence[str]: ...
-    def texts(self) -> Iterator[pa.RecordBatch]: ...
-    @property
-    def first_line(self) -> int | None: ...
-
-
 class UntypedRows(TextOnly):
-    """`TextRows` as a `ManifestSource`: those of several files, one file after another."""
+    """`ManifestSource` of the rows of text files, one file after another, whose types are found by reading all."""
 
-    def __init__(self, texts: Sequence[TextRows]) -> None:
-        """Raises DatasetError where the files have other columns."""
+    def __init__(self, texts: Sequence[DelimitedText | LinesText]) -> None:
+        """Raise DatasetError where the files have other columns."""
         self._texts = texts
         self._schema: pa.Schema | None = None
         first, *others = texts
         for other in others:
-            _expect_alike(first, other)
+            place = f"{other.name} line 1"
+            expect_columns(first.name, first.columns, place, other.columns, missing="Write it", extra="Remove it")
 
     def schema(self) -> pa.Schema:
         if self._schema is None:
@@ -296,18 +270,3 @@ class UntypedRows(TextOnly):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 seen.setdefault(name, NumberTexts()).see(column)
         return pa.schema([(name, numbers.type()) for name, numbers in seen.items()])
-
-
-def _expect_alike(first: TextRows, other: TextRows) -> None:
-    for name in first.columns:
-        if name not in other.columns:
-            raise DatasetError(
-                f"{other.name} line 1: expected the columns of {first.name}, got none called {name!r}. Write it, or "
-                f"take what all have with columns="
-            )
-    for name in other.columns:
-        if name not in first.columns:
-            raise DatasetError(
-                f"{other.name} line 1: expected the columns of {first.name}, got another, {name!r}. Remove it, or take "
-                f"what all have with columns="
-            )

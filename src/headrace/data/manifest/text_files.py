@@ -13,17 +13,14 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from headrace.data.manifest.manifest_columns import batched, header_names, is_header
-from headrace.errors import DatasetError, EmptyDatasetError, ReadError
-
-# -- from data/manifest/checked_text.py: The bytes of a text manifest, checked while they are read: UTF-8, without NUL
-# bytes, in lines of bounded length.
-
+from headrace.data.storage.open_file import unreadable
+from headrace.errors import DatasetError, EmptyDatasetError
 
 MAX_LINE_BYTES = 8 << 20
-"""Longer lines are no manifest's: memory is bounded by this, whatever the file."""
+"""Longer lines are refused, so that memory is bounded whatever the file."""
 
 READ_BYTES = 1 << 20
-"""A good size for a buffer over `CheckedText`, which costs something a read."""
+"""Size of a buffer over `CheckedText`, where each read costs something."""
 _UTF8_MARK = codecs.BOM_UTF8
 _MARK_BYTES = 4
 _OTHER_MARKS = {
@@ -35,8 +32,9 @@ _OTHER_MARKS = {
 
 
 class CheckedText(io.RawIOBase):
-    """The file at `path` from its first character on: a byte-order mark of UTF-8 is passed over.
+    """Bytes of a text manifest, checked while they are read: UTF-8, no NUL bytes, lines of bounded length.
 
+    A byte-order mark of UTF-8 is skipped.
     Reading raises DatasetError, with the line, at what is no text, and ReadError.
     """
 
@@ -50,7 +48,7 @@ class CheckedText(io.RawIOBase):
         try:
             self._file = open(path, "rb", buffering=0)  # noqa: SIM115  # closed by `close`
         except OSError as error:
-            raise self._unreadable(error) from error
+            raise unreadable(self._name, error) from error
         try:
             self._begin()
         except BaseException:
@@ -64,7 +62,7 @@ class CheckedText(io.RawIOBase):
         try:
             count = self._start.readinto(buffer) or self._file.readinto(buffer)
         except OSError as error:
-            raise self._unreadable(error) from error
+            raise unreadable(self._name, error) from error
         assert count is not None, "no file on a disk is non-blocking"
         self._check(bytes(buffer[:count]))
         return count
@@ -76,7 +74,7 @@ class CheckedText(io.RawIOBase):
 
     @property
     def lines(self) -> int:
-        """Lines read so far; one that the file ends in without a line end counts."""
+        """Number of lines read so far; a last one without a line end counts."""
         return self.line_ends + (self._unfinished > 0)
 
     def _begin(self) -> None:
@@ -91,7 +89,7 @@ class CheckedText(io.RawIOBase):
         self._start.seek(0)
 
     def _check(self, block: bytes) -> None:
-        """`block` is empty at the end of the file."""
+        """Check the next block, which is empty at the end of the file."""
         if b"\0" in block:
             line = self._line_of(block, block.index(b"\0"))
             raise DatasetError(f"{self._name} line {line}: expected text, got a NUL byte. Is it UTF-16, or binary?")
@@ -118,31 +116,24 @@ class CheckedText(io.RawIOBase):
     def _line_of(self, block: bytes, at: int) -> int:
         return self.line_ends + block.count(b"\n", 0, at) + 1
 
-    def _unreadable(self, error: OSError) -> ReadError:
-        return ReadError(f"{self._name}: could not be read: {error.strerror}; check its permissions and the disk")
-
-
-# -- from data/manifest/delimited_text.py: `.csv` and `.tsv`: rows of fields as RFC 4180 has them, with or without a
-# header.
-
 
 _BLOCK_BYTES = MAX_LINE_BYTES + (1 << 20)
-"""What is parsed at a time. A row, which may have several lines, has to fit."""
+"""Bytes parsed at a time. A row, which may have several lines, has to fit."""
 _MARK = "\x1f"
 _SHOWN_CHARACTERS = 60
 
 
 class DelimitedText:
-    """The rows of a text of fields between delimiters.
+    """Rows of a text of fields between delimiters, as RFC 4180 has them.
 
     `columns`: names of the fields; where the first line holds all of them, it is a header none the less, and they pick
     from it. None: the first line is a header.
     """
 
-    def __init__(self, path: str, *, called: str | None = None, delimiter: str, columns: Sequence[str] | None) -> None:
-        """Raises DatasetError, ReadError."""
+    def __init__(self, path: str, name: str, *, delimiter: str, columns: Sequence[str] | None) -> None:
+        """Read the first row. Raises DatasetError, ReadError."""
         self._path = path
-        self.name = os.path.basename(path) if called is None else called
+        self.name = name
         self._delimiter = delimiter
         self.rows = self._lines = 0
         first = self._first_row()
@@ -220,7 +211,7 @@ class DelimitedText:
         return [_MARK] * len(self._fields)
 
     def _but_last(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """All rows but the mark at the end. Where that is missing, an open quote has swallowed the rows before it."""
+        """Yield all rows but the mark at the end. If that is missing, an open quote has swallowed the ones before."""
         held = next(batches)
         for batch in batches:
             yield held
@@ -244,7 +235,7 @@ class DelimitedText:
         )
 
     def _line_of(self, row: int | None) -> int:
-        """The line that a row, counted from 0 with the header, begins in, or the last row; all before it is read."""
+        """Return the line in which a row begins, counted from 0 with the header; None: the last row."""
         found = 1
         for number, (_, line) in enumerate(self._rows_and_lines()):
             found = line
@@ -253,8 +244,10 @@ class DelimitedText:
         return found
 
     def _rows_and_lines(self) -> Iterator[tuple[list[str], int]]:
-        """Each row, and the line that it begins in, as Python's own parser finds them. One with a field that is too
-        long for it is empty, and the last."""
+        """Yield each row, and the line in which it begins, as Python's own parser finds them.
+
+        A row with a field that is too long for the parser is empty, and the last.
+        """
         with closing(CheckedText(self._path)) as text:
             lines = io.TextIOWrapper(io.BufferedReader(text, READ_BYTES), encoding="utf-8", newline="")
             rows = csv.reader(lines, delimiter=self._delimiter)
@@ -269,7 +262,7 @@ class DelimitedText:
 
 
 class _WithLastRow(io.RawIOBase):
-    """A text, and one more row behind it."""
+    """Text with one more row behind it."""
 
     def __init__(self, text: CheckedText, row: str) -> None:
         super().__init__()
@@ -287,22 +280,19 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")
 
 
-# -- from data/manifest/lines_text.py: `.txt`: a path a line, or fields between blanks.
-
-
 _ONLY_COLUMN = "image"
 
 
 class LinesText:
-    """The rows of a text whose fields lie between blanks, without quotes; lines that are blank do not count.
+    """Rows of a text whose fields lie between blanks, without quotes; blank lines do not count.
 
     `columns`: names of the fields. One name: a line is one field, whatever blanks are in it. None: the one field is
     called `image`, and a line with blanks in it is refused, since nobody said what its fields are.
     """
 
-    def __init__(self, path: str, *, called: str | None = None, columns: Sequence[str] | None) -> None:
+    def __init__(self, path: str, name: str, *, columns: Sequence[str] | None) -> None:
         self._path = path
-        self.name = os.path.basename(path) if called is None else called
+        self.name = name
         self._guessed = columns is None
         self.columns = [_ONLY_COLUMN] if columns is None else list(columns)
         self.rows = self._lines = 0

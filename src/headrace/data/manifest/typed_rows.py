@@ -13,18 +13,15 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from headrace.data.class_names import names_text
-from headrace.data.manifest.manifest_columns import SourceRows, choose_names
+from headrace.data.manifest.manifest_columns import SourceRows, choose_names, expect_columns
 from headrace.errors import DatasetError, UsageError
-
-# -- from data/manifest/arrow_columns.py: Arrow's many types as the few that columns are held in.
-
 
 _EXACT_IN_FLOAT = 2**53
 _MOST_IN_INT64 = 2**63 - 1
 
 
 class IntegerRange:
-    """What of a column of integers or truths decides how it is held: whether some are null, and how wide they are."""
+    """Range of a column of integers or booleans, which decides its type: whether some are null, and how wide."""
 
     def __init__(self) -> None:
         self._missing = False
@@ -40,21 +37,21 @@ class IntegerRange:
             self._widest = max([self._widest, *(abs(bound) for bound in bounds.values() if bound is not None)])
 
     def type(self, whole: pa.DataType) -> pa.DataType | None:
-        """`whole` where there is no null, floats where they hold all, None where nothing does."""
+        """Return `whole` where there is no null, floats where they hold all, None where nothing does."""
         if self._missing:
             return pa.float64() if self._widest <= _EXACT_IN_FLOAT else None
         return whole if self._widest <= _MOST_IN_INT64 else None
 
 
 def needs_range(type: pa.DataType) -> bool:
-    """Whether `held_as` has to know what is in the column."""
+    """Tell whether `held_as` needs the range of the column."""
     plain = _plain_type(type)
     held = _number_type(_plain_type(plain.value_type) if _is_list(plain) else plain)
     return held is not None and not types.is_floating(held)
 
 
 def holds_bytes(type: pa.DataType) -> bool:
-    """Whether it is binary, or binary is somewhere in it."""
+    """Tell whether it is binary, or binary is somewhere in it."""
     plain = _plain_type(type)
     if types.is_nested(plain):
         return any(holds_bytes(plain.field(number).type) for number in range(plain.num_fields))
@@ -67,7 +64,7 @@ def holds_bytes(type: pa.DataType) -> bool:
 
 
 def is_bytes(type: pa.DataType) -> bool:
-    """Return whether each value is bytes, or Hugging Face's image: a struct with `bytes`, and perhaps `path`."""
+    """Tell whether values are bytes, or Hugging Face's images: structs with `bytes`, and perhaps `path`."""
     plain = _plain_type(type)
     if types.is_struct(plain):
         at = plain.get_field_index("bytes")
@@ -95,7 +92,7 @@ def _with_offsets(array: pa.Array) -> pa.Array:
 
 
 def held_as(type: pa.DataType, seen: IntegerRange | None) -> pa.DataType:
-    """The type (see `ManifestSource`) that a column of `type` is converted to: text where there is no other."""
+    """Return the type (see `ManifestSource`) that a column of `type` is converted to: text where no other fits."""
     plain = _plain_type(type)
     item = _plain_type(plain.value_type) if _is_list(plain) else plain
     number = _number_type(item)
@@ -108,7 +105,7 @@ def held_as(type: pa.DataType, seen: IntegerRange | None) -> pa.DataType:
 
 
 def convert_array(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """An array as `held_as` says."""
+    """Convert an array to a type of `held_as`."""
     array = _plain(array)
     if types.is_list(type):
         if types.is_fixed_size_list(array.type):  # whose nulls have a length, too
@@ -157,21 +154,17 @@ def _value_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, dict | list) else str(value)
 
 
-# -- from data/manifest/typed_rows.py: Rows whose columns have types: files of parquet or Arrow, and tables in memory,
-# as columns are built from them.
-
-
 _PIECE_ROWS = 1 << 14
 
 DAMAGED = (pa.ArrowException, UnicodeDecodeError)
-"""What pyarrow raises of a file's content; the latter of texts that become Python's, such as names of columns."""
+"""Errors of pyarrow about a file's content; the latter about texts, such as column names."""
 
 
 class TypedPart(Protocol):
-    """One file or table of rows."""
+    """File or table of rows."""
 
     name: str
-    """As messages call it."""
+    """Name in messages."""
     schema: pa.Schema
     rows: int
 
@@ -180,15 +173,15 @@ class TypedPart(Protocol):
         ...
 
     def damaged(self, error: Exception) -> DatasetError:
-        """Return what to say of rows that pyarrow could not read."""
+        """Return the error for rows that pyarrow could not read."""
         ...
 
 
 class TableRows:
-    """The rows of a table in memory: a `TypedPart`."""
+    """Rows of a table in memory, as those of a file."""
 
     def __init__(self, name: str, table: pa.Table, indices: npt.NDArray[np.int64] | None = None) -> None:
-        """`indices`: which of its rows, in order; None: all."""
+        """Take the rows `indices` of a table, in order; None: all."""
         self.name = name
         self.schema: pa.Schema = table.schema
         self.rows = table.num_rows if indices is None else len(indices)
@@ -205,19 +198,19 @@ class TableRows:
             yield from taken.combine_chunks().to_batches()
 
     def damaged(self, error: Exception) -> DatasetError:
-        """Return what to say of values that pyarrow could not convert."""
+        """Return the error for values that pyarrow could not convert."""
         why = " ".join(str(error).split())
         return DatasetError(f"{self.name}: expected values of its schema, got some that cannot be read: {why}")
 
 
 class TypedRows:
-    """A `ManifestSource`: the rows of parts of one schema, one part after another; `columns` picks some of it.
+    """`ManifestSource` of parts of one schema, one part after another; `columns` picks some of it.
 
-    Columns of bytes are none of its own: `byte_columns` names them.
+    `byte_columns` names columns of bytes, which it leaves out.
     """
 
     def __init__(self, parts: Sequence[TypedPart], *, columns: Sequence[str] | None) -> None:
-        """Raises DatasetError where parts differ, and UsageError for a column that is not there."""
+        """Raise DatasetError where parts differ, and UsageError for an unknown column."""
         self._parts = parts
         first = parts[0]
         self._names = choose_names(first.name, first.schema.names, columns)
@@ -265,13 +258,13 @@ class TypedRows:
         return (batch for part in self._parts for batch in part.batches(columns))
 
     def _field(self, name: str) -> pa.Field:
-        """Of the first part where it is not null throughout."""
+        """Return the field of the first part where it is not null throughout."""
         found = (part.schema.field(name) for part in self._parts)
         return next((field for field in found if not types.is_null(field.type)), self._parts[0].schema.field(name))
 
 
 def schema_classes(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
-    """Return the names of each ClassLabel that a schema of Hugging Face's datasets speaks of."""
+    """Return the names of each ClassLabel in a schema of Hugging Face's datasets."""
     try:
         known = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     except (ValueError, RecursionError):
@@ -303,30 +296,20 @@ def _converted(array: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def _expect_alike(first: TypedPart, other: TypedPart, names: Sequence[str] | None) -> None:
-    """Raises DatasetError for a column that is not there, or of another type, in one of two parts."""
+    """Raise DatasetError for a column that is missing, or of another type, in one of two parts."""
     again = "Write them with one schema, or open each"
-    mine, theirs = first.schema.names, other.schema.names
-    for name in mine if names is None else names:
-        if name not in theirs:
-            raise DatasetError(
-                f"{other.name}: expected the columns of {first.name}, got none called {name!r}. {again}, or take what "
-                f"all have with columns="
-            )
-        expected, found = first.schema.field(name).type, other.schema.field(name).type
+    mine, theirs = first.schema, other.schema
+    expect_columns(first.name, mine.names, other.name, theirs.names, only=names, missing=again, extra=again)
+    for name in mine.names if names is None else names:
+        expected, found = mine.field(name).type, theirs.field(name).type
         if not _go_together(expected, found):
             raise DatasetError(
                 f"{other.name}: expected {expected} in its column {name!r}, as in {first.name}, got {found}. {again}"
             )
-    for name in theirs if names is None else ():
-        if name not in mine:
-            raise DatasetError(
-                f"{other.name}: expected the columns of {first.name}, got another, {name!r}. {again}, or take what all "
-                f"have with columns="
-            )
 
 
 def _common_classes(parts: Sequence[TypedPart], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the names of the classes that columns of numbers hold, as Hugging Face's datasets keep them in a schema.
+    """Return the classes that columns of numbers stand for, as Hugging Face's datasets store them in a schema.
 
     Raises DatasetError where a number stands for different classes in two parts.
     """
@@ -343,8 +326,7 @@ def _common_classes(parts: Sequence[TypedPart], names: Sequence[str]) -> dict[st
 
 
 def _go_together(one: pa.DataType, other: pa.DataType) -> bool:
-    """Return whether values of both types are held alike; a column that is null throughout goes with texts and floats,
-    which have nulls."""
+    """Tell whether both types are held alike; a column of nulls goes with texts and floats, which have nulls."""
     if is_bytes(one) or is_bytes(other):
         return is_bytes(one) and is_bytes(other)
     if types.is_null(one) or types.is_null(other):

@@ -1,4 +1,7 @@
-"""Tables of Arrow data: pandas, polars, pyarrow and Hugging Face's datasets, in memory or saved to disk."""
+"""Tables of Arrow data: pandas, polars, pyarrow and Hugging Face's datasets, in memory or saved to disk.
+
+Arrow data is used where it lies. A table is known by its type's name: nothing here imports a library before the caller.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,10 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from headrace.data.byte_columns import (
     ByteRanges,
@@ -20,26 +22,17 @@ from headrace.data.byte_columns import (
     digest_with_bytes,
     join_values,
 )
-from headrace.data.columns import ABSENT, Column, ColumnFiles, HeldColumn, ListColumn, RangeColumn, ValueColumn
-from headrace.data.storage.open_file import OpenFile
-from headrace.data.storage.strings import NumberKeys, StringColumn
+from headrace.data.columns import ABSENT, Column, ColumnFiles, RangeColumn
+from headrace.data.storage.open_file import OpenFile, unreadable
+from headrace.data.storage.strings import Ints, NumberKeys, StringColumn
 from headrace.data.table import ManifestOrigin, ManifestRows, PathRoot, SampleTable
-from headrace.errors import DatasetError, EmptyDatasetError, ReadError, UsageError
+from headrace.errors import DatasetError, EmptyDatasetError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.data.manifest.arrow_files import ArrowFile
-    from headrace.data.manifest.typed_rows import TypedRows
 
-
-# -- from data/memory_table.py: Tables in memory: pandas, polars, pyarrow, and Hugging Face's datasets, whose Arrow
-# data is used where it lies.
-#
-# None of these libraries is imported here before the caller did: what a table is, its type's name says.
-
-
-Ints = npt.NDArray[np.int64]
 
 _TABLES = {
     "pandas.DataFrame": "a pandas.DataFrame",
@@ -60,12 +53,13 @@ _NOT_TABLES = {
     "on one with headrace.ThreadDataLoader",
 }
 _LOOKED_AT_BYTES = 64
+_STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 
 
 def table_kind(where: object) -> str | None:
-    """Return what a table in memory is, in words; None for what is none.
+    """Return what messages call a table in memory; None for anything else.
 
-    Raises UsageError for what such a library has and cannot be opened.
+    Raises UsageError for another type of these libraries, which cannot be opened.
     """
     for kind in type(where).__mro__:
         name = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
@@ -79,27 +73,20 @@ def table_kind(where: object) -> str | None:
 def open_memory_table(where: Any, *, root: PathRoot, columns: Sequence[str] | None) -> SampleTable:
     """Return the rows of a table (`table_kind`) as samples, whose paths lead into `root`; `columns` picks some.
 
-    Bytes that lie in files which are mapped into memory, as those of a datasets.Dataset do, are read there; others are
-    copied once.
-
-    Raises UsageError (several splits, a transform, a column that is not there), DatasetError, EmptyDatasetError.
+    Bytes in files that are mapped into memory, as those of a datasets.Dataset are, are read there; others are copied
+    once. Raises UsageError (several splits, a transform, an unknown column), DatasetError, EmptyDatasetError.
     """
-    from headrace.data.manifest.column_builders import build_columns
-    from headrace.data.manifest.manifest_columns import check_names, load_manifest_columns
+    from headrace.data.manifest.column_builders import columns_in_memory
+    from headrace.data.manifest.manifest_columns import check_names
     from headrace.data.manifest.typed_rows import TableRows, TypedRows
-    from headrace.data.storage import safetensors
 
     given = _arrow_of(where)
     if not given.rows:
         raise EmptyDatasetError(f"expected rows, got {given.words} of none. Check what was selected")
     part = TableRows(given.words, given.table, given.indices)
     rows = TypedRows([part], columns=None if columns is None else check_names(columns))
-    contents, outline = build_columns(rows, scratch_in=None)
-    kept = load_manifest_columns(safetensors.mapped_arrays(contents), outline)
-    named = [(name, _labelled(column, given.classes.get(name))) for name, column in kept.columns.items()]
-    for at, name in rows.byte_columns:
-        named.insert(at, (name, _byte_column(given, name, root)))
-    opened = dict(named)
+    kept = columns_in_memory(rows).labelled(given.classes)
+    opened = kept.joined({name: _byte_column(given, name, root) for _, name in rows.byte_columns})
     digest = digest_with_bytes(kept.digest, opened) if rows.byte_columns else kept.digest
     origin = ManifestOrigin([ManifestRows(given.words, given.rows, None)])
     return SampleTable(given.words, kept.keys, opened, kept.skipped, root=root, origin=origin, known_digest=digest)
@@ -107,10 +94,12 @@ def open_memory_table(where: Any, *, root: PathRoot, columns: Sequence[str] | No
 
 @dataclass(frozen=True)
 class _Given:
+    """Table that was given, as Arrow's."""
+
     words: str
     table: pa.Table
     indices: Ints | None = None
-    """Which rows of the table, in order; None: all."""
+    """Rows of the table, in order; None: all."""
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -188,21 +177,14 @@ def _expect_names(words: str, names: Sequence[object]) -> None:
             raise UsageError(f"expected names of columns that are texts in {words}, got {name!r}. Rename the columns")
 
 
-def _labelled(column: Column, classes: tuple[str, ...] | None) -> Column:
-    if classes is None or not isinstance(column, ValueColumn | ListColumn):
-        return column
-    return replace(column, classes=classes)
-
-
 def _byte_column(given: _Given, name: str, root: PathRoot) -> Column:
-    """Of values that are read where they are mapped from, or out of an unnamed file."""
+    """Return the column of values that are read from the files they are mapped from, or from a file in memory."""
     from headrace.data.manifest.arrow_files import path_strings, value_ranges
-    from headrace.data.manifest.decoded_values import MemorySink, add_values
+    from headrace.data.manifest.decoded_values import add_values
     from headrace.data.manifest.typed_rows import bytes_and_paths
 
     mappings = _Mappings.of_process()
     copied = MemoryFile()
-    sink = MemorySink(copied)
     files: dict[str, int] = {}
     parts: list[tuple[int, ByteRanges]] = []
     for chunk in given.table.column(name).chunks:
@@ -211,7 +193,7 @@ def _byte_column(given: _Given, name: str, root: PathRoot) -> Column:
         end = int((offset + np.maximum(length, 0)).max()) if len(offset) else 0
         place = None if data is None else mappings.find(data.address, end)
         if place is None:
-            parts.append((0, add_values(sink, chunk)))
+            parts.append((0, add_values(copied, chunk)))
         else:
             number = files.setdefault(place.path, len(files) + 1)
             parts.append((number, ByteRanges(offset + place.offset, length, path_strings(paths))))
@@ -227,7 +209,7 @@ class _Place(NamedTuple):
 
 
 class _Mappings:
-    """The files that are mapped into this process's memory, read-only, as proc(5) lists them."""
+    """Files that are mapped into this process's memory, read-only, as proc(5) lists them."""
 
     _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (....) ([0-9a-f]+) ([0-9a-f]+:[0-9a-f]+) (\d+) +(/.*)")
 
@@ -243,7 +225,7 @@ class _Mappings:
             return cls(file.read().splitlines())
 
     def find(self, address: int, size: int) -> _Place | None:
-        """Return the file in which the `size` bytes at `address` lie, and where; None where they lie in no file."""
+        """Return the file that the `size` bytes at `address` are mapped from, and where; None: from none."""
         for start, stop, offset, inode, path in self._maps:
             if start <= address and address + size <= stop and size:
                 place = _Place(path, offset + address - start)
@@ -251,7 +233,7 @@ class _Mappings:
         return None
 
     def _is(self, place: _Place, inode: int, address: int, size: int) -> bool:
-        """Whether the file that has this name now is the one that is mapped, and holds the same."""
+        """Tell whether the file of this name is still the one that is mapped, and holds the same."""
         import ctypes
 
         try:
@@ -263,34 +245,28 @@ class _Mappings:
             return False
 
 
-# -- from data/saved_dataset.py: Hugging Face datasets as `save_to_disk` leaves them: a folder of Arrow files, whose
-# images are read in place.
-
-
-_STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
-
-
 def is_saved_dataset(folder: str) -> bool:
-    """Whether `save_to_disk` wrote it: one dataset, or several by the name of their split."""
+    """Tell whether `save_to_disk` wrote a folder: one dataset, or several by the name of their split."""
     return any(os.path.isfile(os.path.join(folder, name)) for name in (_STATE, _SPLITS))
 
 
 def open_saved_dataset(folder: str) -> SampleTable:
-    """The samples of the dataset in `folder` (absolute), in its order; a sample's key is its row.
+    """Return the samples of the dataset in `folder` (absolute), in its order; a sample's key is its row.
 
     A feature of images or of bytes is a column of bytes; a ClassLabel, or a list of them, has its names as classes;
-    numbers, texts and lists of these are what they are, and all else is a text of JSON.
+    numbers, texts and lists of these stay what they are, and all else becomes JSON texts.
 
     Raises DatasetError (several splits, an index beside the files, compressed, paths instead of bytes, damaged),
     EmptyDatasetError or ReadError.
     """
     folder = _only_saved_split(folder)
     names = _data_files(folder)
-    # Only here, since they import pyarrow.
     from headrace.data.manifest.arrow_files import ArrowFile, common_schema
+    from headrace.data.manifest.column_builders import columns_in_memory
     from headrace.data.manifest.typed_rows import TypedRows, feature_classes
 
-    arrow = [ArrowFile(os.path.join(folder, name)) for name in names]
+    paths = [os.path.join(folder, name) for name in names]
+    arrow = [ArrowFile(path, path) for path in paths]
     count = sum(len(file) for file in arrow)
     if not count:
         raise EmptyDatasetError(f"{folder}: expected rows, got a dataset of none. Check what was saved")
@@ -298,11 +274,9 @@ def open_saved_dataset(folder: str) -> SampleTable:
     common_schema(arrow)
     classes = feature_classes(_json(folder, _INFO).get("features")) if _has(folder, _INFO) else {}
     rows = TypedRows(arrow, columns=None)
-    held = list(value_columns(rows).items())
-    columns = [(name, _saved_labels(column, classes.get(name))) for name, column in held]
-    for at, name in rows.byte_columns:
-        columns.insert(at, (name, _saved_byte_column(arrow, files, name)))
-    return SampleTable(f"dataset {os.path.basename(folder)}/", NumberKeys(range(count)), dict(columns), rows.skipped)
+    of_bytes = {name: _saved_byte_column(arrow, files, name) for _, name in rows.byte_columns}
+    columns = columns_in_memory(rows).labelled(classes).joined(of_bytes)
+    return SampleTable(f"dataset {os.path.basename(folder)}/", NumberKeys(range(count)), columns, rows.skipped)
 
 
 def _data_files(folder: str) -> list[str]:
@@ -319,7 +293,7 @@ def _data_files(folder: str) -> list[str]:
 
 
 def _only_saved_split(folder: str) -> str:
-    """The folder of the only one, where several could be. Raises DatasetError."""
+    """Return the folder of the only split. Raises DatasetError."""
     if _has(folder, _STATE):
         return folder
     match _json(folder, _SPLITS):
@@ -334,7 +308,7 @@ def _only_saved_split(folder: str) -> str:
 
 
 def _names_a_file(entry: object) -> bool:
-    """Of this very folder: a state that anyone may have written leads nowhere else."""
+    """Tell whether an untrusted entry names a file of this very folder."""
     match entry:
         case {"filename": str(name)}:
             return _is_name(name)
@@ -342,15 +316,11 @@ def _names_a_file(entry: object) -> bool:
 
 
 def _is_name(name: str) -> bool:
-    return bool(name) and name == os.path.basename(name) and name not in (".", "..") and _is_file_name(name)
-
-
-def _is_file_name(name: str) -> bool:
-    """JSON's strings hold more than names can."""
     try:
-        return b"\0" not in os.fsencode(name)
-    except UnicodeEncodeError:
+        storable = b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:  # JSON's strings hold more than names can
         return False
+    return storable and bool(name) and name == os.path.basename(name) and name not in (".", "..")
 
 
 def _has(folder: str, name: str) -> bool:
@@ -363,7 +333,7 @@ def _json(folder: str, name: str) -> dict[str, Any]:
         with open(path, "rb") as file:
             found = json.load(file)
     except OSError as error:
-        raise ReadError(f"{path}: could not be read: {error.strerror}. Check its permissions and the disk") from error
+        raise unreadable(path, error) from error
     except (ValueError, RecursionError) as error:
         raise DatasetError(f"{path}: expected JSON, got otherwise: {error}. Save the dataset again") from error
     if not isinstance(found, dict):
@@ -387,19 +357,3 @@ def _saved_byte_column(arrow: Sequence[ArrowFile], files: ColumnFiles, name: str
         )
     path_id = np.repeat(np.arange(len(arrow), dtype=np.int32), [len(file) for file in arrow])
     return RangeColumn(files, path_id, np.concatenate([part.offset for part in values]), length, None)
-
-
-def value_columns(rows: TypedRows) -> Mapping[str, HeldColumn]:
-    """Return what is no bytes, in the form that a manifest's columns are kept in."""
-    from headrace.data.manifest.column_builders import build_columns
-    from headrace.data.manifest.manifest_columns import load_manifest_columns
-    from headrace.data.storage import safetensors
-
-    contents, outline = build_columns(rows, scratch_in=None)
-    return load_manifest_columns(safetensors.mapped_arrays(contents), outline).columns
-
-
-def _saved_labels(column: Column, classes: tuple[str, ...] | None) -> Column:
-    if classes is None or not isinstance(column, ValueColumn | ListColumn):
-        return column
-    return replace(column, classes=classes)

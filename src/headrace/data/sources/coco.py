@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.data.columns import Column, ListColumn, TextColumn, ValueColumn
-from headrace.data.storage.strings import StringColumn
+from headrace.data.storage.open_file import unreadable
+from headrace.data.storage.strings import Ints, StringColumn
 from headrace.data.table import PathRoot, SampleTable, table_digest
-from headrace.errors import DatasetError, EmptyDatasetError, ReadError
+from headrace.errors import DatasetError, EmptyDatasetError
 
-Ints = npt.NDArray[np.int64]
 # What the arrays hold; anything beyond is refused with its place in the file.
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _MOST = float(np.finfo(np.float32).max)
@@ -34,7 +34,7 @@ class _Image(msgspec.Struct, gc=False):
 
 
 class _Annotation(msgspec.Struct, gc=False):
-    """What of an annotation becomes a column. `segmentation` and `keypoints` stay the JSON that they are."""
+    """Parts of an annotation that become columns. `segmentation` and `keypoints` stay JSON."""
 
     image_id: _Int
     id: _Int | None = None
@@ -60,7 +60,7 @@ class _File(msgspec.Struct, gc=False):
 
 
 def open_coco(path: str, root: PathRoot) -> SampleTable:
-    """The samples of an annotation file, one an image, in its order; their paths lead into `root`.
+    """Return the samples of an annotation file, one an image, in its order; their paths lead into `root`.
 
     Columns: `image` (the path), `image_id`, `width`, `height` (pixels), and a list a sample of what its annotations
     have: `captions`; `bbox` float32[m, 4] as x, y, width, height in pixels; `label`, the index of the category among
@@ -83,7 +83,7 @@ def open_coco(path: str, root: PathRoot) -> SampleTable:
         **_lists(path, annotations, offsets, file.categories),
     }
     ids = _ids(path, annotations, offsets)
-    # COCO's own ids say nothing more of what a sample is, and states of before they were columns go on.
+    # COCO's own ids add nothing to a sample's identity, and states saved before they were columns stay valid.
     known = table_digest(names, columns)
     return SampleTable(f"annotations {os.path.basename(path)}", names, columns | ids, skipped, root, known_digest=known)
 
@@ -93,7 +93,7 @@ def _read(path: str) -> _File:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read().removeprefix(codecs.BOM_UTF8), type=_File)
     except OSError as error:
-        raise ReadError(f"{path}: could not be read: {error.strerror}. Check its permissions and the disk") from error
+        raise unreadable(path, error) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DatasetError(
             f"{path}: expected COCO's annotations, an object with images and annotations, got otherwise: {error}. "
@@ -102,7 +102,7 @@ def _read(path: str) -> _File:
 
 
 def _owners(path: str, file: _File) -> tuple[Ints, dict[str, int]]:
-    """For each annotation the position of its image (-1: none), and how many have none."""
+    """Return for each annotation the position of its image (-1: none), and how many have none."""
     position_of = {image.id: position for position, image in enumerate(file.images)}
     if len(position_of) < len(file.images):
         raise DatasetError(f"{path}: expected an id of its own for each image, got some twice. Check the file")
@@ -132,7 +132,7 @@ class _Lists:
         return any(getattr(each, attribute) not in _ABSENT for each in self.annotations)
 
     def all(self, attribute: str) -> list[Any]:
-        """Raises DatasetError where some annotations have it and others do not."""
+        """Return an attribute of all annotations. Raises DatasetError where some lack it."""
         found = [getattr(each, attribute) for each in self.annotations]
         lacking = next((at for at, value in enumerate(found) if value in _ABSENT), None)
         if lacking is not None:
@@ -174,7 +174,7 @@ def _lists(
 
 
 def _ids(path: str, annotations: list[_Annotation], offsets: npt.NDArray[np.uint64]) -> dict[str, Column]:
-    """Return the ids that COCO's evaluation compares by, where every annotation has one."""
+    """Return the ids that COCO's evaluation compares, where every annotation has one."""
     lists = _Lists(path, annotations, offsets)
     named = {"category_id": "category_id", "annotation_id": "id"}
     given = {name: each for name, each in named.items() if None not in [getattr(one, each) for one in annotations]}
@@ -182,7 +182,7 @@ def _ids(path: str, annotations: list[_Annotation], offsets: npt.NDArray[np.uint
 
 
 def _labels(lists: _Lists, categories: Iterable[_Category]) -> ListColumn:
-    """Categories' ids have gaps; classes are numbered without, in the order of their ids."""
+    """Number categories in the order of their ids, which have gaps."""
     known = sorted(categories, key=lambda category: category.id)
     index_of = {category.id: index for index, category in enumerate(known)}
     if len(index_of) < len(known):

@@ -9,9 +9,6 @@ from typing import Literal, TypeAlias
 from headrace.data.storage.paths import suggest_path
 from headrace.errors import DatasetError, NotFoundError
 
-# -- from data/compressed.py: Tars that are compressed as a whole: nothing in them can be read at random.
-
-
 COMPRESSED = {
     b"\x1f\x8b": ("gzip", "gunzip"),
     b"BZh": ("bzip2", "bunzip2"),
@@ -22,7 +19,7 @@ COMPRESSED = {
 
 
 def refuse_compressed(path: str) -> None:
-    """Raises DatasetError if the file at `path` begins as a compressed one does."""
+    """Raise DatasetError for a compressed file at `path`: nothing in it can be read at random."""
     name = compression_of(path)
     if name is not None:
         raise DatasetError(
@@ -32,7 +29,7 @@ def refuse_compressed(path: str) -> None:
 
 
 def compression_of(path: str) -> str | None:
-    """The format that the file at `path` begins as: gzip, bzip2, xz, zstd or lz4; None: another, or unreadable."""
+    """Return the compression of the file at `path`: gzip, bzip2, xz, zstd or lz4; None: another, or unreadable."""
     try:
         with open(path, "rb") as file:
             start = file.read(6)
@@ -42,28 +39,22 @@ def compression_of(path: str) -> str | None:
 
 
 def decompress_command(path: str, name: str) -> str:
-    """What decompresses the file at `path`, in a shell."""
+    """Return the shell command that decompresses the file at `path`."""
     command = next(command for known, command in COMPRESSED.values() if known == name)
     return f"{command} -k {os.path.basename(path)}"
-
-
-# -- from data/formats.py: Which names are images, and which column stands for them.
 
 
 IMAGE_EXTENSIONS = (
     "jpg", "jpeg", "jpe", "jfif", "png", "webp", "avif", "bmp", "gif", "tif", "tiff",
     "ppm", "pgm", "pbm", "pnm", "jp2", "j2k",
 )  # fmt: skip
-"""Lower-case, in the order in which a tar sample's `image` is looked for; Pillow opens each."""
+"""Lower-case, in the order in which a tar sample's `image` is looked up; Pillow opens each."""
 
 _IMAGE_SUFFIXES = tuple(f".{extension}".encode() for extension in IMAGE_EXTENSIONS)
 
 
 def is_image_name(name: bytes) -> bool:
     return name.lower().endswith(_IMAGE_SUFFIXES)
-
-
-# -- from data/file_kind.py: What a file is, by its first bytes; by its ending only where bytes cannot tell.
 
 
 Kind: TypeAlias = Literal[
@@ -78,7 +69,7 @@ ROW_KINDS: tuple[Kind, ...] = ("manifest", "parquet", "arrow file", "arrow strea
 """Files that hold a sample a row."""
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".odgt")
-"""Manifests of text: nothing in their bytes says how fields are parted."""
+"""Suffixes of text manifests: nothing in their bytes says how fields are separated."""
 
 _IMAGES = {
     b"\xff\xd8\xff": "a JPEG image",
@@ -94,7 +85,7 @@ _IMAGES = {
     b"v/1\x01": "an EXR image",
     b"\x93NUMPY": "an array of numpy's (.npy)",
 }
-"""What an image field decodes."""
+"""Files that an image field decodes."""
 
 _BRANDS = {b"avif": "an AVIF image", b"avis": "an AVIF image", b"heic": "a HEIC image", b"mif1": "a HEIF image"}
 _RIFF = {b"WEBP": "a WebP image"}
@@ -116,6 +107,7 @@ _OTHERS = {
         ("a pickle", "Nothing is unpickled: write a .parquet, or give the lists that it holds"),
     ),
 }
+_NAMED: dict[str, Kind] = {".tar": "tar", ".zip": "zip", ".parquet": "parquet", ".json": "json"}
 _ARROW_ADVICE = "Open the folder that save_to_disk wrote, or write a .parquet"
 _LMDB_AT, _LMDB = 16, b"\xde\xc0\xef\xbe"
 
@@ -126,7 +118,7 @@ class FileKind:
     words: str
     """With an article: "a JPEG image"."""
     advice: str = ""
-    """What to do where nothing here opens it."""
+    """What to do if it cannot be opened."""
 
 
 def kind_of(path: str) -> FileKind:
@@ -140,19 +132,19 @@ def kind_of(path: str) -> FileKind:
         with open(path, "rb") as file:
             head = file.read(_HEAD_BYTES)
     except OSError:
-        head = b""  # whoever opens it by its ending reports why
+        head = b""  # whoever opens it reports why
     if suffix in TEXT_SUFFIXES and (is_text(head) or _by_bytes(head) is None):
         return FileKind("manifest", f"a {suffix} manifest")
     return _by_bytes(head) or _by_ending(suffix, head)
 
 
 def is_image(path: str) -> bool:
-    """Return whether an image lies at `path`, so far as its first bytes say."""
+    """Tell whether the file at `path` is an image, by its first bytes."""
     return os.path.isfile(path) and kind_of(path).kind == "image"
 
 
 def is_text(head: bytes) -> bool:
-    """Return whether the first bytes of a file are UTF-8 without control characters, but for those of lines."""
+    """Tell whether the first bytes of a file are UTF-8 without control characters other than those of lines."""
     if any(byte < 32 and byte not in b"\t\n\r\x0c\x1b\x1f" for byte in head):
         return False
     try:
@@ -164,7 +156,7 @@ def is_text(head: bytes) -> bool:
 
 
 def _by_bytes(head: bytes) -> FileKind | None:
-    """Return what the first bytes say; None where they do not."""
+    """Return the kind that the first bytes tell, or None."""
     if _is_tar(head):
         return FileKind("tar", "a tar")
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
@@ -192,26 +184,23 @@ def _by_bytes(head: bytes) -> FileKind | None:
 
 
 def _by_ending(suffix: str, head: bytes) -> FileKind:
-    """Return what it calls itself: whoever opens it says what is wrong with it."""
+    """Return the kind that the suffix tells: whoever opens the file reports what is wrong with it."""
     if is_image_name(suffix.encode()):
         return FileKind("image", f"a {suffix} file")  # a damaged one is a bad sample, and no other kind of dataset
-    if suffix in (".tar", ".zip", ".parquet", ".json"):
-        return FileKind("tar" if suffix == ".tar" else _NAMED[suffix], f"a {suffix} file")
+    if suffix in _NAMED:
+        return FileKind(_NAMED[suffix], f"a {suffix} file")
     if len(head) == _HEAD_BYTES and not any(head):
         return FileKind("tar", "an empty tar")
     if not head:
         return FileKind("other", "an empty file", "Check the path")
     if is_text(head):
         endings = ", ".join(TEXT_SUFFIXES)
-        return FileKind("other", "a text", f"Give it an ending that says how fields are parted: {endings}")
+        return FileKind("other", "a text", f"Give it an ending that says how fields are separated: {endings}")
     return FileKind("other", f"bytes that begin with {head[:8]!r}", "Check the path")
 
 
-_NAMED: dict[str, Kind] = {".zip": "zip", ".parquet": "parquet", ".json": "json"}
-
-
 def _is_tar(head: bytes) -> bool:
-    """Return whether the first header is a tar's: it has the magic of POSIX or GNU, or (as of old) a right checksum."""
+    """Tell whether the first header is a tar's: it has the magic of POSIX or GNU, or (long ago) a right checksum."""
     if len(head) < _BLOCK:
         return False
     if head[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == b"ustar":

@@ -22,15 +22,12 @@ from headrace.data.storage.strings import StringColumn
 from headrace.data.table import SampleTable
 from headrace.errors import DatasetError, EmptyDatasetError, NotFoundError, UsageError
 
-# -- from data/folder.py: A folder of images: listed afresh each time, in a fixed order, without an object a file.
-
-
 _NAMES_IN_MESSAGE = 5
 
 
 @dataclass(frozen=True)
 class _Folder:
-    """One visited folder: its path relative to the root, and its images' relative paths joined, with their lengths."""
+    """A visited folder: its path relative to the root, and its images' relative paths joined, with their lengths."""
 
     path: bytes
     blob: bytes
@@ -42,11 +39,11 @@ class _Folder:
 
 
 def open_folder(root: str, *, classes: Classes | None) -> SampleTable:
-    """Images under `root`, in the order of torchvision's ImageFolder: by folder path, then by name, both bytewise.
+    """Return the images below `root` in torchvision's order: by folder path, then by name, both bytewise.
 
-    `classes`: first-level folders are classes and images beside them are passed over (True), they mean nothing
-    (False), or True unless images lie directly in `root` (None); of a list of names, those folders are the classes,
-    numbered in that order, and images of others are passed over.
+    `classes`: first-level folders are classes, and images beside them are skipped (True), or they mean nothing (False);
+    None: True unless images lie directly in `root`. A list names the folders that are classes, in their order, and
+    images of others are skipped.
     """
     skipped: Counter[str] = Counter()
     others: Counter[str] = Counter()
@@ -81,7 +78,7 @@ def _walk(root: bytes, skipped: Counter[str], others: Counter[str]) -> Iterator[
 
 
 def _scan(full: bytes, skipped: Counter[str], others: Counter[str]) -> tuple[list[bytes], list[bytes]]:
-    """Names of the subfolders and of the images in one folder."""
+    """Return the names of the subfolders and of the images in one folder."""
     subfolders, images = [], []
     with os.scandir(full) as entries:
         for entry in entries:
@@ -102,8 +99,10 @@ def _scan(full: bytes, skipped: Counter[str], others: Counter[str]) -> tuple[lis
 def _by_class(
     root: str, folders: list[_Folder], wanted: Sequence[str] | None, skipped: Counter[str]
 ) -> tuple[list[_Folder], ValueColumn]:
-    """The folders below the first level, and each image's class: its first-level folder's index by sorted name, or in
-    `wanted`, of which no others are kept."""
+    """Return the folders below the first level, and each image's class.
+
+    A class is the first-level folder's index by sorted name, or its index in `wanted`, of which no others are kept.
+    """
     outside = sum(len(folder.lengths) for folder in folders if folder.path == b"")
     if outside:
         skipped["images outside class folders"] = outside
@@ -150,12 +149,8 @@ def _not_classes(root: str, empty: list[str], total: int) -> str:
     )
 
 
-# -- from data/stems.py: Files of one folder or pattern, each with the stem by which it is matched with files of
-# others.
-
-
 _PART = re.compile(r"\*\*/|\*|\?|\[!?\]?[^\]]*\]")
-"""What of a pattern is no plain text; a `**` that is no whole part of a path is two stars, as in `glob`."""
+"""Wildcards of a pattern; a `**` that is no whole part of a path is two stars, as in `glob`."""
 
 
 ALL_FILES = "**/*"
@@ -167,14 +162,14 @@ class StemmedFiles:
 
     root: str
     name_of: dict[str, str]
-    """Relative path by stem."""
+    """Relative paths by stem."""
 
 
 def stemmed_files(where: str) -> StemmedFiles:
-    """All files below a folder, or those that a pattern names (`masks/*_mask.png`).
+    """Return all files below a folder, or those that a pattern names (`masks/*_mask.png`), by their stems.
 
-    A stem is what the wildcards stand for; below a folder, and for a pattern that ends in `*`, it is without the
-    extension. Hidden files and folders are passed over.
+    A stem is what the wildcards stand for, without the extension below a folder, and for a pattern that ends in `*`.
+    Hidden files and folders are skipped.
 
     Raises NotFoundError, EmptyDatasetError, DatasetError where two files have one stem, or ReadError for a folder below
     a folder that cannot be listed.
@@ -204,14 +199,13 @@ def stemmed_files(where: str) -> StemmedFiles:
 
 
 def _files_below(root: str) -> list[str]:
-    """What the pattern of all files names. A glob would pass over folders that it may not list, and follow a link that
-    leads back until the system refuses."""
+    """Return all files below a folder. A glob would skip folders that it cannot list, and follow circles of links."""
     below = walk_folders(os.fsencode(root), _entries)
     return [os.fsdecode(os.path.join(path, name)) for path, names in below for name in names]
 
 
 def _entries(folder: bytes) -> tuple[list[bytes], list[bytes]]:
-    """Names of the subfolders and of all else in a folder, but for hidden ones."""
+    """Return the names of the subfolders and of all else in a folder, without hidden ones."""
     subfolders: list[bytes] = []
     others: list[bytes] = []
     with os.scandir(folder) as entries:
@@ -222,7 +216,7 @@ def _entries(folder: bytes) -> tuple[list[bytes], list[bytes]]:
 
 
 def split_pattern(where: str) -> tuple[str, str]:
-    """The folder that holds all files, and the pattern below it."""
+    """Return the folder that holds all files, and the pattern below it."""
     if os.path.isdir(where) or not glob.has_magic(where):
         return os.path.abspath(where), ALL_FILES
     parts = where.split("/")
@@ -239,7 +233,7 @@ def _stem(expression: re.Pattern[str], name: str) -> str:
 
 
 def _expression(pattern: str) -> str:
-    """The pattern as a regular expression with a group for each wildcard."""
+    """Return the pattern as a regular expression with a group for each wildcard."""
     text, at = "", 0
     for part in _PART.finditer(pattern):
         text += re.escape(pattern[at : part.start()]) + _group(part[0])
@@ -258,18 +252,14 @@ def _group(wildcard: str) -> str:
     return "(" + fnmatch.translate(wildcard)[len("(?s:") : -len(r")\Z")] + ")"
 
 
-# -- from data/matched.py: Folders whose files belong together by their stems: an image, its mask, its depth.
-
-
 _EXAMPLES = 3
 
 
 def open_matched(columns: Mapping[str, str]) -> SampleTable:
-    """One sample for each stem that every column has; the first column's order. `columns` maps names to folders or
-    patterns; a sample's key is its stem.
+    """Return one sample for each stem that every column has, in the first column's order; its key is the stem.
 
-    Raises UsageError, NotFoundError, EmptyDatasetError, ReadError, or DatasetError where stems are double or nothing
-    matches.
+    `columns` maps names to folders or patterns. Raises UsageError, NotFoundError, EmptyDatasetError, ReadError, or
+    DatasetError where two files have one stem, or nothing matches.
     """
     if not columns:
         raise UsageError("expected folders or patterns by the names of columns, got an empty mapping")

@@ -7,22 +7,27 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
-from headrace.data.archives import tar_index, zip_index
+from headrace.data.archives.archive_index import ArchiveKind
+from headrace.data.archives.tar_index import TAR
+from headrace.data.archives.zip_index import ZIP
 from headrace.data.manifest import open_manifest
-from headrace.data.manifest.manifest_table import ROW_SUFFIXES as MANIFEST_SUFFIXES
-from headrace.data.sources.file_kind import refuse_compressed
+from headrace.data.manifest.manifest_table import ROW_SUFFIXES
+from headrace.data.sources.file_kind import kind_of, refuse_compressed
 from headrace.data.sources.path_root import open_root
 from headrace.data.storage import safetensors
 from headrace.data.storage.open_file import OpenFile
 from headrace.data.storage.paths import resolve_paths, suggest_path
 from headrace.data.storage.sidecar import FileIdentity, identify, identify_closely, sidecar_places
 from headrace.errors import DatasetError, EmptyDatasetError, HeadraceError, NotFoundError
-from headrace.system.threads import work_through
+from headrace.system import work_through
 
 
 class IndexCounts(NamedTuple):
+    """Numbers of members and samples in a file."""
+
     members: int
     samples: int | None
     """None: its members make none."""
@@ -30,16 +35,13 @@ class IndexCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class IndexKind:
-    """A kind of file of which an index is kept."""
+    """Kind of file of which an index is cached."""
 
     name: str
     suffixes: tuple[str, ...]
-    """What such files are called, lower-case."""
-    magics: tuple[bytes, ...]
-    """What they begin with, if that tells; for those that are called otherwise."""
+    """Lower-case."""
     open: Callable[[str, FileIdentity, str | None], IndexCounts]
-    """Builds the index of the file at that path with that identity, or finds it; in that cache folder, if it is not
-    None."""
+    """Builds the index of the file at a path with an identity, or finds it, in a cache folder, if one is given."""
     identify: Callable[[OpenFile], FileIdentity] = identify
     listed: bool = True
     """Whether a folder stands for such files in it."""
@@ -47,16 +49,16 @@ class IndexKind:
 
 @dataclass(frozen=True)
 class IndexedFile:
-    """One file, and the index that is kept of it."""
+    """A file, and the index that is cached of it."""
 
     path: str
     kind: str
     bytes: int
-    """Of the file."""
+    """Size of the file."""
     members: int
     samples: int | None
     kept_at: str | None
-    """Where the index lies; None: a file of this size needs none."""
+    """Path of the index; None: a file of this size needs none."""
     built: bool
     """Whether it was not there before."""
     wall_s: float
@@ -64,6 +66,8 @@ class IndexedFile:
 
 @dataclass(frozen=True)
 class UnindexedFile:
+    """A file that cannot be indexed, and why."""
+
     path: str
     error: HeadraceError
 
@@ -78,10 +82,9 @@ def build_indices(
     threads: int,
     tick: Callable[[Sequence[IndexOutcome]], None] | None = None,
 ) -> list[IndexOutcome]:
-    """Builds what is missing, several files side by side, and says for each what there is now; in the order of `paths`.
+    """Build the missing indices, several at once, and return what each file has now, in the order of `paths`.
 
-    `tick` is called every now and then with what is done so far. A file that cannot be indexed keeps none of the others
-    from it.
+    `tick` is called now and then with what is done so far. A file that cannot be indexed stops no other.
     """
     done: dict[int, IndexOutcome] = {}
 
@@ -89,7 +92,7 @@ def build_indices(
         done[number] = _outcome(paths[number], cache)
 
     with warnings.catch_warnings():
-        # What elsewhere is a warning, that an index cannot be kept, is an error to who asks for nothing else.
+        # An index that cannot be cached is a warning elsewhere, and an error for whoever asks for nothing else.
         warnings.filterwarnings("error", message="the index of ", category=UserWarning)
         work_through(
             range(len(paths)),
@@ -102,13 +105,15 @@ def build_indices(
 
 
 def indexable_paths(where: Iterable[str]) -> list[str]:
-    """The files that these paths and patterns name, absolute; a folder stands for those directly in it that are called
-    as a kind of KINDS. Raises NotFoundError or EmptyDatasetError."""
+    """Return the absolute paths of the files that paths and patterns name. Raises NotFoundError or EmptyDatasetError.
+
+    A folder stands for the files directly in it with a suffix of `INDEX_KINDS`.
+    """
     return list(dict.fromkeys(path for text in where for named in resolve_paths(text) for path in _files(named)))
 
 
 def index_file(path: str, *, cache: str | None) -> IndexedFile:
-    """Builds the index of the file at `path`, or finds it. Raises DatasetError or ReadError."""
+    """Build the index of the file at `path`, or find it. Raises DatasetError or ReadError."""
     begin = time.perf_counter()
     refuse_compressed(path)
     kind = _kind_of(path)
@@ -151,13 +156,12 @@ def _files(path: str) -> list[str]:
 
 def _kind_of(path: str) -> IndexKind:
     by_name = next((kind for kind in INDEX_KINDS if path.lower().endswith(kind.suffixes)), None)
-    start = OpenFile(os.fsencode(path)).read(0, _MAGIC_BYTES)
-    by_start = next((kind for kind in INDEX_KINDS if kind.magics and start.startswith(kind.magics)), None)
-    return by_name or by_start or TAR
+    # Else it is taken for a tar: a scan reports what is wrong with it.
+    return by_name or (_ZIP_KIND if kind_of(path).kind == "zip" else _TAR_KIND)
 
 
 def _is_of(place: str, identity: FileIdentity) -> bool:
-    """Whether an index of that file lies there."""
+    """Tell whether an index of that file lies there."""
     try:
         return safetensors.read_arrays(place)[1].get("of") == identity.to_json()
     except (OSError, safetensors.InvalidFileError):
@@ -165,7 +169,7 @@ def _is_of(place: str, identity: FileIdentity) -> bool:
 
 
 def _version(place: str) -> tuple[int, int] | None:
-    """What changes when an index is written anew."""
+    """Return what changes when an index is rewritten."""
     try:
         status = os.stat(place)
     except OSError:
@@ -173,33 +177,21 @@ def _version(place: str) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def _open_tar(path: str, identity: FileIdentity, cache: str | None) -> IndexCounts:
-    members = len(tar_index.open_tar_members(path, identity, cache=cache))
+def _open_archive(kind: ArchiveKind[Any], path: str, identity: FileIdentity, cache: str | None) -> IndexCounts:
+    members = len(kind.open_members(path, identity, cache=cache))
     try:
-        return IndexCounts(members, len(tar_index.open_tar_index(path, cache=cache).samples))
+        return IndexCounts(members, len(kind.open_index(path, cache=cache).samples))
     except DatasetError:  # the index says why, to whoever asks it for samples
         return IndexCounts(members, None)
 
 
-def _open_zip(path: str, identity: FileIdentity, cache: str | None) -> IndexCounts:
-    members = len(zip_index.open_zip_members(path, identity, cache=cache))
-    try:
-        return IndexCounts(members, len(zip_index.open_zip_index(path, cache=cache).samples))
-    except DatasetError:  # as of a tar
-        return IndexCounts(members, None)
-
-
 def _open_manifest(path: str, _: FileIdentity, cache: str | None) -> IndexCounts:
-    """With the names that it gives its columns: with others it has another index."""
+    """Count the rows, with the column names of the manifest: with others it has another index."""
     rows = len(open_manifest(path, root=open_root(None, manifest=path, cache=cache), columns=None, cache=cache))
     return IndexCounts(rows, rows)
 
 
-TAR = IndexKind("tar", (".tar",), (), _open_tar)
-"""Also what is called or begins like none of the others: what is wrong with it, a scan says."""
-INDEX_KINDS = (
-    TAR,
-    IndexKind("zip", (".zip",), (b"PK\x03\x04", b"PK\x05\x06"), _open_zip),
-    IndexKind("manifest", MANIFEST_SUFFIXES, (), _open_manifest, identify_closely, listed=False),
-)
-_MAGIC_BYTES = 8
+_TAR_KIND = IndexKind("tar", (".tar",), partial(_open_archive, TAR))
+_ZIP_KIND = IndexKind("zip", (".zip",), partial(_open_archive, ZIP))
+_MANIFEST_KIND = IndexKind("manifest", ROW_SUFFIXES, _open_manifest, identify_closely, listed=False)
+INDEX_KINDS = (_TAR_KIND, _ZIP_KIND, _MANIFEST_KIND)

@@ -1,4 +1,7 @@
-"""Samples in memory: paths, rows, columns and dicts as a table."""
+"""Samples in memory: paths, rows, columns and dicts as a table, without an object a sample.
+
+Numbers and texts become the same as in a manifest, bytes a `MemoryColumn`, arrays of numbers a `ListColumn`.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,14 @@ import numpy.typing as npt
 
 from headrace.data.byte_columns import BytesLike, GrowingBytes, MemoryColumn
 from headrace.data.class_names import names_text
-from headrace.data.columns import Column, HeldColumn, ListColumn, TextColumn, ValueColumn
-from headrace.data.storage.strings import NumberKeys, StringColumn, Strings
+from headrace.data.columns import ABSENT, Column, HeldColumn, ListColumn
+from headrace.data.manifest.manifest_columns import find_key, key_strings
+from headrace.data.storage.strings import StringColumn
 from headrace.data.table import ManifestOrigin, ManifestRows, PathRoot, SampleTable
 from headrace.errors import EmptyDatasetError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-# -- from data/held_values.py: Values in memory as columns: lists, and arrays of numpy's, torch's or Arrow's.
-#
-# Numbers and texts become what they become in a manifest, bytes a `MemoryColumn`, arrays of numbers a `ListColumn`.
 
 
 Values: TypeAlias = Any
@@ -38,8 +37,7 @@ _EXPECTED = "numbers, texts, paths, bytes, or lists or arrays of numbers or of t
 def columns_of(values: Mapping[str, Values]) -> tuple[dict[str, Column], int]:
     """Return columns of the same names, and how many rows each has.
 
-    Raises UsageError for columns of unequal lengths or values of which there are no columns, EmptyDatasetError for no
-    rows.
+    Raises UsageError for columns of unequal lengths or values that no column holds, EmptyDatasetError for no rows.
     """
     made: dict[str, Column] = {}
     arrays: dict[str, pa.ChunkedArray] = {}
@@ -60,19 +58,16 @@ def columns_of(values: Mapping[str, Values]) -> tuple[dict[str, Column], int]:
 
 
 def held_columns(arrays: Mapping[str, pa.ChunkedArray]) -> Mapping[str, HeldColumn]:
-    """Return arrays of Arrow's, of one length of 1 or more, in the form that a manifest's columns are kept in."""
+    """Return Arrow's arrays, of one length of 1 or more, as the columns that a manifest would have."""
     if not arrays:
         return {}
     import pyarrow as pa
 
-    from headrace.data.manifest.column_builders import build_columns
-    from headrace.data.manifest.manifest_columns import load_manifest_columns
+    from headrace.data.manifest.column_builders import columns_in_memory
     from headrace.data.manifest.typed_rows import TableRows, TypedRows
-    from headrace.data.storage import safetensors
 
-    table = pa.table(dict(arrays))
-    contents, outline = build_columns(TypedRows([TableRows("what is in memory", table)], columns=None), scratch_in=None)
-    held = load_manifest_columns(safetensors.mapped_arrays(contents), outline).columns
+    rows = TableRows("what is in memory", pa.table(dict(arrays)))
+    held = columns_in_memory(TypedRows([rows], columns=None)).columns
     for name in arrays:
         if name not in held:
             raise UsageError(f"column {name!r}: expected {_EXPECTED}, got {arrays[name].type}")
@@ -80,7 +75,7 @@ def held_columns(arrays: Mapping[str, pa.ChunkedArray]) -> Mapping[str, HeldColu
 
 
 def in_order(name: str, values: Values) -> Sequence[Any] | npt.NDArray[Any]:
-    """Return values that are indexed by their place: a series of pandas' is by its own index, whatever its order.
+    """Return values indexed by their place; pandas indexes a series by its own index, whatever its order.
 
     Raises UsageError for a set, a mapping or a text.
     """
@@ -93,7 +88,7 @@ def in_order(name: str, values: Values) -> Sequence[Any] | npt.NDArray[Any]:
 
 
 def shown(value: object) -> str:
-    """Return a value for a message, which may be long."""
+    """Return a value for a message, cut if it is long."""
     text = f"{value!r} ({type(value).__name__})" if not isinstance(value, str | int | float | None) else repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
 
@@ -126,7 +121,7 @@ def _column(name: str, values: Values) -> MemoryColumn | ListColumn | pa.Chunked
 
 
 def _expect_sequence(name: str, values: Values) -> None:
-    """Raise UsageError for what has no values in an order: a set's is another in each process."""
+    """Raise UsageError for values without an order: a set has another one in each process."""
     if isinstance(values, str | bytes | Mapping | Set) or not hasattr(values, "__len__"):
         raise UsageError(f"column {name!r}: expected a list or an array, got {shown(values)}")
 
@@ -140,7 +135,7 @@ def _of_numpy(name: str, array: npt.NDArray[Any]) -> MemoryColumn | ListColumn |
         import pyarrow as pa
 
         return pa.chunked_array([pa.array(array)])
-    # What nobody can write to stays where it is: it may be mapped from a file.
+    # A read-only array stays where it is: it may be mapped from a file.
     items = np.ascontiguousarray(array) if not array.flags.writeable else array.copy(order="C")
     offsets = np.arange(len(items) + 1, dtype=np.uint64) * np.uint64(items.shape[1])
     return ListColumn(offsets, items.reshape(items.shape[0] * items.shape[1], *items.shape[2:]))
@@ -172,7 +167,7 @@ def _expect_lists(name: str, items: Sequence[Any]) -> None:
 
 
 def _json_text(name: str, item: Any) -> str:
-    """Return what no column holds as it is, as a manifest's columns have it."""
+    """Return a value that no column holds as JSON, as a manifest's columns have it."""
     try:
         return json.dumps(item, ensure_ascii=False)
     except (TypeError, ValueError) as error:
@@ -189,7 +184,7 @@ def _of_bytes(name: str, items: Sequence[Any]) -> MemoryColumn:
 
 
 def _of_files(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
-    """Return the bytes, or else the paths, of dicts of both, as Hugging Face's images are."""
+    """Return the bytes, or else the paths, of dicts with both, such as Hugging Face's images."""
     for row, item in enumerate(items):
         if item is not None and not isinstance(item, Mapping):
             raise UsageError(
@@ -244,48 +239,38 @@ def _of_arrow_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColum
 
 
 def _of_arrow(array: pa.ChunkedArray) -> MemoryColumn | pa.ChunkedArray:
-    """Move what is binary to a file in memory."""
+    """Move binary values to a file in memory."""
     import pyarrow as pa
     from pyarrow import types
 
     kind = array.type
     if not (types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)):
         return array
+    from headrace.data.manifest.arrow_files import value_ranges
+
     grown = GrowingBytes()
     for chunk in array.cast(pa.large_binary()).chunks:
-        _, bounds, data = chunk.buffers()
-        ends = np.frombuffer(bounds, np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
+        data, offset, length = value_ranges(chunk)
         held = memoryview(b"" if data is None else data)
         if chunk.null_count:
-            for start, stop, missing in zip(ends[:-1].tolist(), ends[1:].tolist(), chunk.is_null(), strict=True):
-                grown.add(None if missing.as_py() else held[start:stop])
+            for start, size in zip(offset.tolist(), length.tolist(), strict=True):
+                grown.add(None if size == ABSENT else held[start : start + size])
         elif len(chunk):
-            grown.add_all(held[int(ends[0]) : int(ends[-1])], np.diff(ends))
+            grown.add_all(held[int(offset[0]) : int(offset[-1] + length[-1])], length)
     return grown.column()
 
 
-# -- from data/given_samples.py: Samples that are given in memory: paths, pairs of a path and a label, columns, or
-# dicts.
-#
-# They become a dataset's columns, without an object a sample, so that all that holds of a dataset on disk holds of
-# them.
-
-
-_KEY_NAMES = ("__key__", "key")
-
-
 def table_of_paths(paths: Sequence[Any], *, root: PathRoot, source: str) -> SampleTable:
-    """Return a sample a path, whose file is `image`, and whose key is the path as it was given.
+    """Return one sample a path: its file is the `image`, its key the path as it was given.
 
-    Raises UsageError for what is no path.
+    Raises UsageError for anything but a path.
     """
     names = StringColumn.from_list(_path_bytes(path, place) for place, path in enumerate(paths))
     return SampleTable(source, names, {"image": root.column(names)}, {}, root=root)
 
 
 def table_of_rows(rows: Sequence[Any], names: Sequence[str] | None, *, root: PathRoot) -> SampleTable:
-    """Return a sample a row, whose entries are columns of these names; None: rows are (path, label), as torchvision's
-    `samples` are.
+    """Return one sample a row, whose entries are columns of these names; None: rows are (path, label).
 
     Raises UsageError for rows of another length, and as `columns_of` does.
     """
@@ -304,25 +289,24 @@ def table_of_rows(rows: Sequence[Any], names: Sequence[str] | None, *, root: Pat
 
 
 def table_of_columns(values: Mapping[str, Values], names: Sequence[str] | None, *, root: PathRoot) -> SampleTable:
-    """Return a sample a row of columns of one length; `names` picks some. Texts name files where a field takes them as
-    paths.
+    """Return one sample a row of columns of one length; `names` picks some.
 
-    Raises as `columns_of` does.
+    Texts name files where a field takes them as paths. Raises as `columns_of` does.
     """
     columns, rows = columns_of(_picked(values, names))
     source = f"{len(columns):,} columns in memory" if len(columns) > 1 else "a column in memory"
-    return SampleTable(
-        source, _keys(columns, rows), columns, {}, root=root, origin=_origin("the columns in memory", rows)
-    )
+    key = find_key({name: column.kind for name, column in columns.items()}, of_texts=True)
+    keys = key_strings(None if key is None else columns[key], rows)
+    return SampleTable(source, keys, columns, {}, root=root, origin=_origin("the columns in memory", rows))
 
 
 def table_of_records(
     records: Iterable[Any], names: Sequence[str] | None, *, root: PathRoot, length: int | None = None
 ) -> SampleTable:
-    """Return a sample for each dict that an iterable gives, which is read to its end. What a dict lacks is missing.
+    """Return one sample for each dict of an iterable, which is read to its end. What a dict lacks is missing.
 
-    `names` picks columns; `length`: how many it has to give. Raises UsageError where it gives more, fewer or anything
-    but dicts, and as `columns_of` does.
+    `names` picks columns; `length`: how many dicts it has to give. Raises UsageError where it gives more, fewer or
+    anything but dicts, and as `columns_of` does.
     """
     grown: dict[str, _GrowingColumn] = {}
     count = 0
@@ -360,10 +344,10 @@ def _picked(values: Mapping[str, Values], names: Sequence[str] | None) -> Mappin
 
 
 class _GrowingColumn:
-    """A column of which values come one by one: bytes go to a file in memory at once, all else waits in a list."""
+    """Column whose values come one by one: bytes go to a file in memory at once, all else waits in a list."""
 
     def __init__(self, name: str, missing: int) -> None:
-        """Begin with as many samples `missing` as came before the first that has it."""
+        """Begin with `missing` samples, which came before the first that has the column."""
         self._name = name
         self._items: list[Any] = [None] * missing
         self._bytes: GrowingBytes | None = None
@@ -394,18 +378,6 @@ def _path_bytes(path: object, place: int) -> bytes:
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise UsageError(f"sample {place:,}: expected a path, as the first is, got {shown(path)}")
     return os.fsencode(path)
-
-
-def _keys(columns: Mapping[str, Column], rows: int) -> Strings:
-    """Return the column of keys, else the first of texts, else row numbers, as a manifest does."""
-    for name in _KEY_NAMES:
-        column = columns.get(name)
-        if isinstance(column, TextColumn):
-            return column.strings
-        if isinstance(column, ValueColumn):
-            return NumberKeys(column.values)
-    texts = next((column for column in columns.values() if isinstance(column, TextColumn)), None)
-    return NumberKeys(range(rows)) if texts is None else texts.strings
 
 
 def _not_a_record(record: object, place: int) -> str:

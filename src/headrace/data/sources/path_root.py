@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from headrace.data.archives.archive_columns import MemberData, MemberNames, NamedMemberColumn, archive_files
-from headrace.data.archives.tar_index import TarData, open_tar_members
-from headrace.data.archives.zip_index import ZipData, open_zip_members
+from headrace.data.archives.archive_columns import ArchiveMembers, MemberPlaces, NamedMemberColumn, archive_files
+from headrace.data.archives.archive_index import ArchiveKind
+from headrace.data.archives.tar_index import TAR
+from headrace.data.archives.zip_index import ZIP
 from headrace.data.columns import ByteColumn, ColumnFiles, NamedFileColumn
 from headrace.data.sources.file_kind import kind_of, refuse_compressed
 from headrace.data.storage.paths import local_path, resolve_paths, suggest_path
@@ -24,7 +25,7 @@ _EXPECTED = "the path of a folder or an archive, a pattern, or a list of archive
 
 
 def open_root(root: Root | None, *, manifest: str, cache: str | None) -> PathRoot:
-    """Where the paths in `manifest` (an absolute path) lead: below its own folder, or into `root`.
+    """Return where the paths in `manifest` (an absolute path) lead: below its own folder, or into `root`.
 
     `cache`: folder for the indices of archives, where one was given. Raises UsageError, NotFoundError, DatasetError or
     ReadError.
@@ -43,17 +44,13 @@ def open_root(root: Root | None, *, manifest: str, cache: str | None) -> PathRoo
 def open_archive_root(paths: Sequence[str], cache: str | None) -> ArchiveRoot:
     for path in paths:
         _expect_file(path)
-    of_zips = _are_zips(paths)
+    kind = _common_kind(paths)
     identities = [identify_archive(path) for path in paths]
-    if of_zips:
-        zips = [open_zip_members(*archive, cache=cache) for archive in zip(paths, identities, strict=True)]
-        return ArchiveRoot(paths, cache, identities, archive_files(paths), zips, ZipData.of(zips))
-    tars = [open_tar_members(*archive, cache=cache) for archive in zip(paths, identities, strict=True)]
-    return ArchiveRoot(paths, cache, identities, archive_files(paths), tars, TarData.of(tars))
+    members = [kind.open_members(*archive, cache=cache) for archive in zip(paths, identities, strict=True)]
+    return ArchiveRoot(paths, cache, identities, archive_files(paths), members, kind.places(members))
 
 
-def _are_zips(paths: Sequence[str]) -> bool:
-    """Return whether all are zips rather than tars."""
+def _common_kind(paths: Sequence[str]) -> ArchiveKind[Any]:
     kinds = [kind_of(path) for path in paths]
     for path, kind in zip(paths, kinds, strict=True):
         if kind.kind == "compressed":
@@ -65,11 +62,11 @@ def _are_zips(paths: Sequence[str]) -> bool:
                 f"root: expected tars alone or zips alone, got {kinds[0].words}, {paths[0]}, and {kind.words}, {path}. "
                 f"Give one kind"
             )
-    return kinds[0].kind == "zip"
+    return ZIP if kinds[0].kind == "zip" else TAR
 
 
 def _open_again(paths: Sequence[str], cache: str | None, identities: Sequence[FileIdentity]) -> ArchiveRoot:
-    """Raises ChangedError beside what opening raises."""
+    """Open the same archives again. Raises ChangedError, and what opening raises."""
     root = open_archive_root(paths, cache)
     for path, known, found in zip(paths, identities, root.identities, strict=True):
         if found != known:
@@ -83,7 +80,7 @@ class FolderRoot:
 
     folder: str
     inside: bool
-    """Whether paths have to stay in it; otherwise absolute ones are taken as they are."""
+    """Whether paths have to stay in it; else absolute ones are taken as they are."""
 
     def column(self, paths: Strings) -> ByteColumn:
         return NamedFileColumn(ColumnFiles(self.folder, paths, archives=False, inside=self.inside))
@@ -100,13 +97,13 @@ class FolderRoot:
 
 @dataclass(frozen=True)
 class SeveralFolders:
-    """Files that manifests in several folders name, which have to be absolute: nothing says whose rows are whose."""
+    """Files that manifests in several folders name: their paths have to be absolute."""
 
     common: str
-    """The folder that all of these lie in."""
+    """Folder that all these manifests lie in."""
 
     def column(self, paths: Strings) -> ByteColumn:
-        """Raises UsageError for a relative path."""
+        """Return the files of absolute paths. Raises UsageError for a relative one."""
         for piece in paths.pieces():
             for path in piece:
                 if path and not os.path.isabs(path):
@@ -132,18 +129,17 @@ class ArchiveRoot:
     paths: Sequence[str]
     cache: str | None
     identities: Sequence[FileIdentity]
-    """Of the archives, in their order."""
     files: ColumnFiles
-    """Of all columns, so that each archive is open once."""
-    names: Sequence[MemberNames]
-    data: MemberData
+    """Files of all columns, so that each archive is open once."""
+    members: Sequence[ArchiveMembers]
+    places: MemberPlaces
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Opened again in another process: that is quicker than to send the indices there."""
+        """Open it again in another process, which is quicker than to send the indices."""
         return _open_again, (self.paths, self.cache, self.identities)
 
     def column(self, paths: Strings) -> ByteColumn:
-        return NamedMemberColumn(self.files, paths, self.names, self.data)
+        return NamedMemberColumn(self.files, paths, self.members, self.places)
 
     @property
     def place(self) -> str:
@@ -152,7 +148,7 @@ class ArchiveRoot:
 
     @property
     def advice(self) -> str:
-        first = next((names.first_name for names in self.names if names.first_name), "")
+        first = next((members.names[0] for members in self.members if len(members)), "")
         return f"The first name there is {first!r}: write paths as there, or give another root="
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.data.staging.copying import StageReport, UnstageReport
+from headrace.data.staging.copying import StageReport
 from headrace.data.staging.source_files import StageSource, sources_of
-from headrace.data.staging.staging import stage, unstage
+from headrace.data.staging.staging import UnstageReport, stage, unstage
 
 __all__ = ["StageReport", "StageSource", "UnstageReport", "sources_of", "stage", "unstage"]

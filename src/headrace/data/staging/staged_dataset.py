@@ -22,7 +22,7 @@ _EXPECTED = "a path, a pattern or a list of paths"
 
 
 def stage_dataset(where: Where, *, root: Root | None, to: Path) -> tuple[Where, Root | None]:
-    """`where` and `root` as `headrace.data.open` is to be given them, once all is staged below `to`.
+    """Stage all below `to`, and return `where` and `root` as `headrace.data.open` is to be given them then.
 
     Raises UsageError, NotFoundError, and as `stage` does.
     """
@@ -43,7 +43,7 @@ def stage_dataset(where: Where, *, root: Root | None, to: Path) -> tuple[Where, 
 
 
 def _lists_files(path: str) -> bool:
-    """Whether what lies at `path` names files, and holds no bytes of samples itself."""
+    """Return whether what lies at `path` names files, and holds no bytes of samples itself."""
     kind = kind_of(path).kind
     return kind in ("manifest", "json") or (kind in ROW_KINDS and not holds_bytes_of_samples(path))
 
@@ -59,7 +59,7 @@ def _as_given(copies: list[str]) -> str | list[str]:
 
 
 def _stage_matched(columns: Mapping[str, str], folder: str) -> dict[str, str]:
-    """Of a pattern, the files that it matches: their paths below its folder are what it is matched with later."""
+    """Stage the files that patterns match: their paths below a pattern's folder are what it is matched with later."""
     split = [split_pattern(where) for where in columns.values()]
     if glob.has_magic(folder) and any(pattern != ALL_FILES for _, pattern in split):
         raise UsageError(f"stage: expected a folder without any of * ? [ beside patterns, got {folder!r}")

@@ -1,4 +1,4 @@
-"""Files while they are written: partial files, scratch files, output folders and write errors."""
+"""Files while they are written: partial files, scratch files, arrays that grow on disk, and output folders."""
 
 from __future__ import annotations
 
@@ -17,172 +17,26 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from headrace.data.storage.open_file import printable_path
-from headrace.errors import DatasetError, WriteError
+from headrace.data.storage.open_file import DescriptorOwner, printable_path
+from headrace.errors import DatasetError, HeadraceError, WriteError
 
-# -- from data/write_errors.py: What the system says when a file cannot be written, as an error that says what to do.
-
-
-_WRITE_ADVICE = {
-    errno.ENOSPC: "Free space there and run it again: what is complete is kept",
-    errno.EDQUOT: "Free space, or ask for a larger quota, and run it again: what is complete is kept",
-    errno.EROFS: "Write into a folder that can be written",
-    errno.EACCES: "Write into a folder that you may write",
-    errno.EPERM: "The file system does not allow it: write into a folder on another one",
-    errno.ENAMETOOLONG: "The file system does not take names that long: write into a folder on another one",
-    errno.EFBIG: "The file system, or ulimit -f, does not allow files that large",
-    errno.EXDEV: "Another file system is mounted below the target: write into each by itself",
-    errno.ENOTDIR: "A file is where a folder should be: write into another folder",
-}
-
-
-def write_error(path: bytes, error: OSError) -> WriteError:
-    hint = _WRITE_ADVICE.get(error.errno or 0, "Check the disk and run it again: what is complete is kept")
-    return WriteError(f"{printable_path(path)}: could not be written: {error.strerror}. {hint}")
-
-
-# -- from data/made_folders.py: The folders that files are made in: opened one component at a time, never through a
-# link, and kept open for a while.
-#
-# What is made in an open folder lies there, whatever becomes of its path meanwhile: a link that somebody puts in its
-# way
-# leads nothing astray.
-
-
+PARTIAL_SUFFIX = ".partial"
+_SCRATCH_PREFIX = ".headrace."  # where a file system knows no unnamed files, it has a name for a moment
+_PIECE_BYTES = 4 << 20
 _OPEN_AT_MOST = 128
 
 
-class OutputFolder:
-    """An open folder, closed with the last reference to it, so that no thread makes a file in another one."""
-
-    def __init__(self, descriptor: int, path: bytes) -> None:
-        self.descriptor = descriptor
-        self.path = path
-        """For messages."""
-
-    def __del__(self) -> None:
-        os.close(self.descriptor)
-
-    def find(self, name: bytes) -> os.stat_result | None:
-        """What lies there under that name, a link as such; None: nothing."""
-        try:
-            return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise write_error(self.place(name), error) from error
-
-    def place(self, name: bytes) -> bytes:
-        """Its path, for messages."""
-        return os.path.join(self.path, name)
-
-
-class OutputFolders:
-    """Everything below one folder, by path relative to it. Any number of threads may ask."""
-
-    def __init__(self, root: bytes) -> None:
-        """Makes the root if it is missing; it may be reached through links, which are whoever names it's own.
-        Raises WriteError."""
-        try:
-            os.makedirs(root, exist_ok=True)
-            descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileExistsError as error:
-            raise write_error(root, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))) from error
-        except OSError as error:
-            raise write_error(root, error) from error
-        self.root = OutputFolder(descriptor, root)
-        self._lock = threading.Lock()
-        self._open: OrderedDict[bytes, OutputFolder] = OrderedDict()
-
-    def open(self, path: bytes) -> OutputFolder:
-        """The folder at `path`, made if it is missing. Raises WriteError, also where a link or a file is in its way."""
-        with self._lock:
-            folder, missing = self._deepest(path)
-            for path in missing:
-                folder = self._enter(folder, path)
-            return folder
-
-    def find(self, path: bytes) -> OutputFolder | None:
-        """The folder at `path`; None if it is not there, or a link or a file is in its way. Raises WriteError."""
-        with self._lock:
-            folder, missing = self._deepest(path)
-            for path in missing:
-                try:
-                    folder = self._opened(folder, path)
-                except FileNotFoundError:
-                    return None
-                except OSError as error:
-                    if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                        return None
-                    raise write_error(folder.place(path), error) from error
-            return folder
-
-    def parent(self, path: bytes) -> tuple[OutputFolder, bytes]:
-        """The folder that `path` lies in, made if it is missing, and its name there."""
-        above, _, name = path.rpartition(b"/")
-        return self.open(above), name
-
-    def _deepest(self, path: bytes) -> tuple[OutputFolder, list[bytes]]:
-        """The deepest folder on the way to `path` that is open, and the paths of those below it."""
-        missing: list[bytes] = []
-        while path:
-            folder = self._open.get(path)
-            if folder is not None:
-                self._open.move_to_end(path)
-                return folder, missing[::-1]
-            missing.append(path)
-            path = path.rpartition(b"/")[0]
-        return self.root, missing[::-1]
-
-    def _enter(self, folder: OutputFolder, path: bytes) -> OutputFolder:
-        name = path.rpartition(b"/")[2]
-        try:
-            with suppress(FileExistsError):
-                os.mkdir(name, dir_fd=folder.descriptor)
-            return self._opened(folder, path)
-        except NotADirectoryError as error:
-            raise WriteError(_in_the_way(folder, name)) from error
-        except OSError as error:
-            raise write_error(folder.place(name), error) from error
-
-    def _opened(self, folder: OutputFolder, path: bytes) -> OutputFolder:
-        """Raises OSError."""
-        name = path.rpartition(b"/")[2]
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(name, flags, dir_fd=folder.descriptor)
-        self._open[path] = entered = OutputFolder(descriptor, folder.place(name))
-        if len(self._open) > _OPEN_AT_MOST:
-            self._open.popitem(last=False)
-        return entered
-
-
-def _in_the_way(folder: OutputFolder, name: bytes) -> str:
-    found = folder.find(name)
-    what = "a link" if found is not None and stat.S_ISLNK(found.st_mode) else "a file"
-    return (
-        f"{printable_path(folder.place(name))}: expected a folder, got {what}, through which nothing is written. "
-        f"Move it away, or write into another folder"
-    )
-
-
-# -- from data/partial_file.py: A file that gets its name when it is finished, and is the lock of its builders until
-# then.
-#
-# Nothing is left over: whoever holds the flock of `NAME.partial` may write it and rename it to `NAME`. The kernel
-# frees
-# the lock of a killed holder, and the next one writes over its remains.
-
-
-PARTIAL_SUFFIX = ".partial"
-
-
 class UnwritableError(Exception):
-    """A file cannot be written at this place."""
+    """A file that cannot be written at its place."""
 
 
 @contextmanager
 def partial_file(place: str) -> Iterator[int]:
-    """The descriptor of `place`.partial, locked; it is removed at the end unless it was renamed to `place`."""
+    """Yield the locked descriptor of `place`.partial, which is removed at the end unless it was renamed to `place`.
+
+    Whoever holds the lock may write the file and rename it. The kernel frees the lock of a killed process, and the next
+    one writes over its remains. Raises UnwritableError.
+    """
     name = place + PARTIAL_SUFFIX
     descriptor = _lock(name)
     try:
@@ -195,7 +49,7 @@ def partial_file(place: str) -> Iterator[int]:
 
 
 def finish_partial_file(partial: int, place: str, write: Callable[[BinaryIO], None]) -> None:
-    """Writes the locked file and gives it its name. Raises UnwritableError."""
+    """Write the locked file and give it its name. Raises UnwritableError."""
     try:
         os.ftruncate(partial, 0)
         with os.fdopen(partial, "wb", closefd=False) as file:
@@ -207,7 +61,7 @@ def finish_partial_file(partial: int, place: str, write: Callable[[BinaryIO], No
 
 
 def _lock(name: str) -> int:
-    """Opens and locks `name`; waits for another holder. Raises UnwritableError."""
+    """Open and lock `name`, waiting for another holder. Raises UnwritableError."""
     try:
         os.makedirs(os.path.dirname(name), exist_ok=True)
         while True:
@@ -232,26 +86,20 @@ def _is_at(descriptor: int, name: str) -> bool:
         return False
 
 
-# -- from data/scratch_file.py: Unnamed files, for what is longer than memory should have to be.
-
-
-_PREFIX = ".headrace."  # where a file system knows no unnamed files, it has a name for a moment
-
-
 def scratch_file(folder: str | None) -> IO[bytes]:
-    """A file without a name and without a buffer, so that a full disk is noticed by whoever writes; gone once it is
-    closed, and with the process. In `folder`; None: where the system has temporary files, which may be in memory.
+    """Return an unnamed file, which is gone once it is closed, and with the process.
 
-    Raises UnwritableError, or DatasetError where `folder` is None.
+    It has no buffer, so that whoever writes notices a full disk. `folder`: where it lies; None: where temporary files
+    do, which may be in memory. Raises UnwritableError, or DatasetError where `folder` is None.
     """
     try:
-        return tempfile.TemporaryFile(buffering=0, dir=folder, prefix=_PREFIX)
+        return tempfile.TemporaryFile(buffering=0, dir=folder, prefix=_SCRATCH_PREFIX)
     except OSError as error:
         raise no_room(folder, error) from error
 
 
 def no_room(folder: str | None, error: OSError) -> UnwritableError | DatasetError:
-    """What `scratch_file` raises, for an error of writing to what it returned."""
+    """Return what `scratch_file` raises, for an error of writing to its file."""
     if folder is not None:
         return UnwritableError(error.strerror or str(error))
     return DatasetError(
@@ -260,30 +108,19 @@ def no_room(folder: str | None, error: OSError) -> UnwritableError | DatasetErro
     )
 
 
-# -- from data/manifest/spill.py: Arrays that grow on disk: a column is longer than memory should have to be.
-
-
-_PIECE_BYTES = 4 << 20
-
-
-class SpillFile:
-    """An unnamed file that arrays grow in, in turn; gone with the last of them, and with the process."""
+class SpillFile(DescriptorOwner):
+    """Unnamed file that arrays grow in; gone with the last of them, and with the process."""
 
     def __init__(self, folder: str | None) -> None:
-        """In `folder`, or where temporary files go. Raises UnwritableError, or DatasetError where that is None."""
-        self._descriptor: int | None = None
+        """Make it as `scratch_file` does, and raise what that raises."""
         self._folder = folder
         self._end = 0
         # Not the file object: one that an error's traceback holds may be collected before this, and warn.
         with scratch_file(folder) as file:
             self._descriptor = os.dup(file.fileno())
 
-    def __del__(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-
     def append(self, data: memoryview) -> int:
-        """Where it was put. Raises as making it does."""
+        """Append bytes, and return their offset. Raises as making the file does."""
         at = self._end
         try:
             while self._end < at + data.nbytes:
@@ -300,14 +137,9 @@ class SpillFile:
             left, at = left[got:], at + got
         return found
 
-    @property
-    def _handle(self) -> int:
-        assert self._descriptor is not None
-        return self._descriptor
-
 
 class SpilledArray:
-    """An array of one dimension that grows in a `Scratch`; `safetensors.write` takes it as it would an array."""
+    """One-dimensional array that grows in a `SpillFile`, for columns too long for memory."""
 
     def __init__(self, scratch: SpillFile, dtype: type[np.generic]) -> None:
         self.dtype = np.dtype(dtype).newbyteorder("<")
@@ -330,12 +162,154 @@ class SpilledArray:
         self._hash.update(data)
 
     def pieces(self) -> Iterator[npt.NDArray[Any]]:
-        """The array in order, a few MB at a time."""
+        """Yield the array in order, a few MB at a time."""
         step = _PIECE_BYTES // self.dtype.itemsize
         for at, count in self._parts:
             for start in range(0, count, step):
                 yield self._scratch.read(at + start * self.dtype.itemsize, min(step, count - start), self.dtype)
 
     def digest(self) -> str:
-        """Hex hash of the array."""
+        """Return a hex hash of the array."""
         return self._hash.hexdigest()
+
+
+_WRITE_ADVICE = {
+    errno.ENOSPC: "Free space there and run it again: what is complete is kept",
+    errno.EDQUOT: "Free space, or ask for a larger quota, and run it again: what is complete is kept",
+    errno.EROFS: "Write into a folder that can be written",
+    errno.EACCES: "Write into a folder that you may write",
+    errno.EPERM: "The file system does not allow it: write into a folder on another one",
+    errno.ENAMETOOLONG: "The file system does not take names that long: write into a folder on another one",
+    errno.EFBIG: "The file system, or ulimit -f, does not allow files that large",
+    errno.EXDEV: "Another file system is mounted below the target: write into each by itself",
+    errno.ENOTDIR: "A file is where a folder should be: write into another folder",
+}
+
+
+def write_error(path: bytes, error: OSError) -> WriteError:
+    hint = _WRITE_ADVICE.get(error.errno or 0, "Check the disk and run it again: what is complete is kept")
+    return WriteError(f"{printable_path(path)}: could not be written: {error.strerror}. {hint}")
+
+
+@contextmanager
+def writing(path: bytes) -> Iterator[None]:
+    """Raise WriteError for what the system says of `path`. A BlockingIOError, which a lock raises, passes."""
+    try:
+        yield
+    except (HeadraceError, BlockingIOError):
+        raise
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+class OutputFolder(DescriptorOwner):
+    """Open folder to write into, closed with the last reference to it: no file ends up in another one."""
+
+    def __init__(self, descriptor: int, path: bytes) -> None:
+        self.descriptor = self._descriptor = descriptor
+        self.path = path
+        """For messages."""
+
+    def find(self, name: bytes) -> os.stat_result | None:
+        """Return the status of what has that name there, not followed if it is a link; None: nothing has."""
+        try:
+            return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise write_error(self.place(name), error) from error
+
+    def place(self, name: bytes) -> bytes:
+        """Return the path of that name there, for messages."""
+        return os.path.join(self.path, name)
+
+
+class OutputFolders:
+    """Folders to write into below one root, by relative path, for any number of threads.
+
+    They are opened one component at a time, never through a link, and stay open for a while. What is made in an open
+    folder lies there, whatever becomes of its path meanwhile: nobody can lead it astray by a link.
+    """
+
+    def __init__(self, root: bytes) -> None:
+        """Make the root if it is missing; its own path may lead through links. Raises WriteError."""
+        try:
+            os.makedirs(root, exist_ok=True)
+            descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileExistsError as error:
+            raise write_error(root, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))) from error
+        except OSError as error:
+            raise write_error(root, error) from error
+        self.root = OutputFolder(descriptor, root)
+        self._lock = threading.Lock()
+        self._open: OrderedDict[bytes, OutputFolder] = OrderedDict()
+
+    def open(self, path: bytes) -> OutputFolder:
+        """Return the folder at `path`, made if missing. Raises WriteError, also for a link or a file in its way."""
+        with self._lock:
+            folder, missing = self._deepest(path)
+            for path in missing:
+                folder = self._enter(folder, path)
+            return folder
+
+    def find(self, path: bytes) -> OutputFolder | None:
+        """Return the folder at `path`; None if it is missing, or a link or a file is in its way. Raises WriteError."""
+        with self._lock:
+            folder, missing = self._deepest(path)
+            for path in missing:
+                try:
+                    folder = self._opened(folder, path)
+                except FileNotFoundError:
+                    return None
+                except OSError as error:
+                    if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                        return None
+                    raise write_error(folder.place(path), error) from error
+            return folder
+
+    def parent(self, path: bytes) -> tuple[OutputFolder, bytes]:
+        """Return the folder that `path` lies in, made if missing, and its name there."""
+        above, _, name = path.rpartition(b"/")
+        return self.open(above), name
+
+    def _deepest(self, path: bytes) -> tuple[OutputFolder, list[bytes]]:
+        """Return the deepest open folder on the way to `path`, and the paths of those below it."""
+        missing: list[bytes] = []
+        while path:
+            folder = self._open.get(path)
+            if folder is not None:
+                self._open.move_to_end(path)
+                return folder, missing[::-1]
+            missing.append(path)
+            path = path.rpartition(b"/")[0]
+        return self.root, missing[::-1]
+
+    def _enter(self, folder: OutputFolder, path: bytes) -> OutputFolder:
+        name = path.rpartition(b"/")[2]
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=folder.descriptor)
+            return self._opened(folder, path)
+        except NotADirectoryError as error:
+            raise WriteError(_in_the_way(folder, name)) from error
+        except OSError as error:
+            raise write_error(folder.place(name), error) from error
+
+    def _opened(self, folder: OutputFolder, path: bytes) -> OutputFolder:
+        """Open a folder in `folder`. Raises OSError."""
+        name = path.rpartition(b"/")[2]
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, dir_fd=folder.descriptor)
+        self._open[path] = entered = OutputFolder(descriptor, folder.place(name))
+        if len(self._open) > _OPEN_AT_MOST:
+            self._open.popitem(last=False)
+        return entered
+
+
+def _in_the_way(folder: OutputFolder, name: bytes) -> str:
+    found = folder.find(name)
+    what = "a link" if found is not None and stat.S_ISLNK(found.st_mode) else "a file"
+    return (
+        f"{printable_path(folder.place(name))}: expected a folder, got {what}, through which nothing is written. "
+        f"Move it away, or write into another folder"
+    )

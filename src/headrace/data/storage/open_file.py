@@ -1,4 +1,4 @@
-"""Files read at given offsets, with retries."""
+"""Files read at given offsets, with retries of what may pass: a disk, a network or a server that answers next time."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import NoReturn, TypeVar
 from headrace._core import RETRY_WAITS_S, loses_descriptor, may_pass, tar_header_check
 from headrace.errors import ChangedError, ReadError
 
-# -- from data/retrying.py: Reading again what failed for a reason that may pass: a disk, a network or a server that
-# may answer the next time.
-
-
-Read = TypeVar("Read")
+T = TypeVar("T")
 
 RETRY_PAUSES_S = RETRY_WAITS_S
-"""The pause before each further attempt, as the core has it for what it reads itself."""
+"""Pauses before further attempts, as in the core."""
 pause = time.sleep
 
+# Without O_NONBLOCK, opening a FIFO would wait for a writer.
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_HEADER_BYTES = 512
 
-def with_retries(read: Callable[[], Read], *, reopen: Callable[[], object] | None = None) -> Read:
-    """What `read` returns, at one of `1 + len(WAITS_S)` attempts. `reopen` is called where the descriptor is lost.
 
-    Raises OSError: at once what does not pass, such as a name that is not there, else the last attempt's.
+def with_retries(read: Callable[[], T], *, reopen: Callable[[], object] | None = None) -> T:
+    """Return what `read` returns, at one of `1 + len(RETRY_PAUSES_S)` attempts; call `reopen` for a lost descriptor.
+
+    Raises OSError: at once if it is permanent, such as a missing file, else that of the last attempt.
     """
     waits_s = iter(RETRY_PAUSES_S)
     lost = False
@@ -42,7 +42,7 @@ def with_retries(read: Callable[[], Read], *, reopen: Callable[[], object] | Non
 
 
 def attempts_text(error: OSError) -> str:
-    """What a message adds of the attempts that ended with this error: nothing where one had to be enough."""
+    """Return what a message adds about the attempts that ended with this error: nothing after a single one."""
     return f", at each of {len(RETRY_PAUSES_S) + 1} attempts" if _may_pass(error) else ""
 
 
@@ -50,55 +50,56 @@ def _may_pass(error: OSError) -> bool:
     return error.errno is not None and may_pass(error.errno)
 
 
-# -- from data/open_file.py: A file that is read at given offsets only.
+class DescriptorOwner:
+    """Owner of a file descriptor, which is closed with the last reference to it."""
+
+    _descriptor: int | None = None
+
+    def __del__(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    @property
+    def _handle(self) -> int:
+        assert self._descriptor is not None
+        return self._descriptor
 
 
-# Without O_NONBLOCK, opening a FIFO would wait for a writer.
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+class OpenFile(DescriptorOwner):
+    """Open file without a position, so that threads and forked processes share it without a lock.
 
-T = TypeVar("T")
-
-
-class OpenFile:
-    """An open file without a position, so that threads and forked processes share it without a lock.
-
-    It is closed with the last reference to it, never under a reader's hands: a descriptor's number goes at once to
-    whatever is opened next, and a reader that still used it would get that file's bytes.
+    It is closed with the last reference to it, never while it is read: a descriptor's number goes at once to whatever
+    is opened next, and a reader that still used it would get that file's bytes.
     """
 
     def __init__(self, path: bytes) -> None:
-        """Raises ReadError."""
-        self._descriptor: int | None = None
+        """Open the file at `path`. Raises ReadError."""
         self.path = path
         try:
             self._descriptor = with_retries(lambda: os.open(path, _FLAGS))
         except OSError as error:
             raise read_error(path, 0, error) from error
 
-    def __del__(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-
     def __reduce__(self) -> NoReturn:
         raise TypeError("an open file belongs to its process and cannot be pickled")
 
     def size(self) -> int:
-        """Bytes in the file now. Raises ReadError."""
+        """Return how many bytes the file has now. Raises ReadError."""
         return self.status().st_size
 
     def status(self) -> os.stat_result:
-        """What the system says of the file now. Raises ReadError."""
+        """Return the file's status now. Raises ReadError."""
         return self.read_by(os.fstat)
 
     def read_by(self, read: Callable[[int], T]) -> T:
-        """What `read` makes of the descriptor, which it must not keep. Raises ReadError where it raises OSError."""
+        """Return `read` of the descriptor, which it must not keep. Raises ReadError where it raises OSError."""
         try:
             return with_retries(lambda: read(self._handle), reopen=self._reopen)
         except OSError as error:
             raise read_error(self.path, 0, error) from error
 
     def read(self, offset: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer only at the end of the file. Raises ReadError."""
+        """Return up to `length` bytes; fewer only at the end of the file. Raises ReadError."""
         parts = []
         try:
             # The kernel gives less than 2 GiB at a time.
@@ -111,7 +112,7 @@ class OpenFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
-        """Fills `buffer` as far as the file goes, and returns how many bytes that are. Raises ReadError."""
+        """Fill `buffer` as far as the file goes, and return how many bytes that are. Raises ReadError."""
         done = 0
         try:
             while done < len(buffer) and (got := self._read_some_into(buffer[done:], offset + done)):
@@ -127,7 +128,7 @@ class OpenFile:
         return with_retries(lambda: os.pread(self._handle, length, offset), reopen=self._reopen)
 
     def _reopen(self) -> None:
-        """Under the same number, which other threads may be about to read from."""
+        """Reopen under the same number, which other threads may be about to read from."""
         descriptor = os.open(self.path, _FLAGS)
         try:
             os.dup2(descriptor, self._handle, inheritable=False)
@@ -136,11 +137,6 @@ class OpenFile:
 
     def __str__(self) -> str:
         return printable_path(self.path)
-
-    @property
-    def _handle(self) -> int:
-        assert self._descriptor is not None
-        return self._descriptor
 
 
 def read_error(path: bytes, offset: int, error: OSError) -> ReadError:
@@ -153,19 +149,18 @@ def read_error(path: bytes, offset: int, error: OSError) -> ReadError:
     return ReadError(f"{printable_path(path)} at byte {offset}: could not be read: {why}; {hint}")
 
 
+def unreadable(name: str, error: OSError) -> ReadError:
+    """Return the error for a file that messages call `name`."""
+    return ReadError(f"{name}: could not be read: {error.strerror}. Check its permissions and the disk")
+
+
 def printable_path(path: bytes) -> str:
-    """As messages have it: names need not be UTF-8."""
+    """Return a path for messages: names need not be UTF-8."""
     return path.decode("utf-8", "backslashreplace")
 
 
-# -- from data/reading.py: Reads the bytes of one sample, and notices when they are no longer those that were indexed.
-
-
-_HEADER_BYTES = 512
-
-
 def read_file(path: bytes) -> bytes:
-    """All bytes of a file. Raises ReadError."""
+    """Return all bytes of a file. Raises ReadError."""
 
     def read() -> bytes:
         with open(path, "rb", buffering=0) as file:
@@ -178,14 +173,15 @@ def read_file(path: bytes) -> bytes:
 
 
 def read_member(file: OpenFile, offset: int, length: int, check: int | None, *, skip: int = 0) -> bytes:
-    """`length` bytes from `skip` on of the data at `offset`; with `check`, the tar header before the data must still
-    have that identity.
+    """Return `length` bytes from `skip` on of the data at `offset`.
+
+    `check`: what `tar_header_check` of the tar header before the data must still be; None: not checked.
 
     Raises ReadError (transport) or ChangedError (the file is no longer what was indexed).
     """
     data = read_exactly(file, offset + skip, length)
     # Read apart from the data, which then comes in one piece and is not copied.
-    if check is not None and _header_check(file, offset) != check:
+    if check is not None and tar_header_check(read_exactly(file, offset - _HEADER_BYTES, _HEADER_BYTES)) != check:
         raise ChangedError(
             f"{file} at byte {offset}: the tar header there is not the one that was indexed: the file has changed. "
             f"Open it again"
@@ -194,7 +190,7 @@ def read_member(file: OpenFile, offset: int, length: int, check: int | None, *, 
 
 
 def read_exactly(file: OpenFile, offset: int, length: int) -> bytes:
-    """Raises ReadError, or ChangedError if fewer bytes are there."""
+    """Return `length` bytes at `offset`. Raises ReadError, or ChangedError if fewer are there."""
     data = file.read(offset, length)
     if len(data) < length:
         raise ChangedError(
@@ -202,7 +198,3 @@ def read_exactly(file: OpenFile, offset: int, length: int) -> bytes:
             f"was indexed. Open it again"
         )
     return data
-
-
-def _header_check(file: OpenFile, offset: int) -> int:
-    return tar_header_check(read_exactly(file, offset - _HEADER_BYTES, _HEADER_BYTES))

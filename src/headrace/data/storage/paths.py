@@ -12,8 +12,7 @@ from typing import TypeVar
 from headrace.data.storage.sidecar import INDEX_SUFFIXES
 from headrace.errors import NotFoundError, ReadError, UsageError
 
-# -- from data/patterns.py: Paths from patterns: `train-{000..009}.tar`, `shards/*.tar`, and both together.
-
+T = TypeVar("T")
 
 _MAX_PATHS = 100_000
 
@@ -23,7 +22,7 @@ def is_pattern(text: str) -> bool:
 
 
 def expand_pattern(pattern: str) -> list[str]:
-    """The paths that a pattern names: braces in the order written (as bash and WebDataset), globs sorted bytewise.
+    """Return the paths that a pattern names: braces in the order written, as in bash, and globs sorted bytewise.
 
     A part without `*`, `?` or `[` names a path that may not exist; a glob names only what is there.
     """
@@ -34,7 +33,7 @@ def expand_pattern(pattern: str) -> list[str]:
 
 
 def _matches(pattern: str) -> list[str]:
-    """What a glob matches, but for our own indices that lie beside the tars."""
+    """Return what a glob matches, without our own indices."""
     names = glob.glob(pattern, recursive=True)
     return sorted((name for name in names if not name.endswith(INDEX_SUFFIXES)), key=os.fsencode)
 
@@ -53,11 +52,8 @@ def _braces(pattern: str) -> list[str]:
     return parts
 
 
-# -- from data/paths.py: From what the caller gives to absolute paths, and what to say of those that are not there.
-
-
 def local_path(path: object, expected: str) -> str:
-    """Raises UsageError, which says what was `expected`, for what is no local path."""
+    """Return `path` as a text with `~` expanded. Raises UsageError, with what was `expected`, for no local path."""
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"expected {expected}, got {path!r}")
     text = os.fsdecode(path)
@@ -69,7 +65,7 @@ def local_path(path: object, expected: str) -> str:
 
 
 def resolve_paths(text: str) -> list[str]:
-    """Absolute paths. What exists under exactly this name is never taken for a pattern."""
+    """Return the absolute paths that `text` names; one that exists under exactly this name is no pattern."""
     if os.path.lexists(text) or not is_pattern(text):
         return [os.path.abspath(text)]
     paths = expand_pattern(text)
@@ -79,7 +75,7 @@ def resolve_paths(text: str) -> list[str]:
 
 
 def suggest_path(path: str) -> str:
-    """The deepest folder of `path` that exists, and the name in it that comes closest to the next part."""
+    """Return a hint for a missing path: the closest name in the deepest of its folders that exists."""
     while not os.path.isdir(parent := os.path.dirname(path)):
         path = parent
     try:
@@ -94,19 +90,13 @@ def suggest_path(path: str) -> str:
     )
 
 
-# -- from data/walking.py: Every folder below one, through links, without going round in circles.
-
-
-T = TypeVar("T")
-
-
 def walk_folders(
     root: bytes, look: Callable[[bytes], tuple[list[bytes], T]], *, in_circle: Callable[[], object] | None = None
 ) -> Iterator[tuple[bytes, T]]:
-    """Each folder's path below `root`, which is empty for `root` itself, and what `look` makes of the folder beside the
-    names of those subfolders of it that are visited. One that is inside of itself is not: `in_circle` is told.
+    """Yield each folder's path below `root` (empty for `root` itself) and what `look` finds in it.
 
-    Raises ReadError for a folder that cannot be listed.
+    `look` returns the names of the subfolders to visit, and what it finds. A link to a folder above itself is not
+    followed, and `in_circle` is called. Raises ReadError for a folder that cannot be listed.
     """
     todo: list[tuple[bytes, tuple[tuple[int, int], ...]]] = [(b"", ())]
     while todo:

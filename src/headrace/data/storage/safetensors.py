@@ -1,4 +1,11 @@
-"""Named arrays in one file of the safetensors format: mapped, and checked before use."""
+"""Named arrays in one file of the safetensors format: mapped, and checked before use.
+
+The library's numpy reader (https://huggingface.co/docs/safetensors) copies every array. These are mapped, so forked
+processes share their pages and opening costs nothing. Files are untrusted: everything is checked before it is used.
+
+One more array, `checksums`, holds a CRC-32 of each CHECKED_BLOCK_BYTES of the bytes behind it. The metadata holds the
+CRC-32 of that array, and of the header itself.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +15,18 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, Protocol, TypeAlias
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from headrace._core import CHECKED_BLOCK_BYTES, BlockChecks, BlockSums
-from headrace.data.storage.file_writing import no_room, scratch_file
+from headrace.data.storage.file_writing import SpilledArray, no_room, scratch_file
 from headrace.data.storage.open_file import OpenFile
-from headrace.data.storage.strings import StoredArray, StoredStrings, StringColumn, Strings
+from headrace.data.storage.strings import Ints, StoredArray, StoredStrings, StringColumn, Strings
 
-# -- from data/safetensors.py: Named arrays in one file, in the safetensors format
-# (https://huggingface.co/docs/safetensors).
-#
-# Written and parsed here because the library's numpy reader copies every array; these are mapped, so forked processes
-# share their pages and opening costs nothing. Files are untrusted: everything is checked before it is used.
-#
-# Beside the arrays there is one more, `checksums`: a CRC-32 of each CHECKED_BLOCK_BYTES of the bytes behind it. The
-# metadata holds the CRC-32 of that array, and of the header itself.
-
+T = TypeVar("T")
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -46,40 +46,29 @@ _IN_MEMORY_BYTES = 8 << 20
 _CHECKSUMS = "checksums"
 _BLANK = "00000000"
 _BEGINNING = b'{"__metadata__": {"checksum": "'
-"""Of each header: its own checksum follows, in eight digits, and counts as `_BLANK`."""
+"""Beginning of each header: its own checksum follows, in eight digits, and counts as `_BLANK`."""
+_CHECKED_AT_ONCE = 1 << 14
+"""Entries: few enough that what is computed of them stays in the processor's cache and takes no memory."""
 
 
 class InvalidFileError(Exception):
-    """The file is not what this module writes, or what it is said to be."""
+    """A file that is not what this module writes, or what it is said to be."""
 
 
 class DamagedFileError(InvalidFileError):
-    """The file is not as this module wrote it: bytes do not fit their checksum, or it is cut short."""
+    """A file that is not as this module wrote it: bytes do not fit their checksum, or it is cut short."""
 
 
 class UncheckedFileError(InvalidFileError):
-    """The file has no checksums, as those of earlier versions."""
+    """A file without checksums, as earlier versions wrote it."""
 
     def __init__(self, format: str | None) -> None:
         super().__init__("it has no checksums")
         self.format = format
-        """What its metadata says that it is."""
+        """Format that its metadata states."""
 
 
-class GrowingArray(Protocol):
-    """An array that is longer than memory should have to be."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    def __len__(self) -> int: ...
-    @property
-    def nbytes(self) -> int: ...
-    def pieces(self) -> Iterator[npt.NDArray[Any]]:
-        """The array in order, a part at a time."""
-        ...
-
-
-ArrayContent: TypeAlias = npt.NDArray[Any] | GrowingArray
+ArrayContent: TypeAlias = npt.NDArray[Any] | SpilledArray
 
 
 def write_arrays(file: BinaryIO, arrays: Mapping[str, ArrayContent], metadata: Mapping[str, str]) -> None:
@@ -118,7 +107,7 @@ def _header(entries: Mapping[str, Any], metadata: Mapping[str, str], checksums: 
 
 
 def _signed(header: bytes) -> bytes:
-    """Return a header, its length before it, with its checksum in place of that which it has."""
+    """Return a header, which its length precedes, with its checksum filled in."""
     at = 8 + len(_BEGINNING)
     after = header[at + len(_BLANK) :]
     return header[:at] + _crc(header[:at] + _BLANK.encode() + after).encode() + after
@@ -129,7 +118,7 @@ def _crc(data: bytes) -> str:
 
 
 class MappedArrays(dict[str, npt.NDArray[Any]]):
-    """Arrays mapped from a file, read-only, and the file itself, for who would rather read than map."""
+    """Arrays mapped from a file, read-only, and the file itself for readers that do not map."""
 
     def __init__(
         self,
@@ -143,7 +132,7 @@ class MappedArrays(dict[str, npt.NDArray[Any]]):
         self.at = at
         """The byte in `file` at which each array begins."""
         self.checks = checks
-        """None: all is checked, or the file is our own and was written a moment ago."""
+        """None: all is checked, or this process has just written the file."""
 
     @property
     def nbytes(self) -> int:
@@ -156,11 +145,11 @@ class MappedArrays(dict[str, npt.NDArray[Any]]):
         self.checks = None
 
     def check(self, name: str) -> None:
-        """Check all bytes of the array of that name, as far as nobody did. Raises as `check_all`."""
+        """Check all bytes of one array that are not checked yet. Raises as `check_all`."""
         self._check(self.at[name], self.at[name] + self[name].nbytes)
 
     def check_ends(self, name: str) -> None:
-        """Check the first and the last entry of an array that has any. Raises as `check`."""
+        """Check the first and the last entry of an array that is not empty. Raises as `check_all`."""
         array, at = self[name], self.at[name]
         for start in (0, array.nbytes - array.itemsize):
             self._check(at + start, at + start + array.itemsize)
@@ -176,10 +165,10 @@ class MappedArrays(dict[str, npt.NDArray[Any]]):
 
 
 def read_arrays(path: str) -> tuple[MappedArrays, dict[str, str]]:
-    """Return the arrays in the file at `path`, and its metadata. The header is checked; arrays are by `Mapped.check`,
-    or where they are read.
+    """Return the arrays in the file at `path`, and its metadata.
 
-    Raises InvalidFileError (DamagedFileError, UncheckedFileError), or OSError.
+    The header is checked here, arrays by `MappedArrays.check` or where they are read. Raises InvalidFileError
+    (DamagedFileError, UncheckedFileError), or OSError.
     """
     file = OpenFile(os.fsencode(path))
     header, start = _read_header(file)
@@ -195,7 +184,7 @@ def read_arrays(path: str) -> tuple[MappedArrays, dict[str, str]]:
 
 
 def _checks(arrays: Arrays, at: dict[str, int], metadata: dict[str, str]) -> BlockChecks:
-    """Return the checksums of all arrays, and take them out of these."""
+    """Take the checksums out of `arrays` and `at`, and return them."""
     checksums, begin = arrays.pop(_CHECKSUMS, None), at.pop(_CHECKSUMS, 0)
     metadata.pop("checksum", None)
     if checksums is None or checksums.dtype != np.uint32:
@@ -211,7 +200,7 @@ def _checks(arrays: Arrays, at: dict[str, int], metadata: dict[str, str]) -> Blo
 
 
 def mapped_arrays(contents: Mapping[str, ArrayContent]) -> Arrays:
-    """What `read` would give of these in a file: out of an unnamed one, unless they are few. Raises DatasetError."""
+    """Return what `read_arrays` would of these, from an unnamed file unless they are small. Raises DatasetError."""
     if sum(content.nbytes for content in contents.values()) <= _IN_MEMORY_BYTES:
         return {name: np.concatenate([np.empty(0, c.dtype), *_pieces(c)]) for name, c in contents.items()}
     with scratch_file(None) as scratch:
@@ -259,35 +248,36 @@ def _array(entry: Any, data: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
             item = np.dtype(_DTYPES[dtype])
             if 0 <= start <= stop <= len(data) and stop - start == count * item.itemsize:
                 array = data[start:stop].view(item)
-                # Others may write it so. The core reads arrays in place, and a memoryview cannot look into such a one.
+                # Another program may write it so. The core reads arrays in place, and so does a memoryview.
                 if not array.flags.aligned:
                     raise InvalidFileError("an array is not aligned")
                 return array
     raise InvalidFileError("an array does not fit the file")
 
 
-# -- from data/checked.py: Arrays from a file that anyone may have written, checked for what their reader relies on.
-
-
-_CHECKED_BLOCK = 1 << 14
+def read_outline(text: str, type: type[T]) -> T:
+    """Return the JSON that an index stores beside its arrays, as a `msgspec.Struct`. Raises InvalidFileError."""
+    try:
+        return msgspec.convert(json.loads(text), type)
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
+        raise InvalidFileError(f"the outline has another form ({error})") from error
 
 
 def checked_array(arrays: Arrays, name: str, dtype: type[np.generic], count: int | None = None) -> npt.NDArray[Any]:
-    """Return the array of that name, of `dtype` and, where given, of `count` entries, all of which fit their checksums.
-
-    Raises InvalidFileError.
-    """
+    """Return an array of `dtype` and of `count` entries (None: any), whose checksums fit. Raises InvalidFileError."""
     found = _expected(arrays, name, (dtype,), count)
     if isinstance(arrays, MappedArrays):
         arrays.check(name)
     return found
 
 
-def many_numbers(
+def stored_numbers(
     arrays: Arrays, name: str, dtypes: Sequence[type[np.generic]], count: int | None = None
 ) -> npt.NDArray[Any] | StoredArray:
-    """Return an array of one of `dtypes` as `array` does, for more than opening should look at: out of a file it is
-    checked as it is read, but for its ends. Raises InvalidFileError."""
+    """Return an array of one of `dtypes` and of `count` entries, which is too long to be checked at once.
+
+    From a file it is checked as it is read, except for its ends. Raises InvalidFileError.
+    """
     found = _expected(arrays, name, dtypes, count)
     if not isinstance(arrays, MappedArrays):
         return found
@@ -304,7 +294,7 @@ def _expected(arrays: Arrays, name: str, dtypes: Sequence[type[np.generic]], cou
 
 
 def checked_strings(arrays: Arrays, name: str, count: int | None = None) -> StringColumn:
-    """`name`.blob and `name`.offsets. Raises InvalidFileError unless these divide that."""
+    """Return the strings in `name`.blob and `name`.offsets. Raises InvalidFileError unless these divide the blob."""
     blob = checked_array(arrays, f"{name}.blob", np.uint8)
     offsets = checked_array(arrays, f"{name}.offsets", np.uint64, None if count is None else count + 1)
     if not divides(offsets, len(blob)):
@@ -312,13 +302,15 @@ def checked_strings(arrays: Arrays, name: str, count: int | None = None) -> Stri
     return StringColumn(blob, offsets)
 
 
-def many_strings(arrays: Arrays, name: str, count: int | None = None) -> Strings:
-    """As `strings`, for more than opening should look at, or memory hold: out of a file they are checked as they are
-    read. Raises InvalidFileError."""
+def stored_strings(arrays: Arrays, name: str, count: int | None = None) -> Strings:
+    """Return strings that are too many to be checked at once: from a file each is checked as it is read.
+
+    Raises InvalidFileError.
+    """
     if not isinstance(arrays, MappedArrays):
         return checked_strings(arrays, name, count)
     blob = _expected(arrays, f"{name}.blob", (np.uint8,), None)
-    offsets = many_numbers(arrays, f"{name}.offsets", (np.uint64,), None if count is None else count + 1)
+    offsets = stored_numbers(arrays, f"{name}.offsets", (np.uint64,), None if count is None else count + 1)
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(blob):
         raise InvalidFileError(f"{name}.offsets do not divide {name}.blob")
     return StoredStrings(
@@ -340,7 +332,7 @@ def checked_indices(
     dtype: type[np.signedinteger[Any]] = np.int64,
     first: int = 0,
 ) -> npt.NDArray[Any]:
-    """Positions from `first` to `size` - 1. Raises InvalidFileError."""
+    """Return positions from `first` to `size` - 1. Raises InvalidFileError."""
     found = checked_array(arrays, name, dtype, count)
     if len(found) and not (found.min() >= first and found.max() < size):
         raise InvalidFileError(f"{name} is out of range")
@@ -348,8 +340,7 @@ def checked_indices(
 
 
 def divides(bounds: npt.NDArray[Any], size: int, *, empty: bool = True) -> bool:
-    """Whether `bounds` rise from 0 to `size`, and so divide it: into parts of which none is empty, if `empty` is not
-    allowed."""
+    """Tell whether `bounds` rise from 0 to `size`, and so divide it; `empty`: whether parts may be empty."""
     if not len(bounds) or bounds[0] != 0 or bounds[-1] != size:
         return False
     rises = np.less_equal if empty else np.less
@@ -358,23 +349,20 @@ def divides(bounds: npt.NDArray[Any], size: int, *, empty: bool = True) -> bool:
     )
 
 
-def ranges_lie_in(offset: npt.NDArray[np.int64], length: npt.NDArray[np.int64], *, first: int, end: int) -> bool:
-    """Whether all ranges of bytes lie in [first, end)."""
+def ranges_lie_in(offset: Ints, length: Ints, *, first: int, end: int) -> bool:
+    """Tell whether all ranges of bytes lie in [first, end)."""
     return all(
         bool(ranges_fit(offset[part], length[part], first=first, end=end).all()) for part in _blocks(len(offset))
     )
 
 
-def ranges_fit(
-    offset: npt.NDArray[np.int64], length: npt.NDArray[np.int64], *, first: int, end: int
-) -> npt.NDArray[np.bool_]:
-    """For each range of bytes, whether it lies in [first, end)."""
+def ranges_fit(offset: Ints, length: Ints, *, first: int, end: int) -> npt.NDArray[np.bool_]:
+    """Tell of each range of bytes whether it lies in [first, end)."""
     # Compared by subtraction: a sum of two large numbers could wrap around.
     fits: npt.NDArray[np.bool_] = (length >= 0) & (length <= end) & (offset >= first) & (offset <= end - length)
     return fits
 
 
 def _blocks(size: int) -> Iterator[slice]:
-    """Parts small enough for what is computed of them to stay in the processor's cache, and cost no memory."""
-    for start in range(0, size, _CHECKED_BLOCK):
-        yield slice(start, min(start + _CHECKED_BLOCK, size))
+    for start in range(0, size, _CHECKED_AT_ONCE):
+        yield slice(start, min(start + _CHECKED_AT_ONCE, size))

@@ -15,12 +15,22 @@ from headrace._core import return_freed_memory
 from headrace.data.storage import safetensors
 from headrace.data.storage.file_writing import PARTIAL_SUFFIX, UnwritableError, finish_partial_file, partial_file
 from headrace.data.storage.open_file import OpenFile
-from headrace.data.storage.safetensors import ArrayContent, Arrays, InvalidFileError, mapped_arrays
+from headrace.data.storage.safetensors import (
+    ArrayContent,
+    Arrays,
+    InvalidFileError,
+    MappedArrays,
+    UncheckedFileError,
+    mapped_arrays,
+)
 from headrace.errors import ChangedError, DatasetError
 
-# -- from data/identity.py: What a file is known by, without reading it all: its size and a hash of samples of its
-# content.
+T = TypeVar("T")
 
+_SUFFIX = ".headrace"
+INDEX_SUFFIXES = (_SUFFIX, _SUFFIX + PARTIAL_SUFFIX)
+_CHECKED_AT_ONCE_BYTES = 32 << 20
+"""A few milliseconds. What is larger and lazy is checked where it is read."""
 
 _END_SAMPLE_BYTES = 1 << 16
 _MIDDLE_SAMPLES, _MIDDLE_SAMPLE_BYTES = 6, 1 << 12
@@ -29,15 +39,18 @@ _WHOLE_BYTES, _PIECE_BYTES = 1 << 24, 1 << 18
 
 @dataclass(frozen=True)
 class FileIdentity:
+    """Identity of a file's content, known without reading it all."""
+
     bytes: int
     sample: str
+    """Hex hash of samples of the content."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
 
 
 def identify(file: OpenFile) -> FileIdentity:
-    """Raises ReadError."""
+    """Return the identity of a file: its size, and a hash of samples of its content. Raises ReadError."""
     size = file.size()
     state = hashlib.blake2b(digest_size=16)
     for at, length in _sampled_ranges(size):
@@ -46,15 +59,15 @@ def identify(file: OpenFile) -> FileIdentity:
 
 
 def identify_archive(path: str) -> FileIdentity:
-    """Of the file that lies there now. Raises ReadError."""
+    """Return the identity of the file at `path`. Raises ReadError."""
     return identify(OpenFile(os.fsencode(path)))
 
 
 def identify_closely(file: OpenFile) -> FileIdentity:
-    """For files that change in places, as a list that is corrected by hand does: nothing else would notice later.
+    """Return the identity of a file that may change in places, as a list that is corrected by hand.
 
-    Up to 16 MiB all of the content counts. Beyond, the moment does at which the system last saw it change (which, other
-    than the time of modification, nobody sets), and so a copy is another file. Raises ReadError.
+    Up to 16 MiB all of the content counts. Beyond, the time of its last status change counts as well, which nobody can
+    set, so a copy is another file. Raises ReadError.
     """
     size = file.size()
     if size <= _WHOLE_BYTES:
@@ -68,49 +81,34 @@ def identify_closely(file: OpenFile) -> FileIdentity:
 
 
 def _sampled_ranges(size: int) -> list[tuple[int, int]]:
-    """The first and last 64 KiB, and six pieces evenly between."""
+    """Return the offsets and lengths of the first and last 64 KiB, and of six pieces evenly between."""
     step = size // (_MIDDLE_SAMPLES + 1)
     middle = [(step * (i + 1), _MIDDLE_SAMPLE_BYTES) for i in range(_MIDDLE_SAMPLES)]
     return [(0, _END_SAMPLE_BYTES), *middle, (max(0, size - _END_SAMPLE_BYTES), _END_SAMPLE_BYTES)]
 
 
-# -- from data/sidecar.py: Keeps the index of an archive in a file, beside the archive or in the cache folder; one
-# process builds it, others
-# wait.
-
-
-T = TypeVar("T")
-
-_SUFFIX = ".headrace"
-_CHECKED_AT_ONCE_BYTES = 32 << 20
-"""A few milliseconds. What is larger and lazy is checked where it is read."""
-INDEX_SUFFIXES = (_SUFFIX, _SUFFIX + PARTIAL_SUFFIX)
-
-
 @dataclass(frozen=True)
 class Sidecar(Generic[T]):
-    """What is kept of an archive."""
+    """Description of the index of a file: how it is built, and loaded again."""
 
     format: str
-    """Its name and version: a sidecar of any other is rebuilt."""
+    """Name and version of the format: an index of any other is rebuilt."""
     build: Callable[[str, str | None], tuple[Mapping[str, ArrayContent], str]]
-    """From the archive's path: named arrays, and a JSON text of what is not an array. The second argument is the folder
-    for what is too long for memory meanwhile; None: where temporary files go. May raise UnwritableError for it."""
+    """Returns named arrays, and a JSON text of all else, for the file at a path. The second argument is the folder for
+    scratch files; None: where temporary files go. May raise UnwritableError for it."""
     load: Callable[[Arrays, str, int], T]
-    """The inverse, from untrusted arrays, text and the archive's bytes. Raises safetensors.InvalidFileError."""
+    """Loads untrusted arrays and text, given the size of the file. Raises InvalidFileError."""
     identify: Callable[[OpenFile], FileIdentity] = identify
-    """What tells one archive from another, or from what it was before."""
     variant: str = ""
-    """A part of its name, where several that differ are kept of one file, beside each other."""
+    """Part of its name, where several indices that differ lie beside one file."""
     lazy: bool = False
-    """Whether what `load` makes of a large one checks what it reads of it: then opening checks small ones alone."""
+    """Whether a large one is checked as it is read; else opening checks it whole."""
 
 
 def open_sidecar(sidecar: Sidecar[T], path: str, identity: FileIdentity, *, cache: str | None) -> T:
-    """What is known of the archive at `path`, which has this `identity`: kept from an earlier time, or built and kept.
+    """Return the index of the file at `path`, which has this `identity`: as it was cached, or built and cached now.
 
-    It lies beside the archive; with `cache`, or where that cannot be written, in that folder or the default cache
-    folder.
+    It lies beside the file; with `cache`, or where that cannot be written, in that folder or the default cache folder.
     """
     places = sidecar_places(path, identity, cache, variant=sidecar.variant)
     for place in places:
@@ -141,7 +139,7 @@ def open_sidecar(sidecar: Sidecar[T], path: str, identity: FileIdentity, *, cach
 
 
 def cache_folder() -> str:
-    """`$HEADRACE_CACHE`, else `headrace` in `$XDG_CACHE_HOME`, else `~/.cache/headrace`."""
+    """Return `$HEADRACE_CACHE`, else `headrace` in `$XDG_CACHE_HOME`, else `~/.cache/headrace`."""
     own = os.environ.get("HEADRACE_CACHE")
     if own:
         return os.path.abspath(own)
@@ -149,7 +147,7 @@ def cache_folder() -> str:
 
 
 def sidecar_places(path: str, identity: FileIdentity, cache: str | None, *, variant: str = "") -> list[str]:
-    """Where the sidecar may lie, best first. In a cache the content names it, so a moved archive keeps its index."""
+    """Return where the index may lie, best first. In a cache the content names it, so a moved file keeps its index."""
     end = f".{variant}{_SUFFIX}" if variant else _SUFFIX
     cached = f"{os.path.basename(path)}.{identity.sample}{end}"
     if cache is not None:
@@ -157,65 +155,80 @@ def sidecar_places(path: str, identity: FileIdentity, cache: str | None, *, vari
     return [path + end, os.path.join(cache_folder(), cached)]
 
 
-def _load(sidecar: Sidecar[T], place: str, identity: FileIdentity) -> T | None:
-    """Return what is kept at `place`; None if it is missing, or of another archive or version. Raises InvalidFileError
-    if it is damaged, or none."""
+def read_cached(place: str, format: str, load: Callable[[MappedArrays, dict[str, str]], T | None]) -> T | None:
+    """Return `load` of the arrays and the metadata at `place`; None if they are missing, or of another version.
+
+    Raises InvalidFileError if the file is damaged, or none of ours.
+    """
     try:
         arrays, metadata = safetensors.read_arrays(place)
-        if metadata.get("format") != sidecar.format or metadata.get("of") != identity.to_json():
-            return None
-        if not sidecar.lazy or arrays.nbytes <= _CHECKED_AT_ONCE_BYTES:
-            arrays.check_all()
-        return sidecar.load(arrays, metadata.get("outline", ""), identity.bytes)
-    except safetensors.UncheckedFileError as error:
-        if is_older(error.format, sidecar.format):
+        return load(arrays, metadata) if metadata.get("format") == format else None
+    except UncheckedFileError as error:
+        # An earlier version wrote it: that is no damage.
+        if error.format is not None and error.format.startswith("headrace ") and error.format != format:
             return None
         raise
     except OSError:
         return None
 
 
-def is_older(format: str | None, now: str) -> bool:
-    """Tell whether a file without checksums, of this format, was written by an earlier version: no word is lost over
-    it."""
-    return format is not None and format.startswith("headrace ") and format != now
+def build_cached(place: str, load: Callable[[], T | None], build: Callable[[int], object]) -> T:
+    """Return what `load` finds at `place` once one process, of several that may want it, has built it there.
 
-
-def damage_text(expected: str, error: InvalidFileError) -> str:
-    """Return the text of a warning."""
-    return f"{expected}, got a damaged file ({error}). It is made anew; if that happens again, check the disk"
-
-
-def _load_or_build(sidecar: Sidecar[T], place: str, path: str, identity: FileIdentity) -> T:
+    `build` finishes the partial file with the given descriptor. Raises UnwritableError, and what `build` raises.
+    """
     with partial_file(place) as partial:
-        # Whoever held the lock before may have finished it. What is damaged was said, and is written over.
+        # Whoever held the lock before may have finished it. A damaged file is written over.
         with suppress(InvalidFileError):
-            kept = _load(sidecar, place, identity)
+            kept = load()
             if kept is not None:
                 return kept
-        _build_and_write(sidecar, partial, place, path, identity)
+        build(partial)
         return_freed_memory()
         # Mapped from the file, its pages are shared with every other process.
         with suppress(InvalidFileError):
-            kept = _load(sidecar, place, identity)
+            kept = load()
             if kept is not None:
                 return kept
         raise UnwritableError("what was written there does not come back")
 
 
-def _build_and_write(sidecar: Sidecar[T], partial: int, place: str, path: str, identity: FileIdentity) -> None:
-    """The arrays are gone when this returns: they would take as much memory again as those that are mapped."""
-    # Where the index is to lie there has to be room for it, and temporary files may be kept in memory.
-    contents, outline = build_unchanged(sidecar, path, identity, scratch_in=os.path.dirname(place))
-    metadata = {"format": sidecar.format, "of": identity.to_json(), "outline": outline}
-    finish_partial_file(partial, place, lambda file: safetensors.write_arrays(file, contents, metadata))
+def damage_text(expected: str, error: InvalidFileError) -> str:
+    """Return the text of a warning."""
+    return f"{expected}, got a damaged file ({error}). It is rebuilt; if that happens again, check the disk"
+
+
+def _load(sidecar: Sidecar[T], place: str, identity: FileIdentity) -> T | None:
+    """Return the index at `place`; None if it is missing, or of another file or version. Raises InvalidFileError."""
+
+    def load(arrays: MappedArrays, metadata: dict[str, str]) -> T | None:
+        if metadata.get("of") != identity.to_json():
+            return None
+        if not sidecar.lazy or arrays.nbytes <= _CHECKED_AT_ONCE_BYTES:
+            arrays.check_all()
+        return sidecar.load(arrays, metadata.get("outline", ""), identity.bytes)
+
+    return read_cached(place, sidecar.format, load)
+
+
+def _load_or_build(sidecar: Sidecar[T], place: str, path: str, identity: FileIdentity) -> T:
+    def build(partial: int) -> None:
+        # The index needs room in its own folder, and temporary files may be kept in memory. The arrays are gone when
+        # this returns: they would take as much memory again as those that are mapped.
+        contents, outline = build_unchanged(sidecar, path, identity, scratch_in=os.path.dirname(place))
+        metadata = {"format": sidecar.format, "of": identity.to_json(), "outline": outline}
+        finish_partial_file(partial, place, lambda file: safetensors.write_arrays(file, contents, metadata))
+
+    return build_cached(place, lambda: _load(sidecar, place, identity), build)
 
 
 def build_unchanged(
     sidecar: Sidecar[T], path: str, identity: FileIdentity, *, scratch_in: str | None
 ) -> tuple[Mapping[str, ArrayContent], str]:
-    """What `sidecar.build` makes of the file at `path`, and that it had this `identity` all the while: what is wrong
-    with a file that is still being written is nothing to tell. Raises ChangedError, and what building raises."""
+    """Return `sidecar.build` of the file at `path`, which must keep this `identity` all the while.
+
+    Raises ChangedError rather than what is wrong with a file that is still being written, and what building raises.
+    """
     try:
         built = sidecar.build(path, scratch_in)
     except UnwritableError:

@@ -16,20 +16,24 @@ from headrace._core import BlockChecks, take_names
 from headrace.data.storage.open_file import OpenFile
 from headrace.errors import ChangedError
 
-# -- from data/strings.py: Many strings without an object each: one blob and its offsets.
-
-
+Ints = npt.NDArray[np.int64]
+"""Positions, ids, offsets or counts."""
 Bytes = npt.NDArray[np.uint8]
 Raw = bytes  # what `Strings.bytes` gives; in the class the name is the method's
 Offsets = npt.NDArray[np.uint64]
 
+T = TypeVar("T")
+
 _SHOWN = 5
+_PIECE = 1 << 16
 _ITERATED = 1 << 12  # at a time: single entries of an array are slow to take
 
 
 class Strings(ABC):
-    """Many strings by position. They are UTF-8; bytes that are not come back as surrogate escapes, as the file system's
-    names do."""
+    """Many strings by position, without an object each.
+
+    They are UTF-8; other bytes come back as surrogate escapes, as in the file system's names.
+    """
 
     __slots__ = ()
 
@@ -37,12 +41,13 @@ class Strings(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def take(self, indices: npt.NDArray[np.int64]) -> StringColumn:
-        """The strings at `indices` (non-negative), in that order."""
+    def take(self, indices: Ints) -> StringColumn:
+        """Return the strings at `indices` (non-negative), in that order."""
 
-    @abstractmethod
     def pieces(self) -> Iterator[StringColumn]:
-        """All of them, in order, so many at a time as cost little memory."""
+        """Yield all strings in order, so many at a time as take little memory."""
+        for start in range(0, len(self), _PIECE):
+            yield self.take(np.arange(start, min(start + _PIECE, len(self))))
 
     @overload
     def __getitem__(self, index: slice) -> list[str]: ...
@@ -62,7 +67,7 @@ class Strings(ABC):
             yield from (piece[i] for i in range(len(piece)))
 
     def bytes(self, index: int) -> Raw:
-        """String `index` as it is stored; a negative index counts from the end."""
+        """Return string `index` as it is stored; a negative index counts from the end."""
         size = len(self)
         if not -size <= index < size:
             raise IndexError(f"string {index} of {size}")
@@ -73,7 +78,7 @@ class Strings(ABC):
 
 
 class StringColumn(Strings):
-    """String `i` is `blob[offsets[i]:offsets[i + 1]]`: `blob` uint8[...], `offsets` uint64[n + 1]."""
+    """Strings in memory: `i` is `blob[offsets[i]:offsets[i + 1]]`; `blob` uint8[...], `offsets` uint64[n + 1]."""
 
     __slots__ = ("blob", "offsets")
 
@@ -88,14 +93,14 @@ class StringColumn(Strings):
 
     @classmethod
     def from_parts(cls, blob: bytes | Bytes, lengths: npt.NDArray[np.integer[Any]]) -> StringColumn:
-        """From the strings joined without separators, and their lengths in bytes."""
+        """Make it from strings joined without separators, and their lengths in bytes."""
         offsets = np.zeros(len(lengths) + 1, np.uint64)
         np.cumsum(lengths, out=offsets[1:], dtype=np.uint64)
         return cls(np.frombuffer(blob, np.uint8), offsets)
 
     @classmethod
     def join(cls, columns: Iterable[StringColumn]) -> StringColumn:
-        """The strings of several columns, one after another."""
+        """Return the strings of several columns, one column after another."""
         columns = list(columns)
         blobs = [column._used() for column in columns]
         lengths = [column.lengths() for column in columns]
@@ -119,13 +124,12 @@ class StringColumn(Strings):
     def _at(self, index: int) -> Raw:
         return self.blob[int(self.offsets[index]) : int(self.offsets[index + 1])].tobytes()
 
-    def lengths(self) -> npt.NDArray[np.int64]:
-        """Each string's length in bytes."""
+    def lengths(self) -> Ints:
+        """Return each string's length in bytes."""
         offsets = self.offsets.view(np.int64)
         return offsets[1:] - offsets[:-1]
 
-    def take(self, indices: npt.NDArray[np.int64]) -> StringColumn:
-        """The strings at `indices` (non-negative), in that order."""
+    def take(self, indices: Ints) -> StringColumn:
         offsets = self.offsets.view(np.int64)
         starts = offsets[:-1][indices]
         lengths = offsets[1:][indices] - starts  # not out of `lengths`, which looks at all strings
@@ -141,17 +145,8 @@ class StringColumn(Strings):
         return self.blob[int(self.offsets[0]) : int(self.offsets[-1])]
 
 
-# -- from data/stored_strings.py: Many strings, or numbers, that stay in a file: read from it where they are asked
-# for, checked there, never held.
-
-
-T = TypeVar("T")
-
-_PIECE = 1 << 16
-
-
 class StoredStrings(Strings):
-    """As `StringColumn`, by where its two arrays lie in a file.
+    """Strings that stay in a file: read where they are asked for, and checked there.
 
     Mapped, they would fill memory as they are looked at here and there: `core/names/stored_names.hpp`.
     """
@@ -176,8 +171,8 @@ class StoredStrings(Strings):
     def __len__(self) -> int:
         return self._count
 
-    def take(self, indices: npt.NDArray[np.int64]) -> StringColumn:
-        """Raises ReadError, ChangedError."""
+    def take(self, indices: Ints) -> StringColumn:
+        """Return the strings at `indices`. Raises ReadError, ChangedError."""
 
         def read(descriptor: int) -> StringColumn:
             blob, offsets = take_names(
@@ -194,12 +189,8 @@ class StoredStrings(Strings):
         return _read(self._file, read)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The strings themselves: where the file is unpickled it may be another one, or none."""
+        """Send the strings themselves: another process may find another file, or none."""
         return _whole, (StringColumn.join(self.pieces()),)
-
-    def pieces(self) -> Iterator[StringColumn]:
-        for start in range(0, self._count, _PIECE):
-            yield self.take(np.arange(start, min(start + _PIECE, self._count)))
 
 
 def _whole(found: T) -> T:
@@ -207,16 +198,16 @@ def _whole(found: T) -> T:
 
 
 class StoredArray:
-    """Numbers of a file that is mapped, each checked before it is given out.
+    """Numbers of a mapped file, each checked before it is returned.
 
-    By an index it is an array of what is there, and of those entries alone the checksums are looked at. Anything else
-    that an array has is that of the whole array, once all of it is checked.
+    Indexing returns an array, and verifies the checksums of these entries alone. All other attributes are those of the
+    whole array, which is verified first.
     """
 
     __slots__ = ("_at", "_checks", "_file", "_mapped")
 
     def __init__(self, mapped: npt.NDArray[Any], file: OpenFile, *, at: int, checks: BlockChecks) -> None:
-        """`mapped` are the bytes of `file` from byte `at` on."""
+        """Wrap `mapped`, the bytes of `file` from byte `at` on."""
         self._mapped, self._file, self._at, self._checks = mapped, file, at, checks
 
     def __len__(self) -> int:
@@ -240,11 +231,11 @@ class StoredArray:
 
     @property
     def base(self) -> Any:
-        """Return the mapping, for who lets go of its pages."""
+        """The mapping, for `release_pages`."""
         return self._mapped.base
 
     def __getitem__(self, index: Any) -> Any:
-        """Raises ReadError, ChangedError."""
+        """Return the entries at `index`. Raises ReadError, ChangedError."""
         rows = self._rows(index)
         item, count = self._mapped.itemsize, len(self._mapped)
 
@@ -259,7 +250,7 @@ class StoredArray:
         _read(self._file, check)
         return self._mapped[index]
 
-    def _rows(self, index: Any) -> range | npt.NDArray[np.int64]:
+    def _rows(self, index: Any) -> range | Ints:
         """Return the rows that `index` asks for, and perhaps others."""
         everything = range(len(self._mapped))
         if isinstance(index, slice):
@@ -277,28 +268,27 @@ class StoredArray:
         return found.copy() if copy else np.asarray(found)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what protocols ask for is theirs alone to have
+        if name.startswith("__"):  # protocols must not find the whole array's
             raise AttributeError(name)
         return getattr(self[:], name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Send the numbers themselves, as of strings."""
+        """Send the numbers themselves, as `StoredStrings` does."""
         return _whole, (np.array(self[:]),)
 
 
 def _read(file: OpenFile, read: Callable[[int], T]) -> T:
-    """Return what `read` makes of the file's descriptor. Where that says ValueError the file is damaged: it goes, so
-    that the next opening builds it anew."""
+    """Return `read` of the file's descriptor. Where it raises ValueError the file is damaged, and is removed."""
     try:
         return file.read_by(read)
     except ValueError as error:
         gone = _remove(file)
-        then = "It was removed: open the dataset again, which builds it anew" if gone else "Remove it, and open again"
+        then = "It was removed: open the dataset again, which rebuilds it" if gone else "Remove it, and open again"
         raise ChangedError(f"{file}: {error}: it is damaged. {then}") from error
 
 
 def _remove(file: OpenFile) -> bool:
-    """Remove the file, and tell whether that went; what has come in its place stays."""
+    """Remove the file unless another has its name, and tell whether it was removed."""
     with suppress(OSError):
         if os.path.samestat(file.status(), os.stat(file.path, follow_symlinks=False)):
             os.unlink(file.path)
@@ -306,14 +296,8 @@ def _remove(file: OpenFile) -> bool:
     return False
 
 
-# -- from data/keys.py: Numbers as the names of samples: the rows of a manifest, or a column of ids.
-
-
-_KEYS_PIECE = 1 << 16
-
-
 class NumberKeys(Strings):
-    """Without a string each: `numbers` is an array or a range."""
+    """Numbers as the names of samples, without a string each: rows of a manifest, or a column of ids."""
 
     __slots__ = ("_numbers",)
 
@@ -323,11 +307,7 @@ class NumberKeys(Strings):
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def take(self, indices: npt.NDArray[np.int64]) -> StringColumn:
+    def take(self, indices: Ints) -> StringColumn:
         if isinstance(self._numbers, range):
             return StringColumn.from_list(str(self._numbers[index]) for index in indices.tolist())
         return StringColumn.from_list(map(str, self._numbers[indices]))
-
-    def pieces(self) -> Iterator[StringColumn]:
-        for start in range(0, len(self), _KEYS_PIECE):
-            yield self.take(np.arange(start, min(start + _KEYS_PIECE, len(self))))

@@ -1,20 +1,17 @@
 """Run a command with the probe in every Python process that it starts, and leave the user's files as they were."""
 
-from .command import DOCTOR_FAILED, FAILED_ABOVE, CommandResult, exit_status, run_command
+from .command import DOCTOR_FAILED, CommandResult, exit_status, run_command
 from .hands_off import UndoReport, holds_files, restore_session, undo_notes, unfinished_sessions
 from .injection import end_fork_server, probe_environment
-from .process_tree import Leftover, Patience, ProcessStat, all_pids, command_line, parse_process_stat, process_stat
+from .process_tree import Leftover, Patience, ProcessStat, parse_process_stat, process_stat
 
 __all__ = [
     "DOCTOR_FAILED",
-    "FAILED_ABOVE",
     "CommandResult",
     "Leftover",
     "Patience",
     "ProcessStat",
     "UndoReport",
-    "all_pids",
-    "command_line",
     "end_fork_server",
     "exit_status",
     "holds_files",

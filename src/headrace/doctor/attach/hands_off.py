@@ -54,7 +54,7 @@ class UndoReport:
     written: Path | None
     """Where the files are that the command created; None if they were deleted, or there were none."""
     changed: list[tuple[str, str]] = field(default_factory=list)
-    """Paths that differ nevertheless, and how: `made`, `removed` or `changed`."""
+    """Paths that differ nevertheless, and how: `created`, `removed` or `changed`."""
     why_not_listed: str = ""
     """Why nobody looked for such paths; empty if somebody did."""
 
@@ -159,8 +159,8 @@ def _lock(stack: ExitStack, folder: Path, kind: int) -> None:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise UsageError(
-            f"expected a folder in which nothing else is measured, got {folder}, where a doctor runs that will put its "
-            "files back; wait for it, give --observe, or run in a copy of the folder"
+            f"expected a folder in which nothing else is measured, got {folder}, where a doctor runs that will restore "
+            "its files; wait for it, give --observe, or run in a copy of the folder"
         ) from error
     except OSError:
         return
@@ -232,7 +232,7 @@ def restore_session(session: Path) -> UndoReport:
     if owner.lives:
         raise UsageError(
             f"expected a session whose doctor was killed, got {session}, whose doctor (process {owner.pid}) runs and "
-            "will put the files back itself"
+            "will restore the files itself"
         )
     for pid in all_pids():
         if (process_environment(pid) or {}).get(FOLDER_VARIABLE) == folder.session:
@@ -308,11 +308,11 @@ def _output_files() -> set[tuple[int, int]]:
 
 
 def listing_differences(before: FolderListing, after: FolderListing) -> list[tuple[str, str]]:
-    """Return the paths that differ, and what became of each: `made`, `removed` or `changed`."""
+    """Return the paths that differ, and what became of each: `created`, `removed` or `changed`."""
     if before.why_not or after.why_not:
         return []
     old, new = before.entries, after.entries
-    changes = [(path, "made" if path not in old else "changed") for path in new if old.get(path) != new[path]]
+    changes = [(path, "changed" if path in old else "created") for path in new if old.get(path) != new[path]]
     return sorted(changes + [(path, "removed") for path in old if path not in new])
 
 
@@ -320,18 +320,18 @@ def undo_notes(report: UndoReport) -> Iterator[tuple[str, str]]:
     """Yield notes about the user's files: a code of docs/doctor/evidence.md, and a text."""
     undone, root = report.undone, report.root
     fate = "deleted" if report.written is None else f"moved to {_text(report.written)}"
-    said = [f"as before the run again: {_named(undone.restored, root)}"] if undone.restored else []
-    said += [f"made by it and {fate}: {_named(undone.taken, root)}"] if undone.taken else []
+    said = [f"restored: {_named(undone.restored, root)}"] if undone.restored else []
+    said += [f"created by the run and {fate}: {_named(undone.taken, root)}"] if undone.taken else []
     if said:
         yield "put-back", "; ".join(said)
     for path, why in undone.failed:
         yield "not-put-back", f"{_shown(path, root)}: {why}" if path else why
-    for how in ("changed", "made", "removed"):
+    for how in ("changed", "created", "removed"):
         paths = [path for path, what in report.changed if what == how]
         if paths:
-            yield "unseen-write", f"{how} and left so: {_named(paths, root)}"
+            yield "unseen-write", f"{how} and not restored: {_named(paths, root)}"
     if report.why_not_listed:
-        yield "not-listed", f"{_text(root)} was not searched for changes of other programs: {report.why_not_listed}"
+        yield "not-listed", f"{_text(root)} was not searched for changes by other programs: {report.why_not_listed}"
 
 
 def _named(paths: list[str], root: Path) -> str:

@@ -11,25 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.doctor.probe.hands_off.undo_folder import (
-    ABSENT,
-    APPENDED,
-    COPIED,
-    FOLDER,
-    LINKED,
-    LOST,
-    MOVED,
-    OTHER,
-    SYMLINK,
-    UndoRecord,
-    decoded,
-    end_sum,
-    is_below,
-)
+from headrace.doctor.probe.hands_off.undo_folder import PathState, UndoRecord, decoded, end_sum, is_below
 
 OUTSIDE = "outside"
 """Folder for files that the command created outside of the working directory."""
-NO_FILES = (FOLDER, MOVED, OTHER)
+NO_FILES = (PathState.FOLDER, PathState.MOVED, PathState.OTHER)
 OWN = (".headrace-new-", ".headrace-undo-")
 """Prefixes of the journal's own files."""
 
@@ -50,7 +36,7 @@ class FormerPath:
 
     @property
     def was_absent(self) -> bool:
-        return self.first.kind == ABSENT
+        return self.first.kind == PathState.ABSENT
 
     def is_as_it_was(self) -> bool:
         """Return whether mode and inode are the same, and of a file, its size and time."""
@@ -83,9 +69,9 @@ def read_journal(path: Path) -> FormerPaths:
             journal.faults.append(record.detail)
             continue
         before = journal.paths.setdefault(record.path, FormerPath(record))
-        if record.kind in (LINKED, COPIED):
+        if record.kind in (PathState.LINKED, PathState.COPIED):
             before.contents.append(record)
-        elif record.kind == LOST:
+        elif record.kind == PathState.LOST:
             before.lost = before.lost or record.detail
     return journal
 
@@ -117,9 +103,9 @@ class Undo:
 
     def run(self) -> Undone:
         """Remove what is new, so that what was there has its place again; then restore that, and times last."""
-        self._each(self._of_kind(FOLDER), _open_up)
+        self._each(self._of_kind(PathState.FOLDER), _open_up)
         self._each(self._in_order(lambda before: before.was_absent), self._take_away)
-        self._each(self._of_kind(FOLDER), self._make_folder)
+        self._each(self._of_kind(PathState.FOLDER), self._make_folder)
         files = self._in_order(lambda before: not before.was_absent and before.first.kind not in NO_FILES)
         self._each(files, self._restore)
         self._finish_folders()
@@ -127,9 +113,9 @@ class Undo:
 
     def _finish_folders(self) -> None:
         """Move whole folders back, and set modes and times, before the move for what is in these folders."""
-        moved = [before for before in self._paths.values() if before.first.kind == MOVED]
+        moved = [before for before in self._paths.values() if before.first.kind == PathState.MOVED]
         elsewhere = [before.first.kept for before in moved]
-        folders = self._of_kind(FOLDER, MOVED)[::-1]
+        folders = self._of_kind(PathState.FOLDER, PathState.MOVED)[::-1]
         there = [before for before in folders if any(is_below(before.path, folder) for folder in elsewhere)]
         self._each(there, _set_mode_and_times)
         self._each(moved[::-1], self._move_back)
@@ -195,7 +181,7 @@ class Undo:
         self.undone.restored.append(path)
 
     def _restore(self, before: FormerPath) -> None:
-        if before.first.kind == SYMLINK:
+        if before.first.kind == PathState.SYMLINK:
             self._relink(before)
         elif before.contents:
             self._refill(before)
@@ -223,13 +209,13 @@ class Undo:
                     self.undone.restored.append(before.path)
                 return
         if not before.is_as_it_was():
-            self.undone.failed.append((before.path, "what was kept of it has been changed, too"))
+            self.undone.failed.append((before.path, "its saved content has changed as well"))
 
     def _put_back(self, record: UndoRecord, before: FormerPath) -> bool:
         """Restore what a record saved. Returns whether the file is another one than it was, or has other content."""
-        if record.kind == LINKED:
+        if record.kind == PathState.LINKED:
             return self._give_name_back(record)
-        return self._copy_back(record, before.first.size if before.first.kind == APPENDED else record.size)
+        return self._copy_back(record, before.first.size if before.first.kind == PathState.APPENDED else record.size)
 
     def _give_name_back(self, record: UndoRecord) -> bool:
         kept = _stat_or_none(record.kept)
@@ -265,9 +251,9 @@ class Undo:
         now = _stat_or_none(before.path)
         if now is None or now.st_ino != first.inode:
             raise OSError(0, before.lost or "another program has replaced or removed it")
-        if first.kind == APPENDED and now.st_size > first.size:
+        if first.kind == PathState.APPENDED and now.st_size > first.size:
             if first.detail and end_sum(before.path, first.size) != first.detail:
-                raise OSError(0, "it was opened to append, and was cut and written anew")
+                raise OSError(0, "it was opened to append, and was truncated and rewritten")
             os.truncate(before.path, first.size)
         elif before.lost or now.st_size != first.size:
             raise OSError(0, before.lost or "another program has written to it")

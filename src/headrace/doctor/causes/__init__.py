@@ -2,6 +2,30 @@
 
 from __future__ import annotations
 
-from headrace.doctor.causes.diagnose import diagnose
+from .case import Case, case_of
+from .findings import diagnose
+from .prescription import prescribe
+from .processes import hanging
+from .remedy import DISTURBING, Edit, LowerBounds, Prescription, ProofOutcome, Remedy, interval, is_gain
+from .transfers import COPY_LEFT, pinned
+from .workers import bytes_a_worker, free_bytes
 
-__all__ = ["diagnose"]
+__all__ = [
+    "COPY_LEFT",
+    "DISTURBING",
+    "Case",
+    "Edit",
+    "LowerBounds",
+    "Prescription",
+    "ProofOutcome",
+    "Remedy",
+    "bytes_a_worker",
+    "case_of",
+    "diagnose",
+    "free_bytes",
+    "hanging",
+    "interval",
+    "is_gain",
+    "pinned",
+    "prescribe",
+]

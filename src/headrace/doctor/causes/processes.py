@@ -5,26 +5,66 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from headrace.doctor.causes.stage_names import who
-from headrace.doctor.measure.diagnosis import Finding
-from headrace.doctor.measure.steps import FORWARD
-from headrace.doctor.measure.view import TrainerView
-from headrace.doctor.quantities import counted, percent
-from headrace.doctor.session.model import ProbedProcess, Session
-
-# -- from doctor/analyse/find_processes.py: What became of processes, and what the doctor could not see.
-
+from ..measure import FORWARD, Finding, TrainerView
+from ..quantities import counted, percent
+from ..session.model import ProbedProcess, Session
+from .stage_names import who
 
 DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
-"""How torch names workers that it misses."""
+"""Text by which torch names workers that it misses."""
 LOST = re.compile(r"^(?:Connection\w*Error|BrokenPipeError|EOFError)\b", re.MULTILINE)
-"""What a trainer fails with where a worker is gone before torch has missed it."""
+"""Errors of a trainer whose worker is gone before torch has missed it."""
 RAISED = "in DataLoader worker process"
-"""How torch says that a worker raised: one that lives, until its trainer ends."""
+"""Text by which torch says that a worker raised: one that lives, until its trainer ends."""
 AT_BATCH = re.compile(r"batch (?P<index>-?\d+) of epoch (?P<epoch>-?\d+) has been in the making")
-"""How the probe begins the text of such a stack."""
+"""Beginning of such a stack's text, as the probe writes it."""
 LAST_LINES = 3
-"""Of a stack, innermost last."""
+"""Lines of a stack that are shown, innermost last."""
+NOT_KNOWN, NOT_SEEN = "not-known", "not-seen"
+NOTES = {
+    "hook-off": ("A hook of the doctor failed and was taken off", "What it measures is missing from this report."),
+    NOT_KNOWN: ("A library is of a version that the doctor does not know", "Look for a newer Headrace."),
+    NOT_SEEN: (
+        "What gives the batches cannot be hooked",
+        "Make it a function of a module, or an iterator of a class with __next__; or a DataLoader.",
+    ),
+    "engine": ("The training engine is not understood", "Steps may be counted otherwise than the engine does."),
+    "no-optimizer": ("No optimizer stepped", "Look at the figures by batch; there are none by step."),
+    "optimizers": ("Several optimizers step", "A step ends with the last of them."),
+    "scaler": ("GradScaler skipped steps", "Look at the loss scale: skipped steps train nothing."),
+    "capture": ("CUDA graphs are captured", "What runs in a graph is not told apart on the GPU."),
+    "data-parallel": (
+        "nn.DataParallel is used",
+        "Look at DistributedDataParallel: DataParallel copies the model at each step, and one process feeds all GPUs.",
+    ),
+    "compile": ("torch.compile is used", "Compilation falls into the first steps; a longer warm-up leaves it out."),
+    "thread": (
+        "Batches are fetched in a thread",
+        "The loop waits for that thread, and not for the DataLoader: its wait is not seen as data wait.",
+    ),
+    "disk": ("Evidence could not be written", "Look at the space on the disk of the session's folder."),
+    "thread-died": ("An exception ended a thread", "Look at its traceback, among the notes."),
+    "not-put-back": (
+        "A file is not as it was before the run",
+        "Look at the file that is named: the session's folder has a copy of what it was.",
+    ),
+    "unseen-write": (
+        "Files changed during the run, and no Python process said so",
+        "Look at the files that are named: they stay as the run left them.",
+    ),
+    "not-listed": ("Changes of other programs were not looked for", "Look at what the command writes by itself."),
+    "no-replay": (
+        "The same batches were not trained on again",
+        "The time that a step takes without waiting for data was not measured.",
+    ),
+    "leftover": ("A process outlived the command", "Look at what starts it: the doctor has ended it."),
+    "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
+}
+"""Meaning of a note, and advice, by its code."""
+PLAIN = frozenset(("put-back",))
+"""Codes of notes that call for nothing."""
+WITHIN = {"data-parallel": ("copies are made", FORWARD)}
+"""By a note's code, what takes time, and the part of a step that holds it and so bounds it."""
 
 
 def process_findings(session: Session) -> Iterator[Finding]:
@@ -35,8 +75,10 @@ def process_findings(session: Session) -> Iterator[Finding]:
 
 
 def hanging(session: Session) -> Iterator[tuple[ProbedProcess, str]]:
-    """Processes with the stacks of batches that took far longer than any before and were never done: neither they nor
-    a later one of that process."""
+    """Yield processes with the stacks of batches that took far longer than any before and were never done.
+
+    Neither they nor a later one of that process was.
+    """
     for process in session.processes:
         batches = [one.batches for one in session.makers if (one.host, one.pid) == (process.host, process.pid)]
         last = max((pair for one in batches for pair in zip(one.epoch, one.index, strict=True)), default=None)
@@ -47,7 +89,7 @@ def hanging(session: Session) -> Iterator[tuple[ProbedProcess, str]]:
 
 
 def _batch(stack: str) -> tuple[int, int] | None:
-    """Epoch and index of the batch that such a stack is of."""
+    """Return epoch and index of the batch that such a stack is of."""
     found = AT_BATCH.search(stack)
     return None if found is None else (int(found["epoch"]), int(found["index"]))
 
@@ -65,9 +107,11 @@ def _hung(session: Session) -> Iterator[Finding]:
 
 
 def _killed(session: Session) -> Iterator[Finding]:
-    """Workers that stopped in the middle of a run which failed for it. Their trainer ends those that are left, so where
-    torch does not name the one that it misses, any of them may be it. Where the trainer failed for something else, they
-    only ended with it."""
+    """Find workers that stopped in the middle of a run which failed for it.
+
+    Their trainer ends those that are left, so where torch does not name the one that it misses, any of them may be it.
+    Where the trainer failed for something else, they only ended with it.
+    """
     for trainer in session.processes:
         if trainer.role != "trainer" or trainer.error is None:
             continue
@@ -114,59 +158,8 @@ def _cut(session: Session) -> Iterator[Finding]:
         )
 
 
-# -- from doctor/analyse/find_notes.py: What probes noted: what they could not see or understand, and what is odd
-# about how the script trains.
-
-
-NOT_KNOWN, NOT_SEEN = "not-known", "not-seen"
-NOTES = {
-    "hook-off": ("A hook of the doctor failed and was taken off", "What it measures is missing from this report."),
-    NOT_KNOWN: ("A library is of a version that the doctor does not know", "Look for a newer Headrace."),
-    NOT_SEEN: (
-        "What gives the batches cannot be hooked",
-        "Make it a function of a module, or an iterator of a class with __next__; or a DataLoader.",
-    ),
-    "engine": ("The training engine is not understood", "Steps may be counted otherwise than the engine does."),
-    "no-optimizer": ("No optimizer stepped", "Look at the figures by batch; there are none by step."),
-    "optimizers": ("Several optimizers step", "A step ends with the last of them."),
-    "scaler": ("GradScaler skipped steps", "Look at the loss scale: skipped steps train nothing."),
-    "capture": ("CUDA graphs are captured", "What runs in a graph is not told apart on the GPU."),
-    "data-parallel": (
-        "nn.DataParallel is used",
-        "Look at DistributedDataParallel: DataParallel copies the model at each step, and one process feeds all GPUs.",
-    ),
-    "compile": ("torch.compile is used", "Compilation falls into the first steps; a longer warm-up leaves it out."),
-    "thread": (
-        "Batches are fetched in a thread",
-        "The loop waits for that thread, and not for the DataLoader: its wait is not seen as data wait.",
-    ),
-    "disk": ("Evidence could not be written", "Look at the space on the disk of the session's folder."),
-    "thread-died": ("An exception ended a thread", "Look at its traceback, among the notes."),
-    "not-put-back": (
-        "A file is not as it was before the run",
-        "Look at the file that is named: what was kept of it is in the session's folder.",
-    ),
-    "unseen-write": (
-        "Files changed during the run, and no Python process said so",
-        "Look at the files that are named: they stay as the run left them.",
-    ),
-    "not-listed": ("Changes of other programs were not looked for", "Look at what the command writes by itself."),
-    "no-replay": (
-        "The same batches were not trained on again",
-        "The time that a step takes without waiting for data was not measured.",
-    ),
-    "leftover": ("A process outlived the command", "Look at what starts it: the doctor has ended it."),
-    "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
-}
-"""By code of a note: what it means, and what to make of it."""
-PLAIN = frozenset(("put-back",))
-"""Codes of notes that call for nothing."""
-WITHIN = {"data-parallel": ("copies are made", FORWARD)}
-"""By code: what of it takes time, and the part of a step that holds that time and so is the most that it can be."""
-
-
 def note_findings(session: Session, view: TrainerView | None) -> Iterator[Finding]:
-    """One finding for each code and text, however many processes note it."""
+    """Yield one finding for each code and text, however many processes note it."""
     seen: dict[tuple[str, str], list[int]] = {}
     for note in session.notes:
         if note.code in PLAIN:

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from headrace.doctor.measure import waits
-from headrace.doctor.measure.batches import REST, SERIALISE
-from headrace.doctor.session.model import ProbedProcess, Session
+from ..measure import (
+    PICKLE,
+    PIN,
+    REST,
+    SAMPLER,
+    SERIALISE,
+    SHUT_DOWN,
+    START_UP,
+    UNKNOWN,
+    UNPICKLE,
+    TimePart,
+    WaitCauses,
+)
+from ..session.model import ProbedProcess, Session
 
 NAMES = {
     "read": "reading files",
@@ -17,17 +28,17 @@ NAMES = {
     "collate": "collate",
     "map": "the script's map function",
     "source": "the call for a batch",
-    "python": "Python beside the loader's threads",
+    "python": "Python alongside the loader's threads",
     "serialise": "serialisation",
     "wait": "waiting for locks or other processes",
     "other": "what the stages leave over",
-    waits.START_UP: "starting workers",
-    waits.SHUT_DOWN: "ending workers",
-    waits.PICKLE: "pickling in the workers",
-    waits.UNPICKLE: "receiving and unpickling",
-    waits.PIN: "pinning memory",
-    waits.SAMPLER: "drawing and sending indices",
-    waits.UNKNOWN: "batches whose making was not seen",
+    START_UP: "starting workers",
+    SHUT_DOWN: "ending workers",
+    PICKLE: "pickling in the workers",
+    UNPICKLE: "receiving and unpickling",
+    PIN: "pinning memory",
+    SAMPLER: "drawing and sending indices",
+    UNKNOWN: "batches whose making was not seen",
 }
 LOOK = {
     "read": "Look at where the files lie and how large they are: a local disk, fewer and larger files, or a page cache "
@@ -51,38 +62,57 @@ LOOK = {
     "serialise": "Look at what a batch consists of: tensors travel in shared memory, everything else is pickled.",
     "wait": "Look at what the workers share: locks, connections, servers.",
     "other": "Look at the lines listed under the loader.",
-    waits.START_UP: "Look at what is done when a worker starts: imports under spawn and forkserver, opening the "
+    START_UP: "Look at what is done when a worker starts: imports under spawn and forkserver, opening the "
     "dataset; persistent_workers=True starts them once.",
-    waits.SHUT_DOWN: "Look at what workers do when they end; persistent_workers=True keeps them.",
-    waits.PICKLE: "Look at what a batch consists of: tensors travel in shared memory, everything else is pickled.",
-    waits.UNPICKLE: "Look at what a batch consists of: tensors travel in shared memory, everything else is unpickled "
+    SHUT_DOWN: "Look at what workers do when they end; persistent_workers=True lets them persist.",
+    PICKLE: "Look at what a batch consists of: tensors travel in shared memory, everything else is pickled.",
+    UNPICKLE: "Look at what a batch consists of: tensors travel in shared memory, everything else is unpickled "
     "in the training process.",
-    waits.PIN: "Look at the number of tensors in a batch: each is pinned by itself.",
-    waits.SAMPLER: "Look at the sampler: it runs in the training thread, in each next().",
-    waits.UNKNOWN: "Look at the notes: workers that could not be observed.",
+    PIN: "Look at the number of tensors in a batch: each is pinned by itself.",
+    SAMPLER: "Look at the sampler: it runs in the training thread, in each next().",
+    UNKNOWN: "Look at the notes: workers that could not be observed.",
 }
+
+OF_STAGE = 0.8
+"""Share of its category from which one stage stands for it."""
 
 
 def category(cause: str) -> str:
-    """Of a cause: the category of a stage, or the part of the wait itself."""
+    """Return the category of a stage, or the part of the wait itself."""
     return cause.partition(":")[0]
 
 
 def named(cause: str) -> str:
-    """`decode (PIL.Image.open)` for a stage; labels that only say that it is the rest say nothing."""
+    """Return `decode (PIL.Image.open)` for a stage; labels that only say that it is the rest say nothing."""
     head, _, label = cause.partition(":")
     words = NAMES.get(head, head)
     return words if cause in (REST, SERIALISE) or label in ("", "rest", "fetch") else f"{words} ({label})"
 
 
 def look(cause: str) -> str:
-    """What to look at. A category of a newer probe has no advice of its own."""
+    """Say what to look at. A category of a newer probe has no advice of its own."""
     return LOOK.get(category(cause), "Look at the stage in the trace that --trace writes.")
 
 
 def who(session: Session, process: ProbedProcess) -> str:
-    """`Worker 1 (process 4711)`."""
+    """Return `Worker 1 (process 4711)`."""
     for maker in session.makers:
         if (maker.host, maker.pid) == (process.host, process.pid) and maker.worker is not None:
             return f"Worker {maker.worker} (process {process.pid})"
     return f"Process {process.pid}"
+
+
+def by_category(causes: WaitCauses) -> list[TimePart]:
+    """Sum causes by category, heaviest first. One is named by its stage where that is most of it."""
+    groups: dict[str, list[TimePart]] = {}
+    for part in causes.parts:
+        groups.setdefault(category(part.name), []).append(part)
+    sums = [
+        TimePart(
+            parts[0].name if parts[0].share >= OF_STAGE * sum(part.share for part in parts) else name,
+            sum(part.us for part in parts),
+            sum(part.share for part in parts),
+        )
+        for name, parts in groups.items()
+    ]
+    return sorted(sums, key=lambda part: -part.share)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.doctor.edits.loader_call import (
+from .loader_call import (
     NAME,
     argument,
     default_to_change,
@@ -18,7 +18,7 @@ from headrace.doctor.edits.loader_call import (
     with_keywords,
     with_prefetcher,
 )
-from headrace.doctor.edits.script_source import (
+from .script_source import (
     Replacement,
     ScriptSource,
     dotted,
@@ -28,21 +28,20 @@ from headrace.doctor.edits.script_source import (
     unified,
 )
 
-# -- from doctor/remedies/edits/archives.py: `headrace.IndexedTar` in place of `tarfile.open`.
-
-
 SHARED = {"extractfile", "getmember", "getmembers", "getnames", "close", "name"}
-"""What both have, with the same meaning."""
+"""Attributes that both archives have, with the same meaning."""
 READING = {"r", "r:", "r:*"}
 COMPRESSED = (".gz", ".tgz", ".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".zst")
 """Ends of names of archives that only tarfile reads."""
 OF_TAR_INFO = {"mtime", "uid", "gid", "uname", "gname", "pax_headers", "devmajor", "devminor", "chksum"}
-"""What only tarfile's members have, and hardly anything else has."""
+"""Attributes that tarfile's members have, and hardly anything else has."""
 
 
 def with_indexed_tar(source: ScriptSource) -> tuple[int, list[Replacement]] | None:
-    """The line of the first `tarfile.open` for reading, and all of them changed. None where there is none, or where
-    something is asked of an archive that IndexedTar does not have."""
+    """Replace all `tarfile.open` for reading, and return the line of the first with the replacements.
+
+    None where there is none, or where something is asked of an archive that IndexedTar does not have.
+    """
     names = full_names(source.tree)
     calls = [
         node
@@ -69,7 +68,7 @@ def _modes(call: ast.Call) -> list[ast.expr]:
 
 
 def _is_simple(call: ast.Call) -> bool:
-    """A path, and at most a mode that reads."""
+    """Return whether a call has a path, and at most a mode that reads."""
     others = [keyword.arg for keyword in call.keywords if keyword.arg != "mode"]
     is_path = len(call.args) in (1, 2) and not isinstance(call.args[0], ast.Starred)
     is_read = all(isinstance(one, ast.Constant) and one.value in READING for one in _modes(call))
@@ -77,7 +76,7 @@ def _is_simple(call: ast.Call) -> bool:
 
 
 def _is_compressed(path: ast.expr) -> bool:
-    """As far as the text tells."""
+    """Return whether the archive is compressed, as far as the text tells."""
     texts = [node.value for node in ast.walk(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     return any(text.lower().endswith(COMPRESSED) for text in texts)
 
@@ -87,8 +86,10 @@ def _path(source: ScriptSource, call: ast.Call) -> str:
 
 
 def _uses_shared_only(source: ScriptSource, calls: list[ast.Call]) -> bool:
-    """Whether whatever the archives are bound to is asked for nothing but what both have, and is given to nobody: what
-    a function does with one that it is given, or gives back, is not followed."""
+    """Return whether archives are asked for nothing but what both have, and are given to nobody.
+
+    What a function does with one that it is given, or gives back, is not followed.
+    """
     bound: set[str] = set()
     for call in calls:
         names = _bound_to(source, call)
@@ -101,7 +102,10 @@ def _uses_shared_only(source: ScriptSource, calls: list[ast.Call]) -> bool:
 
 
 def _is_shared(node: ast.AST, bound: set[str], last: set[str], allowed: set[ast.expr]) -> bool:
-    """`last`: names of attributes that archives are bound to, of whichever object."""
+    """Return whether a node uses archives as both allow. `last`.
+
+    Attributes that archives are bound to, of any object.
+    """
     if isinstance(node, ast.Attribute) and node.attr in OF_TAR_INFO:
         return False
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr in last:
@@ -114,7 +118,10 @@ def _is_shared(node: ast.AST, bound: set[str], last: set[str], allowed: set[ast.
 
 
 def _allowed(tree: ast.Module) -> Iterator[ast.expr]:
-    """Where an archive may stand by itself: before a dot, in a loop, a `with`, a comparison, or a test for None."""
+    """Yield where an archive may stand by itself.
+
+    Before a dot, in a loop, a `with`, a comparison, or a test for None.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             yield node.value
@@ -142,13 +149,9 @@ def _bound_to(source: ScriptSource, call: ast.Call) -> set[str]:
     return {name for name in names if name is not None}
 
 
-# -- from doctor/remedies/edits/changes.py: Changes that remedies want in the user's code, made together: one diff a
-# file, or one for all.
-
-
 @dataclass(frozen=True)
 class WantedEdit:
-    """What is to be changed. Values of `keywords` are Python expressions."""
+    """Changes that a remedy wants. Values of `keywords` are Python expressions."""
 
     keywords: Mapping[str, str] = field(default_factory=dict)
     """Arguments of the loader's own call."""
@@ -156,7 +159,7 @@ class WantedEdit:
     """The device whose prefetcher goes around the training loop's loader."""
     indexed_tar: bool = False
     one_thread: bool = False
-    """In each worker."""
+    """Whether each worker gets one thread."""
 
     def with_(self, other: WantedEdit) -> WantedEdit:
         return WantedEdit(
@@ -173,7 +176,7 @@ class ChangedScript:
 
     path: str
     line: int
-    """Of what is changed first, other than imports."""
+    """First changed line, imports left out."""
     before: str
     after: str
 
@@ -184,8 +187,10 @@ class ChangedScript:
 def changed(
     wanted: WantedEdit, sources: Sequence[ScriptSource], facts: Mapping[str, Any], command: Sequence[str] = ()
 ) -> list[ChangedScript] | None:
-    """The files that change for a loader of these facts, in a script that `command` starts. None where one of the
-    changes is not certain, or where nothing changes."""
+    """Return the files that change for a loader of these facts, in a script that `command` starts.
+
+    None where one of the changes is not certain, or where nothing changes.
+    """
     pieces: list[tuple[ScriptSource, int, list[Replacement]] | None] = []
     if wanted.keywords or wanted.one_thread:
         pieces += _of_loader(wanted, sources, facts, command)
@@ -204,8 +209,11 @@ def changed(
 def _of_loader(
     wanted: WantedEdit, sources: Sequence[ScriptSource], facts: Mapping[str, Any], command: Sequence[str]
 ) -> Iterable[tuple[ScriptSource, int, list[Replacement]] | None]:
-    """An argument that is no literal keeps what the script makes of it: its option's default changes, where that is
-    what the loader has."""
+    """Yield the changes of the loader's call.
+
+    An argument that is no literal keeps what the script makes of it: its option's default changes, where that is what
+    the loader has.
+    """
     found = loader_call(sources, facts)
     if found is None:
         yield None
@@ -242,7 +250,7 @@ def _of_loop(
 
 
 def _of_archives(sources: Sequence[ScriptSource]) -> tuple[ScriptSource, int, list[Replacement]] | None:
-    """In the only file that opens any."""
+    """Change the only file that opens any archive."""
     found = [(source, *made) for source in sources if (made := with_indexed_tar(source)) is not None]
     return found[0] if len(found) == 1 else None
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.doctor.edits.script_source import (
+from .script_source import (
     Replacement,
     ScriptSource,
     below_imports,
@@ -17,10 +17,6 @@ from headrace.doctor.edits.script_source import (
     import_of,
     top_names,
 )
-
-# -- from doctor/remedies/edits/loader_call.py: The call that made a DataLoader, found in the user's files by what the
-# loader turned out to be.
-
 
 PARAMETERS = (
     "dataset",
@@ -37,7 +33,7 @@ PARAMETERS = (
     "multiprocessing_context",
     "generator",
 )
-"""Of DataLoader, in order, those that may be given by place."""
+"""Parameters of DataLoader that may be given by place, in order."""
 DEFAULTS: Mapping[str, Any] = {
     "num_workers": 0,
     "batch_size": 1,
@@ -45,7 +41,14 @@ DEFAULTS: Mapping[str, Any] = {
     "persistent_workers": False,
     "in_order": True,
 }
-"""What a loader has of those that its call does not give."""
+"""Values of the arguments that a call does not give."""
+FLAGS_ONLY = {"store_true", "store_false", "store_const", "count"}
+"""Actions of options that take no value."""
+AROUND = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm"}
+"""Calls whose first argument is what they hand out the items of."""
+NAME = "one_thread_each"
+CALLS = {"torch": "set_num_threads(1)", "cv2": "setNumThreads(0)"}
+"""Call that keeps each module to one thread."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +62,12 @@ class LoaderCall:
 
 
 def loader_call(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> LoaderCall | None:
-    """The only call of DataLoader that may have made the loader of these facts: of all that may, the one whose result
-    bears the name that is iterated where the facts say. None where several may, or none; and where the text of the
-    file that iterates it is not known (a cell, `exec`, `python -c`), since it may be made there."""
+    """Find the only call of DataLoader that may have made the loader of these facts.
+
+    Of several, it is the one whose result bears the name that is iterated where the facts say. None where several may,
+    or none; and where the text of the file that iterates it is not known (a cell, `exec`, `python -c`), since it may be
+    made there.
+    """
     if facts.get("file") not in {source.path for source in sources}:
         return None
     found = [LoaderCall(source, call) for source in sources for call in _calls(source) if _may_have_made(call, facts)]
@@ -71,7 +77,7 @@ def loader_call(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> Lo
 
 
 def argument(call: ast.Call, name: str) -> ast.expr | None:
-    """The value that a call gives a parameter, by name or by place."""
+    """Return the value that a call gives a parameter, by name or by place."""
     by_name = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
     if by_name is not None or name not in PARAMETERS:
         return by_name
@@ -81,7 +87,7 @@ def argument(call: ast.Call, name: str) -> ast.expr | None:
 
 
 def is_open(call: ast.Call) -> bool:
-    """Whether it may give arguments that its text does not show."""
+    """Return whether a call may give arguments that its text does not show."""
     return any(keyword.arg is None for keyword in call.keywords) or any(
         isinstance(one, ast.Starred) for one in call.args
     )
@@ -101,8 +107,11 @@ def _may_have_made(call: ast.Call, facts: Mapping[str, Any]) -> bool:
 
 
 def _may_be(call: ast.Call, name: str, fact: Any) -> bool:
-    """Values that are no literals may be anything, and so may what `**options` give, or a batch's size beside a
-    sampler of batches."""
+    """Return whether an argument may have a value.
+
+    Values that are no literals may be anything, and so may what `**options` give, or a batch's size alongside a sampler
+    of batches.
+    """
     value = argument(call, name)
     if value is None:
         of_batches = name == "batch_size" and argument(call, "batch_sampler") is not None
@@ -111,7 +120,7 @@ def _may_be(call: ast.Call, name: str, fact: Any) -> bool:
 
 
 def _names_of(found: LoaderCall) -> set[str]:
-    """What the call's result is bound to."""
+    """Return what the call's result is bound to."""
     names: list[str | None] = []
     for node in ast.walk(found.source.tree):
         if isinstance(node, ast.Assign) and node.value is found.call:
@@ -122,7 +131,7 @@ def _names_of(found: LoaderCall) -> set[str]:
 
 
 def _iterated(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> set[str]:
-    """Names in the expression that is iterated where the facts say."""
+    """Return the names in the expression that is iterated where the facts say."""
     source = next((one for one in sources if one.path == facts.get("file")), None)
     loop = None if source is None else loop_at(source, facts.get("line"))
     expressions = [] if loop is None else [node for node in ast.walk(loop.iter) if isinstance(node, ast.expr)]
@@ -130,21 +139,13 @@ def _iterated(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> set[
 
 
 def loop_at(source: ScriptSource, line: Any) -> ast.For | None:
-    """The `for` statement whose head holds a line: the innermost."""
+    """Return the innermost `for` statement whose head holds a line."""
     loops = [
         node
         for node in ast.walk(source.tree)
         if isinstance(node, ast.For) and isinstance(line, int) and node.lineno <= line <= (node.iter.end_lineno or 0)
     ]
     return max(loops, key=lambda node: node.lineno, default=None)
-
-
-# -- from doctor/remedies/edits/options.py: Options of a script's own: where an argument of DataLoader's comes from
-# one, that is what is to be changed.
-
-
-FLAGS_ONLY = {"store_true", "store_false", "store_const", "count"}
-"""Actions of options that take no value."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +197,10 @@ def option_of(sources: Sequence[ScriptSource], value: ast.expr) -> ScriptOption 
 
 
 def default_to_change(option: ScriptOption, fact: Any, command: Sequence[str]) -> ast.Constant | None:
-    """Return the literal that decides what the loader gets; None where the command gives the option, or where the
-    loader has another value."""
+    """Return the literal that decides what the loader gets.
+
+    None where the command gives the option, or where the loader has another value.
+    """
     default = option.default
     if default is None or option.given(command) is not None or default.value != fact:
         return None
@@ -240,12 +243,11 @@ def _keyword(call: ast.Call, name: str) -> ast.expr | None:
     return next((one.value for one in call.keywords if one.arg == name), None)
 
 
-# -- from doctor/remedies/edits/keywords.py: Arguments of a call of DataLoader, set in its text.
-
-
 def with_keywords(source: ScriptSource, call: ast.Call, wanted: Mapping[str, str]) -> list[Replacement] | None:
-    """Each argument of a call of DataLoader, with its value's text: replaced where it is given, by name or by place,
-    else added beside the last one. None where `*arguments` or `**options` may give one of them, too."""
+    """Set arguments of a DataLoader call: replaced where they are given, else added beside the last one.
+
+    None where `*arguments` or `**options` may give one of them, too.
+    """
     given = {name: value for name in wanted if (value := argument(call, name)) is not None}
     new = {name: text for name, text in wanted.items() if name not in given}
     if new and is_open(call):
@@ -273,7 +275,7 @@ def _added(source: ScriptSource, call: ast.Call, new: Mapping[str, str]) -> list
 
 
 def _behind(source: ScriptSource, call: ast.Call, last: ast.expr | ast.keyword) -> int:
-    """Where an argument ends, parentheses around it included: the tree leaves them out."""
+    """Return where an argument ends, parentheses around it included: the tree leaves them out."""
     place = source.end(last)
     rest = source.between(place, source.end(call) - 1)
     closed = rest[: len(rest) - len(rest.lstrip(") \t"))]
@@ -285,16 +287,11 @@ def _has_line_of_its_own(source: ScriptSource, call: ast.Call, last: ast.expr | 
     return last.lineno > call.lineno and not before.strip()
 
 
-# -- from doctor/remedies/edits/loops.py: `headrace.DevicePrefetcher` around what a training loop iterates.
-
-
-AROUND = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm"}
-"""Calls whose first argument is what they hand out the items of."""
-
-
 def with_prefetcher(source: ScriptSource, line: Any, device: str) -> list[Replacement] | None:
-    """None where no `for` statement iterates a plain name at that line, within `enumerate` or `tqdm` at most: anything
-    else may be no loader."""
+    """Put a prefetcher around what the `for` statement at a line iterates.
+
+    None where that is no plain name, within `enumerate` or `tqdm` at most: anything else may be no loader.
+    """
     loop = loop_at(source, line)
     loader = None if loop is None else _loader(loop.iter)
     if loader is None:
@@ -310,18 +307,12 @@ def _loader(node: ast.expr) -> ast.expr | None:
     return node if dotted(node) is not None else None
 
 
-# -- from doctor/remedies/edits/worker_threads.py: One thread a library in each worker, by the loader's
-# `worker_init_fn`.
-
-
-NAME = "one_thread_each"
-CALLS = {"torch": "set_num_threads(1)", "cv2": "setNumThreads(0)"}
-"""By module, what keeps it to one thread."""
-
-
 def one_thread_each(found: LoaderCall) -> list[Replacement] | None:
-    """The function, where the loader has none yet: put behind the imports, since workers that are spawned look for it
-    by its name. None where the file imports no library whose threads could be set, or has that name already."""
+    """Return the function that sets one thread in each worker, where the loader has none yet.
+
+    It goes behind the imports, since workers that are spawned look for it by its name. None where the file imports no
+    library whose threads could be set, or has that name already.
+    """
     source = found.source
     anywhere = full_names(source.tree).values()
     lines = [line for module, call in CALLS.items() if module in anywhere for line in _lines(source, module, call)]
@@ -333,6 +324,6 @@ def one_thread_each(found: LoaderCall) -> list[Replacement] | None:
 
 
 def _lines(source: ScriptSource, module: str, call: str) -> list[str]:
-    """By the name that the file itself has for the module; one that is imported within a function is no name here."""
+    """Return the lines that set threads, by the names that the file has for the modules at its top."""
     names = [name for name, full in top_names(source.tree).items() if full == module]
     return [f"    {names[0]}.{call}"] if names else [f"    import {module}", "", f"    {module}.{call}"]

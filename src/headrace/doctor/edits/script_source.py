@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from headrace.doctor.session.model import Session
+from ..session.model import Session
 
-# -- from doctor/remedies/edits/source.py: A file of the user's code: its text, its syntax tree, and pieces of the
-# text put in place of others.
+Read = Callable[[str], "str | None"]
+"""Gives the text of a file, None where there is none."""
+MOST_BYTES = 4 << 20
+"""Larger files are no scripts."""
+NO_NEWLINE = "\\ No newline at end of file\n"
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,11 @@ class ScriptSource:
     """Positions are offsets in bytes, as the syntax tree has its columns."""
 
     def __init__(self, path: str, text: str) -> None:
-        """Raises SyntaxError, or ValueError, where the text is no Python of this version's."""
+        """Parse a text.
+
+        Raises:
+            SyntaxError: The text is no Python of this version's; ValueError for some such texts.
+        """
         self.path = path
         self.text = text
         self.tree = ast.parse(text)
@@ -48,7 +55,7 @@ class ScriptSource:
         return "\r\n" if b"\r\n" in self._bytes else "\n"
 
     def at(self, line: int, column: int) -> int:
-        """Of a 1-based line and a column in bytes."""
+        """Return the offset of a 1-based line and a column in bytes."""
         return self._line_starts[line - 1] + column
 
     def start(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
@@ -60,11 +67,11 @@ class ScriptSource:
         return self.at(node.end_lineno, node.end_col_offset)
 
     def line_start(self, line: int) -> int:
-        """Of the first line behind the last, too: the end of the text."""
+        """Return where a line starts; of the first line behind the last, too: the end of the text."""
         return self._line_starts[min(line, len(self._line_starts)) - 1]
 
     def indentation(self, line: int) -> str:
-        """White space at the beginning of a line."""
+        """Return the white space at the beginning of a line."""
         text = self._bytes[self.line_start(line) : self.line_start(line + 1)].decode()
         return text[: len(text) - len(text.lstrip(" \t"))]
 
@@ -72,8 +79,10 @@ class ScriptSource:
         return self._bytes[start:end].decode()
 
     def with_replaced(self, replacements: Iterable[Replacement]) -> str:
-        """The whole text with the pieces in their places. They must not overlap; the same piece given twice counts
-        once."""
+        """Return the whole text with the pieces in their places.
+
+        They must not overlap; the same piece given twice counts once.
+        """
         text = self._bytes
         for piece in sorted(set(replacements), key=lambda one: (one.start, one.end, one.order), reverse=True):
             text = text[: piece.start] + piece.new.encode() + text[piece.end :]
@@ -81,7 +90,7 @@ class ScriptSource:
 
 
 def dotted(node: ast.expr) -> str | None:
-    """`torch.utils.data.DataLoader` of a name or of attributes of one; None of any other expression."""
+    """Return `torch.utils.data.DataLoader` of a name or of attributes of one; None of any other expression."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -90,16 +99,13 @@ def dotted(node: ast.expr) -> str | None:
     return None
 
 
-# -- from doctor/remedies/edits/imports.py: Imports: what a name of the user's code stands for, and one more of them.
-
-
 def full_names(tree: ast.Module) -> dict[str, str]:
-    """By name in the file, what was imported under it: `{"DL": "torch.utils.data.DataLoader"}`."""
+    """Return what was imported under each name of the file: `{"DL": "torch.utils.data.DataLoader"}`."""
     return _names(ast.walk(tree))
 
 
 def top_names(tree: ast.Module) -> dict[str, str]:
-    """The same of what every function of the file can use: imported by a statement of the module itself."""
+    """Return the same of what every function of the file can use: imported by a statement of the module itself."""
     return _names(tree.body)
 
 
@@ -117,7 +123,7 @@ def _names(nodes: Iterable[ast.AST]) -> dict[str, str]:
 
 
 def full_name(node: ast.expr, names: dict[str, str]) -> str | None:
-    """What a name or an attribute stands for, as far as the imports tell."""
+    """Return what a name or an attribute stands for, as far as the imports tell."""
     text = dotted(node)
     if text is None:
         return None
@@ -126,15 +132,18 @@ def full_name(node: ast.expr, names: dict[str, str]) -> str | None:
 
 
 def import_of(source: ScriptSource, module: str) -> list[Replacement]:
-    """`import module` behind the last import at the top of the file; nothing where it is there."""
+    """Put `import module` behind the last import at the top of the file; nothing where it is there."""
     if any(_brings(node, module) for node in source.tree.body):
         return []
     return [Replacement(place := below_imports(source), place, f"import {module}{source.newline}")]
 
 
 def below_imports(source: ScriptSource) -> int:
-    """Where the line behind the last import at the top begins; without any, behind the file's docstring, and without
-    that before the first statement: what stands there may be for the shell, or say the file's encoding."""
+    """Return where the line behind the last import at the top begins.
+
+    Without any it is behind the file's docstring, and without that before the first statement: what stands there may be
+    for the shell, or say the file's encoding.
+    """
     head: ast.stmt | None = None
     for node in source.tree.body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -149,7 +158,7 @@ def below_imports(source: ScriptSource) -> int:
 
 
 def _first_line(node: ast.stmt) -> int:
-    """Of a function or class, its decorators included."""
+    """Return the first line of a statement, the decorators of a function or class included."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(one.lineno for one in decorators)])
 
@@ -162,26 +171,16 @@ def _brings(node: ast.stmt, module: str) -> bool:
     return isinstance(node, ast.Import) and any(alias.name == module and alias.asname is None for alias in node.names)
 
 
-# -- from doctor/remedies/sources.py: The user's source files, as far as they can still be read where the prescription
-# is made.
-
-
-Read = Callable[[str], "str | None"]
-"""Gives the text of a file, None where there is none."""
-MOST_BYTES = 4 << 20
-"""Larger files are no scripts."""
-
-
 @dataclass(frozen=True)
 class ScriptSources:
-    """How to read a file, and the folder from which diffs name them."""
+    """Reader of files, and the folder from which diffs name them."""
 
     read: Read
     root: str
 
 
 def read_file(path: str) -> str | None:
-    """The text with its own line ends; None where it is gone, too large, or no UTF-8."""
+    """Return the text with its own line ends; None where it is gone, too large, or no UTF-8."""
     try:
         if os.path.getsize(path) > MOST_BYTES:
             return None
@@ -192,17 +191,17 @@ def read_file(path: str) -> str | None:
 
 
 def files_here() -> ScriptSources:
-    """Of this machine, named from the current folder."""
+    """Read files of this machine, named from the current folder."""
     return ScriptSources(read_file, os.getcwd())
 
 
 def no_files() -> ScriptSources:
-    """Every change stays a hint."""
+    """Read no files: every change stays a hint."""
     return ScriptSources(lambda _: None, os.sep)
 
 
 def parsed(session: Session, paths: Iterable[object], sources: ScriptSources) -> list[ScriptSource]:
-    """Those of the files that are Python: where a loader is iterated, and where makers were seen at work."""
+    """Return the Python files among these and those where makers were seen at work."""
     found: dict[str, ScriptSource] = {}
     for path in [*paths, *_seen(session)]:
         if not isinstance(path, str) or path in found:
@@ -215,7 +214,7 @@ def parsed(session: Session, paths: Iterable[object], sources: ScriptSources) ->
 
 
 def _seen(session: Session) -> Iterable[str]:
-    """Of `file:line:function`; a file's name may hold colons itself."""
+    """Yield the files of `file:line:function`; a file's name may hold colons itself."""
     for maker in session.makers:
         for line in maker.lines:
             yield line.place.rsplit(":", 2)[0]
@@ -228,14 +227,8 @@ def _parsed(path: str, text: str) -> ScriptSource | None:
         return None
 
 
-# -- from doctor/remedies/edits/unified.py: Unified diffs that `patch -p1` and `git apply` take.
-
-
-NO_NEWLINE = "\\ No newline at end of file\n"
-
-
 def unified(path: str, before: str, after: str, *, root: str) -> str:
-    """Of one file, named from `root` on where it lies below it, else by its whole path; empty where nothing differs."""
+    """Return the diff of one file, named from `root` on where it lies below it; empty where nothing differs."""
     name = named_from(path, root)
     end = "\t" if any(character.isspace() for character in name) else ""  # else `patch` takes its first word for it
     lines = difflib.unified_diff(_lines(before), _lines(after), f"a/{name}{end}", f"b/{name}{end}")
@@ -243,13 +236,13 @@ def unified(path: str, before: str, after: str, *, root: str) -> str:
 
 
 def named_from(path: str, root: str) -> str:
-    """With slashes, and no leading one: `patch -p1` in `root`, or in `/`, finds it."""
+    """Return a path with slashes, and no leading one: `patch -p1` in `root`, or in `/`, finds it."""
     inside = os.path.relpath(path, root)
     return path.lstrip(os.sep) if inside.startswith(os.pardir) else inside
 
 
 def _lines(text: str) -> list[str]:
-    """By line feeds only, as `patch` counts them."""
+    """Split by line feeds only, as `patch` counts them."""
     return [line + "\n" for line in text.split("\n")[:-1]] + [last for last in [text.split("\n")[-1]] if last]
 
 

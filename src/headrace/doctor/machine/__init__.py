@@ -1,5 +1,10 @@
-"""Samples the machine beside the run: cores, memory, disks, GPUs."""
+"""The machine during a run, sampled once a second: cores, memory, disks, GPUs and processes; and a survey after it."""
 
+from __future__ import annotations
+
+from headrace.doctor.machine.host import SHM, Cores, MachineMemory
+from headrace.doctor.machine.kernel import Kernel, LinuxKernel
 from headrace.doctor.machine.sampler import MachineSampler
+from headrace.doctor.machine.survey import surveyed
 
-__all__ = ["MachineSampler"]
+__all__ = ["SHM", "Cores", "Kernel", "LinuxKernel", "MachineMemory", "MachineSampler", "surveyed"]

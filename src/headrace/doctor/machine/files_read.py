@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+import psutil
+
+from headrace.doctor.machine.host import SHM
 from headrace.doctor.session.model import (
     FileOpens,
     Machine,
@@ -19,10 +22,6 @@ from headrace.doctor.session.model import (
     SeenFolder,
     StagingPlace,
 )
-
-# -- from doctor/survey/folders.py: How many files a folder has, and how large they are, within bounds of entries and
-# of time.
-
 
 MOST_LISTED = 200_000
 MOST_SIZED = 2_000
@@ -37,12 +36,14 @@ class ListedFolder:
     """Estimated where `sized` is less than `files`, 0 where that is 0."""
     sized: int
     is_whole: bool
-    """Whether it was listed to its end, and its bytes are known."""
+    """True where it was listed to its end, and its bytes are known."""
 
 
 def list_folder(folder: str, ends: list[str], *, is_deep: bool, is_time_left: Callable[[], bool]) -> ListedFolder:
-    """The regular files whose names end so, `is_deep`: those in folders beneath it, too. What cannot be read is left
-    out."""
+    """List the regular files whose names end so; `is_deep` includes folders beneath it.
+
+    What cannot be read is left out.
+    """
     paths: list[str] = []
     found = _files(folder, tuple(ends), is_deep)
     while len(paths) <= MOST_LISTED and is_time_left():
@@ -72,7 +73,7 @@ def _files(folder: str, ends: tuple[str, ...], is_deep: bool) -> Iterator[str]:
 
 
 def _spread(paths: list[str]) -> list[str]:
-    """Where time runs out, those that came first stand for all: so not in the order of names."""
+    """Return files in random order: where time runs out, those that came first stand for all."""
     return paths if len(paths) <= MOST_SIZED else random.Random(len(paths)).sample(paths, MOST_SIZED)
 
 
@@ -88,15 +89,10 @@ def _sizes(paths: list[str], is_time_left: Callable[[], bool]) -> list[int]:
     return sizes
 
 
-# -- from doctor/survey/files.py: The files that a run reads: those opened while batches were made, one by one or by
-# their folder, and those that the
-# sampler saw open, as archives are all the time.
-
-
 NO_DATA = (".py", ".pyc", ".so", ".log")
 """Ends of names of files that are no samples, whoever opens them."""
 READ_ONCE = (".json", ".jsonl", ".yaml", ".toml")
-"""Those of files that are most often read at the start, where nobody opened them for a batch."""
+"""Ends of files that are mostly read at the start, and not for a batch."""
 FEW = 4
 """Files of a folder that stand for themselves, and not for others of it that will be read later."""
 COME_AGAIN = 3.0
@@ -104,8 +100,10 @@ COME_AGAIN = 3.0
 
 
 def read_files(machine: Machine, opened: FileOpens, is_time_left: Callable[[], bool]) -> list[SeenFile]:
-    """Those opened most first, then those that were only seen open, those seen most first. Files that are gone, or
-    empty, are left out."""
+    """Return the files of a run, those opened most first, then those that were only seen open.
+
+    Files that are gone or empty are left out.
+    """
     found = [seen for folder in opened.folders for seen in _of_folder(folder, opened.files, is_time_left)]
     found.sort(key=lambda one: -one.opens)
     places = _Places(found)
@@ -113,7 +111,7 @@ def read_files(machine: Machine, opened: FileOpens, is_time_left: Callable[[], b
 
 
 def paths_read(machine: Machine, opened: FileOpens) -> list[str]:
-    """Of single files, those opened most first."""
+    """Return the paths of single files, those opened most first."""
     told = [one.path for one in opened.files if not one.path.endswith(NO_DATA)]
     return list(dict.fromkeys([*told, *(one.path for one in _seen_open(machine))]))
 
@@ -159,7 +157,7 @@ def _size(path: str) -> int | None:
 
 @dataclass
 class _Places:
-    """Where files lie that are known already: the sampler knows them by the names that the kernel has for them."""
+    """Files that are known already, by the names that the kernel has for them: the sampler knows no others."""
 
     known: list[SeenFile]
     _files: dict[str, SeenFile] = field(init=False)
@@ -172,7 +170,7 @@ class _Places:
         ]
 
     def have(self, seen: SeenFile) -> bool:
-        """Counts it there, if so."""
+        """Return whether the file is one of them, and count it there if so."""
         it = self._files.get(seen.path) or next((one for start, one in self._folders if _has(start, one, seen)), None)
         if it is not None:
             it.seen += seen.seen
@@ -185,14 +183,8 @@ def _has(start: str, one: SeenFile, seen: SeenFile) -> bool:
     return one.folder.is_deep or os.path.join(os.path.dirname(seen.path), "") == start
 
 
-# -- from doctor/survey/places.py: Where files could be copied to: memory, and local disks that do not turn.
-
-
-SHM = "/dev/shm"
-
-
 def places(machine: Machine) -> list[StagingPlace]:
-    """Memory first."""
+    """Return places that files could be copied to, memory first: local, and no disk that turns."""
     found = [StagingPlace(SHM, free, "memory")] if (free := _free_bytes(SHM)) is not None else []
     folder = tempfile.gettempdir()
     free = _free_bytes(folder)
@@ -202,19 +194,20 @@ def places(machine: Machine) -> list[StagingPlace]:
 
 
 def _free_bytes(folder: str) -> int | None:
-    """None where nothing can be written."""
+    """Return the free bytes; None where nothing can be written."""
     if not os.access(folder, os.W_OK):
         return None
     try:
-        system = os.statvfs(folder)
+        return int(psutil.disk_usage(folder).free)
     except OSError:
         return None
-    return system.f_bavail * system.f_frsize
 
 
 def _is_slow(machine: Machine, folder: str) -> bool:
-    """Whether it is known to lie on a network, or on a disk that turns. One of which nothing is known counts as fast:
-    it is local, at least."""
+    """Return whether it is known to lie on a network, or on a disk that turns.
+
+    One of which nothing is known counts as fast: it is local, at least.
+    """
     mounts = [one for one in machine.facts.get("mounts") or [] if folder.startswith(one["path"])]
     mount = max(mounts, key=lambda one: len(one["path"]), default=None)
     if mount is None:

@@ -1,4 +1,9 @@
-"""Readings of NVIDIA GPUs through NVML."""
+"""Readings of NVIDIA GPUs through NVML. Nothing is ever set or reset.
+
+GPU performance monitoring tells what the SMs of a Hopper, or of a newer GPU, did between two samples. It needs no
+profiler's permission and does not disturb the run: the counters run anyway.
+https://docs.nvidia.com/deploy/nvml-api/group__nvmlGpmFunctions.html
+"""
 
 from __future__ import annotations
 
@@ -9,21 +14,21 @@ from typing import Any
 
 from headrace.doctor.machine.kernel import Readings
 
-# -- from doctor/machine/nvml.py: NVIDIA's management library, asked so that what it does not tell is None with its
-# reason. Nothing is ever set.
-
 
 @dataclass
 class Nvml:
-    """The `pynvml` of nvidia-ml-py, or a double with functions of the same names."""
+    """The `pynvml` of nvidia-ml-py, or a double of it: what it does not tell is None, with a reason."""
 
     library: Any
     reasons: dict[str, str] = field(default_factory=dict)
     """Why a function's answer is missing, by its name."""
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """The function's answer, or None and a reason: older packages, drivers and devices lack some, each with an
-        exception of its own, and a GPU in MIG mode refuses others."""
+        """Return the function's answer, or None and remember the reason.
+
+        Older packages, drivers and devices lack some functions, each with an exception of its own, and a GPU in MIG
+        mode refuses others.
+        """
         try:
             return getattr(self.library, function)(*arguments)
         except Exception as error:
@@ -32,7 +37,7 @@ class Nvml:
 
 
 def open_nvml() -> tuple[Nvml | None, str | None]:
-    """The library, begun; or None and why there is none. Give it back with `close_nvml`."""
+    """Return the library, begun, or None and why there is none. Give it back with `close_nvml`."""
     try:
         library = importlib.import_module("pynvml")
     except ImportError as error:
@@ -48,13 +53,6 @@ def close_nvml(nvml: Nvml) -> None:
     nvml.ask("nvmlShutdown")
 
 
-# -- from doctor/machine/gpm.py: GPU performance monitoring: what the SMs did between two samples. Hopper and newer,
-# by NVML.
-#
-# https://docs.nvidia.com/deploy/nvml-api/group__nvmlGpmFunctions.html. It needs no profiler's permission and does not
-# disturb the run: the counters run anyway.
-
-
 MIB = 1 << 20
 _COLUMNS = {
     "sm_percent": ("NVML_GPM_METRIC_SM_UTIL", 1),
@@ -64,11 +62,11 @@ _COLUMNS = {
     "pcie_sent_bytes_per_s": ("NVML_GPM_METRIC_PCIE_TX_PER_SEC", MIB),
     "pcie_received_bytes_per_s": ("NVML_GPM_METRIC_PCIE_RX_PER_SEC", MIB),
 }
-"""By column: the metric, and what it is multiplied by."""
+"""Metric and its factor by column."""
 
 
 class Gpm:
-    """Samples of one GPU, or of one of its MIG instances: each reading is of the time since the one before."""
+    """Performance monitor of one GPU, or of one of its MIG instances, over the time since the reading before."""
 
     def __init__(self, nvml: Nvml, handle: Any, instance: int | None) -> None:
         self._nvml = nvml
@@ -120,11 +118,8 @@ def has_gpm(nvml: Nvml, handle: Any) -> bool:
     return support is not None and bool(support.isSupportedDevice)
 
 
-# -- from doctor/machine/gpus.py: The GPUs, by NVML: how busy, how fast, how full, how hot. Nothing is set or reset.
-
-
 KB = 1000
-"""What NVML counts PCIe throughput in."""
+"""Unit in which NVML counts PCIe throughput."""
 HEAT = 0x08 | 0x20 | 0x40
 """Reasons for lower clocks: hardware slowdown, and thermal slowdown by software and by hardware."""
 POWER = 0x04 | 0x80
@@ -191,13 +186,13 @@ class Gpu:
         return self._nvml.ask(function, self._handle, *arguments)
 
     def _reasons(self) -> int | None:
-        """The name that drivers before 535 know is asked second."""
+        """Return why clocks are low. Drivers before 535 know another name, which is asked second."""
         new: int | None = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
         old: int | None = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons") if new is None else None
         return new if new is not None else old
 
     def _throughput(self) -> Readings:
-        """Of the last 20 ms, for which each call waits."""
+        """Return PCIe throughput over the last 20 ms, for which each call waits."""
         sent, received = (self._ask("nvmlDeviceGetPcieThroughput", direction) for direction in (0, 1))
         return {
             "pcie_sent_bytes_per_s": None if sent is None else sent * KB,
@@ -205,7 +200,7 @@ class Gpu:
         }
 
     def _see_use(self) -> None:
-        """An idle GPU lowers its link, so the widest and fastest seen is the link's."""
+        """Note the link and who computes. An idle GPU lowers its link, so the widest and fastest seen counts."""
         generation = self._ask("nvmlDeviceGetCurrPcieLinkGeneration") or 0
         width = self._ask("nvmlDeviceGetCurrPcieLinkWidth") or 0
         self._link = max(self._link[0], generation), max(self._link[1], width)
@@ -258,7 +253,7 @@ def _gpus(nvml: Nvml) -> list[Gpu]:
 
 
 def _instances(nvml: Nvml, index: int, handle: Any) -> list[Gpu]:
-    """The MIG instances of a GPU in that mode; a GPU that knows no such mode says "not supported"."""
+    """Return the MIG instances of a GPU in that mode; a GPU that knows no such mode says "not supported"."""
     mode = nvml.ask("nvmlDeviceGetMigMode", handle)
     if mode is None or not mode[0]:
         return []
@@ -270,5 +265,5 @@ def _instances(nvml: Nvml, index: int, handle: Any) -> list[Gpu]:
 
 
 def _text(value: str | bytes | None) -> str | None:
-    """Older packages give bytes."""
+    """Return text; older packages give bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,4 +1,7 @@
-"""Readings of the host: cores, memory, pressure, disks, and what kind of machine it is."""
+"""Readings of the host: cores, memory, pressure, disks, and what kind of machine it is.
+
+Fields of /proc/diskstats: https://docs.kernel.org/admin-guide/iostats.html.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,11 @@ import platform
 import socket
 from typing import Any
 
-from headrace.doctor.machine.control_groups import Cgroups
-from headrace.doctor.machine.kernel import Kernel, Rates, Readings, is_whole, pairs, ratio, rows, span, stripped, whole
-
-# -- from doctor/machine/disks.py: The disks of the machine: what they gave, and how long each request took.
-#
-# Fields of /proc/diskstats: https://docs.kernel.org/admin-guide/iostats.html.
-
+from headrace.doctor.machine.kernel import Kernel, Rates, Readings, ratio, span, stripped
+from headrace.system import ControlGroups, is_whole, pairs, rows, whole
 
 SECTOR_BYTES = 512
-"""Of diskstats, whatever the disk's own is."""
+"""Unit of diskstats, whatever the disk's own sector is."""
 _READS, _READ_SECTORS, _READ_MS, _WRITES, _WRITE_SECTORS, _WRITE_MS, _BUSY_MS, _QUEUE_MS = 0, 2, 3, 4, 6, 7, 9, 10
 _FIELDS = 11
 
@@ -67,7 +65,7 @@ class Disks:
 
 
 def diskstats(kernel: Kernel) -> dict[str, list[int]]:
-    """Counters by device. Older kernels write fewer fields than these; their partitions are left out."""
+    """Return counters by device. Older kernels write fewer fields for partitions, which are left out."""
     found = {}
     for words in rows(kernel.text("/proc/diskstats")):
         if len(words) >= 3 + _FIELDS and all(map(is_whole, words[3 : 3 + _FIELDS])):
@@ -76,7 +74,7 @@ def diskstats(kernel: Kernel) -> dict[str, list[int]]:
 
 
 def disk_names(kernel: Kernel) -> dict[str, str]:
-    """Whole disk by `major:minor` and by device name, for it and for its partitions."""
+    """Return the whole disk of each device, by `major:minor` and by name, for disks and for their partitions."""
     devices = [words[:3] for words in rows(kernel.text("/proc/diskstats")) if len(words) >= 3]
     disks = whole_disks(kernel, [name for _, _, name in devices])
     found = {}
@@ -88,7 +86,7 @@ def disk_names(kernel: Kernel) -> dict[str, str]:
 
 
 def whole_disks(kernel: Kernel, devices: list[str]) -> list[str]:
-    """Those that are no partition. Where /sys is hidden, a partition is a device named after another with a number."""
+    """Return the devices that are no partition: where /sys is hidden, those not named after another with a number."""
     blocks = set(kernel.names("/sys/block"))
     return [device for device in devices if (device in blocks if blocks else not _is_partition(device, devices))]
 
@@ -105,9 +103,6 @@ def _us(ms: float | None) -> float | None:
     return None if ms is None else ms * 1000
 
 
-# -- from doctor/machine/cores.py: The cores that the command may use, and who uses them.
-
-
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _USER, _NICE, _SYSTEM, _IDLE, _IOWAIT, _IRQ, _SOFTIRQ, _STEAL = range(8)
 _KINDS = {"user": (_USER, _NICE), "system": (_SYSTEM, _IRQ, _SOFTIRQ), "waiting": (_IOWAIT,), "stolen": (_STEAL,)}
@@ -116,7 +111,7 @@ _KINDS = {"user": (_USER, _NICE), "system": (_SYSTEM, _IRQ, _SOFTIRQ), "waiting"
 class Cores:
     name = "cores"
 
-    def __init__(self, kernel: Kernel, pid: int, cgroups: Cgroups) -> None:
+    def __init__(self, kernel: Kernel, pid: int, cgroups: ControlGroups) -> None:
         self._kernel = kernel
         self._cgroups = cgroups
         self._rates = Rates()
@@ -143,8 +138,10 @@ class Cores:
         }
 
     def _times(self, now_s: float) -> Readings:
-        """Core seconds a second, of the allowed cores only. Some sandboxes write zeros for all times, so nothing is
-        known where no time at all has passed."""
+        """Return core seconds a second, of the allowed cores only.
+
+        Some sandboxes write zeros for all times, so nothing is known where no time at all has passed.
+        """
         ticks = [0] * 8
         for name, *values in rows(self._kernel.text("/proc/stat")):
             if name.startswith("cpu") and is_whole(name[3:]) and self._counts(int(name[3:])):
@@ -174,13 +171,13 @@ def _least(affinity: int | None, quota: float | None) -> float | None:
 
 
 def _sum(values: list[float | None]) -> float | None:
-    """Of what was measured; None where nothing was. (Interrupts, say, are not told everywhere.)"""
+    """Return the sum of what was measured; None where nothing was: some kernels do not tell interrupts."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def _model(cpuinfo: str) -> dict[str, Any]:
-    """Of the first core: what it is, and whether a hypervisor is under it (x86 tells by a flag)."""
+    """Return what the first core is, and whether a hypervisor is under it (x86 tells by a flag)."""
     first: dict[str, str] = {}
     for line in cpuinfo.splitlines():
         key, _, value = line.partition(":")
@@ -194,19 +191,16 @@ def _model(cpuinfo: str) -> dict[str, Any]:
     }
 
 
-# -- from doctor/machine/surroundings.py: What the machine is: kernel, container, virtual machine, NUMA nodes.
-
-
 _CONTAINERS = {"kubepods": "Kubernetes", "docker": "Docker", "libpod": "Podman", "lxc": "LXC", "slurm": "Slurm"}
-"""By what stands in a control group's path."""
+"""Kinds of container by a part of their control group's path."""
 _HYPERVISORS = ("KVM", "QEMU", "VMware", "VirtualBox", "Xen", "Amazon EC2", "Google", "Microsoft", "OpenStack", "HVM")
-"""In the names that firmware gives to virtual hardware."""
+"""Parts of the names that firmware gives to virtual hardware."""
 
 
 class Surroundings:
     name = "surroundings"
 
-    def __init__(self, kernel: Kernel, pid: int, cgroups: Cgroups) -> None:
+    def __init__(self, kernel: Kernel, pid: int, cgroups: ControlGroups) -> None:
         self._kernel = kernel
         self._container = _container(kernel, pid, cgroups)
 
@@ -225,8 +219,10 @@ class Surroundings:
         }
 
     def _virtual_machine(self) -> str | None:
-        """The hypervisor's name, or `yes` where only the CPU tells; None where nothing does: a real machine looks the
-        same as one that hides it."""
+        """Return the hypervisor's name, or `yes` where only the CPU tells.
+
+        None where nothing tells: a real machine looks the same as one that hides its hypervisor.
+        """
         folder = "/sys/class/dmi/id"
         names = " ".join(
             filter(None, [stripped(self._kernel.text(f"{folder}/{file}")) for file in ("sys_vendor", "product_name")])
@@ -236,8 +232,8 @@ class Surroundings:
         return "yes" if " hypervisor" in (self._kernel.text("/proc/cpuinfo") or "") else None
 
 
-def _container(kernel: Kernel, pid: int, cgroups: Cgroups) -> str | None:
-    """None where nothing tells of one."""
+def _container(kernel: Kernel, pid: int, cgroups: ControlGroups) -> str | None:
+    """Return the kind of container; None where nothing tells of one."""
     if "gvisor" in (kernel.text("/proc/version") or "").lower() or kernel.text("/proc/sentry-meminfo") is not None:
         return "gVisor"
     path = f"{kernel.text(f'/proc/{pid}/cgroup') or ''} {cgroups.path or ''}"
@@ -250,23 +246,19 @@ def _container(kernel: Kernel, pid: int, cgroups: Cgroups) -> str | None:
 
 
 def _chosen(text: str | None) -> str | None:
-    """Of a list such as `always [madvise] never`."""
+    """Return the chosen word of a list, such as `always [madvise] never`."""
     return text.partition("[")[2].partition("]")[0] or None if text is not None else None
 
 
-# -- from doctor/machine/memory.py: The memory of the machine and of the control group, swap, and the memory that
-# processes share.
-
-
 SHM = "/dev/shm"
-"""Where workers put their batches, and torch its shared tensors."""
+"""Folder of the workers' batches, and of torch's shared tensors."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class MachineMemory:
     name = "memory"
 
-    def __init__(self, kernel: Kernel, cgroups: Cgroups) -> None:
+    def __init__(self, kernel: Kernel, cgroups: ControlGroups) -> None:
         self._kernel = kernel
         self._cgroups = cgroups
         self._rates = Rates()
@@ -300,7 +292,7 @@ class MachineMemory:
         }
 
     def _count_kills(self) -> int | None:
-        """Of the control group where it counts them, else of the machine."""
+        """Count those of the control group where it does so, else those of the machine."""
         kills = self._cgroups.oom_kills()
         return kills if kills is not None else pairs(self._kernel.text("/proc/vmstat")).get("oom_kill")
 
@@ -313,23 +305,15 @@ def _difference(more: int | None, less: int | None) -> int | None:
     return None if more is None or less is None else more - less
 
 
-# -- from doctor/machine/pressure.py: Pressure stall information: the share of time in which something stood still for
-# want of a resource.
-#
-# https://docs.kernel.org/accounting/psi.html. `some` counts time in which at least one task waited, `full` time in
-# which
-# all that had work did.
-
-
 RESOURCES = ("cpu", "io", "memory")
 
 
 class Pressure:
-    """Of the command's own control group where the kernel tells, else of the whole machine."""
+    """Pressure of the command's own control group where the kernel tells it, else of the whole machine."""
 
     name = "pressure"
 
-    def __init__(self, kernel: Kernel, cgroups: Cgroups) -> None:
+    def __init__(self, kernel: Kernel, cgroups: ControlGroups) -> None:
         self._kernel = kernel
         self._cgroups = cgroups
         self._rates = Rates()
@@ -353,7 +337,7 @@ class Pressure:
 
 
 def _totals(text: str | None) -> dict[str, int]:
-    """Microseconds by kind, of `some avg10=… total=…` lines."""
+    """Return microseconds by kind, of `some avg10=… total=…` lines."""
     found = {}
     for kind, *fields in rows(text):
         total = next((field[6:] for field in fields if field.startswith("total=")), "")

@@ -1,33 +1,32 @@
-"""The kernel's files, parsed, and rates of its counters."""
+"""The kernel's files, parsed where any field may be missing, and rates of its counters."""
 
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-# -- from doctor/machine/kernel.py: What the kernel tells about itself, as files; and how its texts are read when any
-# field may be missing.
+import psutil
 
+from headrace.system import Mount, is_whole, read_text
 
-KIB = 1024
-MOST_DIGITS = 20
 MOST_CORES = 1 << 16
 """More than any kernel is built for."""
 
 
 @dataclass(frozen=True)
 class Space:
-    """Of a file system."""
+    """Size of a file system."""
 
     total_bytes: int
     used_bytes: int
 
 
 class Kernel(Protocol):
-    """The one way to the machine, so that a test can be any machine. What is absent or forbidden is None or empty:
-    containers hide files, and processes end while they are read."""
+    """The one way to the machine, so that a test can be any machine.
+
+    What is absent or forbidden is None or empty: containers hide files, and processes end while they are read.
+    """
 
     def text(self, path: str) -> str | None: ...
 
@@ -42,11 +41,7 @@ class LinuxKernel:
     """The machine that this runs on."""
 
     def text(self, path: str) -> str | None:
-        try:
-            with open(path, "rb", buffering=0) as file:
-                return file.read().decode("utf-8", "replace")
-        except OSError:
-            return None
+        return read_text(path)
 
     def names(self, folder: str) -> list[str]:
         try:
@@ -62,45 +57,19 @@ class LinuxKernel:
 
     def space(self, path: str) -> Space | None:
         try:
-            system = os.statvfs(path)
+            usage = psutil.disk_usage(path)
         except OSError:
             return None
-        total = system.f_blocks * system.f_frsize
-        return Space(total, total - system.f_bfree * system.f_frsize)
-
-
-def pairs(text: str | None) -> dict[str, int]:
-    """`key 12`, `key: 12` or `key:  12 kB`, one a line, kB in bytes. Lines of another form are left out."""
-    found = {}
-    for words in rows(text):
-        if len(words) >= 2 and is_whole(words[1]):
-            found[words[0].rstrip(":")] = int(words[1]) * (KIB if words[2:] == ["kB"] else 1)
-    return found
-
-
-def rows(text: str | None) -> list[list[str]]:
-    """The words of each line that has any."""
-    return [words for line in (text or "").splitlines() if (words := line.split())]
-
-
-def whole(text: str | None) -> int | None:
-    """The number that is all of the text."""
-    text = (text or "").strip()
-    return int(text) if is_whole(text) else None
+        return Space(usage.total, usage.used)
 
 
 def stripped(text: str | None) -> str | None:
-    """The text without the space around it; None where nothing is left."""
+    """Return the text without the space around it; None where nothing is left."""
     return (text or "").strip() or None
 
 
-def is_whole(text: str) -> bool:
-    """Whether it is a number as the kernel writes one, of 64 bits at most."""
-    return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
-
-
 def span(text: str) -> set[int]:
-    """The numbers of a list such as `0-3,8`."""
+    """Return the numbers of a list such as `0-3,8`."""
     numbers: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
@@ -109,68 +78,17 @@ def span(text: str) -> set[int]:
     return numbers
 
 
-# -- from doctor/machine/mounts.py: Where files lie: file systems, and the devices or servers under them.
-
-
-NETWORK = frozenset(
-    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "virtiofs")
-)
-"""Kinds of file systems whose bytes come from another machine, or from the host of this one."""
-
-
-@dataclass(frozen=True)
-class Mount:
-    """One line of mountinfo."""
-
-    point: str
-    root: str
-    """The folder of the file system that is mounted."""
-    kind: str
-    source: str
-    number: str
-    """Of the device, `major:minor`; `0:…` where there is none."""
-    options: tuple[str, ...]
-
-    @property
-    def is_network(self) -> bool:
-        """FUSE is counted, since what serves it is unknown to the kernel, and is mostly an object store."""
-        return self.kind in NETWORK or self.kind.startswith("fuse")
-
-
-def mounts(kernel: Kernel, pid: int) -> list[Mount]:
-    """The file systems that a process sees, in the order in which they were mounted."""
-    text = kernel.text(f"/proc/{pid}/mountinfo") or ""
-    return [mount for line in text.splitlines() if (mount := _mount(line)) is not None]
-
-
 def mount_of(path: str, mounted: list[Mount]) -> Mount | None:
-    """The file system that a path lies in; where two are mounted at one place, the later."""
+    """Return the file system that a path lies in; where two are mounted at one place, the later."""
     holding = [mount for mount in mounted if path == mount.point or path.startswith(mount.point.rstrip("/") + "/")]
     return max(reversed(holding), key=lambda mount: len(mount.point), default=None)
 
 
-def _mount(line: str) -> Mount | None:
-    words = line.split(" ")
-    try:
-        dash = words.index("-")
-        number, root, point = words[2:5]
-        kind, source, options = words[dash + 1 : dash + 4]
-    except ValueError:
-        return None
-    return Mount(_plain(point), _plain(root), kind, _plain(source), number, tuple(options.split(",")))
-
-
-def _plain(text: str) -> str:
-    """The kernel writes spaces, tabs, line ends and backslashes as `\\040` and so on."""
-    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), text)
-
-
-# -- from doctor/machine/rates.py: Counters that only grow, as what they grew by a second.
-
-
 class Rates:
-    """Remembers each counter's last reading. The first reading of a counter gives None, and so does one that went
-    back (it began anew) or that was not told."""
+    """Growth of counters a second, since each one's last reading.
+
+    The first reading of a counter gives None, and so does one that went back (it began anew) or that is unknown.
+    """
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[float, float]] = {}
@@ -186,17 +104,14 @@ class Rates:
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:
-    """None where either is unknown, or where nothing happened that could be divided by."""
+    """Return the quotient; None where either is unknown, or where nothing happened to divide by."""
     return None if part is None or not whole else part / whole
 
 
 def total(values: list[float | None]) -> float | None:
-    """Their sum; None where there are none, or where one is unknown."""
+    """Return the sum; None where there are no values, or where one is unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
-
-
-# -- from doctor/machine/part.py: The shape of everything that is sampled.
 
 
 Readings = dict[str, float | None]
@@ -204,12 +119,12 @@ Readings = dict[str, float | None]
 
 
 class MachinePart(Protocol):
-    """One thing that is sampled. It is made when sampling begins and reads then what may be gone at the end."""
+    """One thing that is sampled. It is made when sampling begins, and reads then what may be gone at the end."""
 
     name: str
 
     def read(self, now_s: float) -> Readings:
-        """One reading. Columns may come later than the first, and stay away; rates are since the reading before."""
+        """Return one reading. Columns may come late and stay away; rates are since the reading before."""
 
     def facts(self) -> dict[str, Any]:
-        """What does not change, and totals over the run. Asked once, when sampling ends."""
+        """Return what does not change, and totals over the run. Called once, when sampling ends."""

@@ -10,21 +10,21 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from headrace.doctor.attach.process_tree import ProcessStat, parse_process_stat
+from headrace.doctor.attach import ProcessStat, parse_process_stat
 from headrace.doctor.machine.host import TICKS_A_SECOND, disk_names
-from headrace.doctor.machine.kernel import Kernel, Mount, Rates, Readings, is_whole, mount_of, mounts, pairs, total
-
-# -- from doctor/machine/process.py: What one process of the command used over its life.
-
+from headrace.doctor.machine.kernel import Kernel, Rates, Readings, mount_of, total
+from headrace.system import Mount, is_whole, mounts, pairs
 
 MOST_NAMED_THREADS = 512
-"""Of one process; each costs a file."""
+"""Threads of one process that are named; each costs a file."""
 NO_FILES = ("/dev/", "/proc/", "/sys/", "/memfd:")
 
 
 class ProcessReadings:
-    """Figures of one process, each the newest or the largest seen. None is what the kernel did not tell: the memory and
-    I/O of another user's process, say."""
+    """Figures of one process, each the newest or the largest seen.
+
+    None is what the kernel did not tell: the memory and I/O of another user's process, say.
+    """
 
     def __init__(self, kernel: Kernel, pid: int, seen: ProcessStat) -> None:
         self.pid = pid
@@ -41,8 +41,10 @@ class ProcessReadings:
         self.figures: dict[str, Any] = {"parent": seen.parent, **self._memory.figures(), "threads_by_name": None}
 
     def read(self, seen: ProcessStat, now_s: float) -> None:
-        """What is cheap: four small files, none of which holds up the process. Of one that has ended and is not fetched
-        yet, a zombie, only the times are still told."""
+        """Read what is cheap: four small files, none of which holds up the process.
+
+        A process that has ended and is not fetched yet, a zombie, still tells its times only.
+        """
         status = pairs(self._text("status"))
         io = pairs(self._text("io"))
         self.threads = seen.threads or self.threads
@@ -65,7 +67,7 @@ class ProcessReadings:
         self._keep("write_bytes", io.get("write_bytes"))
 
     def read_details(self, now_s: float) -> None:
-        """What is dear: the kernel walks all the process's pages (10 ms for 500 MB), and a file a thread."""
+        """Read what is dear: the kernel walks all the process's pages (10 ms for 500 MB), and a file a thread."""
         self.detailed_at_s = now_s
         self._memory.read(pairs(self._text("smaps_rollup")))
         self.figures.update(self._memory.figures())
@@ -75,7 +77,7 @@ class ProcessReadings:
             self.figures["threads_by_name"] = self._thread_names()
 
     def read_files(self) -> list[str]:
-        """Paths of the files that it has open now to read from; pipes, sockets, devices and logs left out."""
+        """Return paths of the files that it has open now to read from, without pipes, sockets, devices and logs."""
         found = []
         for descriptor in self._kernel.names(f"/proc/{self.pid}/fd"):
             path = self._kernel.link(f"/proc/{self.pid}/fd/{descriptor}") or ""
@@ -85,34 +87,38 @@ class ProcessReadings:
 
     @property
     def used_s(self) -> float:
-        """CPU time, its own and that of its children that ended. What these used after they had been seen last, it
-        knows itself once it has waited for them."""
+        """CPU time, its own and that of its children that ended.
+
+        What these used after they were last seen, it knows itself once it has waited for them.
+        """
         return self._own_s + max(self._waited_s, self._before_s + self.of_children_s)
 
     def is_it(self, seen: ProcessStat) -> bool:
-        """Whether that is this process, and not a later one of the same number."""
+        """Return whether that is this process, and not a later one of the same number."""
         return seen.started_ticks == self.started_ticks
 
     @property
     def pss_bytes(self) -> int | None:
-        """Now; None where it was not read."""
+        """Its proportional set size now; None where it was not read."""
         return self._memory.pss_bytes
 
     def _thread_names(self) -> dict[str, int]:
-        """Libraries that name their threads can be told apart, `pt_autograd_0` say; the rest bear the program's."""
+        """Count threads by name. Some libraries name theirs, `pt_autograd_0` say; the rest bear the program's name."""
         folder = f"/proc/{self.pid}/task"
         threads = self._kernel.names(folder)[:MOST_NAMED_THREADS]
         names = [self._kernel.text(f"{folder}/{thread}/comm") for thread in threads]
         return dict(Counter(re.sub(r"[-_:#]?\d+$", "", name.strip()) for name in names if name is not None))
 
     def _keep(self, figure: str, value: Any) -> None:
-        """The newest; what is no longer told keeps its last value."""
+        """Keep the newest value; what is no longer told keeps its last."""
         if value is not None or figure not in self.figures:
             self.figures[figure] = value
 
     def _is_read(self, descriptor: str) -> bool:
-        """By the flags of open, which fdinfo writes in octal: the last digit holds the access mode. A file whose flags
-        are not told counts."""
+        """Return whether open's flags allow reading. fdinfo writes them in octal: the last digit holds the access mode.
+
+        A file whose flags are not told counts.
+        """
         flags = pairs(self._text(f"fdinfo/{descriptor}")).get("flags", os.O_RDONLY)
         return flags % 10 & os.O_ACCMODE != os.O_WRONLY
 
@@ -121,7 +127,7 @@ class ProcessReadings:
 
 
 class ProcessMemoryReadings:
-    """What a process holds, of /proc/PID/smaps_rollup.
+    """Memory that a process holds, from /proc/PID/smaps_rollup.
 
     A forked worker begins with all its parent's memory, shared: a page becomes its own when either writes to it, and
     reading a Python object writes to its reference count. `cow_bytes` is that growth: by how much anonymous memory that
@@ -157,7 +163,7 @@ class ProcessMemoryReadings:
 
 
 def _waited(schedstat: str | None) -> float | None:
-    """Seconds that the first thread was ready to run and had no core; None where the scheduler does not count."""
+    """Return seconds that the first thread was ready and had no core; None where the scheduler does not count."""
     words = (schedstat or "").split()
     return int(words[1]) / 1e9 if len(words) == 3 and any(word != "0" for word in words) else None
 
@@ -166,19 +172,18 @@ def _largest(before: int | None, now: int | None) -> int | None:
     return max((value for value in (before, now) if value is not None), default=None)
 
 
-# -- from doctor/machine/tree.py: Which processes belong to the command.
-
-
 def process_stat(kernel: Kernel, pid: int) -> ProcessStat | None:
-    """None where the process is gone, or hidden, or is told in a form that is not the kernel's."""
+    """Return None where the process is gone, or hidden, or is told in a form that is not the kernel's."""
     return parse_process_stat(kernel.text(f"/proc/{pid}/stat") or "")
 
 
 class ProcessTree:
-    """The processes below a root, and those that left it: a child whose parent is gone belongs by the process group or
-    session that a process of ours leads, or because it was given to this process, which adopts the command's orphans
-    (`attach.processes`). Each process is looked at once, so that a machine with thousands costs no more than their
-    list; a foreign one cannot become ours."""
+    """The processes below a root, and those that left it.
+
+    A child whose parent is gone belongs by the process group or session that a process of ours leads, or because it
+    was given to this process, which adopts the command's orphans. Each process is looked at once, so that a machine
+    with thousands costs no more than their list; a foreign one cannot become ours.
+    """
 
     def __init__(self, kernel: Kernel, root: int) -> None:
         self._kernel = kernel
@@ -187,8 +192,11 @@ class ProcessTree:
         self._foreign: set[int] = set()
 
     def scan(self) -> set[int]:
-        """The pids that belong and are listed now. One that is no longer listed is forgotten, as its number may go to
-        another command's process, but after its orphans have been told by it."""
+        """Return the pids that belong and are listed now.
+
+        One that is no longer listed is forgotten, since its number may go to another command's process, but only after
+        its orphans have been found by it.
+        """
         listed = {int(name) for name in self._kernel.names("/proc") if is_whole(name)}
         self._foreign &= listed
         new = {pid: seen for pid in listed - self._ours - self._foreign if (seen := process_stat(self._kernel, pid))}
@@ -204,11 +212,8 @@ class ProcessTree:
         return is_adopted or bool({seen.parent, seen.group, seen.session} & self._ours)
 
 
-# -- from doctor/machine/budget.py: Readings that cost the machine something, kept to a share of its time.
-
-
 class ReadingBudget:
-    """Earns `share` of the time that passes, at most `most_s`, and begins full."""
+    """Time for readings that cost the machine something: it earns `share` of what passes, up to `most_s`."""
 
     def __init__(self, share: float, most_s: float, now_s: float) -> None:
         self._share = share
@@ -221,7 +226,7 @@ class ReadingBudget:
         self._earned_at_s = now_s
 
     def spend(self, seconds: float) -> None:
-        """What a reading cost is known afterwards: one may overdraw, and the next waits until that is earned."""
+        """Subtract what a reading cost. One may overdraw; the next waits until that is earned."""
         self._left_s -= seconds
 
     @property
@@ -229,16 +234,13 @@ class ReadingBudget:
         return self._left_s > 0
 
 
-# -- from doctor/machine/processes.py: The processes of the command, from their first sight to their end.
-
-
 DETAILS_SHARE = 0.003
-"""Of one core, for readings of memory and threads, all processes together."""
+"""Share of one core for readings of memory and threads, all processes together."""
 DETAILS_CREDIT_S = 0.1
-"""So that the first workers are seen soon after their fork."""
+"""Seconds to begin with, so that the first workers are seen soon after their fork."""
 DETAILS_INTERVAL_S = 5.0
 MOST_PROCESSES = 1024
-"""Beyond this, those that have ended and used the least CPU time are let go; their sums stay."""
+"""Processes that are remembered. Beyond, ended ones that used the least CPU time are dropped; their sums stay."""
 MOST_FILES = 4096
 """Files that are counted; one that comes later is none of those that are open all the time."""
 TOLD_FILES = 64
@@ -253,11 +255,11 @@ class Processes:
     name = "processes"
 
     def __init__(self, kernel: Kernel, root: int, now_s: float, started_us: Callable[[int], int]) -> None:
-        """`started_us` puts ticks since the machine began on the session's clock."""
+        """Begin at `root`. `started_us` puts ticks since the machine booted on the session's clock."""
         self._kernel = kernel
         self._tree = ProcessTree(kernel, root)
         self._started_us = started_us
-        self._mounts = mounts(kernel, root)
+        self._mounts = mounts(kernel.text, root)
         self._files: Counter[Mount] = Counter()
         self._paths: Counter[str] = Counter()
         self._live: dict[int, ProcessReadings] = {}
@@ -291,13 +293,13 @@ class Processes:
         }
 
     def figures(self) -> dict[int, dict[str, Any]]:
-        """By pid; of two that had the same number, the later."""
+        """Return figures by pid; of two that had the same number, the later."""
         processes = [*self._ended, *self._live.values()]
         return {p.pid: {"started": self._started_us(p.started_ticks), **p.figures} for p in processes}
 
     @property
     def hold_this_process(self) -> bool:
-        """Whether the command is (an ancestor of) the process that runs this, as in a notebook."""
+        """True where the command is, or began, the process that runs this, as in a notebook."""
         return os.getpid() in self._live
 
     def _look(self, pid: int, is_listed: bool, now_s: float) -> None:
@@ -330,7 +332,7 @@ class Processes:
             self._let_go_sums.update({name: least.figures[name] or 0 for name in GROWING.values()})
 
     def _read_details(self, now_s: float) -> None:
-        """Of those unread the longest first, new ones before them, while the budget lasts."""
+        """Read details while the budget lasts: new processes first, then those unread the longest."""
         self._budget.earn(now_s)
         for process in sorted(self._live.values(), key=lambda process: process.detailed_at_s):
             if not self._budget.is_left or now_s - process.detailed_at_s < DETAILS_INTERVAL_S:
@@ -344,19 +346,19 @@ class Processes:
             self._budget.spend(time.thread_time() - began)
 
     def _used(self) -> float | None:
-        """CPU time of the command so far."""
+        """Return the command's CPU time so far."""
         if not self._live and not self._ended:
             return None
         return sum(process.used_s for process in self._live.values()) + self._ended_s
 
     def _sum(self, figure: str) -> float | None:
-        """Of all that ever were, so that it only grows; of those that tell."""
+        """Return the sum over all processes that ever were and that tell, so that it only grows."""
         told = [p.figures[figure] for p in (*self._ended, *self._live.values()) if p.figures[figure] is not None]
         return sum(told) + self._let_go_sums[figure] if told else None
 
 
 def _describe(mount: Mount, files: int, disks: dict[str, str]) -> dict[str, Any]:
-    """File systems such as btrfs have a number of their own; the device is only in their source's name then."""
+    """Describe a mount. btrfs and others have a number of their own; then only the source's name tells the device."""
     disk = disks.get(mount.number) or disks.get(mount.source.removeprefix("/dev/"))
     return {
         "path": mount.point,

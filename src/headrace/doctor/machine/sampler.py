@@ -10,22 +10,22 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from headrace.doctor.machine.control_groups import Cgroups
 from headrace.doctor.machine.gpus import Gpus, Nvml, open_nvml
 from headrace.doctor.machine.host import TICKS_A_SECOND, Cores, Disks, MachineMemory, Pressure, Surroundings
 from headrace.doctor.machine.kernel import Kernel, LinuxKernel, MachinePart, Rates, Readings
 from headrace.doctor.machine.processes import Processes
 from headrace.doctor.session.model import Machine
-
-# -- from doctor/machine/table.py: The readings of a run of any length, in bounded memory.
-
+from headrace.system import ControlGroups
 
 MOST_ROWS = 3600
 
 
 class ReadingTable:
-    """Rows by time. When full, each two neighbours become their mean, so that shares and rates stay true; the caller
-    then reads half as often."""
+    """Readings of a run of any length, in bounded memory.
+
+    When the rows are full, each two neighbours become their mean, so that shares and rates stay true; the caller then
+    reads half as often.
+    """
 
     def __init__(self, most_rows: int = MOST_ROWS) -> None:
         self.time: list[int] = []
@@ -35,7 +35,7 @@ class ReadingTable:
         self._most_rows = most_rows
 
     def append(self, time_us: int, row: Readings) -> None:
-        """A column that comes late was not measured before."""
+        """Add a row. A column that comes late was not measured before."""
         for name in row:
             self.columns.setdefault(name, [None] * len(self.time))
         self.time.append(time_us)
@@ -51,7 +51,7 @@ class ReadingTable:
 
 
 def _merged(values: list[float | None]) -> list[float | None]:
-    """Means of two by two; the last alone where they are odd."""
+    """Return the means of neighbours, two by two; the last stays alone where the count is odd."""
     return [_mean(values[place : place + 2]) for place in range(0, len(values), 2)]
 
 
@@ -60,13 +60,9 @@ def _mean(values: list[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-# -- from doctor/machine/sampler.py: Reads the machine once a second beside a run, in a thread of the doctor's own
-# process: the run pays nothing.
-
-
 INTERVAL_S = 1.0
 MOST_SHARE = 0.02
-"""Of one core: a machine with very many processes is read less often, so that this is kept."""
+"""Share of one core that sampling may cost: a machine with very many processes is read less often."""
 
 
 class SamplerClock(Protocol):
@@ -78,8 +74,10 @@ class SamplerClock(Protocol):
 
 
 class MachineSampler:
-    """Samples this machine and the processes below `root_pid`, from `start` until `stop`. A part that fails is off from
-    then on and named in the facts."""
+    """Sampler of this machine and of the processes below `root_pid`, from `start` until `stop`.
+
+    A part that fails is off from then on and named in the facts.
+    """
 
     def __init__(
         self,
@@ -90,7 +88,7 @@ class MachineSampler:
         kernel: Kernel | None = None,
         open_gpus: Callable[[], tuple[Nvml | None, str | None]] = open_nvml,
     ) -> None:
-        """`interval_s` is the time between two readings; it grows on a run of more than an hour."""
+        """Prepare. `interval_s` is the time between two readings; it grows on a run of more than an hour."""
         self._clock = clock
         self._root = root_pid
         self._interval_s = interval_s
@@ -114,13 +112,13 @@ class MachineSampler:
         return self
 
     def stop(self) -> Machine:
-        """Reads once more, ends the thread, and gives what was measured. A second call gives the same."""
+        """Read once more, end the thread, and return what was measured. A second call returns the same."""
         self._is_over.set()
         self._thread.join()
         return self.machine()
 
     def machine(self) -> Machine:
-        """What was measured so far."""
+        """Return what was measured so far."""
         with self._lock:
             return self._last if self._last is not None else self._measured()
 
@@ -136,11 +134,13 @@ class MachineSampler:
                 self._gpus.close()
 
     def _open(self) -> None:
-        """What the kernel tells of the command first, since that may be short; the GPUs last, since their library takes
-        its time. A command that is gone has the doctor's own surroundings."""
+        """Open every part: processes first, since the command may be short; the GPUs last, since NVML takes its time.
+
+        A command that is gone already has the doctor's own surroundings.
+        """
         kernel, root = self._kernel, self._root
         pid = root if kernel.text(f"/proc/{root}/mountinfo") else os.getpid()
-        cgroups = Cgroups(kernel, pid)
+        cgroups = ControlGroups(kernel.text, pid)
         self._add(Processes.name, lambda: self._open_processes(kernel))
         self._add(Cores.name, lambda: Cores(kernel, pid, cgroups))
         self._add(MachineMemory.name, lambda: MachineMemory(kernel, cgroups))
@@ -167,7 +167,7 @@ class MachineSampler:
             self._parts.append(part)
 
     def _read(self) -> float:
-        """Adds a row; the seconds that it cost of one core."""
+        """Add a row, and return the seconds that it cost of one core."""
         began = time.thread_time()
         with self._lock:
             now_us = self._clock.now_us()
@@ -182,7 +182,7 @@ class MachineSampler:
         return cost_s
 
     def _shared_out(self, row: Readings, now_s: float) -> Readings:
-        """Whose the busy cores were: the command's, the doctor's own, or others'."""
+        """Split the busy cores: the command's, the doctor's own, and others'."""
         busy, command = row.get("cpu_cores_busy"), row.get("cpu_cores_command")
         doctor = self._rates.per_second("doctor", time.process_time(), now_s)
         if self._processes is not None and self._processes.hold_this_process:
@@ -211,7 +211,7 @@ class MachineSampler:
         )
 
     def _ask(self, part: MachinePart, question: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The machine may be of a kind that nobody has met; its other parts are worth having, all the same."""
+        """Ask a part. One may fail on a machine of a kind that nobody has met; the others are worth having."""
         try:
             return question()
         except Exception as error:
@@ -225,7 +225,6 @@ class MachineSampler:
         return self._clock.now_us() / 1e6
 
     def _started_us(self, ticks: int) -> int:
-        """The kernel counts a process's start from the boot, with the time that the machine slept; the session's clock
-        is without it."""
+        """Return a process's start on the session's clock. The kernel's own count includes the machine's sleep."""
         asleep_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
         return self._clock.us(ticks * 1_000_000_000 // TICKS_A_SECOND - asleep_ns)

@@ -19,17 +19,14 @@ from headrace.doctor.machine.files_read import paths_read, places, read_files
 from headrace.doctor.probe.remedies.files import index_of, tar_info
 from headrace.doctor.session.model import Calibration, FileOpens, Machine, MachineSurvey
 
-# -- from doctor/survey/images.py: Images decoded by Pillow, as the run did, and by the native decoder.
-
-
 IMAGE_ENDS = (".jpg", ".jpeg", ".png")
-"""What the native decoder does itself; others it leaves to Pillow."""
+"""Ends of images that the native decoder decodes itself; others it leaves to Pillow."""
 PNG = ".png"
 ROUNDS = 3
 """The quickest of them counts, since other work may have been in the way of the others."""
 NEIGHBOURS = 6
 MOST_ENTRIES = 1000
-"""Of a folder that are looked at."""
+"""Entries of a folder that are looked at."""
 
 NO_VIEW = (0, 10)
 """Operations of a view, and columns of each: the image as it is."""
@@ -42,7 +39,7 @@ def is_image(path: str) -> bool:
 
 
 def near(path: str) -> list[str]:
-    """It, and others of its folder, spread over what is listed first."""
+    """Return the image and others of its folder, spread over what is listed first."""
     folder = os.path.dirname(path)
     try:
         with os.scandir(folder) as entries:
@@ -54,7 +51,7 @@ def near(path: str) -> list[str]:
 
 
 def decoded(images: Iterable[tuple[str, Callable[[], bytes]]], is_time_left: Callable[[], bool]) -> Calibration | None:
-    """What each takes to its pixels, in both ways. None where there is none, or no native decoder."""
+    """Time each image to its pixels by Pillow and by the native decoder. None without images or decoder."""
     native = _native()
     if native is None:
         return None
@@ -103,14 +100,14 @@ def _by_pillow(data: bytes) -> None:
 
 
 def _as_pillow(native: Decode, name: str) -> Decode:
-    """A PNG's pixels are given to Pillow, as a script goes on with them; a JPEG is decoded for a resize at once."""
+    """Return the native decoder as a script would use it: a PNG's pixels go on to Pillow, a JPEG's to a resize."""
     from PIL import Image
 
     return (lambda data: Image.fromarray(native(data))) if name.lower().endswith(PNG) else native
 
 
 def _native() -> Decode | None:
-    """The whole image as RGB bytes."""
+    """Return the native decoder of whole images as RGB bytes; None where it is not built."""
     try:
         import numpy
 
@@ -133,15 +130,11 @@ def _native() -> Decode | None:
     return lambda data: decoder.decode_bytes(data, 0)
 
 
-# -- from doctor/survey/archives.py: Archives: their first members, and what it takes to find and to list them with an
-# index.
-
-
 INDEXED_TAR, LOOK_UP, HEADER = "indexed-tar", "look-up", "header"
 ARCHIVE_ENDS = (".tar",)
 MOST_MEMBERS = 64
 MOST_MEMBER_BYTES = 32 << 20
-"""Of a member: larger ones are no images."""
+"""Size of a member above which it is no image."""
 
 
 def is_archive(path: str) -> bool:
@@ -149,7 +142,7 @@ def is_archive(path: str) -> bool:
 
 
 def members(path: str, wants: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """Names and bytes of the first ones that are wanted: those of a whole archive would take a pass over it."""
+    """Yield names and bytes of the first members that are wanted; more would take a pass over the archive."""
     try:
         with tarfile.open(path, "r:") as tar:
             for member in _first(tar):
@@ -162,8 +155,10 @@ def members(path: str, wants: Callable[[str], bool]) -> Iterator[tuple[str, byte
 
 
 def indexed(path: str) -> list[Calibration]:
-    """What an index takes to find a member by its name, and to list one, which tarfile reads a header for. Found out on
-    the first members, in an archive of their names. Empty where it is no tar, or where there is no index."""
+    """Time an index that finds a member by its name, and lists one, against tarfile, which reads a header for each.
+
+    The first members are timed, in an archive of their names. Empty where it is no tar, or where there is no index.
+    """
     try:
         with tarfile.open(path, "r:") as tar, tempfile.TemporaryDirectory(prefix="headrace-doctor-") as folder:
             names, header_us = _headers(tar)
@@ -188,7 +183,7 @@ def _first(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def _headers(tar: tarfile.TarFile) -> tuple[list[str], list[float]]:
-    """Names, each once, and how long it took to read each header."""
+    """Return names, each once, and how long it took to read each header."""
     times: dict[str, float] = {}
     members = _first(tar)
     while True:
@@ -199,7 +194,7 @@ def _headers(tar: tarfile.TarFile) -> tuple[list[str], list[float]]:
 
 
 def _with_index(folder: Path, names: list[str]) -> tuple[list[float], list[float]]:
-    """Of each name: to look it up, and to list it."""
+    """Return microseconds of each name: to look it up, and to list it."""
     path = folder / "members.tar"
     with tarfile.open(path, "w") as tar:
         for name in names:
@@ -217,13 +212,10 @@ def _look_up(tar: tarfile.TarFile, index: Any, name: str) -> Any:
 
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """What it gives, and how many microseconds it took."""
+    """Return what the call gives, and how many microseconds it took."""
     began = time.perf_counter_ns()
     result = call()
     return result, (time.perf_counter_ns() - began) / 1000
-
-
-# -- from doctor/survey/survey.py: All of it, within a budget of time.
 
 
 BUDGET_S = 2.0
@@ -233,8 +225,10 @@ MOST_IMAGES = 12
 
 
 def surveyed(machine: Machine, opened: FileOpens, budget_s: float = BUDGET_S) -> MachineSurvey:
-    """Of this machine, which must be the one that was sampled, and what was opened there. What cannot be looked up is
-    left out."""
+    """Survey this machine, which must be the one that was sampled, and what was opened there.
+
+    What cannot be looked up is left out.
+    """
     began = time.monotonic()
     files = read_files(machine, opened, _time_left(began + LISTING * budget_s))
     is_time_left = _time_left(began + budget_s)
@@ -250,7 +244,7 @@ def _time_left(end: float) -> Callable[[], bool]:
 
 
 def _images(single: list[str], archives: list[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Names of images, and how to read each: files that were read, their neighbours, then members of archives."""
+    """Yield images and how to read each: files that were read, their neighbours, then members of archives."""
     own = [path for path in single if is_image(path)]
     spread = own[:: max(1, len(own) // MOST_IMAGES)][:MOST_IMAGES]
     told: set[str] = set()
@@ -269,7 +263,7 @@ def _images(single: list[str], archives: list[str]) -> Iterator[tuple[str, Calla
 
 
 def _read(path: str) -> bytes:
-    """Raises OSError; ValueError for what is no plain file of an image's size."""
+    """Read a file. Raise OSError, or ValueError for what is no plain file of an image's size."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_MEMBER_BYTES:
         raise ValueError(path)

@@ -8,10 +8,21 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from headrace.doctor.measure.diagnosis import LinePart, SlowSampleFinding, StagePart
-from headrace.doctor.session.model import BatchProducer, InspectedSample, Session, SlowSample, Trainer, TrainerPass
+from ..session.model import BatchProducer, InspectedSample, Session, SlowSample, Trainer, TrainerPass
+from .diagnosis import LinePart, SlowSampleFinding, StagePart
 
-# -- from doctor/analyse/join.py: Finds, for a batch that was received, the record of its making.
+Figures = tuple[int, int, int | None]
+"""Calls, wall and CPU."""
+GETITEM = "getitem:rest"
+"""The dataset's own code: where it hands samples to threads of its own and waits for them."""
+REST = "other:rest"
+"""Time of a batch that no stage covers."""
+SERIALISE = "serialise:to the trainer"
+"""Pickling a batch into the pipe, its tensors into shared memory."""
+PLACE = re.compile(r"\('sample', (\d+)\)")
+"""Text by which the evidence gives the place in its batch of a sample that has no key."""
+MOST = 10
+"""Slow samples and lines that are worth showing."""
 
 
 class MadeBatch(NamedTuple):
@@ -28,7 +39,7 @@ class LookedStages(NamedTuple):
     sample: InspectedSample
 
     def label(self, place: int) -> str:
-        """`category:label` of one of its stages."""
+        """Return `category:label` of one of its stages."""
         return self.maker.stages[self.sample.stages[place].stage]
 
 
@@ -53,12 +64,14 @@ class Join:
         return Finder(makers, rows, one.epoch, any(self.is_thinned(maker) for maker in makers if maker is not None))
 
     def is_thinned(self, maker: BatchProducer) -> bool:
-        """Whether some of its batches were not written, or are lost."""
+        """Return whether some of its batches were not written, or are lost."""
         return (maker.host, maker.pid) in self._thinned
 
     def _maker(self, host: str, pid: int, one: TrainerPass) -> BatchProducer | None:
-        """None for a worker that left no evidence. A pid that the system gave again belongs to the newest process that
-        had been started by then."""
+        """Find the maker of a pass by pid; None for a worker that left no evidence.
+
+        A pid that the system gave again belongs to the newest process that had been started by then.
+        """
         makers = self._by_pid.get((host, pid), [])
         begun = [maker for maker in makers if _start(maker) <= one.ready]
         return next(reversed(begun), makers[0] if makers else None)
@@ -76,7 +89,7 @@ class Finder:
         self._rows = rows
 
     def batch(self, index: int) -> MadeBatch | None:
-        """Asks the worker whose turn it is, then the others."""
+        """Find a batch by its index: ask the worker whose turn it is, then the others."""
         count = len(self.makers)
         for offset in range(count):
             turn = (index + offset) % count
@@ -86,20 +99,20 @@ class Finder:
         return None
 
     def batches(self) -> Iterator[MadeBatch]:
-        """All that the pass's makers made for it, by worker."""
+        """Yield all that the pass's makers made for it, by worker."""
         for maker, rows in zip(self.makers, self._rows, strict=True):
             if maker is not None:
                 yield from (MadeBatch(maker, row) for row in rows.values())
 
     def looks(self) -> Iterator[LookedStages]:
-        """Samples of the pass that were looked at closely."""
+        """Yield the samples of the pass that were looked at closely."""
         for maker in self.makers:
             if maker is not None:
                 yield from (LookedStages(maker, one) for one in maker.looks if one.epoch == self.epoch)
 
 
 def _rows(maker: BatchProducer) -> dict[int, dict[int, int]]:
-    """Rows by epoch and index."""
+    """Return rows by epoch and index."""
     rows: dict[int, dict[int, int]] = {}
     for row, (epoch, index) in enumerate(zip(maker.batches.epoch, maker.batches.index, strict=True)):
         rows.setdefault(epoch, {})[index] = row
@@ -107,22 +120,16 @@ def _rows(maker: BatchProducer) -> dict[int, dict[int, int]]:
 
 
 def _start(maker: BatchProducer) -> int:
-    """When its process was started: within the iter() that wanted it, while its own first words may come later."""
+    """Return when its process was started: within the iter() that wanted it, before its own first record."""
     return next((time for time in (maker.started, maker.begun) if time is not None), 0)
 
 
-# -- from doctor/analyse/threads.py: Batches that one thread makes with the help of others.
-
-
-Figures = tuple[int, int, int | None]
-"""Calls, wall and CPU."""
-GETITEM = "getitem:rest"
-"""The dataset's own code: where it hands samples to threads of its own and waits for them."""
-
-
 def with_threads(stages: dict[str, Figures], beside: dict[str, Figures]) -> dict[str, Figures]:
-    """Charges the time in which the dataset's own code did not compute to what the threads beside it did meanwhile, in
-    proportion to their wall times. The walls still sum to the same; calls and CPU are the threads' own."""
+    """Charge the time in which the dataset's own code did not compute to what threads did meanwhile.
+
+    Each thread's stage takes its part by wall time. The walls still sum to the same; calls and CPU are the threads'
+    own.
+    """
     calls, wall, cpu = stages.get(GETITEM, (0, 0, 0))
     working = sum(us for _, us, _ in beside.values())
     waited = min(max(wall - (cpu or 0), 0), working)
@@ -136,15 +143,6 @@ def with_threads(stages: dict[str, Figures], beside: dict[str, Figures]) -> dict
         shared[stage] = (before[0] + own_calls, before[1] + part, (before[2] or 0) + (own_cpu or 0))
     shared[GETITEM] = (calls, wall - waited + left, cpu)
     return shared
-
-
-# -- from doctor/analyse/stages.py: What batches cost by stage, exclusive of inner stages.
-
-
-REST = "other:rest"
-"""Time of a batch that no stage covers."""
-SERIALISE = "serialise:to the trainer"
-"""Pickling a batch into the pipe, its tensors into shared memory."""
 
 
 @dataclass
@@ -164,7 +162,7 @@ class StageSums:
 
 @dataclass
 class StageCosts:
-    """Of a number of batches, by stage; the walls sum to the time that they took to make."""
+    """Costs of a number of batches, by stage; the walls sum to the time that they took to make."""
 
     batches: int = 0
     samples: int = 0
@@ -176,12 +174,15 @@ class StageCosts:
 
     @property
     def cpu(self) -> float:
-        """Of the stages of which it is known."""
+        """CPU time of the stages of which it is known."""
         return sum(sums.cpu or 0 for sums in self.stages.values())
 
 
 def costs(made: Iterable[MadeBatch], batch_size: int | None) -> StageCosts:
-    """`batch_size` is the number of samples of a batch that does not tell; where that is None too, it counts as one."""
+    """Sum up batches by stage.
+
+    A batch that does not tell its samples has `batch_size`, and one where that is None, too.
+    """
     sums = StageCosts()
     for maker, row in made:
         sums.batches += 1
@@ -192,8 +193,11 @@ def costs(made: Iterable[MadeBatch], batch_size: int | None) -> StageCosts:
 
 
 def batch_stages(maker: BatchProducer, row: int, *, serialise: bool = True) -> dict[str, Figures]:
-    """Calls, wall and CPU of one batch by stage, with what they leave of its time as `other:rest`, and with the time
-    that it took to `serialise`, which the worker's other thread does while the next batch is begun."""
+    """Return calls, wall and CPU of one batch by stage.
+
+    What the stages leave of its time is `other:rest`. The time to `serialise` it comes on top: the worker's other
+    thread does that while the next batch is begun.
+    """
     batches = maker.batches
     stages = _named(maker, batches.stages[row])
     rest = made_us(maker, row) - sum(wall for _, wall, _ in stages.values())
@@ -218,7 +222,7 @@ def _named(maker: BatchProducer, rows: list[tuple[int, int, int, int]]) -> dict[
 
 
 def stage_parts(sums: StageCosts) -> list[StagePart]:
-    """Heaviest first; the shares sum to 1."""
+    """Return the stages, heaviest first; their shares sum to 1."""
     whole = sums.wall
     if whole <= 0:
         return []
@@ -238,20 +242,13 @@ def _part(stage: str, one: StageSums, sums: StageCosts, whole: float) -> StagePa
     )
 
 
-# -- from doctor/analyse/slow.py: The slowest samples, and the lines of the user's code that time was seen in.
-
-
-PLACE = re.compile(r"\('sample', (\d+)\)")
-"""How the evidence writes the place in its batch of a sample that has no key."""
-MOST = 10
-"""Slow samples and lines that are worth showing."""
-
-
 def slow_samples(
     makers: Sequence[BatchProducer], made: Sequence[MadeBatch], batch_size: int | None
 ) -> list[SlowSampleFinding]:
-    """Of all makers, slowest first. The median sample's time is that of a batch's mean sample, since samples are not
-    recorded one by one."""
+    """Return the slowest samples of all makers, slowest first.
+
+    Samples are not recorded one by one, so the median sample's time is that of a batch's mean sample.
+    """
     typical = median_sample_us(made, batch_size)
     if typical is None:
         return []
@@ -269,7 +266,7 @@ def slow_samples(
 
 
 def _which(sample: SlowSample, maker: BatchProducer) -> str:
-    """One text a sample: its key, wherever and however often it was read. A place in a batch is one in that batch."""
+    """Name a sample by its key, wherever and however often it was read. A place in a batch is one in that batch."""
     return f"{maker.host} {maker.pid} {sample.epoch} {_key(sample)}" if PLACE.fullmatch(sample.key) else sample.key
 
 
@@ -288,7 +285,7 @@ def median_sample_us(made: Sequence[MadeBatch], batch_size: int | None) -> float
 
 
 def line_parts(makers: Sequence[BatchProducer]) -> list[LinePart]:
-    """Lines by their share of the time that the makers were busy, heaviest first. Both are of the whole run."""
+    """Return lines by their share of the time that the makers were busy in the whole run, heaviest first."""
     seen: dict[str, int] = {}
     for maker in makers:
         for line in maker.lines:
@@ -299,7 +296,7 @@ def line_parts(makers: Sequence[BatchProducer]) -> list[LinePart]:
 
 
 def busy_us(maker: BatchProducer) -> int:
-    """Time that its recorded batches took to make."""
+    """Return the time that its recorded batches took to make."""
     return sum(maker.batches.fetched) - sum(maker.batches.start)
 
 

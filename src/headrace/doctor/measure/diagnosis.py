@@ -16,7 +16,7 @@ class TimePart:
 
 @dataclass(frozen=True)
 class StepBudget:
-    """Where the training thread's wall time goes between two steps' ends; `parts` sum to the whole.
+    """Wall time of the training thread between two steps' ends; `parts` sum to the whole.
 
     Names: `data wait`, `host to device`, `forward`, `backward`, `optimizer`, `collective`, `other`.
     """
@@ -41,9 +41,12 @@ class StepBudget:
 
 @dataclass(frozen=True)
 class WaitSplit:
-    """Of the data wait of one trainer, a step. Names: `start-up` (iter(), and workers that had not begun yet),
-    `shut-down` (the next() that ended a pass), `not ready`, `ready but out of order` (a later batch was ready),
-    `pickle`, `unpickle and copy`, `pin`, `made here` (no workers), `sampler` (drawing the next indices), `unknown`."""
+    """Parts of the data wait of one trainer, a step.
+
+    Names: `start-up` (iter(), and workers that had not begun yet), `shut-down` (the next() that ended a pass), `not
+    ready`, `ready but out of order` (a later batch was ready), `pickle`, `unpickle and copy`, `pin`, `made here` (no
+    workers), `sampler` (drawing the next indices), `unknown`.
+    """
 
     pid: int
     parts: list[TimePart]
@@ -69,9 +72,9 @@ class SlowSampleFinding:
     key: str
     wall_us: float
     times: float
-    """Of the median sample's time."""
+    """Multiple of the median sample's time."""
     stage: str
-    """Where it spent most."""
+    """Stage in which it spent most."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class LinePart:
 
 @dataclass(frozen=True)
 class LoaderProduction:
-    """How the batches of one DataLoader were made."""
+    """Production of the batches of one loader."""
 
     trainer: int
     """Pid."""
@@ -120,7 +123,7 @@ class LoaderProduction:
 
 @dataclass(frozen=True)
 class RankView:
-    """One rank beside the others."""
+    """One rank alongside the others."""
 
     rank: int
     pid: int
@@ -152,20 +155,23 @@ class Finding:
 
 @dataclass(frozen=True)
 class ProbeCost:
-    """What the probe itself cost, as measured in this run."""
+    """Cost of the probe itself, as measured in this run."""
 
     step_us: float | None
     """On the training thread, a step."""
     step_share: float | None
     worker_share: float | None
-    """Of the makers' busy time."""
+    """Share of the makers' busy time."""
     evidence_bytes: int
 
 
 @dataclass(frozen=True)
 class WaitCauses:
-    """What the data wait of one trainer comes from, a step, heaviest first: stages of the batches waited for, as
-    `category:label`, and the names of `WaitSplit` for what lies outside of making them."""
+    """Causes of the data wait of one trainer, a step, heaviest first.
+
+    They are stages of the batches waited for, as `category:label`, and the names of `WaitSplit` for what lies outside
+    of making them.
+    """
 
     pid: int
     parts: list[TimePart]
@@ -177,7 +183,7 @@ class Diagnosis:
 
     verdict: str
     wait_share: float | None
-    """Of each step, waiting for data: as the GPU sees it where that was measured, else as the CPU does."""
+    """Data wait as a share of each step: as the GPU sees it where that was measured, else as the CPU does."""
     seen_by: str
     """`gpu` or `cpu`."""
     budgets: list[StepBudget] = field(default_factory=list)

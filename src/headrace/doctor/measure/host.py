@@ -7,19 +7,21 @@ from math import ceil
 from statistics import fmean, median
 from typing import Any
 
-from headrace.doctor.measure.batches import MadeBatch
-from headrace.doctor.session.model import BatchProducer, Machine, ProbedProcess, Session, Trainer
-
-# -- from doctor/analyse/host.py: One machine of a session, and what ran there, while it trained.
-
+from ..session.model import BatchProducer, Machine, ProbedProcess, Session, Trainer
+from .batches import MadeBatch
 
 Figures = dict[str, Any]
+BUSY_CORES = 0.9
+"""Share of the cores from which a thread that computes is likely to wait for one."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """Columns are read over the measured steps only, so that start-up does not count; over the whole run where fewer
-    than two readings fell into them."""
+    """One machine of a session, and what ran there while it trained.
+
+    Columns are read over the measured steps only, so that start-up does not count; over the whole run where fewer than
+    two readings fell into them.
+    """
 
     machine: Machine
     trainers: list[Trainer]
@@ -32,7 +34,7 @@ class Host:
         return self.machine.facts
 
     def known(self, column: str) -> list[float]:
-        """What was measured of a column."""
+        """Return what was measured of a column."""
         values = self.machine.columns.get(column, [])
         return [value for row in self.rows if row < len(values) and (value := values[row]) is not None]
 
@@ -42,8 +44,19 @@ class Host:
     def peak(self, column: str) -> float | None:
         return max(self.known(column), default=None)
 
+    @property
+    def least_free_bytes(self) -> float | None:
+        """Memory that was free at the fullest reading."""
+        return min(self.known("memory_available_bytes"), default=None)
+
+    @property
+    def free_shared_bytes(self) -> float | None:
+        """Memory that was free in /dev/shm at the fullest reading."""
+        total = self.fact("shm_bytes")
+        return None if total is None else total - (self.peak("shm_used_bytes") or 0.0)
+
     def fact(self, name: str) -> float | None:
-        """A fact that is a number."""
+        """Return a fact that is a number; None for any other."""
         value = self.facts.get(name)
         return float(value) if isinstance(value, (int, float)) else None
 
@@ -64,21 +77,21 @@ class Host:
         return [maker for maker in self.makers if maker.worker is not None]
 
     def figures(self, pid: int) -> Figures:
-        """What the sampler saw of a process."""
+        """Return what the sampler saw of a process."""
         return self.machine.processes.get(pid, {})
 
     def summed(self, makers: list[BatchProducer], figure: str) -> float | None:
-        """Over those of the makers that tell; None where none does."""
+        """Sum a figure over the makers that have it; None where none does."""
         told = [value for maker in makers if (value := self.figures(maker.pid).get(figure)) is not None]
         return sum(told) if told else None
 
     def told(self, pid: int, kind: str, name: str) -> Any:
-        """What a process's own records (`torch`, `facts`) say; None where they do not."""
+        """Return what a process's own records (`torch`, `facts`) say; None where they do not."""
         process = self.processes.get(pid)
         return None if process is None else process.facts.get(kind, {}).get(name)
 
     def waited_share(self) -> float | None:
-        """Of the makers' lives, how long their first threads were ready to run and had no core: the median maker."""
+        """Return the share of its life in which the median maker's first thread was ready to run and had no core."""
         shares = [share for maker in self.makers if (share := _waited(self.figures(maker.pid))) is not None]
         return median(shares) if shares else None
 
@@ -88,7 +101,7 @@ def hosts(session: Session) -> list[Host]:
 
 
 def host_of(session: Session, trainer: Trainer) -> Host | None:
-    """That a trainer ran on; None where no machine was sampled there."""
+    """Return the host that a trainer ran on; None where no machine was sampled there."""
     return next((one for one in hosts(session) if one.machine.host == trainer.host), None)
 
 
@@ -104,7 +117,10 @@ def _host(session: Session, machine: Machine) -> Host:
 
 
 def _rows(machine: Machine, trainers: list[Trainer]) -> range:
-    """Readings are of the time since the one before: the first that ended within the steps is the first that counts."""
+    """Return the readings that count.
+
+    Each is of the time since the one before, and must have ended within the steps.
+    """
     starts = [trainer.steps.start[0] for trainer in trainers if trainer.steps.start]
     ends = [trainer.steps.end[-1] for trainer in trainers if trainer.steps.end]
     if not starts:
@@ -120,17 +136,9 @@ def _waited(figures: Figures) -> float | None:
     return min(float(waited_s) * 1e6 / float(last - started), 1.0)
 
 
-# -- from doctor/predict/host_cores.py: What the machine's side of a session says of cores: how many there are for a
-# rank, and who waited for one.
-
-
-BUSY_CORES = 0.9
-"""Share of the cores from which a thread that computes is likely to wait for one."""
-
-
 @dataclass(frozen=True)
 class HostCores:
-    """Of the host of one trainer. None is what nothing tells."""
+    """Cores of the host of one trainer. None is what nothing tells."""
 
     host: Host | None
 
@@ -139,19 +147,21 @@ class HostCores:
         return cls(host_of(session, trainer))
 
     def share(self) -> float | None:
-        """Cores for one rank and its workers: each of the host's ranks has as many."""
+        """Return the cores for one rank and its workers: each of the host's ranks has as many."""
         host = self.host
         return None if host is None or host.cores is None else host.cores / max(len(host.trainers), 1)
 
     def others(self) -> float:
-        """Of these cores, what other programs kept busy on average."""
+        """Return the mean cores of these that other programs kept busy."""
         return (
             0.0 if self.host is None else (self.host.mean("cpu_cores_other") or 0.0) / max(len(self.host.trainers), 1)
         )
 
     def pool(self, pid: int) -> int:
-        """Return the threads by which torch shares what that process computes, and no more than have a core each; 1
-        where a device computes for it, or where nothing tells."""
+        """Return the threads by which torch shares what that process computes, no more than have a core each.
+
+        It is 1 where a device computes for it, or where nothing tells.
+        """
         host, share = self.host, self.share()
         if host is None or host.told(pid, "facts", "device") is not None:
             return 1
@@ -160,8 +170,10 @@ class HostCores:
         return most if share is None else min(most, max(ceil(share), 1))
 
     def has_pool_of_its_own(self, pid: int) -> bool:
-        """Return whether several threads may make a batch in the training process: those of OpenCV. Of torch's own the
-        CPU time tells nothing there, since they spin for a while after each part of a step."""
+        """Return whether several threads may make a batch in the training process: those of OpenCV.
+
+        Of torch's own the CPU time tells nothing there, since they spin for a while after each part of a step.
+        """
         host = self.host
         told = [] if host is None else [host.told(pid, "facts", label) for label in ("torch_threads", "opencv_threads")]
         return not told or told[0] in (None, 1) or (isinstance(told[1], int) and told[1] > 1)
@@ -173,7 +185,7 @@ class HostCores:
         return busy is not None and self.host is not None and busy >= BUSY_CORES * (self.host.cores or float("inf"))
 
     def delay_share(self, maker: BatchProducer) -> float | None:
-        """Of the time in which a maker made batches, how long its first thread waited for a core."""
+        """Return the share of a maker's working time in which its first thread waited for a core."""
         figures = {} if self.host is None else self.host.figures(maker.pid)
         waited_s = figures.get("cpu_wait_s")
         batches = maker.batches
@@ -181,7 +193,7 @@ class HostCores:
         return None if waited_s is None or not worked else min(waited_s * 1e6 / worked, 1.0)
 
     def delay(self, made: MadeBatch) -> float | None:
-        """How long the batch's maker was ready to run and had no core while it made it, in microseconds."""
+        """Return how long a batch's maker was ready to run and had no core while it made it, in microseconds."""
         maker, row = made
         told = maker.batches.delay[row] if maker.batches.delay else None
         if told is not None:

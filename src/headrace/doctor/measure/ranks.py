@@ -7,31 +7,42 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import NamedTuple
 
-from headrace.doctor.measure.diagnosis import RankView
-from headrace.doctor.measure.steps import WAIT, MeasuredStep
-from headrace.doctor.measure.view import TrainerView
-from headrace.doctor.session.model import OptimizerSteps
+from ..session.model import OptimizerSteps
+from .diagnosis import RankView
+from .steps import WAIT, MeasuredStep
+from .view import TrainerView
 
-# -- from doctor/analyse/together.py: The steps that ranks took together, on one clock.
+OFTEN = 1.5
+"""Multiple of its turn from which a rank is last too often: of n equal ranks each is last in 1/n of the steps."""
+MUCH = 0.01
+"""Share of a step by which it must be late on average."""
+BY_DATA = 0.5
+"""Share of its lateness that its longer wait for data must explain for its data to be the cause."""
 
 
 @dataclass(frozen=True)
 class RanksTogether:
-    """Ranks of one training, and the steps that all of them measured: `steps[number]` holds one a rank, in their order.
-    `late[rank's place]` is what its host's clock is ahead of the first rank's."""
+    """Ranks of one training, and the steps that all of them measured.
+
+    `steps[number]` holds one step a rank, in their order; `ahead[place]` is what the clock of that rank's host is ahead
+    of the first rank's.
+    """
 
     views: list[TrainerView]
     steps: dict[int, list[MeasuredStep]]
     ahead: list[float]
 
     def arrivals(self, number: int) -> list[float] | None:
-        """When each rank was ready for the others: its own gradients were done, where that was stamped, else its last
-        backward pass began, else its first collective. None where no kind is known of all."""
+        """Return when each rank was ready for the others; None where no kind of moment is known of all.
+
+        Its own gradients were done, where that was stamped, else its last backward pass began, else its first
+        collective.
+        """
         kinds = (self._moments(number, moment) for moment in (_ready, _backward, _collective))
         return next((times for times in kinds if times is not None), None)
 
     def stamped(self, number: int) -> list[float] | None:
-        """When the own gradients of each rank were done; None where that is not known of all."""
+        """Return when the own gradients of each rank were done; None where that is not known of all."""
         return self._moments(number, _ready)
 
     def _moments(
@@ -44,7 +55,10 @@ class RanksTogether:
 
 
 def ranks_together(views: Sequence[TrainerView]) -> RanksTogether | None:
-    """None with fewer than two ranks, or where they share no step. Of several trainings, the longest of each rank."""
+    """Put the ranks of a session together: of several trainings, the longest of each rank.
+
+    None with fewer than two ranks, or where they share no step.
+    """
     longest: dict[int, TrainerView] = {}
     for view in views:
         rank = view.trainer.rank
@@ -64,8 +78,11 @@ def _shared(of_ranks: Sequence[Sequence[MeasuredStep]]) -> dict[int, list[Measur
 
 
 def _ahead(ranks: Sequence[TrainerView], steps: dict[int, list[MeasuredStep]]) -> list[float]:
-    """Steps end at about the same time everywhere, since the ranks wait for one another; the median over all of them
-    tells hosts' clocks apart. Ranks of one host share its clock."""
+    """Return what each rank's clock is ahead. Ranks of one host share its clock.
+
+    Steps end at about the same time everywhere, since the ranks wait for one another: the median over all steps tells
+    hosts' clocks apart.
+    """
     hosts: dict[str, float] = {ranks[0].trainer.host: 0.0} if ranks else {}
     for place, view in enumerate(ranks):
         if view.trainer.host not in hosts:
@@ -78,7 +95,7 @@ def _ready(steps: OptimizerSteps, step: MeasuredStep, view: TrainerView) -> floa
 
 
 def _backward(steps: OptimizerSteps, step: MeasuredStep, view: TrainerView) -> float | None:
-    """The first after the step's last batch: the one that ends an accumulation, in which gradients are shared."""
+    """Return the first backward pass after the step's last batch: the one in which gradients are shared."""
     last = max((view.trainer.gets.start[row] for row in step.gets), default=step.start)
     return next((start for kind, start, _ in _spans(steps, step) if kind == "b" and start >= last), None)
 
@@ -89,9 +106,6 @@ def _collective(steps: OptimizerSteps, step: MeasuredStep, view: TrainerView) ->
 
 def _spans(steps: OptimizerSteps, step: MeasuredStep) -> list[tuple[str, int, int]]:
     return [] if step.row is None else steps.spans[step.row]
-
-
-# -- from doctor/analyse/peers.py: Waiting for a peer, apart from the collectives' own time.
 
 
 class PeerWait(NamedTuple):
@@ -110,10 +124,10 @@ class Call(NamedTuple):
 
 
 def peer_waits(ranks: RanksTogether) -> list[PeerWait] | None:
-    """By rank; None where neither gradients were stamped nor collectives called, since a backward pass that shares
-    gradients does not tell its waiting from its work.
+    """Return each rank's wait for its peers; None where neither gradients were stamped nor collectives called.
 
-    A collective begins when its last rank arrives: until then the others wait, from then on it works.
+    A backward pass that shares gradients does not tell its waiting from its work. A collective begins when its last
+    rank arrives: until then the others wait, from then on it works.
     """
     stamped = [wait for number in ranks.steps if (wait := _stamped(ranks, number)) is not None]
     calls = [_calls(view, ahead) for view, ahead in zip(ranks.views, ranks.ahead, strict=True)]
@@ -130,7 +144,10 @@ def peer_waits(ranks: RanksTogether) -> list[PeerWait] | None:
 
 
 def _stamped(ranks: RanksTogether, number: int) -> list[PeerWait] | None:
-    """Of a step whose ranks all stamped when their own gradients were done: backward ends with their sharing."""
+    """Return the waits of a step whose ranks all stamped when their own gradients were done.
+
+    Backward ends with sharing.
+    """
     pairs = list(_ready_and_end(ranks, number))
     if len(pairs) < len(ranks.views):
         return None
@@ -149,7 +166,7 @@ def _ready_and_end(ranks: RanksTogether, number: int) -> Iterator[tuple[float, f
 
 
 def _calls(view: TrainerView, ahead: float) -> dict[int, list[Call]]:
-    """A rank's synchronous collectives, by step."""
+    """Return a rank's synchronous collectives, by step."""
     calls = view.trainer.collectives
     steps: dict[int, list[Call]] = {}
     for number, name, start, duration in zip(calls.step, calls.name, calls.start, calls.duration, strict=True):
@@ -158,8 +175,10 @@ def _calls(view: TrainerView, ahead: float) -> dict[int, list[Call]]:
 
 
 def _called(calls: Sequence[Sequence[Call]]) -> list[PeerWait]:
-    """The calls of a step, by rank: the first of one with the first of each other, and so on. Where ranks do not call
-    the same, nothing can be said of it."""
+    """Return the waits in the calls of a step: the first of each rank is one collective, and so on.
+
+    Where ranks do not call the same, nothing can be said of it.
+    """
     if len({tuple(call.name for call in of_rank) for of_rank in calls}) != 1:
         return [PeerWait(0.0, 0.0)] * len(calls)
     waits = [
@@ -177,20 +196,8 @@ def _mean(values: list[float]) -> float:
     return fmean(values) if values else 0.0
 
 
-# -- from doctor/analyse/ranks.py: Each rank beside the others: who is late, by how much, why, and who waits for a
-# peer.
-
-
-OFTEN = 1.5
-"""How many times its turn a rank must be the last to be called late: of n equal ranks each is in 1/n of the steps."""
-MUCH = 0.01
-"""Share of a step by which it must be late on average."""
-BY_DATA = 0.5
-"""Share of its lateness that its longer wait for data must explain for its data to be the cause."""
-
-
 def rank_views(ranks: RanksTogether | None) -> list[RankView]:
-    """Empty with one rank."""
+    """Return each rank alongside the others; empty with one rank."""
     if ranks is None:
         return []
     late, lateness = _lateness(ranks)
@@ -217,12 +224,12 @@ def data_wait_us(view: TrainerView) -> float:
 
 
 def is_late(rank: RankView, ranks: int) -> bool:
-    """Oftener than chance has it, and by more than noise."""
+    """Return whether a rank is last more often than chance has it, and by more than noise."""
     return rank.late * ranks >= OFTEN and rank.late * rank.lateness_us >= MUCH * rank.step_us > 0
 
 
 def _lateness(ranks: RanksTogether) -> tuple[list[float], list[float]]:
-    """By rank: the share of steps in which it was last, and how long the others waited for it then."""
+    """Return the share of steps in which each rank was last, and how long the others waited for it then."""
     waited: list[list[float]] = [[] for _ in ranks.views]
     counted = 0
     for number in ranks.steps:
@@ -237,8 +244,10 @@ def _lateness(ranks: RanksTogether) -> tuple[list[float], list[float]]:
 
 
 def _cause(views: Sequence[TrainerView], place: int, rank: RankView) -> str | None:
-    """The stage that takes its makers longest beyond what it takes the other ranks', where the rank is late because it
-    waits longer for data than they do."""
+    """Return the stage that takes its makers longest beyond what it takes the other ranks'.
+
+    None where the rank is not late, or not because it waits longer for data than they do.
+    """
     if not is_late(rank, len(views)):
         return None
     view, others = views[place], [view for at, view in enumerate(views) if at != place]
@@ -252,5 +261,5 @@ def _cause(views: Sequence[TrainerView], place: int, rank: RankView) -> str | No
 
 
 def _stage_us(view: TrainerView) -> dict[str, float]:
-    """What a sample costs by stage, in the loader that makes most."""
+    """Return what a sample costs by stage, in the loader that makes most."""
     return {f"{part.category}:{part.label}": part.wall_us for making in view.makings[:1] for part in making.stages}

@@ -14,12 +14,26 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.doctor.measure.diagnosis import TimePart
-from headrace.doctor.probe.training.windows import SETTLING_STEPS
-from headrace.doctor.session.model import LoaderFacts, MeasuredWindow, Session, Trainer, TrainerPass
+from ..probe.training.windows import SETTLING_STEPS
+from ..session.model import LoaderFacts, MeasuredWindow, Session, Trainer, TrainerPass
+from .diagnosis import TimePart
 
-# -- from doctor/analyse/spans.py: Nested and overlapping spans of one thread, resolved so that each moment belongs to
-# one of them.
+WAIT = "data wait"
+COPY, FORWARD, BACKWARD, OPTIMIZER = "host to device", "forward", "backward", "optimizer"
+COLLECTIVE, OTHER = "collective", "other"
+UNSEEN = "not seen"
+"""Name of `forward` where no batch was seen to come: it holds the wait for them, too."""
+ORDER = (WAIT, COPY, FORWARD, UNSEEN, BACKWARD, OPTIMIZER, COLLECTIVE, OTHER)
+TURNS = {WAIT, BACKWARD, OPTIMIZER}
+"""Parts that the phases of a step turn on: the forward pass leads from a batch to its backward pass."""
+OBSERVE, REPLAY, LOAD, DRAIN = "observe", "replay", "load", "drain"
+"""Names of windows."""
+EVALUATION = "e"
+"""Kind of span, of docs/doctor/evidence.md."""
+BOUND = 0.05
+"""Share of a step from which a run is called input-bound: below it, nothing done about data gains more than this."""
+PREFETCH = 2
+"""Batches that DataLoader has in flight for each worker where nothing else is said."""
 
 
 class TimeSpan(NamedTuple):
@@ -39,8 +53,10 @@ class TimeSegment(NamedTuple):
 
 
 def segments(start: float, end: float, spans: Iterable[TimeSpan]) -> Iterator[TimeSegment]:
-    """Cuts [start, end] into stretches that leave nothing out and overlap nowhere: each is charged to the innermost
-    span, which is the one that started last, and of several the one that ends first."""
+    """Cut [start, end] into segments that leave nothing out and overlap nowhere.
+
+    Each is charged to the innermost span, which is the one that started last, and of several the one that ends first.
+    """
     coming = sorted((span for span in spans if span.end > max(start, span.start)), key=lambda span: -span.start)
     running: list[tuple[float, float, str]] = []
     now = start
@@ -55,22 +71,12 @@ def segments(start: float, end: float, spans: Iterable[TimeSpan]) -> Iterator[Ti
         now = until
 
 
-# -- from doctor/analyse/parts.py: The parts of a step, and how stretches of time are charged to them.
-
-
-WAIT = "data wait"
-COPY, FORWARD, BACKWARD, OPTIMIZER = "host to device", "forward", "backward", "optimizer"
-COLLECTIVE, OTHER = "collective", "other"
-UNSEEN = "not seen"
-"""What would be `forward`, where no batch was seen to come: it holds the wait for them, too."""
-ORDER = (WAIT, COPY, FORWARD, UNSEEN, BACKWARD, OPTIMIZER, COLLECTIVE, OTHER)
-TURNS = {WAIT, BACKWARD, OPTIMIZER}
-"""What the phases of a step turn on: the forward pass leads from a batch to its backward pass."""
-
-
 def parts_of(pieces: Sequence[TimeSegment]) -> dict[str, float]:
-    """Sums segments by part. Time in no span is `forward` where a backward pass comes next, with the batch in hand;
-    else it is `other`: logging, evaluation, checkpoints."""
+    """Sum segments by part.
+
+    Time in no span is `forward` where a backward pass comes next, with the batch in hand; else it is `other`: logging,
+    evaluation, checkpoints.
+    """
     parts: dict[str, float] = {}
     waits = any(piece.name == WAIT for piece in pieces)
     turn, has_batch = _next_turns(pieces), not waits
@@ -82,7 +88,7 @@ def parts_of(pieces: Sequence[TimeSegment]) -> dict[str, float]:
 
 
 def mean_parts(steps: Sequence[dict[str, float]], order: Iterable[str]) -> list[TimePart]:
-    """The mean of each part over the steps, and its share of the whole. Parts that no step has are left out."""
+    """Return the mean of each part over the steps, and its share of the whole. Parts that no step has are left out."""
     totals = {name: sum(step.get(name, 0) for step in steps) for name in order}
     whole = sum(totals.values())
     seen = {name for step in steps for name in step}
@@ -96,17 +102,6 @@ def _next_turns(pieces: Sequence[TimeSegment]) -> list[str | None]:
         turns.append(coming)
         coming = piece.name if piece.name in TURNS else coming
     return turns[::-1]
-
-
-# -- from doctor/analyse/steps.py: Which steps of a trainer are measured, and what happened within each.
-
-
-OBSERVE, REPLAY, LOAD, DRAIN = "observe", "replay", "load", "drain"
-"""Names of windows."""
-EVALUATION = "e"
-"""Kind of span, of docs/doctor/evidence.md."""
-PREFETCH = 2
-"""Batches that DataLoader has in flight for each worker where nothing else is said."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +141,7 @@ class MeasuredTraining:
 
     @cached_property
     def _reached(self) -> list[float]:
-        """Until when the waits up to each have lasted."""
+        """End of all waits up to each."""
         return list(accumulate((span.end for span in self.waits), max))
 
     @property
@@ -156,7 +151,7 @@ class MeasuredTraining:
 
     @property
     def until(self) -> float:
-        """When the run stops being as it is: the windows after the observed one begin."""
+        """End of the undisturbed run: the windows after the observed one begin."""
         observed = window(self.trainer, OBSERVE)
         return inf if observed is None else observed.end
 
@@ -165,20 +160,23 @@ class MeasuredTraining:
         return sum(step.duration for step in self.steps)
 
     def waits_in(self, step: MeasuredStep) -> list[TimeSpan]:
-        """Those that reach into a step, and are none of an evaluation."""
+        """Return the waits that reach into a step, and are none of an evaluation."""
         first = bisect_right(self._reached, step.start)
         last = bisect_left(self.waits, float(step.end), key=_start)
         return [span for span in self.waits[first:last] if not _within(span.start, step.evaluations)]
 
     def is_measured(self, time: float) -> bool:
-        """Whether it lies within a measured step, and in no evaluation."""
+        """Return whether a time lies within a measured step, and in no evaluation."""
         row = bisect_right(self.steps, time, key=lambda step: step.start) - 1
         return row >= 0 and time < self.steps[row].end and not _within(time, self.steps[row].evaluations)
 
 
 def training(session: Session, trainer: Trainer) -> MeasuredTraining:
-    """A run that is measured without windows stops at the number of steps asked for; an observed one takes them all.
-    Where there are windows, only what they observed counts: the steps after that are fed with copies."""
+    """Measure a trainer.
+
+    A run that is measured without windows stops at the number of steps asked for; an observed one takes them all. Where
+    there are windows, only what they observed counts: the steps after that are fed with copies.
+    """
     unit, steps = ("step", _steps(trainer)) if trainer.steps.number else ("batch", _batches(trainer))
     observed = window(trainer, OBSERVE)
     if observed is not None:
@@ -197,7 +195,7 @@ def window(trainer: Trainer, name: str) -> MeasuredWindow | None:
 
 
 def window_steps(trainer: Trainer, name: str) -> list[MeasuredStep]:
-    """The steps of a window that do not belong to the change from the one before."""
+    """Return the steps of a window that do not belong to the change from the one before."""
     found = window(trainer, name)
     if found is None:
         return []
@@ -210,15 +208,30 @@ def pass_of(trainer: Trainer) -> dict[int, TrainerPass]:
 
 
 def queue_of(trainer: Trainer, loader: int) -> int:
-    """Batches that a loader keeps in flight: what may have been made before the loop first asked."""
+    """Return the batches that a loader keeps in flight: what may have been made before the loop first asked."""
     facts = next((one.facts for one in trainer.loaders if one.number == loader), {})
     return (whole_fact(facts, "num_workers") or 0) * (whole_fact(facts, "prefetch_factor") or PREFETCH)
 
 
 def whole_fact(facts: dict[str, Any], name: str) -> int | None:
-    """A fact that is a whole number, as a loader of somebody's own may not have it."""
+    """Return a fact that is a whole number, as a loader of somebody's own may not have it."""
     value = facts.get(name)
     return value if isinstance(value, int) else None
+
+
+def is_here(trainer: Trainer, one: TrainerPass) -> bool:
+    """Return whether the trainer makes the batches of a pass itself."""
+    return one.workers in ([], [trainer.pid])
+
+
+def is_source(loader: LoaderFacts | None) -> bool:
+    """Return whether it is no loader at all, but a function or an iterator that the loop calls for a batch."""
+    return loader is not None and "source" in loader.facts
+
+
+def threads_of(loader: LoaderFacts | None) -> int:
+    """Count the threads that make a loader's batches in the trainer itself; 0 for torch's DataLoader."""
+    return 0 if loader is None else whole_fact(loader.facts, "threads") or 0
 
 
 def _steps(trainer: Trainer) -> list[MeasuredStep]:
@@ -259,7 +272,7 @@ def _batches(trainer: Trainer) -> list[MeasuredStep]:
 
 
 def _decided(session: Session, trainer: Trainer) -> int | None:
-    """Warm-up steps as they were asked for, or else as the probe chose them: it counted from there to the run's end."""
+    """Return the warm-up that was asked for, else the one that the probe chose."""
     if session.warmup is not None:
         return session.warmup
     process = next((one for one in session.processes if one.pid == trainer.pid), None)
@@ -267,8 +280,7 @@ def _decided(session: Session, trainer: Trainer) -> int | None:
 
 
 def _warmup(trainer: Trainer, steps: list[MeasuredStep]) -> int:
-    """Steps that took what the busiest loader had prefetched, since that was made while the run started, and those that
-    the probe, too, gives a run to settle."""
+    """Count the steps that took what the busiest loader had prefetched at the start, and those for settling."""
     passes = pass_of(trainer)
     loaders = Counter(one.loader for one in map(passes.get, trainer.gets.pass_) if one is not None)
     if not loaders:
@@ -303,13 +315,12 @@ def _start(span: TimeSpan) -> float:
     return span.start
 
 
-# -- from doctor/analyse/loaders.py: DataLoaders that a script makes anew for each pass.
-
-
 def with_loaders_as_one(trainer: Trainer) -> Trainer:
-    """The trainer with each DataLoader counted as the one before it where all that is known of them is the same and
-    they were used one after the other: a script that makes one an epoch has one loader, and starts its workers anew.
-    One that only evaluations took batches of is never one that is trained from."""
+    """Count each DataLoader as the one before it where all that is known of them is the same, one used after the other.
+
+    A script that makes one an epoch has one loader, and starts its workers anew. A loader that only evaluations took
+    batches of is never one that is trained from.
+    """
     number_of = _numbers(trainer)
     if all(number == loader for loader, number in number_of.items()):
         return trainer
@@ -321,7 +332,7 @@ def with_loaders_as_one(trainer: Trainer) -> Trainer:
 
 
 def _numbers(trainer: Trainer) -> dict[int, int]:
-    """By loader, the number of the first of those that count as one."""
+    """Return, by loader, the number of the first of those that count as one."""
     used, evaluated = _used(trainer.passes), _evaluated(trainer)
     newest: dict[
         tuple[bytes, bool], tuple[int, int]
@@ -338,7 +349,7 @@ def _numbers(trainer: Trainer) -> dict[int, int]:
 
 
 def _used(passes: Sequence[TrainerPass]) -> dict[int, tuple[int, int]]:
-    """By loader, when its first and its last pass began."""
+    """Return, by loader, when its first and its last pass began."""
     used: dict[int, tuple[int, int]] = {}
     for one in passes:
         first, last = used.get(one.loader, (one.start, one.start))
@@ -347,7 +358,7 @@ def _used(passes: Sequence[TrainerPass]) -> dict[int, tuple[int, int]]:
 
 
 def _evaluated(trainer: Trainer) -> set[int]:
-    """Loaders of which some batches were taken, and none for a step."""
+    """Return the loaders of which some batches were taken, and none for a step."""
     loader_of = {one.number: one.loader for one in trainer.passes}
     taken = {loader_of.get(number) for number in trainer.fetches.pass_}
     trained = {loader_of.get(number) for number in trainer.gets.pass_}

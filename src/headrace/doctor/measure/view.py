@@ -9,11 +9,11 @@ from functools import cached_property
 from itertools import pairwise
 from statistics import fmean, median, quantiles
 
-from headrace.doctor.measure.batches import Join, busy_us
-from headrace.doctor.measure.diagnosis import LoaderProduction, ProbeCost, StepBudget, TimePart, WaitCauses, WaitSplit
-from headrace.doctor.measure.own_loaders import shares_of_feeds
-from headrace.doctor.measure.production import makings
-from headrace.doctor.measure.steps import (
+from ..session.model import LoaderFacts, Session, Trainer, UnmeasuredSteps
+from .batches import Join, busy_us
+from .diagnosis import LoaderProduction, ProbeCost, StepBudget, TimePart, WaitCauses, WaitSplit
+from .production import makings, shares_of_feeds
+from .steps import (
     BACKWARD,
     COLLECTIVE,
     COPY,
@@ -33,21 +33,18 @@ from headrace.doctor.measure.steps import (
     window_steps,
     with_loaders_as_one,
 )
-from headrace.doctor.measure.waits import Wait, causes, wait_split, waits
-from headrace.doctor.session.model import LoaderFacts, Session, Trainer, UnmeasuredSteps
-
-# -- from doctor/analyse/device.py: The step as the GPU sees it, from the events on its current stream, and its clock
-# beside the CPU's.
-
+from .waits import Wait, causes, wait_split, waits
 
 PAIRS = {"w": ("r", WAIT), "h": ("i", COPY), "b": ("c", BACKWARD), "o": ("p", OPTIMIZER)}
-"""What begins a span, what ends it, and its part."""
+"""Mark that begins a span, with the mark that ends it and its part."""
 
 Marks = Sequence[tuple[str, float]]
+KINDS = {"h": COPY, "b": BACKWARD, "o": OPTIMIZER, "s": OPTIMIZER, "c": COLLECTIVE}
+"""Parts by kind of span in the evidence; a newer probe's kinds are `other`."""
 
 
 def device_parts(training: MeasuredTraining) -> list[TimePart] | None:
-    """Mean parts of a step on the GPU, None where it was not measured.
+    """Return the mean parts of a step on the GPU; None where it was not measured.
 
     `data wait` is the time between a `next()` that began, once all work before it was done, and its return: the stream
     has nothing to do meanwhile. It is less than the CPU's wait where the GPU was still behind.
@@ -57,7 +54,7 @@ def device_parts(training: MeasuredTraining) -> list[TimePart] | None:
 
 
 def device_spans(marks: Marks) -> list[TimeSpan]:
-    """The spans that the marks of one step bound, on the GPU's clock. A mark without its partner bounds none."""
+    """Return the spans that the marks of one step bound, on the GPU's clock. A mark without its partner bounds none."""
     begun: dict[str, float] = {}
     spans = []
     ends = {end: (begin, name) for begin, (end, name) in PAIRS.items()}
@@ -72,10 +69,10 @@ def device_spans(marks: Marks) -> list[TimeSpan]:
 
 
 def clock_lag(training: MeasuredTraining) -> float | None:
-    """What to add to the GPU's times to have them on the session's clock, in microseconds.
+    """Return what to add to the GPU's times to have them on the session's clock, in microseconds; None without marks.
 
-    The GPU reaches a mark no earlier than the CPU set it, and at once where it had nothing else to do, so the pair
-    that lies closest tells the distance of the clocks. None without marks.
+    The GPU reaches a mark no earlier than the CPU set it, and at once where it had nothing else to do, so the pair that
+    lies closest tells the distance of the clocks.
     """
     steps, gets = training.trainer.steps, training.trainer.gets
     distances = [
@@ -92,7 +89,7 @@ def clock_lag(training: MeasuredTraining) -> float | None:
 
 
 def _whole_steps(training: MeasuredTraining) -> Iterator[tuple[Marks, float, float]]:
-    """Marks of each step that lasts until the next one's first mark, with its start and end."""
+    """Yield the marks of each step that lasts until the next one's first mark, with its start and end."""
     for step, following in pairwise(training.steps):
         marks, coming = _marks(training, step), _marks(training, following)
         if marks and coming and following.number == step.number + 1 and coming[0][1] > marks[0][1]:
@@ -107,15 +104,8 @@ def _times(marks: Marks, kind: str) -> list[float]:
     return [us for name, us in marks if name == kind]
 
 
-# -- from doctor/analyse/budget.py: Where the training thread's time goes in a step.
-
-
-KINDS = {"h": COPY, "b": BACKWARD, "o": OPTIMIZER, "s": OPTIMIZER, "c": COLLECTIVE}
-"""Of spans in the evidence; a newer probe's kinds are `other`."""
-
-
 def step_budget(training: MeasuredTraining) -> StepBudget | None:
-    """None where no step was measured."""
+    """Return the mean parts of the measured steps; None where there were none."""
     if not training.steps:
         return None
     durations = [step.duration for step in training.steps]
@@ -134,7 +124,7 @@ def step_budget(training: MeasuredTraining) -> StepBudget | None:
 
 
 def step_parts(training: MeasuredTraining, step: MeasuredStep) -> dict[str, float]:
-    """Microseconds of one step by part; they sum to its duration, whatever its spans are."""
+    """Return microseconds of one step by part; they sum to its duration, whatever its spans are."""
     spans = training.waits_in(step)
     if step.row is not None:
         spans += [
@@ -147,12 +137,9 @@ def step_parts(training: MeasuredTraining, step: MeasuredStep) -> dict[str, floa
     return {UNSEEN if name == FORWARD else name: us for name, us in parts.items()}
 
 
-# -- from doctor/analyse/view.py: One trainer, measured from every side.
-
-
 @dataclass(frozen=True)
 class TrainerView:
-    """Computed once, and shared by the verdict and the findings."""
+    """One trainer, measured once for the verdict and the findings."""
 
     training: MeasuredTraining
     budget: StepBudget | None
@@ -161,7 +148,7 @@ class TrainerView:
     causes: WaitCauses
     makings: list[LoaderProduction]
     only: bool
-    """Whether no other rank trains beside it."""
+    """Whether no other rank trains alongside it."""
 
     @classmethod
     def of(cls, session: Session, trainer: Trainer, join: Join) -> TrainerView:
@@ -188,38 +175,77 @@ class TrainerView:
 
     @cached_property
     def wait_share(self) -> float | None:
-        """Of each step, as the GPU sees it where that was measured; None where there was no loader to wait for."""
+        """Data wait as a share of each step, seen by the GPU where that was measured; None without a loader."""
         if self.budget is None or not self.training.trainer.gets.start:
             return None
         return self.share(WAIT)
 
     def share(self, part: str) -> float:
-        """Of each step, as the GPU sees it where that was measured; 0 where there is no such part, or no step."""
+        """Return a part's share of each step, seen by the GPU where that was measured.
+
+        0 where there is no such part.
+        """
         parts = [] if self.budget is None else self.budget.device or self.budget.parts
         return next((one.share for one in parts if one.name == part), 0.0)
 
     def loader(self, number: int) -> LoaderFacts | None:
         return next((loader for loader in self.trainer.loaders if loader.number == number), None)
 
+    def demanded_cores(self, making: LoaderProduction) -> float | None:
+        """Return the cores that making batches takes as fast as the trainer can take them; None where unknown.
+
+        It is the CPU time of a step's batches by the least time that a step takes, however many workers there are.
+        """
+        known = [(part.cpu_us, part.wall_us) for part in making.stages if part.cpu_us is not None]
+        cpu, wall = sum(cpu for cpu, _ in known), sum(wall for _, wall in known)
+        step_us = self._unhindered_us()
+        if self.budget is None or making.batches == 0 or step_us <= 0 or wall <= 0:
+            return None
+        return self.budget.micro_batches * making.batch_us * cpu / wall / step_us
+
+    def _unhindered_us(self) -> float:
+        """Return the step that never waits for a worker; 0 without steps.
+
+        It is its computing and the unpickling of its batches, by the same thread. Where another thread unpickles and
+        pins them meanwhile, it is the longer of the two.
+        """
+        if self.budget is None:
+            return 0.0
+        computing = sum(part.us for part in self.budget.parts if part.name != WAIT)
+        gets, rows, steps = self.trainer.gets, self.training.gets, len(self.training.steps)
+        between = sum(gets.unpickle[row] or 0 for row in rows if gets.pin[row] is None)
+        beside = sum((gets.unpickle[row] or 0) + (gets.pin[row] or 0) for row in rows if gets.pin[row] is not None)
+        return max(computing + between / steps, beside / steps)
+
 
 def main_view(views: Sequence[TrainerView]) -> TrainerView | None:
-    """The one that the verdict is about: of those that train, the one that waited longest for data."""
-    return max(views, key=_weight, default=None)
+    """Return the view that the verdict is about: of those that train, the one that waited longest for data."""
+
+    def weight(view: TrainerView) -> tuple[bool, float]:
+        wait = (view.wait_share or 0.0) * view.training.total_us
+        return view.training.unit == "step" and bool(view.training.steps), wait
+
+    return max(views, key=weight, default=None)
 
 
-def _weight(view: TrainerView) -> tuple[bool, float]:
-    wait = (view.wait_share or 0.0) * view.training.total_us
-    return view.training.unit == "step" and bool(view.training.steps), wait
+def main_view_of(session: Session) -> TrainerView | None:
+    """Measure a session's trainers, and return the main view."""
+    join = Join(session)
+    return main_view([TrainerView.of(session, trainer, join) for trainer in session.trainers])
 
 
-# -- from doctor/analyse/cost.py: What the probe itself cost, as it measured in this run.
+def uses_gpu(session: Session, trainer: Trainer) -> bool:
+    """Return whether a trainer used a GPU; torch with CUDA may well train without one."""
+    facts = next((one.facts for one in session.processes if (one.host, one.pid) == (trainer.host, trainer.pid)), {})
+    return any(facts.get(kind, {}).get("device") is not None for kind in ("facts", "torch"))
 
 
 def cost(session: Session, views: Sequence[TrainerView], join: Join) -> ProbeCost:
-    """Makers whose batches were thinned do not tell how long they were busy, and are left out of `worker_share`.
+    """Return what the probe cost.
 
-    The cost of a step that was measured is the median: the first one also pays for what is done once. Those that were
-    let pass cost less, and count as they are.
+    Makers whose batches were thinned do not tell how long they were busy, and are left out of `worker_share`. The cost
+    of a measured step is the median: the first one also pays for what is done once. Steps that were let pass cost less,
+    and count as they are.
     """
     probed = [
         (us, step.duration)
@@ -249,12 +275,12 @@ def _probe(view: TrainerView, row: int | None) -> float | None:
     return None if row is None else view.trainer.steps.probe[row]
 
 
-# -- from doctor/analyse/replayed.py: Steps that were fed with copies of kept batches, and waited for no loader.
-
-
 def window_us(trainer: Trainer, name: str, evaluation: float) -> float | None:
-    """Mean step of a window; None where it has none. Evaluations go on as they are, few of them and at times of their
-    own: of those the mean of the observed steps is taken, which is `evaluation`."""
+    """Return the mean step of a window; None where it has none.
+
+    Evaluations go on as they are, few of them and at times of their own, so the mean of the observed steps is taken for
+    them, which is `evaluation`.
+    """
     steps = [step for step in window_steps(trainer, name) if not step.gets]
     if not steps:
         return None
@@ -266,7 +292,7 @@ def evaluation_us(step: MeasuredStep) -> float:
 
 
 def _copying_us(trainer: Trainer, step: MeasuredStep) -> float:
-    """What copying kept batches added to a step: on a GPU that had work left meanwhile, less than it took."""
+    """Return what copying cached batches added to a step: less than it took on a GPU that had work left meanwhile."""
     replays = trainer.replays
     within = range(bisect_left(replays.start, step.start), bisect_left(replays.start, step.end))
     taken = float(sum(replays.duration[row] for row in within))

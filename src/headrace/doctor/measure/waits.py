@@ -1,4 +1,9 @@
-"""What each next() waited for, along the way of the batch that it returned."""
+"""Data waits: what each `next()` waited for, along the way of the batch that it returned.
+
+A batch brings its tensors as names of shared memory: the reader asks the worker's resource sharer for each, a thread of
+the worker that needs the GIL for every message. While the worker computes in Python, each of them takes a switch
+interval (5 ms) or more, so that unpickling waits for what the worker does meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +12,27 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-from headrace.doctor.measure.batches import REST, Finder, Join, MadeBatch, batch_stages
-from headrace.doctor.measure.diagnosis import TimePart, WaitCauses, WaitSplit
-from headrace.doctor.measure.own_loaders import is_source, threads_of
-from headrace.doctor.measure.steps import MeasuredTraining, pass_of, queue_of
-from headrace.doctor.session.model import LoaderFacts, ReceivedBatches, Trainer, TrainerPass
-
-# -- from doctor/analyse/handing.py: Tensors that a worker hands over late, because its Python is at the next batch.
-#
-# A batch brings its tensors as names of shared memory: the reader asks the worker's resource sharer for each, a
-# thread of
-# the worker that needs the GIL for every message. While the worker computes in Python, each of them takes a switch
-# interval (5 ms) or more, so that unpickling waits for what the worker does meanwhile.
-
+from ..session.model import LoaderFacts, ReceivedBatches, Trainer, TrainerPass
+from .batches import REST, Finder, Join, MadeBatch, batch_stages
+from .diagnosis import TimePart, WaitCauses, WaitSplit
+from .steps import MeasuredTraining, is_here, is_source, pass_of, queue_of, threads_of
 
 USUAL = 10
-"""Of 100 batches, so many are handed over in less than what is called the usual time."""
+"""Batches of 100 that are handed over in less than the usual time."""
 LEAST_BATCHES = 8
 """Fewer say nothing of what is usual."""
+START_UP, SHUT_DOWN, NOT_READY = "start-up", "shut-down", "not ready"
+HELD_UP, PICKLE = "ready but out of order", "pickle"
+UNPICKLE, PIN, MADE_HERE, SAMPLER, UNKNOWN = "unpickle and copy", "pin", "made here", "sampler", "unknown"
+WAIT_ORDER = (START_UP, SHUT_DOWN, NOT_READY, HELD_UP, PICKLE, UNPICKLE, PIN, MADE_HERE, SAMPLER, UNKNOWN)
+MAKING = (NOT_READY, HELD_UP, MADE_HERE)
+"""Waits that the making of the batch explains."""
+Cut = tuple[str, int | None]
+"""A part of a wait and the time until which it lasts; None where that was not measured."""
 
 
 def waited_us(gets: ReceivedBatches, row: int) -> int | None:
-    """How long unpickling a batch waited; None where it was not measured."""
+    """Return how long unpickling a batch waited; None where it was not measured."""
     if row >= len(gets.unpickle_cpu):
         return None
     unpickle, cpu = gets.unpickle[row], gets.unpickle_cpu[row]
@@ -36,8 +40,11 @@ def waited_us(gets: ReceivedBatches, row: int) -> int | None:
 
 
 def usual_us(gets: ReceivedBatches) -> float | None:
-    """What handing over takes of itself, a round trip for each tensor; None where too few batches tell. Of a round trip
-    the reader computes more than half: where it always waits longer than that, it always waits for the worker."""
+    """Return what handing a batch over takes of itself, a round trip for each tensor; None where too few batches tell.
+
+    The reader computes more than half of a round trip: where it always waits longer than that, it always waits for the
+    worker.
+    """
     rows = [row for row in range(len(gets.start)) if waited_us(gets, row) is not None]
     if len(rows) < LEAST_BATCHES:
         return None
@@ -46,8 +53,10 @@ def usual_us(gets: ReceivedBatches) -> float | None:
 
 
 def late(gets: ReceivedBatches, row: int, made: MadeBatch, usual: float) -> tuple[int, MadeBatch] | None:
-    """By how much a batch was handed over later than usual, and the batch that its worker made meanwhile; None where it
-    was in time, or the worker made none."""
+    """Return by how much a batch was handed over late, and the batch that its worker made meanwhile.
+
+    None where it was in time, or the worker made none.
+    """
     waited, arrived, unpickle = waited_us(gets, row), gets.arrived[row], gets.unpickle[row]
     if waited is None or arrived is None or unpickle is None or waited <= usual:
         return None
@@ -60,24 +69,12 @@ def late(gets: ReceivedBatches, row: int, made: MadeBatch, usual: float) -> tupl
     return (held, MadeBatch(made.maker, meanwhile)) if held > 0 else None
 
 
-# -- from doctor/analyse/waits.py: What each `next()` waited for, along the way of the batch that it returned.
-
-
-START_UP, SHUT_DOWN, NOT_READY = "start-up", "shut-down", "not ready"
-HELD_UP, PICKLE = "ready but out of order", "pickle"
-UNPICKLE, PIN, MADE_HERE, SAMPLER, UNKNOWN = "unpickle and copy", "pin", "made here", "sampler", "unknown"
-WAIT_ORDER = (START_UP, SHUT_DOWN, NOT_READY, HELD_UP, PICKLE, UNPICKLE, PIN, MADE_HERE, SAMPLER, UNKNOWN)
-MAKING = (NOT_READY, HELD_UP, MADE_HERE)
-"""Waits that the making of the batch explains."""
-
-Cut = tuple[str, int | None]
-"""A part of a wait and the time until which it lasts; None where that was not measured."""
-
-
 @dataclass(frozen=True)
 class Wait:
-    """One `next()`, or one `iter()` (`made` None, all of it start-up): microseconds by what it waited for. Of those of
-    unpickling, `held` are due to the batch that the worker made meanwhile, `holder`."""
+    """One `next()`, or one `iter()` (`made` None, all of it start-up): microseconds by what it waited for.
+
+    Of those of unpickling, `held` are due to the batch that the worker made meanwhile, `holder`.
+    """
 
     loader: int
     parts: dict[str, int]
@@ -87,7 +84,7 @@ class Wait:
 
 
 def waits(training: MeasuredTraining, join: Join) -> list[Wait]:
-    """Of the measured steps, in order, gets first. The parts of each sum to its duration.
+    """Return the waits of the measured steps, in order, gets first. The parts of each sum to its duration.
 
     Where the makers' evidence was thinned, gets whose batch was left out of it are left out, too: the others stand for
     them.
@@ -107,7 +104,7 @@ def waits(training: MeasuredTraining, join: Join) -> list[Wait]:
 
 
 def wait_split(training: MeasuredTraining, found: list[Wait]) -> WaitSplit | None:
-    """Mean microseconds a step by what was waited for, None where nothing was."""
+    """Return mean microseconds a step by what was waited for; None where nothing was."""
     totals = {name: sum(wait.parts.get(name, 0) for wait in found) for name in WAIT_ORDER}
     whole = sum(totals.values())
     if whole == 0:
@@ -117,7 +114,7 @@ def wait_split(training: MeasuredTraining, found: list[Wait]) -> WaitSplit | Non
 
 
 def split_wait(start: int, end: int, cuts: list[Cut], last: str) -> dict[str, int]:
-    """Shares [start, end] out along cuts in time; what lies behind the last of them is `last`."""
+    """Share [start, end] out along cuts in time; what lies behind the last of them is `last`."""
     parts: dict[str, int] = {}
     now = start
     for name, until in [*cuts, (last, end)]:
@@ -146,13 +143,8 @@ def _get(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, usual: fl
     return Wait(one.loader, parts, made, min(held, parts.get(UNPICKLE, 0)), holder)
 
 
-def is_here(trainer: Trainer, one: TrainerPass) -> bool:
-    """Whether the trainer makes the batches of a pass itself."""
-    return one.workers in ([], [trainer.pid])
-
-
 def _here(trainer: Trainer, row: int, made: MadeBatch | None) -> list[Cut]:
-    """Indices are drawn, the batch is made, then pinned, all in next()."""
+    """Cut a wait in which the trainer draws indices, makes the batch, and pins it."""
     gets = trainer.gets
     pinned = _pinned(trainer, row)
     if made is None:
@@ -162,15 +154,21 @@ def _here(trainer: Trainer, row: int, made: MadeBatch | None) -> list[Cut]:
 
 
 def _in_threads(trainer: Trainer, row: int, made: MadeBatch | None) -> list[Cut]:
-    """Threads of a loader of Headrace's make the batch, pinned and all; a Loader's core does not tell when."""
+    """Cut a wait for threads of Headrace's, which make the batch, pinned and all.
+
+    A Loader's core does not tell when.
+    """
     if made is None:
         return [(NOT_READY, trainer.gets.start[row] + trainer.gets.duration[row])]
     return [(NOT_READY, made.maker.batches.fetched[made.row])]
 
 
 def _elsewhere(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, made: MadeBatch | None) -> list[Cut]:
-    """A worker makes the batch, pickles it into a pipe; here it is unpickled, perhaps pinned, and the next indices
-    are drawn. A batch that had arrived before it was asked for leaves only the last of these."""
+    """Cut a wait for a worker.
+
+    It makes the batch and pickles it into a pipe. Here it is unpickled, perhaps pinned, and the next indices are drawn.
+    A batch that had arrived before it was asked for leaves only the last of these.
+    """
     arrived, pinned = trainer.gets.arrived[row], _pinned(trainer, row)
     if made is None:
         known = trainer.gets.start[row] + trainer.gets.duration[row] if arrived is None else arrived
@@ -188,16 +186,21 @@ def _elsewhere(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, mad
 
 
 def _ready_from(made: MadeBatch, one: TrainerPass) -> int | None:
-    """When the batch's worker could make batches: for its very first one when it took that up, since the index had been
-    there before the worker was; what it did until then, worker_init_fn say, belongs to its start."""
+    """Return when the batch's worker could make batches.
+
+    For its very first one that is when it took it up, since the index had been there before the worker was. What it did
+    until then, worker_init_fn say, belongs to its start.
+    """
     batches = made.maker.batches
     is_first = made.row == 0 and one.epoch == 0 and batches.index[0] < len(one.workers)
     return batches.start[0] if is_first else made.maker.begun
 
 
 def _held_up_from(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, fetched: int) -> int:
-    """When the first later batch lay ready, while the one that is next in order was still being made: from then on the
-    loop waits for the order. `fetched` where none did, or where order does not matter."""
+    """Return when the first later batch lay ready, while the next in order was still being made.
+
+    From then on the loop waits for the order. It is `fetched` where none did, or where order does not matter.
+    """
     if fetched <= trainer.gets.start[row] or not _in_order(_loader(trainer, one)):
         return fetched
     index = trainer.gets.index[row]
@@ -211,7 +214,7 @@ def _loader(trainer: Trainer, one: TrainerPass) -> LoaderFacts | None:
 
 
 def _in_order(loader: LoaderFacts | None) -> bool:
-    """Older versions of torch have no such setting, and keep the order."""
+    """Return whether order matters. Older versions of torch have no such setting, and keep the order."""
     return loader is None or loader.facts.get("in_order") is not False
 
 
@@ -221,7 +224,7 @@ def _pinned(trainer: Trainer, row: int) -> int | None:
 
 
 def _starts(training: MeasuredTraining) -> Iterator[Wait]:
-    """iter() of the passes that began within measured steps, and the next() that ended one."""
+    """Yield the iter() of passes that began within measured steps, and the next() that ended one."""
     for one in training.trainer.passes:
         if training.is_measured(one.start):
             yield Wait(one.loader, {START_UP: one.ready - one.start}, None)
@@ -229,16 +232,15 @@ def _starts(training: MeasuredTraining) -> Iterator[Wait]:
             yield Wait(one.loader, {SHUT_DOWN: one.last}, None)
 
 
-# -- from doctor/analyse/causes.py: What the waits come from: the stages of the batches waited for, and what comes
-# between a worker and the loop.
-
-
 def causes(
     pid: int, found: Iterable[Wait], steps: int, feeds: Mapping[int, dict[str, float]] | None = None
 ) -> WaitCauses:
-    """The time that a batch was waited for because it was still being made is shared out by the stages of that very
-    batch: the slow ones are those that are waited for. Where its worker handed it over late, what the worker made
-    meanwhile is the cause. `feeds` has the shares of loaders that do not tell their batches one by one."""
+    """Share the waits out among their causes.
+
+    The time for which a batch was still being made goes to the stages of that very batch: the slow ones are those that
+    are waited for. Where its worker handed it over late, what the worker made meanwhile is the cause. `feeds` has the
+    shares of loaders that do not record their batches one by one.
+    """
     totals: dict[str, float] = {}
     for wait in found:
         for name, us in _causes_of_wait(wait, (feeds or {}).get(wait.loader)):
@@ -261,8 +263,10 @@ def _held(wait: Wait, name: str) -> int:
 
 
 def _shares(made: MadeBatch | None, feed: dict[str, float] | None) -> dict[str, float]:
-    """Stages of making the batch where it was made; what comes after is a part of the wait of its own. Where its making
-    was not seen, no stage is charged with it."""
+    """Return the stages of making the batch where it was made; what comes after is a part of the wait of its own.
+
+    Where its making was not seen, no stage is charged with it.
+    """
     if made is None:
         return feed or {UNKNOWN: 1.0}
     stages = batch_stages(*made, serialise=False)

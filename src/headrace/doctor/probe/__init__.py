@@ -1,4 +1,9 @@
-"""The probe: hooks inside the user's processes that time a training step and the batches of a worker."""
+"""The probe: hooks inside the user's processes that time a training step and the batches of a worker.
+
+Standard library only and Python 3.9 on, since it runs in whatever environment the user trains in. It is loaded by its
+path, under a name of its own, so that nothing of Headrace need be installed there; hence its imports are relative. No
+hook may break a run: one that fails switches itself off and leaves a note.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +12,26 @@ import sys
 import time
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from typing import Callable
 
     from .imports import ImportWatch
     from .probe import Probe
 
+__all__ = ["UNDO", "active", "start", "start_when_needed", "stop"]
 
 UNDO = os.path.join("scratch", "undo", "owner")
-"""Of a session's folder: a file that is there where its run is to be undone."""
+"""File of a session's folder that exists where the run is to be undone."""
 _active: Probe | None = None
 _fork_is_watched = False
 
 
 def start(folder: str, begun_ns: int | None = None) -> Probe:
-    """Observes this process from now on, as `folder/settings.json` says, into a file of its own in
-    `folder/evidence`. A second call gives the probe that is there. `begun_ns`: when this process began to be observed,
-    by time.monotonic_ns(), if that was before."""
+    """Observe this process from now on, as `folder/settings.json` says, into a file of its own in `folder/evidence`.
+
+    A second call returns the probe of the first. `begun_ns` is when observation began, by time.monotonic_ns(), if that
+    was earlier.
+    """
     global _active, _fork_is_watched
     if _active is None:
         from .probe import Probe
@@ -44,9 +51,11 @@ def start(folder: str, begun_ns: int | None = None) -> Probe:
 
 
 def start_when_needed(folder: str, failed: Callable[[str], None]) -> None:
-    """The same, once the first module is imported that the probe has to do with, or the process ends by an error: most
-    Python processes of a command never come to that, and should start as fast as ever. `failed(folder)` is called while
-    the exception is handled that kept it from starting."""
+    """Start once a module is imported that the probe hooks, or once an error ends the process.
+
+    Most Python processes of a command never come to that, and should start as fast as ever. `failed(folder)` is called
+    while the exception is handled that kept the probe from starting.
+    """
     import atexit
 
     from .imports import ImportTrigger
@@ -61,48 +70,48 @@ def start_when_needed(folder: str, failed: Callable[[str], None]) -> None:
         return begun_ns if os.getpid() == process else None
 
     def start_now() -> ImportWatch | None:
-        atexit.unregister(tell_error)
+        atexit.unregister(report_error)
         try:
             return start(folder, begun()).imports
         except Exception:
             failed(folder)
             return None
 
-    def tell_error() -> None:
+    def report_error() -> None:
         trigger.detach()
         error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
-        # Of Ctrl-C there is nothing to explain, and Python forgets that it ends by it when source is executed from now
-        # on, as the import of dataclasses does: its exit status would be another.
+        # Ctrl-C needs no explanation. Python also forgets that Ctrl-C ends it when source is executed from here on, as
+        # the import of dataclasses does: the exit status would be another.
         if isinstance(error, Exception):
             try:
-                _tell(folder, begun(), error)
+                _write_error(folder, begun(), error)
             except Exception:
                 failed(folder)
 
     trigger = ImportTrigger(start_now)
     if trigger.attach():
-        atexit.register(tell_error)
+        atexit.register(report_error)
     else:
         start(folder, begun_ns)
 
 
-def _tell(folder: str, begun_ns: int | None, error: BaseException) -> None:
-    """Writes what ended a process in which nothing was observed."""
+def _write_error(folder: str, begun_ns: int | None, error: BaseException) -> None:
+    """Write what ended a process in which nothing was observed."""
     from .probe import Probe
     from .settings import ProbeSettings
 
     last = Probe(ProbeSettings.read(folder), begun_ns).last
     last.failed(error)
-    last.write("exit")
+    last.write()
 
 
 def active() -> Probe | None:
-    """The probe of this process, while there is one."""
+    """Return the probe of this process, if there is one."""
     return _active
 
 
 def stop() -> None:
-    """Takes every hook out again and closes the evidence. For `watch()`; an observed command just ends."""
+    """Remove every hook and close the evidence. For `watch()`; an observed command just ends."""
     global _active
     if _active is not None:
         _active.detach()
@@ -113,6 +122,6 @@ def stop() -> None:
 
 
 def _forked() -> None:
-    """Registered once: Python takes no such callback back."""
+    """Tell the active probe of a fork. Registered once: Python takes no such callback back."""
     if _active is not None:
         _active.forked()

@@ -7,94 +7,25 @@ import reprlib
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
-from .evidence_file import LONGEST_HELD_NS, MOST_HELD, Record
+from .evidence_file import LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
 from .opened_files import OpenedFiles
 from .overhead import ProductionCost, SampleTimingPace
-from .patches import HookGuard
-from .sample_digests import SampleComparison
-from .settings import CoreUse, core_use
+from .patches import Fault, HookGuard
+from .settings import CoreUse, SessionClock, core_use
 from .stack_sampler import CodeLines, SampledBatch, StackSampler
-from .stages import Account, Totals
+from .stages import Account, CallTimer, Totals
 
-if TYPE_CHECKING:
-    from .probe import Probe
-
-
-# -- from doctor/probe/slow.py: The slowest samples of this process, with what each spent its time in.
-
-
+_FIRST_PAUSE_NS = 1_000_000_000
+_LONGEST_PAUSE_NS = 64_000_000_000
 MOST_SLOWEST = 8
 """Samples. Many workers' are joined, of which a report shows the worst few."""
 LONGEST_KEY = 200
 
-_repr = reprlib.Repr()
-_repr.maxstring = _repr.maxother = LONGEST_KEY
-
-
-@dataclass(frozen=True)
-class SlowestSample:
-    epoch: int
-    index: int
-    key: str
-    wall_ns: int
-    totals: Totals
-
-    def record(self) -> Record:
-        stages = [(stage, wall // 1000) for stage, (_, wall, _) in self.totals.items()]
-        return ("slow", self.epoch, self.index, self.key, self.wall_ns // 1000, stages)
-
-
-class SlowestSamples:
-    """The worst so far. In a run of n samples about KEPT × log n of them are worst at some time; those that no longer
-    are when they would be written are left out."""
-
-    def __init__(self) -> None:
-        self.least_ns = -1
-        """What a sample must take more than, to be one of them."""
-        self._worst: list[tuple[int, int, SlowestSample]] = []
-        self._offered = 0
-        self._unwritten: set[int] = set()
-
-    def offer(self, epoch: int, index: int, key: Any, wall_ns: int, totals: Totals) -> None:
-        """Takes it in. Not to be called for one that took no more than `least_ns`."""
-        self._offered += 1
-        entry = (wall_ns, self._offered, SlowestSample(epoch, index, key_text(key), wall_ns, totals))
-        self._unwritten.add(self._offered)
-        if len(self._worst) < MOST_SLOWEST:
-            heapq.heappush(self._worst, entry)
-        else:
-            self._unwritten.discard(heapq.heappushpop(self._worst, entry)[1])
-        if len(self._worst) == MOST_SLOWEST:
-            self.least_ns = self._worst[0][0]
-
-    def records(self) -> list[Record]:
-        """Of those that are new since the last call."""
-        new = [sample.record() for _, number, sample in sorted(self._worst) if number in self._unwritten]
-        self._unwritten.clear()
-        return new
-
-
-def key_text(key: Any) -> str:
-    """A key as text, short. It is the user's object: its repr may be long, or raise."""
-    if type(key) is int:
-        return str(key)
-    try:
-        return _repr.repr(key)[:LONGEST_KEY]
-    except Exception:
-        return f"<{type(key).__qualname__}>"
-
-
-# -- from doctor/probe/batches.py: The batches that this process makes: begun, fetched, sent, and written down.
-
-
-_FIRST_PAUSE_NS = 1_000_000_000
-_LONGEST_PAUSE_NS = 64_000_000_000
-
 
 class ProducedBatch:
-    """One batch in the making, by one thread. Times are time.monotonic_ns()."""
+    """One batch under production, by one thread. Times are time.monotonic_ns()."""
 
     __slots__ = (
         "account",
@@ -128,42 +59,51 @@ class ProducedBatch:
         self.totals: Totals = {}
         self.beside: Totals = {}
         self.use: CoreUse | None = None
-        """Of the cores: until its beginning while it is made, then its own."""
+        """Of the cores: until its beginning while it is produced, then its own."""
         self.worked: int | None = None
-        """What all threads that made it together took, where several did."""
+        """What all threads that produced it together took, where several did."""
 
 
 class BatchRecorder:
-    """What the threads of a process make, each one batch at a time. A batch is begun by the worker loop, when an index
-    has arrived, or by the fetch itself where there are no workers."""
+    """Recorder of what the threads of a process produce, each one batch at a time.
 
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
-        self.guard = HookGuard(probe, "making of batches")
+    A batch is begun by the worker loop, when an index has arrived, or by the fetch itself where there are no workers.
+    """
+
+    def __init__(self, timer: CallTimer, evidence: EvidenceFile, clock: SessionClock, fault: Fault) -> None:
+        self._stages = timer.stages
+        self._evidence = evidence
+        self._clock = clock
+        self._fault = fault
+        self.guard = HookGuard(fault, "making of batches")
         """For the parts of every hook that feeds this."""
-        self.made_twice = SampleComparison(probe, HookGuard(probe, "samples made twice"))
-        self._fetch = probe.stage("other", "fetch")
-        self.lines = CodeLines(self._name)
-        self.opened = OpenedFiles(self._name, lambda error: probe.fault("opened files", error))
-        self.sampler = self._new_sampler()
-        self.open: dict[Account, ProducedBatch] = {}
-        self.slow = SlowestSamples()
+        self._fetch = timer.stage("other", "fetch")
+        self.lines = CodeLines(evidence.name)
+        self.opened = OpenedFiles(evidence.name, lambda error: fault("opened files", error))
         self.price_sample: Callable[[], int] = lambda: 0
         """How to find what timing one sample costs, in ns; set by the hook that does."""
-        self.cost = self._new_cost()
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Start as a process does that has produced nothing yet."""
+        self.sampler = StackSampler(self.lines.add, self._hung, lambda error: self._fault("lines", error))
+        self.open: dict[Account, ProducedBatch] = {}
+        self.slow = SlowestSamples()
+        self.cost = ProductionCost(lambda: self.price_sample())
         self.pace = SampleTimingPace()
         self._pause = _FIRST_PAUSE_NS
         self._due: int | None = None
         self._is_closed = False
         self._told_us = 0
         self._held: list[Record] = []
-        """Of batches made in the training thread."""
+        """Of batches produced in the training thread."""
         self._written_at = 0
         self._lately_ns = 0
-        """What the batch made last took."""
+        """What the batch produced last took."""
 
     def begin(self, epoch: int, index: int) -> ProducedBatch:
-        account = self._probe.stages.open()
+        """Begin a batch in the calling thread."""
+        account = self._stages.open()
         batch = self.open[account] = ProducedBatch(epoch, index, account)
         self.sampler.begin(batch)
         begun = time.monotonic_ns()
@@ -173,16 +113,16 @@ class BatchRecorder:
         return batch
 
     def current(self) -> ProducedBatch | None:
-        """The batch that this thread makes."""
-        account = self._probe.stages.current()
+        """Return the batch that this thread produces."""
+        account = self._stages.current()
         return None if account is None else self.open.get(account)
 
     def end(self, batch: ProducedBatch) -> None:
-        """It is fetched and collated."""
+        """End a batch that is fetched and collated."""
         begun = time.monotonic_ns()
         batch.account.leave()
         self.open.pop(batch.account, None)
-        batch.totals, batch.beside = self._probe.stages.close()
+        batch.totals, batch.beside = self._stages.close()
         batch.end = time.monotonic_ns()
         self._lately_ns = batch.end - batch.start
         batch.use = None if batch.use is None else core_use(self._lately_ns).since(batch.use)
@@ -193,20 +133,22 @@ class BatchRecorder:
         self.cost.add_ns(time.monotonic_ns() - begun)
 
     def drop(self, batch: ProducedBatch) -> None:
-        """It will never be done: an exception, or the end of the data."""
+        """Drop a batch that will never be done: an exception, or the end of the data."""
         self.open.pop(batch.account, None)
-        self._probe.stages.close()
+        self._stages.close()
         self.sampler.end(batch, time.monotonic_ns() - batch.start)
 
     def write(self, batch: ProducedBatch, sent: int | None = None, serialise: int | None = None) -> None:
-        """Writes it down, with what else is due. `sent` by time.monotonic_ns(), `serialise` in ns; both None for one
-        that was made in the training thread, which may be held back for a while."""
+        """Write a batch down, with what else is due.
+
+        `sent` is by time.monotonic_ns(), `serialise` in ns. Both are None for one that was produced in the training
+        thread, which may be held back for a while.
+        """
         started = time.thread_time_ns()
-        evidence = self._probe.evidence
-        timed = (batch.samples or 0) - batch.together
+        samples = (batch.samples or 0) - batch.together
         self.cost.add_ns(self.opened.spent_ns())
-        self.cost.add_hooks(batch.totals, timed, batch.together)
-        made = [self._record(batch, sent, serialise)] if evidence.wants(batch.index) else []
+        self.cost.add_hooks(batch.totals, samples, batch.together)
+        made = [self._record(batch, sent, serialise)] if self._evidence.wants(batch.index) else []
         if sent is None:
             self._held += made
             made = []
@@ -227,45 +169,37 @@ class BatchRecorder:
         held, self._held = self._held, []
         self._written_at = time.monotonic_ns()
         if held or others:
-            self._probe.evidence.write(*held, *others)
+            self._evidence.write(*held, *others)
 
     def flush(self) -> None:
-        """Writes what has not been due yet, at the end of a pass or of all."""
+        """Write what has not been due yet, at the end of a pass or of all."""
         self._write_held(*self._other_records())
 
     def close(self) -> None:
-        """Nothing of ours runs beside the process's own end. What is still to be sent may be written after it."""
+        """Run nothing beside the process's own end. What is still to be sent may be written after it."""
         self._is_closed = True
         self.sampler.stop()
         self.flush()
 
     def forking(self) -> None:
+        """Take no thread of ours through a fork."""
         self.sampler.stop()
 
     def forked(self) -> None:
-        """In the child of a fork: it has made nothing yet."""
+        """Begin anew in the child of a fork."""
         self.lines.take()
         self.opened.forked()
-        self.sampler = self._new_sampler()
-        self.open = {}
-        self.slow = SlowestSamples()
-        self.cost = self._new_cost()
-        self.pace = SampleTimingPace()
-        self._pause, self._due = _FIRST_PAUSE_NS, None
-        self._is_closed, self._told_us = False, 0
-        self._held, self._written_at = [], 0
-        self._lately_ns = 0
+        self._begin_anew()
 
     def _record(self, batch: ProducedBatch, sent: int | None, serialise: int | None) -> Record:
-        us = self._probe.clock.us
+        us = self._clock.us
         start, end = us(batch.start), us(batch.end)
         stages = _table(batch.totals)
         worked = None if batch.worked is None else batch.worked // 1000
         _settle(stages, self._fetch, end - start if worked is None else worked)
-        made = ("batch", batch.epoch, batch.index, start, end)
         sent_us = None if sent is None else us(sent)
         serialise_us = None if serialise is None else serialise // 1000
-        record = (*made, sent_us, serialise_us, batch.samples, stages)
+        record = ("batch", batch.epoch, batch.index, start, end, sent_us, serialise_us, batch.samples, stages)
         if worked is not None:
             return (*record, _table(batch.beside), None, None, worked)
         if batch.use is None:
@@ -273,7 +207,7 @@ class BatchRecorder:
         return (*record, _table(batch.beside), *batch.use.us())
 
     def _other_records(self) -> list[Record]:
-        now = self._probe.clock.now_us()
+        now = self._clock.now_us()
         records = self.slow.records()
         lines = self.lines.take()
         if lines:
@@ -287,19 +221,10 @@ class BatchRecorder:
             records.append(("probe", now, cost_us))
         return records
 
-    def _new_cost(self) -> ProductionCost:
-        return ProductionCost(lambda: self.price_sample())
-
-    def _name(self, text: str) -> int:
-        return self._probe.evidence.name(text)
-
-    def _new_sampler(self) -> StackSampler:
-        return StackSampler(self.lines.add, self._hung, lambda error: self._probe.fault("lines", error))
-
     def _hung(self, making: SampledBatch, taken_ns: int, stack: str) -> None:
         where = next((f"batch {b.index} of epoch {b.epoch}" for b in self.open.values() if b is making), "a batch")
         text = f"{where} has been in the making for {taken_ns / 1e9:.0f} s:\n{stack}"
-        self._write_held(("stack", self._probe.clock.now_us(), "hung", text))
+        self._write_held(("stack", self._clock.now_us(), "hung", text))
 
 
 def _table(totals: Totals) -> list[list[int]]:
@@ -307,8 +232,70 @@ def _table(totals: Totals) -> list[list[int]]:
 
 
 def _settle(stages: list[list[int]], stage: int, whole: int) -> None:
-    """Gives `stage` what rounding took, so that the walls sum to the whole."""
+    """Give `stage` what rounding took, so that the walls sum to the whole."""
     difference = whole - sum(row[2] for row in stages)
     for row in stages:
         if row[0] == stage:
             row[2] = max(row[2] + difference, 0)
+
+
+@dataclass(frozen=True)
+class SlowestSample:
+    """One of the slowest samples of a process, with what it spent its time in."""
+
+    epoch: int
+    index: int
+    key: str
+    wall_ns: int
+    totals: Totals
+
+    def record(self) -> Record:
+        stages = [(stage, wall // 1000) for stage, (_, wall, _) in self.totals.items()]
+        return ("slow", self.epoch, self.index, self.key, self.wall_ns // 1000, stages)
+
+
+class SlowestSamples:
+    """The slowest samples so far.
+
+    In a run of n samples about MOST_SLOWEST × log n of them are among these at some time; those that no longer are when
+    they would be written are left out.
+    """
+
+    def __init__(self) -> None:
+        self.least_ns = -1
+        """What a sample must take more than, to be one of them."""
+        self._worst: list[tuple[int, int, SlowestSample]] = []
+        self._offered = 0
+        self._unwritten: set[int] = set()
+
+    def offer(self, epoch: int, index: int, key: Any, wall_ns: int, totals: Totals) -> None:
+        """Take a sample in. Not to be called for one that took no more than `least_ns`."""
+        self._offered += 1
+        entry = (wall_ns, self._offered, SlowestSample(epoch, index, key_text(key), wall_ns, totals))
+        self._unwritten.add(self._offered)
+        if len(self._worst) < MOST_SLOWEST:
+            heapq.heappush(self._worst, entry)
+        else:
+            self._unwritten.discard(heapq.heappushpop(self._worst, entry)[1])
+        if len(self._worst) == MOST_SLOWEST:
+            self.least_ns = self._worst[0][0]
+
+    def records(self) -> list[Record]:
+        """Return the records of those that are new since the last call."""
+        new = [sample.record() for _, number, sample in sorted(self._worst) if number in self._unwritten]
+        self._unwritten.clear()
+        return new
+
+
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxother = LONGEST_KEY
+
+
+def key_text(key: Any) -> str:
+    """Return a sample's key as short text. It is the user's object: its repr may be long, or raise."""
+    if type(key) is int:
+        return str(key)
+    try:
+        return _repr.repr(key)[:LONGEST_KEY]
+    except Exception:
+        return f"<{type(key).__qualname__}>"

@@ -1,4 +1,7 @@
-"""The evidence file of one process: one JSON array a line, appended whole, bounded in size."""
+"""The evidence file of one process: one JSON array a line, appended whole, bounded in size.
+
+What its records hold is described in evidence_schema.py.
+"""
 
 from __future__ import annotations
 
@@ -14,77 +17,6 @@ from typing import Any, Callable
 
 from .settings import SessionClock
 
-# -- from doctor/probe/encoding.py: Records as lines of JSON, whatever values they hold.
-
-
-# Without escapes beyond those of control characters, so that what is no Unicode shows when it is encoded.
-_encode: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-
-
-def json_line(record: tuple[Any, ...]) -> bytes:
-    """`record` as UTF-8 JSON and a line feed. What JSON knows nothing of becomes the nearest that it does: a number of
-    another library the number, NaN and infinity null, half a surrogate pair `?`, anything else its text."""
-    try:
-        text = _encode(record)
-    except (TypeError, ValueError):
-        text = _encode(_plain(record))
-    return text.encode("utf-8", "replace") + b"\n"
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(inner) for inner in value]
-    if hasattr(value, "__index__"):
-        return operator.index(value)
-    if hasattr(value, "__float__"):
-        number = float(value)
-        return number if math.isfinite(number) else None
-    return str(value)
-
-
-# -- from doctor/probe/blocks.py: Which blocks of steps and batches are kept where not all can be: a sample that all
-# processes agree on.
-
-
-BLOCK = 64
-"""Steps or batches that are kept, or left out, together; more than a loader has workers, as a rule, so that the batches
-kept are those of the steps kept, whichever worker made them."""
-
-
-def is_kept(block: int, halvings: int) -> bool:
-    """Whether a block is among the 1 in 2 ** `halvings` that are kept.
-
-    Each halving keeps one of two neighbours among what the halvings before it kept, so that a process that keeps fewer
-    keeps none that another leaves out. Which of the two it is, a hash says: at every second one, a run whose epochs are
-    as long would never be seen to begin one.
-    """
-    return all((block >> (level - 1)) & 1 == _toss(block >> level, level) for level in range(1, halvings + 1))
-
-
-def left_out(block: int, halvings: int) -> int:
-    """How many blocks from this one on are left out before one is kept."""
-    count = 0
-    while not is_kept(block + count, halvings):
-        count += 1
-    return count
-
-
-def _toss(pair: int, level: int) -> int:
-    """0 or 1, by the finaliser of MurmurHash3 (Austin Appleby, public domain)."""
-    mixed = (pair * 0x9E3779B1 + level) & 0xFFFFFFFF
-    mixed = ((mixed ^ (mixed >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
-    mixed = ((mixed ^ (mixed >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
-    return (mixed ^ (mixed >> 16)) & 1
-
-
-# -- from doctor/probe/evidence.py: The evidence file of one process: one JSON array a line, appended whole, bounded
-# in size.
-
-
 Record = tuple[Any, ...]
 
 MOST_HELD = 16
@@ -93,17 +25,23 @@ LONGEST_HELD_NS = 250_000_000
 process that is killed loses as much. One at a time costs several times as much, since the user's step drives our code
 and data out of the CPU's caches (benchmarks/doctor_overhead.py)."""
 LAST_BYTES = 64 << 10
-"""Kept free, of a file of usual size, for what says how the process ended."""
+"""Reserved, of a file of usual size, for what says how the process ended."""
+BLOCK = 64
+"""Steps or batches that are written, or left out, together; more than a loader has workers, as a rule, so that the
+batches written are those of the steps written, whichever worker produced them."""
+ERROR_LINES = 50
+ERROR_CHARS = 16_000
 
 
 class EvidenceFile:
-    """What docs/doctor/evidence.md describes. Each `write` is one system call without a buffer before it, so that a
-    process that is killed leaves what it had. Nothing here raises: a write that fails ends the evidence, never the run,
-    and says so once.
+    """Evidence of one process, as docs/doctor/evidence.md describes it.
+
+    Each `write` is one system call without a buffer before it, so that a process that is killed leaves what it had.
+    Nothing here raises: a write that fails ends the evidence, never the run, and says so once.
     """
 
     def __init__(self, path: str, most_bytes: int, header: Callable[[], Record]) -> None:
-        """The file is made, and begun with `header()`, at the first write."""
+        """The file is created, and begun with `header()`, at the first write."""
         self._most_bytes = most_bytes
         self._usual_bytes = most_bytes - min(LAST_BYTES, most_bytes // 4)
         self._header = header
@@ -122,8 +60,10 @@ class EvidenceFile:
         self._is_over = False
 
     def forked(self, path: str) -> None:
-        """In the child of a fork: from now on `path`, with the names known so far, since hooks hold this object and
-        know stages by their numbers. A thread that held the lock does not exist here."""
+        """Go on in `path` in the child of a fork, where a thread that held the lock does not exist.
+
+        The names stay, since hooks know stages by their numbers.
+        """
         was_over = self._is_over
         self._let_go()
         self._begin(path)
@@ -131,25 +71,24 @@ class EvidenceFile:
 
     @property
     def is_begun(self) -> bool:
-        """Whether there is a file."""
         return self._descriptor is not None
 
     def begin(self) -> None:
-        """Makes the file now, so that it tells that this process is observed."""
+        """Create the file now, so that it tells that this process is observed."""
         self.write()
 
     def write(self, *records: Record) -> None:
-        """Appends the records, or none of them where they would exceed the bound."""
+        """Append the records, or none of them where they would exceed the bound."""
         with self._lock:
             self._append(records, self._usual_bytes)
 
     def write_last(self, *records: Record) -> None:
-        """The same for what must not be lost because the file is full: how the process ends."""
+        """Append what must not be lost because the file is full: how the process ends."""
         with self._lock:
             self._append(records, self._most_bytes)
 
     def name(self, text: str) -> int:
-        """A number that stands for `text` in this file's records. It is written with the next of them."""
+        """Return a number that stands for `text` in this file's records; it is written with the next of them."""
         number = self.names.get(text)
         if number is not None:
             return number
@@ -160,19 +99,22 @@ class EvidenceFile:
             return self.names[text]
 
     def wants(self, number: int) -> bool:
-        """Whether the step or batch of that number is worth writing."""
+        """Tell whether the step or batch of that number is worth writing."""
         return is_kept(number // BLOCK, self.halvings)
 
     @property
     def halvings(self) -> int:
-        """Of blocks of steps and batches, 1 in 2 to the power of this is worth writing: 0 until the file is half full,
-        2 until three quarters, 4 until seven eighths, and so on. Each such part covers twice the steps of the one
-        before, so that a run of any length fits; were it 1, 2, 3, each would cover only as many."""
+        """Of blocks of steps and batches, 1 in 2 to the power of this is worth writing.
+
+        0 until the file is half full, 2 until three quarters, 4 until seven eighths, and so on. Each such part covers
+        twice the steps of the one before, so that a run of any length fits; with 1, 2, 3 each would cover only as many.
+        """
         free = self._usual_bytes - self._written
         halves = (self._usual_bytes // max(free, 1)).bit_length() - 1
         return 0 if free * 2 > self._usual_bytes else 2 * halves
 
     def close(self) -> None:
+        """Write nothing any more."""
         with self._lock:
             self._is_over = True
             self._let_go()
@@ -201,8 +143,11 @@ class EvidenceFile:
         self._file = _file_of(self._descriptor)
 
     def _is_ours(self) -> bool:
-        """Whether the descriptor still is this file's. A script that closes all descriptors, as daemons do, closes this
-        one, too, and may have been given its number for a file of its own."""
+        """Tell whether the descriptor still is this file's.
+
+        A script that closes all descriptors, as daemons do, closes this one, too, and may have been given its number
+        for a file of its own.
+        """
         try:
             return self._descriptor is not None and _file_of(self._descriptor) == self._file
         except OSError:
@@ -221,8 +166,10 @@ class EvidenceFile:
 
 
 def _beyond_standard(path: str, flags: int) -> int:
-    """Opens it with no number of standard input, output or error, which a script may have been started without: what
-    a library prints would go into the file."""
+    """Open it with a number above those of standard input, output and error.
+
+    A script may have been started without these: what a library prints would go into the file.
+    """
     taken: list[int] = []
     try:
         while True:
@@ -236,7 +183,7 @@ def _beyond_standard(path: str, flags: int) -> int:
 
 
 def _file_of(descriptor: int) -> tuple[int, int]:
-    """What tells an open file from all others."""
+    """Return what tells an open file from all others."""
     stat = os.fstat(descriptor)
     return stat.st_dev, stat.st_ino
 
@@ -248,29 +195,24 @@ def _say(text: str) -> None:
         return
 
 
-# -- from doctor/probe/last_records.py: The last records of a process: how it ends, as far as it can say so itself.
-
-
-ERROR_LINES = 50
-ERROR_CHARS = 16_000
-
-
 class LastRecords:
-    """Written once a process. Hooks that hold something back until the end add a callback."""
+    """Last records of a process: how it ends, as far as it can say so itself. Written once a process."""
 
     def __init__(self, evidence: EvidenceFile, clock: SessionClock) -> None:
         self._evidence = evidence
         self._clock = clock
         self._callbacks: list[Callable[[], None]] = []
+        self.reason = "exit"
+        """Of the `end` record; `steps` once the doctor has ended the run."""
         self._ended = 0
         self._told: str | None = None
 
     def add(self, callback: Callable[[], None]) -> None:
-        """Calls it before the `end` record is written: in this process, and in each fork of it that ends orderly."""
+        """Call it before the `end` record is written, in this process and in each fork that ends in order."""
         self._callbacks.append(callback)
 
-    def write(self, reason: str) -> None:
-        """Writes what hooks have held back, and the `end` record; nothing where there is no evidence so far."""
+    def write(self) -> None:
+        """Write what hooks have held back, and the `end` record; nothing where there is no evidence so far."""
         if self._ended == os.getpid() or not self._evidence.is_begun:
             return
         self._ended = os.getpid()
@@ -281,7 +223,7 @@ class LastRecords:
         try:
             for callback in self._callbacks:
                 self._call(callback)
-            self._evidence.write_last(("end", self._clock.now_us(), reason))
+            self._evidence.write_last(("end", self._clock.now_us(), self.reason))
         finally:
             if was_enabled:
                 gc.enable()
@@ -293,8 +235,11 @@ class LastRecords:
             self._evidence.write_last(("note", self._clock.now_us(), "hook-off", f"at the end: {error!r}"))
 
     def failed(self, error: BaseException) -> None:
-        """Writes the `error` record: once an exception, which is known by its text. Were it held, all that its frames
-        hold would live on in a process that shows an error by sys.excepthook and carries on."""
+        """Write the `error` record, once an exception.
+
+        The exception is known by its text. Were it held, all that its frames hold would live on in a process that shows
+        an error by sys.excepthook and carries on.
+        """
         text = traceback_text(error)
         if text != self._told:
             self._told = text
@@ -302,10 +247,68 @@ class LastRecords:
 
 
 def traceback_text(error: BaseException) -> str:
-    """The traceback's last lines, bounded: an exception's text may hold a tensor."""
+    """Return the traceback's last lines, bounded: an exception's text may hold a tensor."""
     try:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     except Exception:  # the user's exception fails to say what it is
         text = type(error).__qualname__
     lines = [line if len(line) <= 500 else line[:497] + "..." for line in text.rstrip().splitlines()[-ERROR_LINES:]]
     return "\n".join(lines)[-ERROR_CHARS:]
+
+
+# Without escapes beyond those of control characters, so that what is no Unicode shows when it is encoded.
+_encode: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
+def json_line(record: tuple[Any, ...]) -> bytes:
+    """Encode a record as UTF-8 JSON and a line feed.
+
+    What JSON cannot hold becomes the nearest that it can: a number of another library the number, NaN and infinity
+    null, half a surrogate pair `?`, anything else its text.
+    """
+    try:
+        text = _encode(record)
+    except (TypeError, ValueError):
+        text = _encode(_plain(record))
+    return text.encode("utf-8", "replace") + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(inner) for inner in value]
+    if hasattr(value, "__index__"):
+        return operator.index(value)
+    if hasattr(value, "__float__"):
+        number = float(value)
+        return number if math.isfinite(number) else None
+    return str(value)
+
+
+def is_kept(block: int, halvings: int) -> bool:
+    """Tell whether a block is among the 1 in 2 ** `halvings` that are written: a sample that all processes agree on.
+
+    Each halving keeps one of two neighbours among what the halvings before it kept, so that a process that keeps fewer
+    keeps none that another leaves out. Which of the two it is, a hash says: at every second one, a run whose epochs are
+    as long would never be seen to begin one.
+    """
+    return all((block >> (level - 1)) & 1 == _toss(block >> level, level) for level in range(1, halvings + 1))
+
+
+def left_out(block: int, halvings: int) -> int:
+    """Count the blocks from this one on that are left out before one is written."""
+    count = 0
+    while not is_kept(block + count, halvings):
+        count += 1
+    return count
+
+
+def _toss(pair: int, level: int) -> int:
+    """Return 0 or 1, by the finaliser of MurmurHash3 (Austin Appleby, public domain)."""
+    mixed = (pair * 0x9E3779B1 + level) & 0xFFFFFFFF
+    mixed = ((mixed ^ (mixed >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
+    mixed = ((mixed ^ (mixed >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
+    return (mixed ^ (mixed >> 16)) & 1

@@ -146,11 +146,11 @@ class GetRecord(EvidenceRecord):
     kind = "get"
     pass_: int
     index: int
-    t: Time
+    start: Time
     duration: Duration
     arrived: Time | None = None
     unpickle: Duration | None = None
-    pin_t: Time | None = None
+    pin_start: Time | None = None
     pin: Duration | None = None
     bytes: Bytes | None = None
     shape: NameNumber | None = None
@@ -186,7 +186,7 @@ class ReplayedRecord(EvidenceRecord):
 
     kind = "replayed"
     pass_: int
-    t: Time
+    start: Time
     duration: Duration
 
 
@@ -221,12 +221,12 @@ class LastRecord(EvidenceRecord):
 
 
 class StepRecord(EvidenceRecord):
-    """Optimizer step; `spans` are kind, offset from `t`, and duration, and `probe` is the probe's own cost."""
+    """Optimizer step; `spans` are kind, offset from `start`, and duration, and `probe` is the probe's own cost."""
 
     kind = "step"
     number: int
-    t: Time
-    end_t: Time
+    start: Time
+    end: Time
     spans: list[tuple[str, Duration, Duration]] = NO_ROWS
     probe: Tenths | float | None = None
     cpu: Duration | None = None
@@ -275,8 +275,8 @@ class CollectiveRecord(EvidenceRecord):
     """Synchronous collective call within a step."""
 
     kind = "collective"
-    number: int
-    t: Time
+    step: int
+    start: Time
     duration: Duration
     name: NameNumber
     bytes: Bytes | None = None
@@ -294,7 +294,7 @@ class WorkerRecord(EvidenceRecord):
 
 
 class BatchRecord(EvidenceRecord):
-    """Batch: its index came at `t`, it was collated at `fetched_t`, and in the pipe at `sent_t`.
+    """Batch: its index came at `start`, it was collated at `fetched`, and in the pipe at `sent`.
 
     `beside` are stages of other threads meanwhile; `worked` is what all threads of a ThreadDataLoader took for it.
     """
@@ -302,9 +302,9 @@ class BatchRecord(EvidenceRecord):
     kind = "batch"
     epoch: int
     index: int
-    t: Time
-    fetched_t: Time
-    sent_t: Time | None = None
+    start: Time
+    fetched: Time
+    sent: Time | None = None
     serialise: Duration | None = None
     samples: int | None = None
     stages: list[StageRow] = NO_ROWS

@@ -1,23 +1,71 @@
-"""What watches imports: hooks are installed as soon as the module that they hook has been imported."""
+"""What watches imports: hooks are installed as soon as the module that they hook has been imported.
+
+The trigger is all that runs in a Python that imports nothing of interest, so this file imports next to nothing: not
+even typing.
+"""
 
 from __future__ import annotations
 
 import sys
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any, Callable
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any, Callable
+
+    ImportCallback = Callable[[ModuleType], None]
+
+MODULES = frozenset(
+    (
+        "PIL.Image",
+        "albumentations.core.transforms_interface",
+        "cv2",
+        "h5py._hl.dataset",
+        "h5py._hl.files",
+        "h5py._hl.group",
+        "imageio.v2",
+        "imageio.v3",
+        "lmdb",
+        "numpy",
+        "tokenizers",
+        "torch",
+        "transformers.image_processing_utils",
+        "transformers.tokenization_utils_base",
+    )
+)
+"""Hooked modules that need no other hooked module. Python's own are no trigger: any program imports some of them."""
 
 
-# -- from doctor/probe/imports.py: Tells when a module has been imported, without importing it.
+class ImportTrigger:
+    """Finder on `sys.meta_path` that finds nothing itself, and starts the probe once, at the first of `MODULES`."""
 
+    def __init__(self, start: Callable[[], ImportWatch | None]) -> None:
+        """`start` returns what watches imports from then on; None where it could not."""
+        self._start = start
 
-ImportCallback = Callable[[ModuleType], None]
+    def attach(self) -> bool:
+        """Put it in front of all finders; False, and nothing done, where one of the modules is there already."""
+        if not MODULES.isdisjoint(sys.modules):
+            return False
+        sys.meta_path.insert(0, self)
+        return True
+
+    def detach(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Start the probe where one of the modules is asked for."""
+        if fullname not in MODULES or self not in sys.meta_path:
+            return None
+        self.detach()
+        watch = self._start()
+        return None if watch is None else watch.find_spec(fullname, path, target)
 
 
 class ImportWatch:
-    """Put on `sys.meta_path`, it lets the other finders find, and listens to what the loader of a watched module does.
+    """Finder on `sys.meta_path` that lets the others find, and listens to the loaders of watched modules.
 
     It is no importlib.abc.MetaPathFinder, since that module takes longer to import than all of this one's work. Loaders
     stay the objects that they are, since importlib.resources and inspect ask them for more than modules.
@@ -29,17 +77,21 @@ class ImportWatch:
         self._finding: set[str] = set()  # import's own lock is held wherever finders are asked
 
     def attach(self) -> None:
+        """Put it in front of all finders."""
         sys.meta_path.insert(0, self)
 
     def detach(self) -> None:
+        """Remove it and forget all callbacks."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
         self._callbacks.clear()
         self._before.clear()
 
     def when_imported(self, name: str, callback: ImportCallback) -> None:
-        """Calls `callback(module)` once, after its body has run: at once, where that is so. Never for a module that is
-        built in or frozen."""
+        """Call `callback(module)` once, after the module's body has run: at once, where it has.
+
+        Never for a module that is built in or frozen.
+        """
         module = sys.modules.get(name)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
             callback(module)
@@ -47,29 +99,26 @@ class ImportWatch:
             self._callbacks.setdefault(name, []).append(callback)
 
     def before_import(self, name: str, callback: Callable[[], None]) -> None:
-        """Calls `callback()` when the module's body is about to run; never, where it is there already. For a module
-        that `when_imported` watches."""
+        """Call `callback()` just before the body runs of a module that `when_imported` watches."""
         self._before[name] = callback
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return what the other finders find, with a listener at its loader."""
         if fullname not in self._callbacks or fullname in self._finding:
             return None
         self._finding.add(fullname)
         try:
-            spec = next(filter(None, (self._ask(finder, fullname, path, target) for finder in sys.meta_path)), None)
+            finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path if finder is not self)
+            specs = (find(fullname, path, target) for find in finders if find is not None)
+            spec = next((found for found in specs if found), None)
         finally:
             self._finding.discard(fullname)
         if spec is not None and spec.loader is not None:
             self._listen(spec.loader, fullname)
         return spec
 
-    def _ask(self, finder: Any, fullname: str, path: Any, target: Any) -> ModuleSpec | None:
-        find = None if finder is self else getattr(finder, "find_spec", None)
-        return None if find is None else find(fullname, path, target)
-
     def _listen(self, loader: Any, fullname: str) -> None:
-        """One listener a loader: a zip's, say, serves every module in it, and importlib.util.find_spec asks for a spec
-        that nothing is loaded by."""
+        """Listen once a loader: a zip's serves every module in it, and importlib.util.find_spec loads nothing."""
         execute = getattr(loader, "exec_module", None)
         if execute is None or isinstance(loader, type):  # built in or frozen: a class, which all such modules share
             return
@@ -92,56 +141,3 @@ class ImportWatch:
             loader.exec_module = exec_module
         except Exception:  # a loader with slots, or with a __setattr__ of its own: its module goes unobserved
             return
-
-
-# -- from doctor/probe/trigger.py: Tells when the first module is imported that the probe has something to do with.
-#
-# It is all that runs in a Python that imports none of them, so it imports next to nothing itself: not even typing.
-
-
-MODULES = frozenset(
-    (
-        "PIL.Image",
-        "albumentations.core.transforms_interface",
-        "cv2",
-        "h5py._hl.dataset",
-        "h5py._hl.files",
-        "h5py._hl.group",
-        "imageio.v2",
-        "imageio.v3",
-        "lmdb",
-        "numpy",
-        "tokenizers",
-        "torch",
-        "transformers.image_processing_utils",
-        "transformers.tokenization_utils_base",
-    )
-)
-"""Those that are hooked and need no other of them. Python's own come later: any program imports some, and they are
-hooked wherever they have been imported by then."""
-
-
-class ImportTrigger:
-    """Put on `sys.meta_path`, once; a finder that finds nothing by itself."""
-
-    def __init__(self, start: Callable[[], ImportWatch | None]) -> None:
-        """`start` begins what watches imports from then on; None where it could not."""
-        self._start = start
-
-    def attach(self) -> bool:
-        """False, and nothing done, where one of the modules is there already."""
-        if not MODULES.isdisjoint(sys.modules):
-            return False
-        sys.meta_path.insert(0, self)
-        return True
-
-    def detach(self) -> None:
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if fullname not in MODULES or self not in sys.meta_path:
-            return None
-        self.detach()
-        watch = self._start()
-        return None if watch is None else watch.find_spec(fullname, path, target)

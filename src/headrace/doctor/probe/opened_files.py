@@ -17,7 +17,7 @@ MOST_ENDS = 8
 MOST_HASHES = 64
 """Of names in one folder, the least: how many names there were follows from how dense these lie."""
 MOST_KNOWN = 4096
-"""Folders as they were named, whose place is kept."""
+"""Folders as they were named, whose place is remembered."""
 LEAST_DEPTH = 2
 """Of a folder that stands for all beneath it: the root, or /home, would stand for everything."""
 
@@ -28,7 +28,7 @@ _CALLS = 16
 
 
 class OpensByFolder:
-    """What was opened in one folder since this was last told; `is_deep`: in all those beneath it, too."""
+    """Opens in one folder since the last record; in all those beneath it, too, where it `is_deep`."""
 
     __slots__ = ("ends", "hashes", "is_deep", "limit", "opens", "path", "untold")
 
@@ -44,7 +44,7 @@ class OpensByFolder:
         """No hash from here on is one of the least."""
 
     def add(self, hash_: int) -> None:
-        """Costs nothing more once the least of many names are there."""
+        """Count a name; that costs nothing more once the least of many names are there."""
         if hash_ in self.hashes:
             return
         self.hashes.add(hash_)
@@ -55,31 +55,31 @@ class OpensByFolder:
             self.untold.discard(most)
             self.limit = max(self.hashes)
 
+    def add_end(self, end: str) -> None:
+        """Count an ending; the empty one stands for all others."""
+        self.ends.add(end if len(self.ends) < MOST_ENDS else "")
+
     def absorb(self, other: OpensByFolder) -> None:
-        """What `other` has not told yet; the rest is told, under its name."""
+        """Take what `other` has not written yet; the rest is written, under its name."""
         self.opens += other.opens
         for end in other.ends:
             self.add_end(end)
         for hash_ in other.hashes:
             self.add(hash_)
 
-    def add_end(self, end: str) -> None:
-        """The empty one stands for all."""
-        self.ends.add(end if len(self.ends) < MOST_ENDS else "")
-
 
 class OpenedFiles:
-    """Counts what hooks tell it. `add` stands in front of the user's own calls, so it never raises."""
+    """Count of what hooks report. `add` stands in front of the user's own calls, so it never raises."""
 
     def __init__(self, name: Callable[[str], int], failed: Callable[[Exception], None]) -> None:
-        """`name` gives a text's number in the evidence."""
+        """`name` returns a text's number in the evidence."""
         self._name = name
         self._failed = failed
         self._price_ns: int | None = None
         self.forked()
 
     def forked(self) -> None:
-        """In the child of a fork: it has opened nothing yet."""
+        """Begin anew in the child of a fork, which has opened nothing yet."""
         self._is_off = False
         self._paths: dict[str, list[Any]] = {}
         """Absolute path and opens, by the path as it was given."""
@@ -90,8 +90,10 @@ class OpenedFiles:
         self._unpaid = 0
 
     def add(self, file: Any) -> None:
-        """A path, as text, bytes or a path object, is about to be opened for reading; anything else is no file that
-        has one. A folder's relative name is taken to stay what it first was."""
+        """Count what is about to be opened for reading: a path, as text, bytes or a path object.
+
+        Anything else is no file that has one. A folder's relative name is taken to stay what it first was.
+        """
         if self._is_off:
             return
         try:
@@ -121,17 +123,21 @@ class OpenedFiles:
             self._failed(error)
 
     def record(self, now_us: int) -> Record | None:
-        """Of docs/doctor/evidence.md: what was opened since the last one; None where nothing was."""
+        """Return the `opened` record since the last one; None where nothing was opened."""
         folders = [one for one in list(self._folders.values()) if one.opens]
         if not folders and not self._rest.opens:
             return None
-        files = [[self._name(seen[0]), _taken(seen)] for seen in list(self._paths.values()) if seen[1]]
+        files: list[list[int]] = []
+        for seen in list(self._paths.values()):
+            opens, seen[1] = seen[1], 0
+            if opens:
+                files.append([self._name(seen[0]), opens])
         told = [self._told(one) for one in folders]
         rest, self._rest.opens = self._rest.opens, 0
         return ("opened", now_us, files, told, rest)
 
     def spent_ns(self) -> int:
-        """What counting cost since the last call."""
+        """Return what counting cost since the last call."""
         calls, self._unpaid = self._unpaid, 0
         if calls and self._price_ns is None:
             self._price_ns = opened_price_ns()
@@ -151,19 +157,19 @@ class OpenedFiles:
         return known
 
     def _folder_of(self, path: str) -> OpensByFolder:
-        found = self._folders.get(path) or next((one for one in self._deep() if _is_in(path, one.path)), None)
+        deep = (one for one in self._folders.values() if one.is_deep and _is_in(path, one.path))
+        found = self._folders.get(path) or next(deep, None)
         if found is None and len(self._folders) >= MOST_FOLDERS:
             found = self._together(path)
         if found is None:
             found = self._folders[path] = OpensByFolder(path)
         return found
 
-    def _deep(self) -> list[OpensByFolder]:
-        return [one for one in self._folders.values() if one.is_deep]
-
     def _together(self, path: str) -> OpensByFolder | None:
-        """Makes one of those that lie in the same folder, as classes of images do: the deepest above half of them.
-        None where that is not above this one, and there is room now; the rest, where there is no such folder."""
+        """Make one of the folders that lie in the same folder, as classes of images do: the deepest above half of them.
+
+        None where that is not above this one, and there is room now; the rest, where there is no such folder.
+        """
         above = Counter(parent for one in [path, *self._folders] for parent in _parents(one))
         wide = [parent for parent, count in above.items() if 2 * count >= MOST_FOLDERS]
         if not wide:
@@ -177,7 +183,7 @@ class OpenedFiles:
 
 
 def opened_price_ns() -> int:
-    """Of one file that is counted, among many of a folder."""
+    """Return what it costs to count one file among many of a folder."""
     opened = OpenedFiles(lambda _: 0, lambda _: None)
     for number in range(MOST_PATHS + MOST_HASHES):
         opened.add(f"/folder/of/files/{number}.jpg")
@@ -185,19 +191,14 @@ def opened_price_ns() -> int:
 
 
 def _text(file: Any) -> str:
-    """Empty for what has no path."""
+    """Return its path; empty for what has none."""
     if type(file) is int or not isinstance(file, (str, bytes, os.PathLike)):
         return ""
     return os.fsdecode(file)
 
 
-def _taken(seen: list[Any]) -> int:
-    opens, seen[1] = seen[1], 0
-    return int(opens)
-
-
 def _parents(path: str) -> list[str]:
-    """All folders above it that may stand for what is beneath them."""
+    """List all folders above it that may stand for what is beneath them."""
     parts = path.split("/")
     return ["/".join(parts[:end]) for end in range(LEAST_DEPTH + 1, len(parts))]
 

@@ -1,31 +1,35 @@
-"""Attributes of other people's modules, replaced and put back, and guards around what replaces them."""
+"""Attributes of other people's modules, replaced and put back, and what stands in their place."""
 
 from __future__ import annotations
 
+import functools
 import inspect
+import pkgutil
 import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from types import BuiltinFunctionType, MethodType, ModuleType
+from typing import Any, Callable
 
-if TYPE_CHECKING:
-    from .probe import Probe
-
-
-# -- from doctor/probe/patches.py: Attributes of other people's modules and classes, replaced and put back.
-
-
+Function = Callable[..., Any]
+Fault = Callable[[str, BaseException], None]
+"""Takes the name of a hook of ours that failed, and why: `Probe.fault`."""
 _ABSENT = object()
 
 
 class Patches:
     """Everything replaced, newest last, so that `restore` leaves each owner as it was."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[str, str], None] = lambda code, text: None) -> None:
+        """`note(code, text)` says something in the report."""
+        self._note = note
         self._done: list[tuple[Any, str, Any, Any]] = []
+        self._undo: list[Callable[[], None]] = []
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
-        """Sets `owner.name` to `make(original)`. False, and nothing done, where there is no such attribute, it cannot
-        be called, or its owner takes none (a built-in type)."""
+        """Set `owner.name` to `make(original)`.
+
+        False, and nothing done, where there is no such attribute, it cannot be called, or its owner takes none (a
+        built-in type).
+        """
         plain = getattr(owner, name, _ABSENT)
         if not callable(plain):
             return False
@@ -42,9 +46,48 @@ class Patches:
         self._done.append((owner, name, original, new))
         return True
 
+    def around(self, owner: Any, name: str, call: Function) -> bool:
+        """Replace `owner.name` by what calls `call(original, *args, **kwargs)`."""
+        return self.replace(owner, name, around(call))
+
+    def stand_in(self, owner: Any, name: str, call: Function) -> bool:
+        """Do the same for what may be a built-in function, whose stand-in is then of its kind."""
+        return self.replace(owner, name, lambda original: stand_in(original, around(call)(original)))
+
+    def hook(self, module: ModuleType, path: str, make: Callable[[Any], Any], unseen: str) -> bool:
+        """Replace `path`, dotted, of a library's module.
+
+        Where there is no such thing the report says that what `unseen` names was not seen; and False.
+        """
+        owner: Any = module
+        *outer, name = path.split(".")
+        for part in outer:
+            owner = getattr(owner, part, None)
+        if owner is not None and self.replace(owner, name, make):
+            return True
+        self.unknown(f"{module.__name__}.{path}", unseen)
+        return False
+
+    def hook_around(self, module: ModuleType, path: str, call: Function, unseen: str) -> bool:
+        """Do the same with what calls `call(original, *args, **kwargs)`."""
+        return self.hook(module, path, around(call), unseen)
+
+    def unknown(self, what: str, unseen: str) -> None:
+        """Note that `what`, of a library of another version than the doctor knows, is not as it knows it."""
+        library = what.partition(".")[0]
+        version = getattr(sys.modules.get(library), "__version__", None)
+        its = f"{library} {version}'s" if version else f"{library}'s"
+        self._note("not-known", f"{its} {what} is not known to this doctor: {unseen} not seen.")
+
+    def at_restore(self, call: Callable[[], None]) -> None:
+        """Call it first at `restore`, to take back something that is no attribute."""
+        self._undo.append(call)
+
     def rebind(self) -> None:
-        """Replaces functions also where other modules hold them by names of their own: those that were imported before
-        the probe came. Python's own modules keep theirs, since they were there before everybody."""
+        """Replace functions also where other modules hold them by names of their own, imported before the probe came.
+
+        Python's own modules keep theirs, since they were there before everybody.
+        """
         new_of = {
             id(original): (original, new)
             for owner, _, original, new in self._done
@@ -58,7 +101,9 @@ class Patches:
                     self._done.append((module, name, *found))
 
     def restore(self) -> None:
-        """Puts back what nobody has replaced after us."""
+        """Put back what nobody has replaced after us."""
+        while self._undo:
+            self._undo.pop()()
         for owner, name, original, new in reversed(self._done):
             if vars(owner).get(name) is not new:
                 continue
@@ -74,19 +119,63 @@ def _is_pythons_own(module: ModuleType) -> bool:
     return name in getattr(sys, "stdlib_module_names", sys.builtin_module_names)
 
 
-# -- from doctor/probe/guard.py: Keeps a hook's own failures from the user's run.
+def around(call: Function) -> Callable[[Function], Function]:
+    """Return what makes a function of the original's name that calls `call(original, *args, **kwargs)`."""
+
+    def make(original: Function) -> Function:
+        @functools.wraps(original)
+        def hooked(*args: Any, **kwargs: Any) -> Any:
+            return call(original, *args, **kwargs)
+
+        return hooked
+
+    return make
+
+
+class Builtin:
+    """What stands in for a built-in function or a bound method.
+
+    Like these, and unlike a Python function, it does not take the object as its first argument where a class has it for
+    an attribute.
+    """
+
+    def __init__(self, original: Function, call: Function) -> None:
+        functools.update_wrapper(self, original)
+        self._call = call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)  # type: ignore[attr-defined]  # update_wrapper has set it
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickle by name, so that it is unpickled as what is found there.
+
+        Where the original does not say its module, pickle searches for it.
+        """
+        original = self.__wrapped__  # type: ignore[attr-defined]
+        name: str = original.__qualname__
+        return name if original.__module__ is None else (pkgutil.resolve_name, (f"{original.__module__}:{name}",))
+
+
+def stand_in(original: Function, call: Function) -> Function:
+    """Return `call` for use in the place of `original`, and of its kind."""
+    if isinstance(original, (BuiltinFunctionType, MethodType, Builtin)):
+        return Builtin(original, call)
+    return functools.wraps(original)(call)
 
 
 class HookGuard:
-    """The parts of one hook. Once any of them has raised, the fault is noted and none does anything any more."""
+    """Guard of one hook's parts: once any of them has raised, the fault is noted and none does anything any more."""
 
-    def __init__(self, probe: Probe, hook: str) -> None:
-        self._probe = probe
+    def __init__(self, fault: Fault, hook: str) -> None:
+        self._fault = fault
         self._hook = hook
         self._is_off = False
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, which gives None where it is off. Not for anything that calls the user's code."""
+    def __call__(self, function: Function) -> Function:
+        """Return `function`, which gives None where it is off. Not for anything that calls the user's code."""
 
         def guarded(*args: Any) -> Any:
             if self._is_off:
@@ -95,7 +184,7 @@ class HookGuard:
                 return function(*args)
             except Exception as error:
                 self._is_off = True
-                self._probe.fault(self._hook, error)
+                self._fault(self._hook, error)
                 return None
 
         return guarded

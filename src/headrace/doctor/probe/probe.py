@@ -1,4 +1,4 @@
-"""The probe of one process: what its hooks share, and how they come and go."""
+"""The probe of one process: the parts that its hooks are given, and how they come and go."""
 
 from __future__ import annotations
 
@@ -6,138 +6,101 @@ import os
 import sys
 import time
 import traceback
+from functools import partial
 from types import ModuleType
-from typing import Any, Callable
+from typing import Callable
 
 from .batch_production import BatchRecorder
 from .evidence_file import EvidenceFile, LastRecords, Record
+from .evidence_schema import VERSION
 from .imports import ImportWatch
 from .patches import Patches
+from .sample_digests import BatchDigests, RandomDraws, SampleComparison
 from .settings import ProbeSettings, SessionClock, boot_id
-from .stages import MOST_STAGES, Stages, timed, timed_by_type
+from .stages import CallTimer, Stages
 from .training.training import TrainingObserver
-
-VERSION = 1
-"""Of the evidence's format."""
 
 
 class Probe:
-    """Holds the clock, the evidence, the stages and the patches that all hooks use. A hook is a function
-    `install(probe, module)`, called when the module that it hooks has been imported."""
+    """Owner of the parts of a probe. `hooks.hooks_of` says which hook is given which of them."""
 
     def __init__(self, settings: ProbeSettings, begun_ns: int | None = None) -> None:
-        """`begun_ns`: when the process began to be observed, by time.monotonic_ns(); now, if that is None."""
+        """`begun_ns`: when observation of the process began, by time.monotonic_ns(); now, if that is None."""
         self.settings = settings
         self.clock = SessionClock(settings)
         self._start_us = self.clock.now_us() if begun_ns is None else self.clock.us(begun_ns)
-        self.stages = Stages(lambda error: self.fault("stages", error))
-        self.patches = Patches()
-        self.imports = ImportWatch()
-        self.used: set[str] = set()
-        """Libraries of which this process has called a function that is hooked."""
         self._faults: set[str] = set()
-        self._at_detach: list[Callable[[], None]] = []
         self.evidence = EvidenceFile(self._new_path(), settings.most_bytes, self._header)
         self.last = LastRecords(self.evidence, self.clock)
-        self.ending = "exit"
-        """Of the `end` record; `steps` once the doctor has ended the run."""
-        self.batches = BatchRecorder(self)
+        self.imports = ImportWatch()
+        self.patches = Patches(self.note)
+        self.stages = Stages(lambda error: self.fault("stages", error))
+        self.timer = CallTimer(self.stages, self.patches, self.evidence.names, self.evidence.name)
+        self.batches = BatchRecorder(self.timer, self.evidence, self.clock, self.fault)
         self.last.add(self.batches.close)
-        self.training = TrainingObserver(self)
+        self.comparison = SampleComparison(
+            self.batches, self.stages, self.evidence, self.fault, may_repeat=not settings.observe
+        )
+        self.training = TrainingObserver(
+            settings, self.evidence, self.clock, self.last, note=self.note, fault=self.fault, batches=self.batches
+        )
+        self.used: set[str] = set()
+        """Libraries of which this process has called a function that is hooked."""
 
     def attach(self) -> None:
-        """Waits for torch, and for every library whose calls are stages."""
-        from .hooks import HOOKS
+        """Wait for torch, and for every library whose calls are stages."""
+        from .hooks import hooks_of
 
         self.imports.attach()
         self.imports.before_import("torch", self.evidence.begin)
         if self.settings.digests:
-            from . import sample_digests
-
-            sample_digests.watch_samples(self)
+            digests = BatchDigests(self.training, self.evidence, self.fault, batches=self.settings.digests)
+            draws = RandomDraws(self.evidence, self.clock, self.fault)
+            self.when_imported("torch.utils.data.dataloader", partial(digests.install, self.patches))
+            self.when_imported("torch.utils.data._utils.fetch", partial(draws.install, self.patches))
         self._inject("inject_beneath")
-        for module, install in HOOKS:
+        for module, install in hooks_of(self):
             self.when_imported(module, install)
         self._inject("inject_around")
         self.patches.rebind()
 
     def _inject(self, where: str) -> None:
-        """Loaded only by a run that proves remedies."""
+        """Load remedies only in a run that proves them."""
         if self.settings.changes:
             from . import remedies
 
             getattr(remedies, where)(self)
 
     def detach(self) -> None:
+        """Remove every hook and close the evidence."""
         self.training.stop()
-        self.last.write(self.ending)
+        self.last.write()
         self.imports.detach()
-        while self._at_detach:
-            self._at_detach.pop()()
         self.patches.restore()
         self.batches.close()
         self.evidence.close()
 
-    def at_detach(self, call: Callable[[], None]) -> None:
-        """Takes something back that is no patch."""
-        self._at_detach.append(call)
-
-    def when_imported(self, module: str, install: Callable[[Probe, ModuleType], None]) -> None:
-        """Calls `install(self, module)` when that has been imported. One that fails is noted, and nothing else."""
+    def when_imported(self, module: str, install: Callable[[ModuleType], object]) -> None:
+        """Call `install(module)` when that has been imported. One that fails is noted, and nothing else."""
 
         def guarded(imported: ModuleType) -> None:
             try:
-                install(self, imported)
+                install(imported)
             except Exception as error:
-                self.fault(f"{module} ({install.__module__}.{install.__qualname__})", error)
+                function = getattr(install, "func", install)
+                self.fault(f"{module} ({function.__module__}.{function.__qualname__})", error)
 
         self.imports.when_imported(module, guarded)
 
-    def stage(self, category: str, label: str) -> int:
-        """The number of a stage; the categories are those of docs/doctor/evidence.md. Once there are `MOST_STAGES`, all
-        new ones of a category are one, labelled `other`."""
-        name = f"{category}:{label}"
-        if len(self.stages.categories) >= MOST_STAGES and name not in self.evidence.names:
-            name = f"{category}:other"
-        number = self.evidence.name(name)
-        self.stages.categories[number] = category
-        return number
-
-    def time_calls(self, owner: Any, name: str, category: str, label: str) -> bool:
-        """Counts calls of `owner.name` as a stage, wherever a batch is being made. False where that cannot be done."""
-        return self.patches.replace(owner, name, timed(self.stages, self.stage(category, label)))
-
-    def time_calls_by_type(self, owner: Any, name: str, category: str) -> bool:
-        """The same for a method, as the stage that is named after the class of the object that it is called on."""
-        make = timed_by_type(self.stages, lambda label: self.stage(category, label))
-        return self.patches.replace(owner, name, make)
-
-    def hook(self, module: ModuleType, path: str, make: Callable[[Any], Any], unseen: str) -> bool:
-        """Replace `path`, dotted, of a library's module. Where there is no such thing the report says that what
-        `unseen` names was not seen; and False."""
-        owner: Any = module
-        *outer, name = path.split(".")
-        for part in outer:
-            owner = getattr(owner, part, None)
-        if owner is not None and self.patches.replace(owner, name, make):
-            return True
-        self.unknown(f"{module.__name__}.{path}", unseen)
-        return False
-
-    def unknown(self, what: str, unseen: str) -> None:
-        """Note that `what`, of a library of another version than the doctor knows, is not as it knows it."""
-        library = what.partition(".")[0]
-        version = getattr(sys.modules.get(library), "__version__", None)
-        its = f"{library} {version}'s" if version else f"{library}'s"
-        self.note("not-known", f"{its} {what} is not known to this doctor: {unseen} not seen.")
-
     def note(self, code: str, text: str) -> None:
-        """Something that the report must say: see docs/doctor/evidence.md for the codes."""
+        """Write something that the report must say: see docs/doctor/evidence.md for the codes."""
         self.evidence.write(("note", self.clock.now_us(), code, text))
 
     def fault(self, hook: str, error: BaseException) -> None:
-        """Notes, once, that a hook of ours failed and is off from now on. Never raises: what failed may be what notes
-        are written by."""
+        """Note, once, that a hook of ours failed and is off from now on.
+
+        Never raises: what failed may be what notes are written by.
+        """
         if hook in self._faults:
             return
         self._faults.add(hook)
@@ -148,11 +111,11 @@ class Probe:
             self.evidence.close()
 
     def forking(self) -> None:
-        """Before a fork: no thread of ours goes through one."""
+        """Take no thread of ours through a fork."""
         self.batches.forking()
 
     def forked(self) -> None:
-        """In the child of a fork: a file of its own, and locks that nobody holds."""
+        """Begin a file of its own, and locks that nobody holds, in the child of a fork."""
         self._start_us = self.clock.now_us()
         self.evidence.forked(self._new_path())
         self.used.clear()

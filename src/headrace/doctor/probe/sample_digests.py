@@ -1,48 +1,58 @@
-"""Digests of samples: which stage is random, what is the same when produced again, and which batches two runs share."""
+"""Digests of samples: which stage is random, what is the same when produced again, and which batches two runs share.
+
+A cache may hold what comes before the first stage that draws random numbers, or gives something else the second time,
+and nothing behind it.
+"""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import random
 import sys
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Callable
 
+from .batch_production import BatchRecorder, ProducedBatch
+from .evidence_file import EvidenceFile
+from .patches import Fault, HookGuard, Patches
+from .stages import Account, Stages
 from .training.step_records import ATTRIBUTE
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
-    from .batch_production import ProducedBatch
-    from .patches import HookGuard
-    from .probe import Probe
-    from .stages import Account
-
-
-# -- from doctor/probe/made_twice.py: Samples that are looked at closely: which stage draws random numbers, and which
-# gives something else when it is made
-# again. A cache may keep what comes before the first of these, and nothing behind it.
-
+    from .settings import SessionClock
+    from .training.training import TrainingObserver
 
 MOST_SAMPLES = 8
-"""Of each dataset in each process."""
+"""Samples that are looked at, of each dataset in each process."""
 FIRST_COMPARED, LAST_COMPARED = 1, 2
 """Batches of a fetcher, counted from 0, whose samples are looked at: the first one opens files and fills caches, and
 what comes later is measured."""
 MOST_NS = 500_000_000
-"""A sample that takes longer is not made again."""
+"""A sample that takes longer is not produced again."""
 MOST_CONTENT_BYTES = 64 << 20
 """Of a result that is digested; of a larger one nobody knows whether it is the same."""
 MOST_LEAVES = 64
 """Of a nested result."""
+MOST_DIGEST_BYTES = 256 << 20
+"""Digested of all batches together: at 1 GB/s a quarter of a second of the warm-up."""
+SKETCHED = 32
+"""Values of each tensor that are written, so that batches which differ by rounding alone can be told from others."""
+MOST_TENSORS = 64
+"""Of a batch that is sketched: of one with more nothing is."""
+LOOKED_AT = 4
+"""Batches of each process that are checked for random numbers drawn while they are produced: what a check costs,
+0.1 ms, is a part of producing them."""
+_KEYS = "_headrace_keys"
+"""Attribute of a DataLoader's iterator: digests of the keys that it drew, batch by batch."""
 
 
 def random_states() -> Any:
-    """Return states of the generators that everybody shares: Python's, numpy's and torch's on the CPU. A generator of
-    the dataset's own is known only by what it does: the sample is another one when it is made again."""
+    """Return states of the generators that everybody shares: Python's, numpy's and torch's on the CPU.
+
+    A generator of the dataset's own is known only by what it does: the sample is another one when it is produced again.
+    """
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     drawn = None if numpy is None else _numpy_state(numpy)
     return random.getstate(), drawn, None if torch is None else torch.get_rng_state().numpy().tobytes()
@@ -72,7 +82,7 @@ class _SavedGenerators:
 
 
 class SampleStages:
-    """One making of a sample, stage by stage in the order in which they end."""
+    """One production of a sample, stage by stage in the order in which they end."""
 
     def __init__(self) -> None:
         self.ends: list[tuple[int, bool, bytes | None]] = []
@@ -83,32 +93,35 @@ class SampleStages:
         self._state = random_states()
 
     def ended(self, stage: int, result: Any, arguments: tuple[Any, ...]) -> None:
-        """`arguments` of a stage that gives nothing has changed the first of them."""
-        drew = self._drew()
+        """Note a stage's end. One that gives nothing has changed the first of its `arguments`."""
+        drew = self.drew()
         digest = digest_of(result)
         if digest is None and arguments:
             digest = digest_of(arguments[0])
         self.ends.append((stage, drew, digest))
 
-    def done(self) -> bool:
-        """Tell whether random numbers were drawn behind the last stage."""
-        return self._drew()
-
-    def _drew(self) -> bool:
+    def drew(self) -> bool:
+        """Tell whether random numbers were drawn since the last call."""
         state = random_states()
         drew, self._state = state != self._state, state
         return bool(drew)
 
 
 class SampleComparison:
-    """Chooses the samples of this process, and writes down what was seen of them.
+    """Choice of the samples of this process that are looked at, and what was seen of them.
 
-    Of a run that is only observed none is made again. Where one is, the shared generators are put back, so that the
+    Of a run that is only observed none is produced again. Where one is, the shared generators are put back, so that the
     rest of the run draws what it would have drawn.
     """
 
-    def __init__(self, probe: Probe, guard: HookGuard) -> None:
-        self._probe = probe
+    def __init__(
+        self, batches: BatchRecorder, stages: Stages, evidence: EvidenceFile, fault: Fault, *, may_repeat: bool
+    ) -> None:
+        self._batches = batches
+        self._stages = stages
+        self._evidence = evidence
+        self._may_repeat = may_repeat
+        guard = HookGuard(fault, "samples made twice")
         self.begin, self.end, self.look_at = guard(self._begin), guard(self._end), guard(self._look_at)
         self._looked: dict[int, int] = {}
         """Samples looked at, by id of the dataset."""
@@ -125,33 +138,33 @@ class SampleComparison:
         return look
 
     def _end(self, look: SampleStages, batch: ProducedBatch, sample: Any, again: Callable[[], Any] | None) -> None:
-        """Write down what the look saw. `again` makes it once more; None where that cannot be done."""
+        """Write down what the look saw. `again` produces it once more; None where that cannot be done."""
         begun = time.monotonic_ns()
         batch.account.look = None
-        drew, is_short = look.done(), begun - look.begun <= MOST_NS
-        if again is None or not is_short or self._probe.settings.observe:
+        drew, is_short = look.drew(), begun - look.begun <= MOST_NS
+        if again is None or not is_short or not self._may_repeat:
             self._write(batch, look, drew, None)
         else:
-            digest, kept = digest_of(sample), _SavedGenerators()
+            digest, saved = digest_of(sample), _SavedGenerators()
             try:
                 self._write(batch, look, drew, (digest, *self._made(batch, again)))
             finally:
-                kept.put_back()
-        self._probe.batches.cost.add_ns(time.monotonic_ns() - begun)
+                saved.put_back()
+        self._batches.cost.add_ns(time.monotonic_ns() - begun)
 
     def _look_at(self, dataset: Any, batch: ProducedBatch, make: Callable[[], Any]) -> None:
-        """Look at a sample that did not come by itself: it is made for this alone."""
-        if self._probe.settings.observe or not self._is_wanted(dataset):
+        """Look at a sample that did not come by itself: it is produced for this alone."""
+        if not self._may_repeat or not self._is_wanted(dataset):
             return
-        begun, kept = time.monotonic_ns(), _SavedGenerators()
+        begun, saved = time.monotonic_ns(), _SavedGenerators()
         try:
             look, sample = self._made(batch, make)
-            drew, digest = look.done(), digest_of(sample)
+            drew, digest = look.drew(), digest_of(sample)
             is_short = time.monotonic_ns() - begun <= MOST_NS
             self._write(batch, look, drew, (digest, *self._made(batch, make)) if is_short else None)
         finally:
-            kept.put_back()
-        self._probe.batches.cost.add_ns(time.monotonic_ns() - begun)
+            saved.put_back()
+        self._batches.cost.add_ns(time.monotonic_ns() - begun)
 
     def _is_wanted(self, dataset: Any) -> bool:
         number = self._looked.get(id(dataset), 0)
@@ -159,19 +172,17 @@ class SampleComparison:
         return number < MOST_SAMPLES
 
     def _made(self, batch: ProducedBatch, make: Callable[[], Any]) -> tuple[SampleStages, Any]:
-        """Make it with stages that count for nothing. A sample that cannot be made twice is another one the second
-        time."""
-        stages, making = self._probe.stages, self._probe.batches.open
-        account = stages.aside()
-        making[account] = batch
+        """Produce it with stages that count for nothing; None of what cannot be produced twice."""
+        account = self._stages.aside()
+        self._batches.open[account] = batch
         look = account.look = SampleStages()
         try:
             return look, make()
         except Exception:
             return look, None
         finally:
-            making.pop(account, None)
-            stages.back(batch.account)
+            self._batches.open.pop(account, None)
+            self._stages.back(batch.account)
 
     def _write(
         self, batch: ProducedBatch, look: SampleStages, drew: bool, again: tuple[bytes | None, SampleStages, Any] | None
@@ -180,15 +191,13 @@ class SampleComparison:
         same = None
         if again is not None:
             digest, other, sample = again
-            rows, same = _compared(look, other), _are_same(digest, digest_of(sample))
-            if sample is None:
-                same = 0
-        self._probe.evidence.write(("look", batch.epoch, batch.index, rows, int(drew), same, sorted(look.takes)))
+            rows = _compared(look, other)
+            same = 0 if sample is None else _are_same(digest, digest_of(sample))
+        self._evidence.write(("look", batch.epoch, batch.index, rows, int(drew), same, sorted(look.takes)))
 
 
 def _compared(look: SampleStages, other: SampleStages) -> list[list[int | None]]:
-    """Return each stage's number, whether it drew, and whether the same call gave the same when the sample was made
-    again."""
+    """Return each stage's number, whether it drew, and whether the same call gave the same the second time."""
     digests: dict[int, list[bytes | None]] = {}
     for stage, _, digest in other.ends:
         digests.setdefault(stage, []).append(digest)
@@ -244,8 +253,8 @@ def _content(value: Any) -> bytes | None:
         plain = value.detach().as_subclass(torch.Tensor)
         if plain.device.type != "cpu" or plain.numel() * plain.element_size() > MOST_CONTENT_BYTES:
             return None
-        content = plain.contiguous().view(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
-        return f"{plain.dtype}{tuple(plain.shape)}".encode() + bytes(content)
+        content = bytes(_bytes(plain)) if plain.numel() else b""
+        return f"{plain.dtype}{tuple(plain.shape)}".encode() + content
     if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
         if value.dtype.hasobject or value.nbytes > MOST_CONTENT_BYTES:
             return None
@@ -256,79 +265,56 @@ def _content(value: Any) -> bytes | None:
     return None
 
 
-# -- from doctor/probe/samples.py: What tells the samples of one run from those of another: digests of the first
-# batches that a process trains on.
+def _bytes(tensor: Any) -> Any:
+    return memoryview(tensor.detach().contiguous().view(-1).view(sys.modules["torch"].uint8).numpy())
 
 
-MOST_DIGEST_BYTES = 256 << 20
-"""Digested of all batches together: at 1 GB/s a quarter of a second of the warm-up."""
-SKETCHED = 32
-"""Values of each tensor that are kept, so that batches which differ by rounding alone can be told from others."""
-MOST_TENSORS = 64
-"""Of a batch that is sketched: of one with more nothing is."""
-LOOKED_AT = 4
-"""Batches of each process that are looked at for random numbers drawn while they are made: what a look costs, 0.1 ms,
-is a part of making them."""
-_KEYS = "_headrace_keys"
-"""Attribute of a DataLoader's iterator: digests of the keys that it drew, batch by batch."""
+class BatchDigests:
+    """Digests of the first batches that a process receives, in their order, as long as it warms up.
 
+    The steps after that are measured. To be hooked before the hooks are there: what a digest costs then is a part of
+    waiting for a batch, early on.
+    """
 
-def watch_samples(probe: Probe) -> None:
-    """To be called before the hooks are there: what a digest costs then is a part of waiting for a batch, early on."""
-    probe.when_imported("torch.utils.data.dataloader", _watch_batches)
-    probe.when_imported("torch.utils.data._utils.fetch", _watch_draws)
-
-
-def _watch_batches(probe: Probe, dataloader: ModuleType) -> None:
-    digests = _Digests(probe)
-    iterator = dataloader._BaseDataLoaderIter
-    probe.patches.replace(iterator, "__next__", digests.next)
-    probe.patches.replace(iterator, "_next_index", digests.next_index)
-
-
-class _Digests:
-    """Of the batches of a process, in the order in which it receives them, as long as it warms up: the steps after that
-    are measured."""
-
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
-        self._left = probe.settings.digests
+    def __init__(self, training: TrainingObserver, evidence: EvidenceFile, fault: Fault, *, batches: int) -> None:
+        self._training = training
+        self._evidence = evidence
+        self._fault = fault
+        self._asked = self._left = batches
         self._free = MOST_DIGEST_BYTES
 
-    def next(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        @functools.wraps(original)
-        def __next__(iterator: Any) -> Any:  # noqa: N807
-            batch = original(iterator)
-            if self._left > 0 and self._is_warming_up():
-                self._try(self._write, iterator, batch)
-            return batch
+    def install(self, patches: Patches, dataloader: Any) -> None:
+        """Hook torch.utils.data.dataloader."""
+        iterator = dataloader._BaseDataLoaderIter
+        patches.around(iterator, "__next__", self._next)
+        patches.around(iterator, "_next_index", self._next_index)
 
-        return __next__
+    def _next(self, original: Callable[[Any], Any], iterator: Any) -> Any:
+        batch = original(iterator)
+        if self._left > 0 and self._is_warming_up():
+            self._try(self._write, iterator, batch)
+        return batch
 
-    def next_index(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        @functools.wraps(original)
-        def _next_index(iterator: Any) -> Any:
-            keys = original(iterator)
-            if self._left > 0:
-                self._try(self._keep_keys, iterator, keys)
-            return keys
-
-        return _next_index
+    def _next_index(self, original: Callable[[Any], Any], iterator: Any) -> Any:
+        keys = original(iterator)
+        if self._left > 0:
+            self._try(self._keep_keys, iterator, keys)
+        return keys
 
     def _is_warming_up(self) -> bool:
-        training = self._probe.training
-        return training.limit.warmup is None or training.steps.number < training.limit.warmup
+        warmup = self._training.limit.warmup
+        return warmup is None or self._training.steps.number < warmup
 
     def _try(self, call: Callable[[Any, Any], None], iterator: Any, value: Any) -> None:
         try:
             call(iterator, value)
         except Exception as error:
             self._left = 0
-            self._probe.fault("digests of samples", error)
+            self._fault("digests of samples", error)
 
     def _keep_keys(self, iterator: Any, keys: Any) -> None:
         kept = vars(iterator).setdefault(_KEYS, [])
-        if len(kept) <= self._probe.settings.digests:
+        if len(kept) <= self._asked:
             kept.append(_keys_digest(keys))
 
     def _write(self, iterator: Any, batch: Any) -> None:
@@ -348,36 +334,27 @@ class _Digests:
             digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
             digest.update(_bytes(tensor))
         sketches = [_sketch(tensor) for tensor in tensors] if len(tensors) <= MOST_TENSORS else []
-        record = ("digest", pass_.number, digest.hexdigest(), keys.pop(0) if keys else None, sketches)
-        self._probe.evidence.write(record)
+        self._evidence.write(("digest", pass_.number, digest.hexdigest(), keys.pop(0) if keys else None, sketches))
 
 
 def _keys_digest(keys: Any) -> str | None:
-    """None where an iterable dataset, or one that takes no keys, is asked for samples by None."""
+    """Digest keys; None where an iterable dataset, or one that takes no keys, is asked for samples by None."""
     if not isinstance(keys, (list, tuple)) or all(key is None for key in keys):
         return None
     return hashlib.blake2b(repr(keys).encode(errors="replace"), digest_size=8).hexdigest()
 
 
-def _tensors(batch: Any) -> Any:
-    """In the order in which the batch has them."""
-    torch = sys.modules["torch"]
-    if isinstance(batch, torch.Tensor):
+def _tensors(batch: Any) -> Iterator[Any]:
+    """Yield tensors in the order in which the batch has them."""
+    if isinstance(batch, sys.modules["torch"].Tensor):
         yield batch
-    elif isinstance(batch, Mapping):
-        for value in batch.values():
+    elif isinstance(batch, (Mapping, list, tuple)):
+        for value in batch.values() if isinstance(batch, Mapping) else batch:
             yield from _tensors(value)
-    elif isinstance(batch, (list, tuple)):
-        for value in batch:
-            yield from _tensors(value)
-
-
-def _bytes(tensor: Any) -> Any:
-    return memoryview(tensor.detach().contiguous().view(-1).view(sys.modules["torch"].uint8).numpy())
 
 
 def _sketch(tensor: Any) -> list[float]:
-    """A few of its values, from all over it. Of labels and tokens, which are not rounded, a sum of all."""
+    """Return a few of its values, from all over it; of labels and tokens, which are not rounded, a sum of all."""
     if _is_exact(tensor):
         return [float(zlib.crc32(_bytes(tensor)))]
     flat = tensor.detach().reshape(-1)
@@ -387,54 +364,48 @@ def _sketch(tensor: Any) -> list[float]:
 
 
 def _is_exact(tensor: Any) -> bool:
-    """Whole numbers wider than a pixel's, and no image of them."""
+    """Tell whole numbers wider than a pixel's, and no image of them."""
     torch = sys.modules["torch"]
     return tensor.dtype is not torch.uint8 and tensor.dim() <= 2 and not torch.is_floating_point(tensor)
 
 
-def _watch_draws(probe: Probe, fetch: ModuleType) -> None:
-    """Says of a process whether random numbers were drawn in it while samples were made: then what a sample holds
-    hangs also on who made it, and on what was made before."""
-    watch = _Draws(probe)
-    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
-        probe.patches.replace(getattr(fetch, name), "fetch", watch.fetch)
+class RandomDraws:
+    """Check of the first batches that a process produces: whether random numbers are drawn for their samples.
 
+    What a sample holds then hangs also on who produced it, and on what was produced before.
+    """
 
-class _Draws:
-    """Looks at the first batches that a process makes."""
-
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
+    def __init__(self, evidence: EvidenceFile, clock: SessionClock, fault: Fault) -> None:
+        self._evidence = evidence
+        self._clock = clock
+        self._fault = fault
         self._left = 0
         self._file = ""
 
-    def fetch(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def fetch(fetcher: Any, index: Any) -> Any:
-            before = self._state() if self._may_look() else None
-            data = original(fetcher, index)
-            if before is not None and before != self._state():
-                self._say()
-            return data
+    def install(self, patches: Patches, fetch: Any) -> None:
+        """Hook torch.utils.data._utils.fetch."""
+        for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+            patches.around(getattr(fetch, name), "fetch", self._fetch)
 
-        return fetch
+    def _fetch(self, original: Callable[..., Any], fetcher: Any, index: Any) -> Any:
+        before = self._state() if self._may_look() else None
+        data = original(fetcher, index)
+        if before is not None and before != self._state():
+            self._left = 0
+            self._evidence.write(("facts", self._clock.now_us(), {"draws": True}))
+        return data
 
     def _may_look(self) -> bool:
-        if self._file != self._probe.evidence.path:  # a fork looks anew
-            self._file = self._probe.evidence.path
+        if self._file != self._evidence.path:  # a fork looks anew
+            self._file = self._evidence.path
             self._left = LOOKED_AT
         self._left -= 1
         return self._left >= 0
 
     def _state(self) -> Any:
-        """Of the generators that everybody shares."""
         try:
             return random_states()
         except Exception as error:
             self._left = 0
-            self._probe.fault("draws of samples", error)
+            self._fault("draws of samples", error)
             return None
-
-    def _say(self) -> None:
-        self._left = 0
-        self._probe.evidence.write(("facts", self._probe.clock.now_us(), {"draws": True}))

@@ -8,16 +8,17 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-# -- from doctor/probe/settings.py: What one diagnosis asks of its probes: written once by the doctor, read by every
-# process.
-
-
 FILE = "settings.json"
 EVIDENCE = "evidence"
+_SCHEDSTAT = "/proc/thread-self/schedstat"
+_LONG_NS = 10_000_000
+"""Reading a file of the kernel's takes 6 µs; twice that is little beside work as long as this."""
 
 
 @dataclass(frozen=True)
 class ProbeSettings:
+    """Settings of one diagnosis: written once by the doctor, read by every process."""
+
     folder: str
     """The session's folder."""
     origin_us: int
@@ -49,7 +50,6 @@ class ProbeSettings:
 
     @property
     def evidence(self) -> str:
-        """The folder of the evidence files."""
         return os.path.join(self.folder, EVIDENCE)
 
     def write(self) -> None:
@@ -59,19 +59,19 @@ class ProbeSettings:
 
     @classmethod
     def read(cls, folder: str) -> ProbeSettings:
-        """Fields of a newer doctor are ignored: one process may have been started by another version."""
+        """Read them, without fields of a newer doctor: one process may have been started by another version."""
         with open(os.path.join(folder, FILE), encoding="utf-8") as file:
             values = json.load(file)
         known = {name: values[name] for name in cls.__dataclass_fields__ if name in values}
         return cls(**dict(known, folder=folder))
 
 
-# -- from doctor/probe/clock.py: One clock for all processes of a diagnosis: microseconds since its origin.
-
-
 class SessionClock:
-    """CLOCK_MONOTONIC is one clock for a whole machine. On another machine, or after another boot, the wall clock
-    gives the distance, as well as the two machines agree on it."""
+    """One clock for all processes of a diagnosis: microseconds since its origin.
+
+    CLOCK_MONOTONIC is one clock for a whole machine. On another machine, or after another boot, the wall clock gives
+    the distance, as well as the two machines agree on it.
+    """
 
     def __init__(self, settings: ProbeSettings) -> None:
         if settings.boot_id == boot_id():
@@ -84,11 +84,12 @@ class SessionClock:
         return (time.monotonic_ns() - self._zero_ns) // 1000
 
     def us(self, monotonic_ns: int) -> int:
-        """A reading of time.monotonic_ns() on this clock."""
+        """Convert a reading of time.monotonic_ns()."""
         return (monotonic_ns - self._zero_ns) // 1000
 
 
 def boot_id() -> str:
+    """Return the kernel's name for this boot; empty where it has none."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -96,39 +97,31 @@ def boot_id() -> str:
         return ""
 
 
-# -- from doctor/probe/core_use.py: What a stretch of work used of the cores, beside its wall time.
-
-
-_SCHEDSTAT = "/proc/thread-self/schedstat"
-_LONG_NS = 10_000_000
-"""Reading a file of the kernel's takes 6 µs; twice that is little beside work as long as this."""
-
-
 class CoreUse(NamedTuple):
-    """Nanoseconds, since some moment."""
+    """What a stretch of work used of the cores, in nanoseconds."""
 
     cpu: int
-    """Of all threads of the process."""
+    """CPU time of all threads of the process."""
     delay: int | None
-    """In which the calling thread was ready to run and had no core; None where that was not asked or is not told."""
+    """How long the calling thread was ready to run and had no core; None where that is not asked, or not known."""
 
     def since(self, before: CoreUse) -> CoreUse:
-        """Of the stretch between the two, in one thread."""
+        """Return the use between two readings in one thread."""
         delay = None if self.delay is None or before.delay is None else self.delay - before.delay
         return CoreUse(self.cpu - before.cpu, delay)
 
     def us(self) -> tuple[int, int | None]:
-        """As records have it: whole microseconds."""
+        """Return both in whole microseconds, as records have them."""
         return self.cpu // 1000, None if self.delay is None else self.delay // 1000
 
 
 def core_use(expected_ns: int) -> CoreUse:
-    """Up to now. `expected_ns` is how long the stretch will be, or was, as far as is known."""
+    """Read the use up to now. `expected_ns` is how long the stretch will be, or was, as far as is known."""
     return CoreUse(time.process_time_ns(), _delay_ns() if expected_ns >= _LONG_NS else None)
 
 
 def _delay_ns() -> int | None:
-    """The file is opened anew each time: one kept open would tell of the thread that opened it, also after a fork."""
+    """Read the scheduler's file anew each time: one kept open would tell of the thread that opened it, or a fork's."""
     try:
         descriptor = os.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -13,18 +13,74 @@ from traceback import FrameSummary, format_list
 from types import CodeType, FrameType
 from typing import Callable, Protocol
 
-# -- from doctor/probe/stack.py: Where a thread stood: code and line of each of its frames, and no frame.
-
-
-Stack = list[tuple[CodeType, int]]
-"""Innermost first."""
+PERIOD_NS = 10_000_000
+"""Between two stack samples, on average."""
+MOST_SAMPLER_SHARE = 0.004
+"""Share of a core that sampling may take while batches are produced. What others wait for the GIL meanwhile is about
+as much again."""
+IDLE_S = 1.0
+"""How long the sampler sleeps where nothing wakes it: a batch that hangs is noticed as much later."""
+HUNG_NS = 10_000_000_000
+"""No batch that is done within this hangs."""
+HUNG_TIMES = 20
+"""Nor one that is done within as many times the usual."""
 MOST_FRAMES = 200
+MOST_PLACES = 2000
+"""Of a process. Code that is made anew for each sample has no end of them."""
+MOST_FILES = 10_000
+"""Files whose kind is remembered."""
 COLLECTS_ANYWHERE = sys.version_info < (3, 12)
 """Whether any allocation may begin a garbage collection; later Pythons begin one between two instructions only."""
+_STACK_CHARS = 8000
+
+Stack = list[tuple[CodeType, int]]
+"""Code and line of each frame, innermost first, and no frame."""
+
+# Whose code a file is.
+PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+"""In the paths of packages of whatever environment: this one may have another behind it."""
+_INSTALLED = tuple(
+    os.path.join(path, "")
+    for path in {
+        *(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
+        os.path.dirname(__file__),
+    }
+)
+_REAL_STDLIB = tuple(
+    {
+        os.path.realpath(path) + os.sep
+        for path in (*map(sysconfig.get_path, ("stdlib", "platstdlib")), os.path.dirname(os.__file__))
+        if path
+    }
+)
+_REAL_PROBE = os.path.dirname(os.path.realpath(__file__)) + os.sep
+_OWN, _OTHERS, _OUTSIDE = range(3)
+_OUTSIDE_FILES = tuple(
+    os.path.join("torch", "utils", "data", *file)
+    for file in (("_utils", "fetch.py"), ("_utils", "worker.py"), ("dataloader.py",))
+)
+"""Callers of the dataset: in the frames beyond them nobody produces a batch."""
+
+
+def is_users(path: str) -> bool:
+    """Tell whether a file of code is none of the standard library's, of an installed package's or of this probe's."""
+    return not path.startswith((*_INSTALLED, "<frozen")) and not any(part in path for part in PACKAGES)
+
+
+def call_site() -> tuple[str | None, int | None]:
+    """Return file and line of the innermost caller in the user's own code, else of the outermost one."""
+    frame: FrameType | None = sys._getframe(1)
+    place: tuple[str | None, int | None] = (None, None)
+    while frame is not None:
+        place = (frame.f_code.co_filename, frame.f_lineno)
+        if is_users(frame.f_code.co_filename):
+            return place
+        frame = frame.f_back
+    return place
 
 
 def frame_of(thread: int) -> FrameType | None:
-    """The frame that a thread is in; None for one that has ended.
+    """Return the frame that a thread is in; None for one that has ended.
 
     Not while garbage may be collected: sys._current_frames makes frames under a lock of the interpreter's, and a
     collection then that frees a threading.local asks for that lock again, and never gets it (CPython gh-106883).
@@ -40,8 +96,10 @@ def frame_of(thread: int) -> FrameType | None:
 
 
 def stack_of(frame: FrameType | None) -> Stack:
-    """A copy, made while no other Python code can run. Whoever keeps a frame keeps what its variables hold, and that is
-    let go in another thread than the user's."""
+    """Copy a stack while no other Python code can run.
+
+    Whoever keeps a frame keeps what its variables hold, and that is let go in another thread than the user's.
+    """
     stack: Stack = []
     while frame is not None and len(stack) < MOST_FRAMES:
         stack.append((frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno))
@@ -50,41 +108,81 @@ def stack_of(frame: FrameType | None) -> Stack:
 
 
 def stack_text(stack: Stack) -> str:
-    """As a traceback shows it, innermost last."""
+    """Format a stack as a traceback shows it, innermost last."""
     return "".join(format_list([FrameSummary(code.co_filename, line, code.co_name) for code, line in reversed(stack)]))
 
 
-# -- from doctor/probe/sampler.py: A thread that looks, now and then, at where the thread that makes a batch stands.
+class CodeLines:
+    """Nanoseconds by place in the user's code.
+
+    One thread adds and any takes; what is added while another takes may be lost.
+    """
+
+    def __init__(self, name: Callable[[str], int]) -> None:
+        """`name` returns a text's number in the evidence."""
+        self._name = name
+        # By texts and not by code objects, which are equal where their files differ.
+        self._kinds: dict[str, int] = {}
+        self._places: dict[tuple[str, int, str], int] = {}
+        self._counts: dict[int, int] = {}
+
+    def add(self, stack: Stack, ns: int) -> None:
+        """Charge the innermost line of the user's code; nothing, where only libraries are at work."""
+        for code, line in stack:
+            kind = self._kind(code.co_filename)
+            if kind == _OUTSIDE:
+                return
+            if kind == _OWN:
+                place = self._place(code, line)
+                if place is not None:
+                    self._counts[place] = self._counts.get(place, 0) + ns
+                return
+
+    def take(self) -> list[tuple[int, int]]:
+        """Return place and microseconds, since the last call."""
+        counts, self._counts = self._counts, {}
+        return [(place, ns // 1000) for place, ns in list(counts.items())]
+
+    def _kind(self, file: str) -> int:
+        kind = self._kinds.get(file)
+        if kind is None:
+            if len(self._kinds) >= MOST_FILES:
+                self._kinds.clear()
+            kind = self._kinds[file] = _kind_of(file)
+        return kind
+
+    def _place(self, code: CodeType, line: int) -> int | None:
+        name: str = getattr(code, "co_qualname", code.co_name)
+        key = (code.co_filename, line, name)
+        number = self._places.get(key)
+        if number is None and len(self._places) < MOST_PLACES:
+            number = self._places[key] = self._name("{}:{}:{}".format(*key))
+        return number
 
 
-PERIOD_NS = 10_000_000
-"""Between two looks, on average."""
-MOST_SAMPLER_SHARE = 0.004
-"""Of the time in which batches are made, that looking may take of a core. What others wait for the GIL meanwhile is
-about as much again."""
-IDLE_S = 1.0
-"""How long it sleeps where nothing wakes it: a batch that hangs is noticed as much later."""
-HUNG_NS = 10_000_000_000
-"""No batch that is done within this hangs."""
-HUNG_TIMES = 20
-"""Nor one that is done within as many times the usual."""
-
-_STACK_CHARS = 8000
+def _kind_of(file: str) -> int:
+    if file.endswith(_OUTSIDE_FILES):
+        return _OUTSIDE
+    if file.startswith("<frozen ") or any(folder in file for folder in PACKAGES):
+        return _OTHERS
+    return _OTHERS if os.path.realpath(file).startswith((*_REAL_STDLIB, _REAL_PROBE)) else _OWN
 
 
 class SampledBatch(Protocol):
-    """One batch, as far as the sampler knows it: the thread that makes it, and since when (time.monotonic_ns())."""
+    """One batch, as far as the sampler knows it."""
 
     thread: int
+    """The thread that produces it,"""
     start: int
+    """and since when, by time.monotonic_ns()."""
 
 
 class StackSampler:
-    """Looks only while a batch is being made, about every PERIOD_NS *of such time*: batches shorter than that are hit
-    in their turn, and a process that trains in between is left alone. Each look stands for the time since the last.
+    """Thread that samples the stack only while a batch is produced, about every PERIOD_NS *of such time*.
 
-    The thread starts with the first batch, never lives through a fork (`stop` before it; a fork beside threads is what
-    Python 3.12 warns about), and starts again with the next batch.
+    Batches shorter than that are hit in their turn, and a process that trains in between is left alone. Each sample
+    stands for the time since the last. The thread starts with the first batch, never lives through a fork (`stop`
+    before it; a fork beside threads is what Python 3.12 warns about), and starts again with the next batch.
     """
 
     def __init__(
@@ -93,8 +191,10 @@ class StackSampler:
         hung: Callable[[SampledBatch, int, str], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`look(stack, ns)` is called for each look, `hung(batch, ns, stack)` once for a batch that takes too long, and
-        `failed(error)` once, where no look can be taken any more."""
+        """`look(stack, ns)` takes each sample, `hung(batch, ns, stack)` a batch that takes too long, once.
+
+        `failed(error)` is called once, where no sample can be taken any more.
+        """
         self._look = look
         self._hung = hung
         self._failed = failed
@@ -114,7 +214,7 @@ class StackSampler:
         self.cost_ns = 0
 
     def begin(self, batch: SampledBatch) -> None:
-        """A batch is begun; of several at once, the one begun last is looked at."""
+        """Sample a batch from now on; of several at once, the one begun last."""
         self._batch = batch
         if self._thread is None:
             if not self._is_off and self._starting.acquire(blocking=False):
@@ -136,7 +236,7 @@ class StackSampler:
         self._busy_ns += wall_ns
 
     def stop(self) -> None:
-        """Until the next batch begins."""
+        """End the thread until the next batch begins."""
         thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
             self._halt.set()
@@ -192,7 +292,7 @@ class StackSampler:
         self._due_ns = busy_ns + round(self._pause_ns(batch, cost) * self._random.uniform(0.5, 1.5))
 
     def _pause_ns(self, batch: SampledBatch, cost_ns: int) -> float:
-        """Longer where looking costs more than its share, and where the batch takes so long that fewer looks do."""
+        """Return a longer pause where sampling costs more than its share, and where the batch takes long."""
         return max(PERIOD_NS, cost_ns / MOST_SAMPLER_SHARE, (time.monotonic_ns() - batch.start) / 1000)
 
     def _watch(self, batch: SampledBatch, stack: Stack) -> None:
@@ -200,116 +300,3 @@ class StackSampler:
         if batch is not self._told and taken > max(HUNG_NS, HUNG_TIMES * self._usual_ns):
             self._told = batch
             self._hung(batch, taken, stack_text(stack)[-_STACK_CHARS:])
-
-
-# -- from doctor/probe/call_site.py: Where in the user's own code a hook was reached.
-
-
-_PATHS = sysconfig.get_paths()
-_NOT_THE_USERS = tuple(
-    os.path.join(path, "")
-    for path in {
-        _PATHS["stdlib"],
-        _PATHS["platstdlib"],
-        _PATHS["purelib"],
-        _PATHS["platlib"],
-        os.path.dirname(__file__),
-    }
-)
-PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
-"""In the paths of packages of whatever environment: this one may have another behind it."""
-
-
-def is_users(path: str) -> bool:
-    """Tell whether a file of code is none of the standard library's, of an installed package's or of this probe's."""
-    return not path.startswith((*_NOT_THE_USERS, "<frozen")) and not any(part in path for part in PACKAGES)
-
-
-def call_site() -> tuple[str | None, int | None]:
-    """File and line of the innermost caller outside the standard library, installed packages and this probe; of the
-    outermost one, where there is none."""
-    frame: FrameType | None = sys._getframe(1)
-    place: tuple[str | None, int | None] = (None, None)
-    while frame is not None:
-        place = (frame.f_code.co_filename, frame.f_lineno)
-        if is_users(frame.f_code.co_filename):
-            return place
-        frame = frame.f_back
-    return place
-
-
-# -- from doctor/probe/lines.py: Time by line of the user's own code, from samples of a stack.
-
-
-MOST_PLACES = 2000
-"""Of a process. Code that is made anew for each sample has no end of them."""
-MOST_FILES = 10_000
-"""Whose kind is kept."""
-
-_OWN, _OTHERS, _OUTSIDE = range(3)
-_OUTSIDE_FILES = tuple(
-    os.path.join("torch", "utils", "data", *file)
-    for file in (("_utils", "fetch.py"), ("_utils", "worker.py"), ("dataloader.py",))
-)
-"""Callers of the dataset: in the frames beyond them nobody makes a batch."""
-_STDLIB = tuple(
-    {
-        os.path.realpath(path) + os.sep
-        for path in (*map(sysconfig.get_path, ("stdlib", "platstdlib")), os.path.dirname(os.__file__))
-        if path
-    }
-)
-_PROBE = os.path.dirname(os.path.realpath(__file__)) + os.sep
-
-
-class CodeLines:
-    """Nanoseconds by place. One thread adds and any takes; what is added while another takes may be lost."""
-
-    def __init__(self, name: Callable[[str], int]) -> None:
-        """`name` gives a text's number in the evidence."""
-        self._name = name
-        # By texts and not by code objects, which are equal where their files differ.
-        self._kinds: dict[str, int] = {}
-        self._places: dict[tuple[str, int, str], int] = {}
-        self._counts: dict[int, int] = {}
-
-    def add(self, stack: Stack, ns: int) -> None:
-        """Charges the innermost line of the user's code; nothing, where only libraries are at work."""
-        for code, line in stack:
-            kind = self._kind(code.co_filename)
-            if kind == _OUTSIDE:
-                return
-            if kind == _OWN:
-                place = self._place(code, line)
-                if place is not None:
-                    self._counts[place] = self._counts.get(place, 0) + ns
-                return
-
-    def take(self) -> list[tuple[int, int]]:
-        """Place and microseconds, since the last call."""
-        counts, self._counts = self._counts, {}
-        return [(place, ns // 1000) for place, ns in list(counts.items())]
-
-    def _kind(self, file: str) -> int:
-        kind = self._kinds.get(file)
-        if kind is None:
-            if len(self._kinds) >= MOST_FILES:
-                self._kinds.clear()
-            kind = self._kinds[file] = _kind_of(file)
-        return kind
-
-    def _place(self, code: CodeType, line: int) -> int | None:
-        name: str = getattr(code, "co_qualname", code.co_name)
-        key = (code.co_filename, line, name)
-        number = self._places.get(key)
-        if number is None and len(self._places) < MOST_PLACES:
-            number = self._places[key] = self._name("{}:{}:{}".format(*key))
-        return number
-
-
-def _kind_of(file: str) -> int:
-    if file.endswith(_OUTSIDE_FILES):
-        return _OUTSIDE
-    if file.startswith("<frozen ") or any(folder in file for folder in PACKAGES):
-        return _OTHERS
-    return _OTHERS if os.path.realpath(file).startswith((*_STDLIB, _PROBE)) else _OWN

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import functools
-import pkgutil
 import threading
 import time
 from collections.abc import Iterable
-from types import BuiltinFunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Callable
+
+from .patches import Function, Patches, stand_in
 
 if TYPE_CHECKING:
     from .sample_digests import SampleStages
-
-
-# -- from doctor/probe/stages.py: Where the time of a batch goes: stages that nest, each charged with what its inner
-# stages did not take.
-
 
 Total = list[int]
 """Calls, wall ns and thread-CPU ns, exclusive of inner stages."""
@@ -27,13 +22,13 @@ MOST_STAGES = 1000
 
 
 class Stages:
-    """Exclusive times by stage, in each thread while an account is open in it. Stages are numbers
-    (`Probe.stage(category, label)`), so that a hook costs two clock pairs and no allocation to speak of.
+    """Exclusive times by stage, in each thread while an account is open in it.
 
-    A stage inside one of its own category is a part of that one: what an imageio read decodes by Pillow is one decode,
-    and the Pillow call by which a transform resizes is that transform.
+    Stages are numbers (`CallTimer.stage`), so that a hook costs two clock pairs and no allocation to speak of. A stage
+    inside one of its own category is a part of that one: what an imageio read decodes by Pillow is one decode, and the
+    Pillow call by which a transform resizes is that transform.
 
-    `enter` and `leave` stand around the user's own calls, so they never raise: what goes wrong in them is told to
+    `enter` and `leave` stand around the user's own calls, so they never raise: what goes wrong in them is reported to
     `failed`, and nothing counts any more.
     """
 
@@ -46,8 +41,10 @@ class Stages:
         self._beside: list[Account] = []
 
     def open(self) -> Account:
-        """From now on this thread's stages count, and those of threads that have no account count as beside it. An
-        account that is open is thrown away."""
+        """Count this thread's stages from now on, and those of threads without an account as beside it.
+
+        An account that is open is thrown away.
+        """
         account = Account(self)
         if not self._is_off:
             self._local.account = self._making = account
@@ -55,8 +52,10 @@ class Stages:
         return account
 
     def close(self) -> tuple[Totals, Totals]:
-        """The totals since `open` of this thread, and of the threads beside it; nothing counts in this thread from now
-        on. With several accounts open at once, what runs beside them counts for the one opened last."""
+        """Return the totals since `open` of this thread, and of the threads beside it; stop counting in this thread.
+
+        With several accounts open at once, what runs beside them counts for the one opened last.
+        """
         account: Account | None = getattr(self._local, "account", None)
         self._local.account = None
         if account is None:
@@ -67,23 +66,21 @@ class Stages:
         return account.totals, _sum_totals(other.take() for other in beside)
 
     def current(self) -> Account | None:
-        """The account that is open in this thread."""
         account: Account | None = getattr(self._local, "account", None)
         return account
 
     def look(self) -> SampleStages | None:
-        """Return what looks closely at the sample that this thread makes."""
+        """Return what looks closely at the sample that this thread produces."""
         account = self.current()
         return None if account is None else account.look
 
     @property
     def is_counting(self) -> bool:
-        """Whether any thread of this process makes a batch."""
+        """Whether any thread of this process produces a batch."""
         return self._making is not None
 
     def enter(self, stage: int) -> Account | None:
-        """Call `leave` of what this gives when the stage ends. None where it does not count: then there is nothing to
-        leave."""
+        """Begin a stage; call `leave` of what this returns when it ends. None where it does not count."""
         try:
             account: Account | None = getattr(self._local, "account", None)
             if account is None:
@@ -96,7 +93,7 @@ class Stages:
             return None
 
     def fail(self, error: Exception) -> None:
-        """Nothing counts any more, in whatever thread."""
+        """Count nothing any more, in whatever thread."""
         self._is_off = True
         self._making = None
         self._local = threading.local()
@@ -108,16 +105,17 @@ class Stages:
         return account
 
     def back(self, account: Account) -> None:
+        """Make `account` this thread's again."""
         self._local.account = account
 
     def forked(self) -> None:
-        """In the child of a fork: nothing is open, whatever the parent was at."""
+        """Open nothing in the child of a fork, whatever the parent was at."""
         self._local = threading.local()
         self._making = None
         self._beside = []
 
     def _account_beside(self, making: Account) -> Account:
-        """A thread's own, for as long as it lives: a stage may begin beside one batch and end beside the next."""
+        """Return a thread's own, which lives as long: a stage may begin beside one batch and end beside the next."""
         account: Account | None = getattr(self._local, "beside", None)
         if account is None:
             account = self._local.beside = Account(self)
@@ -128,7 +126,7 @@ class Stages:
 
 
 class Account:
-    """The open stages of one thread and the totals of those that have ended."""
+    """Open stages of one thread and the totals of those that have ended."""
 
     __slots__ = ("_categories", "_inside", "_open", "_stages", "_whole", "beside", "look", "totals")
 
@@ -144,7 +142,7 @@ class Account:
         """What looks at each result, of a sample that is looked at closely."""
 
     def enter(self, stage: int) -> Account | None:
-        """None inside a stage of the same category."""
+        """Begin a stage; None inside a stage of the same category."""
         category = self._categories.get(stage)
         if category in self._inside:
             return None
@@ -153,7 +151,7 @@ class Account:
         return self
 
     def leave(self) -> int:
-        """Wall ns of the stage that ends, inner ones included."""
+        """End a stage, and return its wall ns, inner stages included."""
         try:
             cpu = time.thread_time_ns()
             wall = time.monotonic_ns()
@@ -177,7 +175,7 @@ class Account:
             return 0
 
     def gave(self, stage: int, result: Any, arguments: tuple[Any, ...]) -> None:
-        """`stage` has ended, and gave `result`. What is done to look at that is no stage."""
+        """Look at the result of a stage that has ended. What that does itself is no stage."""
         look, self.look = self.look, None
         try:
             self._stages.aside()
@@ -190,25 +188,25 @@ class Account:
             self.look = look
 
     def begin_part(self, stage: int) -> None:
-        """Enters `stage`, and keeps apart what is counted from now on: a sample's stages from its batch's."""
+        """Enter `stage`, and count separately from now on: a sample's stages from its batch's."""
         self._whole, self.totals = self.totals, {}
         self.enter(stage)
 
     def end_part(self) -> tuple[int, Totals]:
-        """Wall ns and the totals of the part, which are added to the whole's."""
+        """Return wall ns and the totals of the part, and add these to the whole's."""
         wall = self.leave()
         part, self.totals = self.totals, self._whole
         add_totals(self.totals, part)
         return wall, part
 
     def take(self) -> Totals:
-        """The totals so far, which begin anew."""
+        """Return the totals so far, and begin anew."""
         totals, self.totals = self.totals, {}
         return totals
 
 
 def add_totals(sum_: Totals, totals: Totals) -> None:
-    """Adds `totals` to `sum_`."""
+    """Add `totals` to `sum_`."""
     for stage, (calls, wall, cpu) in totals.items():
         total = sum_.get(stage)
         if total is None:
@@ -220,46 +218,76 @@ def add_totals(sum_: Totals, totals: Totals) -> None:
 
 
 def _sum_totals(parts: Iterable[Totals]) -> Totals:
-    """Of parts that other threads may still write to."""
+    """Sum parts that other threads may still write to."""
     result: Totals = {}
     for totals in parts:
         add_totals(result, dict(totals))
     return result
 
 
-# -- from doctor/probe/timed.py: Stand-ins for other people's functions that count their time as a stage.
+class CallTimer:
+    """What counts calls of other people's functions as stages, wherever a batch is produced."""
+
+    def __init__(self, stages: Stages, patches: Patches, names: dict[str, int], name: Callable[[str], int]) -> None:
+        """`name` returns a text's number in the evidence, and `names` has those that are known."""
+        self.stages = stages
+        self.patches = patches
+        self._names = names
+        self._name = name
+
+    def stage(self, category: str, label: str) -> int:
+        """Return the number of a stage; the categories are those of docs/doctor/evidence.md.
+
+        Once there are `MOST_STAGES`, all new ones of a category are one, labelled `other`.
+        """
+        name = f"{category}:{label}"
+        if len(self.stages.categories) >= MOST_STAGES and name not in self._names:
+            name = f"{category}:other"
+        number = self._name(name)
+        self.stages.categories[number] = category
+        return number
+
+    def time(self, owner: Any, name: str, category: str, label: str) -> bool:
+        """Count calls of `owner.name` as a stage. False where that cannot be done."""
+        return self.patches.replace(owner, name, timed(self.stages, self.stage(category, label)))
+
+    def time_by_type(self, owner: Any, name: str, category: str) -> bool:
+        """Count calls of a method as the stage that is named after the class of its object."""
+        make = timed_by_type(self.stages, lambda label: self.stage(category, label))
+        return self.patches.replace(owner, name, make)
 
 
-TimedFunction = Callable[..., Any]
+def timed_call(stages: Stages, stage: int, function: Function) -> Function:
+    """Return what does what `function` does, and counts its time as `stage` wherever an account is open."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        account = stages.enter(stage)
+        if account is None:
+            return function(*args, **kwargs)
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            account.leave()
+        if account.look is not None:
+            account.gave(stage, result, args)
+        return result
+
+    return call
 
 
-def timed(stages: Stages, stage: int) -> Callable[[TimedFunction], TimedFunction]:
-    """Makes a function that counts its time as `stage` wherever an account is open, and does what it did."""
-
-    def make(original: TimedFunction) -> TimedFunction:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            account = stages.enter(stage)
-            if account is None:
-                return original(*args, **kwargs)
-            try:
-                result = original(*args, **kwargs)
-            finally:
-                account.leave()
-            if account.look is not None:
-                account.gave(stage, result, args)
-            return result
-
-        return stand_in(original, call)
-
-    return make
+def timed(stages: Stages, stage: int) -> Callable[[Function], Function]:
+    """Return what makes a function's timed stand-in."""
+    return lambda original: stand_in(original, timed_call(stages, stage, original))
 
 
-def timed_by_type(stages: Stages, stage_of: Callable[[str], int]) -> Callable[[TimedFunction], TimedFunction]:
-    """The same for a method, as the stage of the name of its object's class. What is known of names is kept, but of no
-    more than there are stages, and no class is: a script may make one for each sample."""
+def timed_by_type(stages: Stages, stage_of: Callable[[str], int]) -> Callable[[Function], Function]:
+    """Return what makes a method's timed stand-in, which counts as the stage of the name of its object's class.
+
+    Of names, no more are remembered than there are stages, and no class is: a script may make one for each sample.
+    """
     known: dict[str, int] = {}
 
-    def make(original: TimedFunction) -> TimedFunction:
+    def make(original: Function) -> Function:
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             name = type(self).__name__
             stage = known.get(name)
@@ -287,13 +315,15 @@ def timed_in_torch(
     stages: Stages,
     stage: int,
     is_compiling: Callable[[], bool],
-    inner: Callable[[TimedFunction], TimedFunction] | None = None,
-) -> Callable[[TimedFunction], TimedFunction]:
-    """The same for a function that torch.compile may trace, or torch.jit script: they get the original. `is_compiling`
-    is torch.compiler's, which a trace takes for a constant. `inner` makes another stand-in, behind the one that counts
-    time."""
+    inner: Callable[[Function], Function] | None = None,
+) -> Callable[[Function], Function]:
+    """Return what makes the timed stand-in of a function that torch.compile may trace, or torch.jit script.
 
-    def make(original: TimedFunction) -> TimedFunction:
+    Both get the original. `is_compiling` is torch.compiler's, which a trace takes for a constant. `inner` makes another
+    stand-in, behind the timed one.
+    """
+
+    def make(original: Function) -> Function:
         time_call = timed(stages, stage)(original if inner is None else inner(original))
 
         @functools.wraps(original)
@@ -306,32 +336,3 @@ def timed_in_torch(
         return call
 
     return make
-
-
-class Builtin:
-    """Stands in for a built-in function or a bound method: like these, and unlike a Python function, it does not take
-    the object as its first argument where a class has it for an attribute."""
-
-    def __init__(self, original: TimedFunction, call: TimedFunction) -> None:
-        functools.update_wrapper(self, original)
-        self._call = call
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
-
-    def __repr__(self) -> str:
-        return repr(self.__wrapped__)  # type: ignore[attr-defined]  # update_wrapper has set it
-
-    def __reduce__(self) -> str | tuple[Any, ...]:
-        """By name, so that where it is unpickled it is what is found there. Where the original does not say its module,
-        pickle searches for it."""
-        original = self.__wrapped__  # type: ignore[attr-defined]
-        name: str = original.__qualname__
-        return name if original.__module__ is None else (pkgutil.resolve_name, (f"{original.__module__}:{name}",))
-
-
-def stand_in(original: TimedFunction, call: TimedFunction) -> TimedFunction:
-    """`call` in the place of `original`, and of its kind."""
-    if isinstance(original, (BuiltinFunctionType, MethodType, Builtin)):
-        return Builtin(original, call)
-    return functools.wraps(original)(call)

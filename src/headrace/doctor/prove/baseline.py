@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headrace.doctor.measure.steps import MeasuredTraining, training
-from headrace.doctor.session.model import BatchDigest, Session, Trainer
-
-# -- from doctor/prove/samples.py: Whether two runs trained on the same samples. Pure.
-
+from ..measure import MeasuredTraining, training
+from ..session.model import BatchDigest, Session, Trainer
 
 DIGESTS = 32
 """Batches of each rank that are compared."""
 ROUNDING = 0.02
-"""Of the range of a tensor's values: two that differ by no more differ by how they were rounded."""
+"""Share of the range of a tensor's values: two that differ by no more differ by how they were rounded."""
 ROUNDED_SHARE = 0.95
-"""Of the values that must do so: a pixel at an edge may differ by more."""
+"""Share of the values that must do so: a pixel at an edge may differ by more."""
+STEPS = 60
+"""Measured in each proof, where there is time: 6 s of steps of 100 ms."""
+FEWEST_STEPS = 20
+"""Fewer say too little to recommend by."""
+ENDING_S = 3.0
+"""Time for the processes of a run to end."""
+SLACK = 3.0
+"""A run that takes so many times what was expected of it hangs, as far as anybody can tell."""
+LEAST_PATIENCE_S = 30.0
+GRACE_S = 15.0
+"""Time by which all proofs may exceed theirs, where a machine is slower than it was."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +52,10 @@ def _later(trainer: Trainer) -> Iterator[tuple[int, int]]:
 
 
 def compare(before: ComparedSamples, after: ComparedSamples, is_repeatable: bool | None) -> str | None:
-    """`same`, `close`, `different` or None, of docs/doctor/remedies.md. `is_repeatable` says whether two runs without
-    any change have the same samples; None where that is not known."""
+    """Compare samples: `same`, `close`, `different` or None, of docs/doctor/remedies.md.
+
+    `is_repeatable` says whether two runs without any change have the same samples; None where that is not known.
+    """
     pairs = _pairs(before, after)
     if not pairs:
         return None
@@ -61,14 +71,17 @@ def compare(before: ComparedSamples, after: ComparedSamples, is_repeatable: bool
 
 
 def are_equal(before: ComparedSamples, after: ComparedSamples) -> bool | None:
-    """None where there is nothing to compare."""
+    """Return whether all compared samples are the same; None where there is nothing to compare."""
     pairs = _pairs(before, after)
     return all(one.content == other.content for one, other in pairs) if pairs else None
 
 
 def _pairs(before: ComparedSamples, after: ComparedSamples) -> list[tuple[BatchDigest, BatchDigest]]:
-    """Batch by batch, as far as both go, and as far as both draw the same keys in passes after the first: what was
-    drawn meanwhile decides their order, and persistent workers, say, draw less."""
+    """Pair batches, as far as both runs go.
+
+    In passes after the first they pair as far as both draw the same keys: what was drawn meanwhile decides their order,
+    and persistent workers, say, draw less.
+    """
     pairs = []
     for rank, digests in before.by_rank.items():
         for one, other in zip(digests, after.by_rank.get(rank, []), strict=False):
@@ -83,7 +96,7 @@ def _have_other_keys(pairs: Sequence[tuple[BatchDigest, BatchDigest]]) -> bool:
 
 
 def _is_close(one: BatchDigest, other: BatchDigest) -> bool:
-    """By the values that were kept of them: as many, and each tensor's near the other's."""
+    """Compare sketches of values: as many, and each tensor's near the other's."""
     if one.content == other.content:
         return True
     both = list(zip(one.sketches, other.sketches, strict=False))
@@ -98,39 +111,25 @@ def _are_near(values: Sequence[float], others: Sequence[float]) -> bool:
     return near >= ROUNDED_SHARE * len(values)
 
 
-# -- from doctor/prove/pace.py: How long a run takes that proves something, and how many steps of it fit into the time
-# that is left. Pure.
-
-
-STEPS = 60
-"""Measured in each proof, where there is time: 6 s of steps of 100 ms."""
-FEWEST_STEPS = 20
-"""Fewer say too little to recommend by."""
-ENDING_S = 3.0
-"""For the processes of a run to end."""
-SLACK = 3.0
-"""A run that takes so many times what was expected of it hangs, as far as anybody can tell."""
-LEAST_PATIENCE_S = 30.0
-GRACE_S = 15.0
-"""By which the time for all proofs may be exceeded, where a machine is slower than it was."""
-
-
 @dataclass(frozen=True)
 class BaselinePace:
-    """Of the measured run: what the next ones are expected to take."""
+    """Pace of the measured run: what the next ones are expected to take."""
 
     start_s: float
-    """From the start of the command until its first step begins."""
+    """Time from the start of the command until its first step begins."""
     warmup: int
     """Steps that are not measured."""
     step_us: float
     """Mean of the measured steps."""
     epoch_steps: int | None
-    """Of the loader that the run trains from; None where it has no length."""
+    """Steps of an epoch of the loader that the run trains from; None where it has no length."""
 
     @classmethod
     def of(cls, session: Session) -> BaselinePace | None:
-        """By the slowest rank. None where nothing was measured: then there is nothing to compare with."""
+        """Return the pace of the slowest rank.
+
+        None where nothing was measured, and there is nothing to compare with.
+        """
         slowest = _slowest(session)
         if slowest is None:
             return None
@@ -138,14 +137,14 @@ class BaselinePace:
         return cls(first / 1e6, slowest.warmup, _mean_us(slowest), _epoch_steps(slowest))
 
     def seconds(self, steps: int, step_us: float | None, *, warmup: int | None = None) -> float:
-        """That a run of so many measured steps takes, where each is expected to take `step_us`."""
+        """Return what a run of so many measured steps takes, where each is expected to take `step_us`."""
         step_s = (self.step_us if step_us is None else min(step_us, self.step_us)) / 1e6
         return (
             self.start_s + ENDING_S + (self.warmup if warmup is None else warmup) * self.step_us / 1e6 + steps * step_s
         )
 
     def steps_within(self, seconds: float, step_us: float | None, *, warmup: int | None = None) -> int:
-        """At most `STEPS`; 0 where not even the fewest fit."""
+        """Return the steps that fit, at most `STEPS`; 0 where not even the fewest do."""
         fixed = self.seconds(0, step_us, warmup=warmup)
         step_s = (self.step_us if step_us is None else min(step_us, self.step_us)) / 1e6
         steps = min(STEPS, int((seconds - fixed) / max(step_s, 1e-6)))
@@ -153,12 +152,12 @@ class BaselinePace:
 
 
 def patience_s(expected_s: float, left_s: float) -> float:
-    """After which a run is ended, where all have so much time left."""
+    """Return the seconds after which a run is ended, where all have so much time left."""
     return min(max(SLACK * expected_s, LEAST_PATIENCE_S), max(expected_s, left_s) + GRACE_S)
 
 
 def step_durations(session: Session) -> list[int]:
-    """Of the measured steps, in microseconds; of several ranks, of the slowest."""
+    """Return the measured steps' microseconds, of several ranks the slowest's."""
     slowest = _slowest(session)
     return [] if slowest is None else [step.duration for step in slowest.steps]
 
@@ -173,7 +172,7 @@ def _mean_us(rank: MeasuredTraining) -> float:
 
 
 def _epoch_steps(rank: MeasuredTraining) -> int | None:
-    """By the longest loader."""
+    """Return the steps of an epoch of the longest loader."""
     lengths = [loader.facts.get("length") for loader in rank.trainer.loaders]
     length = max((one for one in lengths if isinstance(one, int)), default=None)
     gets = sum(len(step.gets) for step in rank.steps)

@@ -13,14 +13,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColumn
 from rich.progress_bar import ProgressBar
 
-from headrace.doctor.attach.hands_off import undo_notes
-from headrace.doctor.causes.remedy import Prescription, is_gain
-from headrace.doctor.probe.settings import ProbeSettings
-from headrace.doctor.prove.baseline import DIGESTS, STEPS, BaselinePace, ComparedSamples, are_equal, compare, patience_s
-from headrace.doctor.prove.trial import Trial, TrialRequest, attempt
-from headrace.doctor.session.model import Proof, Session, SessionNote
-
-# -- from doctor/prove/attempts.py: Which remedies are tried, in which order, and which of them together. Pure.
+from ..attach import undo_notes
+from ..causes import Prescription, is_gain
+from ..probe.settings import ProbeSettings
+from ..session.model import Proof, Session, SessionNote
+from .baseline import DIGESTS, STEPS, BaselinePace, ComparedSamples, are_equal, compare, patience_s
+from .trial import Trial, TrialRequest, attempt
 
 
 @dataclass(frozen=True)
@@ -30,12 +28,14 @@ class Attempt:
     remedies: list[str]
     changes: dict[str, Any]
     step_us: float | None
-    """What is expected of a step; None where nothing is."""
+    """Expected step; None where nothing is expected."""
 
 
 def attempts(prescription: Prescription) -> list[Attempt]:
-    """One for each remedy that would help and that injection can apply, the shortest expected step first; of those
-    without a prediction nothing is expected."""
+    """Return an attempt for each remedy that would help and that injection can apply.
+
+    The shortest expected step comes first; of those without a prediction nothing is expected.
+    """
     found = [
         Attempt([remedy.code], remedy.changes, None if remedy.prediction is None else remedy.prediction.step_us)
         for remedy in prescription.remedies
@@ -45,8 +45,11 @@ def attempts(prescription: Prescription) -> list[Attempt]:
 
 
 def tried_together(proofs: Sequence[Proof], observed_us: float) -> Attempt | None:
-    """All that proved to be of use, the most useful first: where two of them say something about the same thing, its
-    word counts. None where that is no more than one of them does. It is expected to do no worse than the best alone."""
+    """Join all that proved to be of use; None where that is no more than one of them does.
+
+    The most useful comes first: where two of them change the same thing, its word counts. Together they are expected to
+    do no worse than the best alone.
+    """
     useful = sorted((proof for proof in proofs if is_of_use(proof, observed_us)), key=mean_us)
     codes = [code for proof in useful for code in proof.remedies]
     changes: dict[str, Any] = {}
@@ -69,7 +72,7 @@ def mean_us(proof: Proof) -> float:
 
 
 def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """All that either says; of what both say, what the first does."""
+    """Join two changes; of what both set, the first counts."""
     both = {
         key: joined(value, second[key]) if isinstance(value, dict) and isinstance(second.get(key), dict) else value
         for key, value in first.items()
@@ -77,12 +80,8 @@ def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     return {**second, **both}
 
 
-# -- from doctor/prove/progress.py: What is being tried, and how much is left: one line of a terminal, or a line an
-# attempt where there is none.
-
-
 class _TimeBar(BarColumn):
-    """How much of the time has passed that a run is expected to take."""
+    """Bar of the time that has passed of what a run is expected to take."""
 
     def render(self, task: Task) -> ProgressBar:
         total = task.total or 1.0
@@ -114,7 +113,7 @@ class ProveProgress:
 
     @contextmanager
     def trying(self, what: str, *, expected_s: float, left_s: float) -> Iterator[None]:
-        """While it is tried. `left_s` is the time that all proofs together may take from now on."""
+        """Show what is tried. `left_s` is the time that all proofs together may take from now on."""
         left = f"of about {expected_s:.0f} s; at most {left_s:.0f} s for all"
         if not self._console.is_terminal:
             self._console.print(f"headrace: trying {what}: {left}", highlight=False, soft_wrap=True)
@@ -125,13 +124,8 @@ class ProveProgress:
             self._progress.remove_task(task)
 
 
-# -- from doctor/prove/prover.py: Runs the command once more as it is, tries the remedies of a prescription one after
-# the other, then those together
-# that proved to be of use.
-
-
 CONTROL = Attempt([], {}, None)
-"""To run the command as it is."""
+"""The command unchanged."""
 
 
 @dataclass
@@ -144,7 +138,7 @@ class Prover:
     """Runs the command as ordered: `attempt`, or what stands in for it."""
     progress: ProveProgress
     budget_s: float
-    """For all proofs together."""
+    """Time of all proofs together."""
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -153,7 +147,7 @@ class Prover:
         """The command as it is, run as the proofs are. A machine that others use, too, may be faster or slower by now,
         and the measured run was measured more closely."""
         self.notes: list[SessionNote] = []
-        """What the runs have left of the user's files other than it was."""
+        """Notes of what the runs left changed of the user's files."""
         self._before = ComparedSamples.of(self.session)
         self._end = self.clock() + self.budget_s
         self._is_repeatable: bool | None = None
@@ -161,7 +155,7 @@ class Prover:
         self._is_interrupted = False
 
     def prove(self) -> list[Proof]:
-        """All proofs. Ctrl-C ends them: the one under way is `interrupted`, those before it stand."""
+        """Make all proofs. Ctrl-C ends them: the one under way is `interrupted`, those before it stand."""
         pace = BaselinePace.of(self.session)
         wanted = attempts(self.prescription)
         if pace is None or not wanted:
@@ -187,31 +181,34 @@ class Prover:
             self._prove(pace, best, f"{_name(best)} together", self._left_s())
 
     def _make_control(self, pace: BaselinePace, left_s: float) -> bool:
-        """Where there is time for that beside a proof. False where that was interrupted."""
+        """Run the command unchanged, where there is time besides a proof; return False where that was interrupted."""
         order = self._order(pace, CONTROL, left_s)
         if isinstance(order, str):
             return True
-        trial = self._try("it once more as it is", order, pace.seconds(order.steps, None))
+        trial = self._try("it once more without remedies", order, pace.seconds(order.steps, None))
         if trial.why == "measured":
             self._is_repeatable = are_equal(self._before, trial.samples)
         self.control = trial.proof(CONTROL.remedies, CONTROL.changes, None)
         return not self._is_interrupted
 
     def _why_not_repeated(self) -> str:
-        """Of a command that cannot be run twice; empty of others."""
+        """Say why the command cannot be run twice; empty where it can."""
         if self.control is None or self.control.why not in ("broke", "timed out"):
             return ""
         what = {"broke": "fails", "timed out": "takes too long"}[self.control.why]
-        return f"the command {what} when it is run once more as it is: {self.control.detail}".rstrip(": ")
+        return f"the command {what} when it is run once more without remedies: {self.control.detail}".rstrip(": ")
 
     def _before_us(self, pace: BaselinePace) -> float:
-        """Mean step as it is, of the measured run or of the control: the shorter, by which gains are told."""
+        """Return the mean step without remedies, of the measured run or of the control.
+
+        The shorter, which gains beat.
+        """
         if self.control is None or not self.control.steps:
             return pace.step_us
         return min(pace.step_us, mean_us(self.control))
 
     def _prove(self, pace: BaselinePace, one: Attempt, what: str, left_s: float) -> bool:
-        """False where that was interrupted."""
+        """Make one proof; return False where that was interrupted."""
         order = self._order(pace, one, left_s)
         if isinstance(order, str):
             self.proofs.append(Proof(one.remedies, one.changes, "not tried", order))
@@ -225,14 +222,16 @@ class Prover:
         return not self._is_interrupted
 
     def _compared(self, pace: BaselinePace, one: Attempt, trial: Trial) -> str | None:
-        """As `Proof.samples`. What comes out of a cache comes in the second epoch: of a long one, after all that is
-        compared."""
+        """Compare samples, as `Proof.samples` has it.
+
+        What comes out of a cache comes in the second epoch: of a long one, after all that is compared.
+        """
         samples = compare(self._before, trial.samples, self._is_repeatable)
         is_seen = "cache" not in one.changes or (pace.epoch_steps or DIGESTS) < DIGESTS
         return samples if is_seen or samples == "different" else None
 
     def _order(self, pace: BaselinePace, one: Attempt, left_s: float) -> TrialRequest | str:
-        """Or why it cannot be tried."""
+        """Return the request of a proof, or why it cannot be tried."""
         warmup = None
         if "cache" in one.changes:
             if pace.epoch_steps is None:
@@ -271,6 +270,6 @@ def _name(one: Attempt) -> str:
 def prover_of(
     session: Session, prescription: Prescription, *, command: list[str], like: ProbeSettings, budget_s: float
 ) -> Prover:
-    """That runs `command` with the settings of the measured run, `like`, and says on standard error what it tries."""
+    """Return a prover that runs `command` with the settings of the measured run, `like`."""
     progress = ProveProgress(Console(stderr=True))
     return Prover(session, prescription, lambda order: attempt(command, like, order), progress, budget_s)

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.attach import process_tree
-from headrace.doctor.machine.control_groups import Cgroups
-from headrace.doctor.machine.host import SHM, MachineMemory
-from headrace.doctor.machine.kernel import LinuxKernel
-from headrace.doctor.quantities import size
+from headrace.system import ControlGroups
+
+from ..attach import process_stat
+from ..machine import SHM, LinuxKernel, MachineMemory
+from ..quantities import size
 
 PREFIX = "headrace-"
-"""Of the name of a folder that holds copies. Its process follows: the namespace of its pid, that, and its start, so
-that whoever comes later can tell whether it is still in use; then a number."""
+"""Beginning of the name of a folder that holds copies. The namespace of its process's pid follows, the pid, and the
+process's start, so that whoever comes later can tell whether it is still in use; then a number."""
 SPARE = 0.1
-"""Of the room there is, left to everybody else."""
+"""Share of the free room that is left to everybody else."""
 _CHUNK_BYTES = 16 << 20
 _ALL = "**/*"
 _JANITOR = 'exec 3<&0; { read _ <&3; rm -rf -- "$1"; } &'
@@ -40,10 +40,14 @@ class StagingError(Exception):
 class _StagedRoot:
     path: Path
     patterns: list[str]
-    """Of a folder: what to copy of it."""
+    """Patterns of what to copy of a folder."""
 
     def files(self, deadline: float) -> Iterator[Path]:
-        """Raises StagingError when it is later than that."""
+        """Yield the files to copy.
+
+        Raises:
+            StagingError: It is later than the deadline.
+        """
         if not self.path.is_dir():
             yield self.path
             return
@@ -56,11 +60,13 @@ class _StagedRoot:
 
 @contextlib.contextmanager
 def staged(pairs: list[list[Any]], *, deadline: float) -> Iterator[list[list[str]]]:
-    """Copies each [source, copy], or of a folder [source, copy, patterns] the files that match, and gives the pairs as
-    they then are: the copies lie in a folder of ours, in the one that was asked for. It is removed at the end, by us or
-    by a janitor that outlives us.
+    """Copy files, and give the pairs of source and copy as they then are.
 
-    Raises StagingError where there is no room, a source cannot be read, or it is later than `deadline` (monotonic).
+    Each pair is [source, copy], or of a folder [source, copy, patterns] for the files that match. The copies lie in a
+    folder of ours, in the one that was asked for. It is removed at the end, by us or by a janitor that outlives us.
+
+    Raises:
+        StagingError: There is no room, a source cannot be read, or it is later than `deadline` (monotonic).
     """
     with contextlib.ExitStack() as stack:
         made = []
@@ -77,7 +83,7 @@ def staged(pairs: list[list[Any]], *, deadline: float) -> Iterator[list[list[str
 
 
 def sweep(root: Path) -> None:
-    """Removes folders of ours there whose processes have ended, and their janitors with them."""
+    """Remove folders of ours there whose processes have ended, and their janitors with them."""
     own = _own_prefix()
     for folder in root.glob(f"{own}*-*-*"):
         parts = folder.name[len(own) :].split("-")
@@ -86,7 +92,7 @@ def sweep(root: Path) -> None:
 
 
 def _own_prefix() -> str:
-    """Containers that share a folder do not know of each other's processes."""
+    """Return the prefix of this container: containers that share a folder do not know each other's processes."""
     namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
     return f"{PREFIX}{namespace}-"
 
@@ -100,7 +106,7 @@ def _by_root(pairs: list[list[Any]]) -> dict[Path, list[_StagedRoot]]:
 
 
 def _root(copy: str) -> Path:
-    """The folder that is there already: what is asked for below it is ours to name."""
+    """Return the folder that is there already: what is asked for below it is ours to name."""
     folder = Path(os.path.abspath(copy)).parent
     named_by_us = [parent for parent in folder.parents if parent.name.startswith(PREFIX)]
     if named_by_us:
@@ -111,14 +117,14 @@ def _root(copy: str) -> Path:
 
 
 def _start_of(pid: int) -> int | None:
-    """In the kernel's clock ticks; None where there is no such process."""
-    stat = process_tree.process_stat(pid)
+    """Return a process's start in the kernel's clock ticks; None where there is no such process."""
+    stat = process_stat(pid)
     return None if stat is None else stat.started_ticks
 
 
 @contextlib.contextmanager
 def _removed(folder: Path) -> Iterator[None]:
-    """Makes it, and sees to it that it goes."""
+    """Make a folder, and see to it that it goes."""
     reader, writer = os.pipe()
     try:
         # In a session of its own: what ends us, or our group, must not end it.
@@ -144,9 +150,9 @@ def _check_room(sources: list[_StagedRoot], root: Path, deadline: float) -> None
 
 
 def _free_memory_bytes() -> float:
-    """Of the machine and of the control group; endless where neither tells."""
+    """Return the free memory of the machine and of the control group; infinite where neither tells."""
     kernel = LinuxKernel()
-    memory = MachineMemory(kernel, Cgroups(kernel, os.getpid()))
+    memory = MachineMemory(kernel, ControlGroups(kernel.text, os.getpid()))
     row, facts = memory.read(0.0), memory.facts()
     limit, used = facts.get("memory_limit_bytes"), row.get("cgroup_memory_used_bytes")
     left = [row.get("memory_available_bytes"), None if limit is None or used is None else limit - used]
@@ -173,7 +179,7 @@ def _copy(source: _StagedRoot, target: Path, deadline: float) -> None:
 
 
 def _copy_file(source: Path, target: Path, deadline: float) -> None:
-    """In pieces, so that it can be left: Ctrl-C, or a copy that takes too long."""
+    """Copy in pieces, so that it can be left: Ctrl-C, or a copy that takes too long."""
     with open(source, "rb") as file, open(target, "wb") as copy:
         while piece := file.read(_CHUNK_BYTES):
             copy.write(piece)

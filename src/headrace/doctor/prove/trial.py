@@ -12,34 +12,37 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.doctor.attach.command import CommandResult, run_command
-from headrace.doctor.attach.hands_off import UndoReport, holds_files
-from headrace.doctor.attach.process_tree import Patience
-from headrace.doctor.conclusion import concluded
-from headrace.doctor.machine.control_groups import Cgroups
-from headrace.doctor.machine.host import Cores
-from headrace.doctor.machine.kernel import Kernel, LinuxKernel
-from headrace.doctor.probe.remedies import KEYS
-from headrace.doctor.probe.settings import ProbeSettings, boot_id
-from headrace.doctor.prove.baseline import DIGESTS, ComparedSamples, step_durations
-from headrace.doctor.prove.staging import StagingError, staged
-from headrace.doctor.session.model import CommandOutcome, Proof, Session
-from headrace.doctor.session.storage import SCRATCH
+from headrace.system import ControlGroups
 
-# -- from doctor/prove/others.py: What other programs do meanwhile: proofs are compared with a run that had as much of
-# the machine.
-
+from ..attach import CommandResult, Patience, UndoReport, holds_files, run_command
+from ..conclusion import concluded
+from ..machine import Cores, Kernel, LinuxKernel
+from ..probe.remedies import KEYS
+from ..probe.settings import ProbeSettings, boot_id
+from ..session import SCRATCH
+from ..session.model import CommandOutcome, Proof, Session
+from .baseline import DIGESTS, ComparedSamples, step_durations
+from .staging import StagingError, staged
 
 BUSY = "cpu_cores_busy"
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+DETAIL_LINES = 12
+MAKING = {"native_decode", "cache", "indexed_tar"}
+"""Keys of changes that take effect where samples are made."""
+PATIENCE = Patience(grace_s=2.0, terminate_s=2.0, kill_s=3.0)
+"""Patience with processes that outlive the command; nobody wants to see what becomes of them."""
+Execute = Callable[[list[str], ProbeSettings, dict[str, str], float], CommandResult]
+"""Runs a command to its end: the command, its settings (written), variables of its environment, and seconds after which
+it is ended."""
 
 
 def used_s() -> float:
-    """CPU time of this process, and of those that it, or one of those, has waited for."""
+    """Return the CPU time of this process, and of those that it, or one of those, has waited for."""
     return sum(os.times()[:4])
 
 
 class Others:
-    """From its making on, cores that neither this process nor those that it has waited for kept busy."""
+    """Cores that neither this process nor those that it has waited for kept busy, from its making on."""
 
     def __init__(
         self,
@@ -49,45 +52,30 @@ class Others:
     ) -> None:
         known = LinuxKernel() if kernel is None else kernel
         own = os.getpid()
-        self._cores = Cores(known, own, Cgroups(known, own))
+        self._cores = Cores(known, own, ControlGroups(known.text, own))
         self._clock, self._used_s = clock, used_s
         self._began, self._used = clock(), used_s()
         self._cores.read(self._began)
 
     def cores(self) -> float | None:
-        """On average; None where the machine does not tell. To be asked once, at the end."""
+        """Return their mean; None where the machine does not tell. Ask once, at the end."""
         now = self._clock()
         busy = self._cores.read(now)[BUSY]
         return None if busy is None else max(busy - (self._used_s() - self._used) / (now - self._began), 0.0)
 
 
-# -- from doctor/prove/variables.py: Environment variables by which libraries are told their number of threads before
-# they are loaded.
-
-
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-
-
 def variables(changes: dict[str, Any]) -> dict[str, str]:
-    """Those that a run with these changes starts with. Workers are told inside (probe/remedies/threads.py), since they
-    inherit what the trainer has."""
+    """Return the environment variables that a run with these changes starts with.
+
+    Workers are told inside (probe/remedies), since they inherit what the trainer has.
+    """
     most = changes.get("threads", {}).get("trainer")
     return {} if most is None else dict.fromkeys(THREADS, str(most))
 
 
-# -- from doctor/prove/trial.py: One run of the command with changes injected, and what came of it.
-
-
-DETAIL_LINES = 12
-MAKING = {"native_decode", "cache", "indexed_tar"}
-"""Keys of changes that take effect where samples are made."""
-PATIENCE = Patience(grace_s=2.0, terminate_s=2.0, kill_s=3.0)
-"""With processes that outlive the command; there is nobody who wants to see what becomes of them."""
-
-
 @dataclass(frozen=True)
 class TrialRequest:
-    """What is to be run, and how long."""
+    """Request of one run: its changes, and how long it may take."""
 
     changes: dict[str, Any]
     steps: int
@@ -99,7 +87,7 @@ class TrialRequest:
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of it. Of a run that did not come to its steps, `why` says what happened, as `Proof.why` does."""
+    """Outcome of one run. Where it did not come to its steps, `why` says what happened, as `Proof.why` does."""
 
     why: str
     detail: str
@@ -109,19 +97,14 @@ class Trial:
     put_back: UndoReport | None = None
     """What it had changed of the user's files, and what became of that."""
     others_cores: float | None = None
-    """As in `Proof`."""
+    """Cores that other programs kept busy, as in `Proof`."""
 
     def proof(self, remedies: list[str], changes: dict[str, Any], samples: str | None) -> Proof:
         return Proof(remedies, changes, self.why, self.detail, self.duration_us, self.steps, samples, self.others_cores)
 
 
-Execute = Callable[[list[str], ProbeSettings, dict[str, str], float], CommandResult]
-"""Runs a command to its end: the command, its settings (written), variables of its environment, and seconds after which
-it is ended."""
-
-
 def execute(command: list[str], settings: ProbeSettings, environ: dict[str, str], most_s: float) -> CommandResult:
-    """Its output is not shown, and it reads nothing."""
+    """Run a command. Its output is not shown, and it reads nothing."""
     return run_command(
         command,
         settings,
@@ -135,8 +118,10 @@ def execute(command: list[str], settings: ProbeSettings, environ: dict[str, str]
 
 
 def attempt(command: list[str], like: ProbeSettings, order: TrialRequest, run_it: Execute = execute) -> Trial:
-    """Runs `command` with the settings of the measured run, `like`, but for what `order` changes. What was staged for
-    it, and its evidence, is gone when this returns, whatever happens."""
+    """Run `command` with the settings of the measured run, `like`, but for what `order` changes.
+
+    What was staged for it, and its evidence, is gone when this returns, whatever happens.
+    """
     unknown = sorted(set(order.changes) - KEYS)
     if unknown:
         return _not_run("not applied", f"this version knows no way to apply {', '.join(unknown)}")
@@ -154,7 +139,7 @@ class _Folder:
 
 @contextmanager
 def _session_folder() -> Iterator[_Folder]:
-    """Under a name by which the next doctor finds what a killed one has not put back (hands_off/unfinished.py)."""
+    """Make a folder under a name by which the next doctor finds what a killed one has not put back."""
     folder = _Folder(Path(tempfile.mkdtemp(prefix="headrace-doctor-proof-")))
     try:
         yield folder
@@ -211,7 +196,7 @@ def _concluded(folder: Path, ended: CommandResult) -> Session:
 
 
 def _verdict(session: Session, ended: CommandResult, changes: dict[str, Any]) -> tuple[str, str]:
-    """Why it ended as it did, and what is to be said of that."""
+    """Return why it ended as it did, and what is to be said of that."""
     if ended.why in ("interrupted", "timed out"):
         return ended.why, f"after {ended.duration_us / 1e6:.0f} s" if ended.why == "timed out" else ""
     if session.outcome.status:
@@ -234,20 +219,23 @@ def _last_words(session: Session) -> list[str]:
 
 
 def _applied(session: Session, key: str) -> list[dict[str, Any]]:
-    """What each process says of it."""
+    """Return what each process says of it."""
     found = [process.facts.get("applied", {}).get(key) for process in session.processes]
     return [one for one in found if one is not None]
 
 
 def _count_in_training(session: Session, key: str) -> int:
-    """What changes how samples are made proves nothing where only the workers of an evaluation took it."""
+    """Count where a change was applied.
+
+    What changes how samples are made proves nothing where only the workers of an evaluation took it.
+    """
     evaluating = _evaluating(session) if key in MAKING else set()
     processes = [one for one in session.processes if (one.host, one.pid) not in evaluating]
     return sum(one.facts.get("applied", {}).get(key, {"count": 0})["count"] for one in processes)
 
 
 def _evaluating(session: Session) -> set[tuple[str, int]]:
-    """Workers that made batches for passes of which no step took one."""
+    """Return the workers that made batches for passes of which no step took one."""
     trained: set[tuple[str, int]] = set()
     others: set[tuple[str, int]] = set()
     for trainer in session.trainers:
@@ -265,12 +253,12 @@ def _why_not(session: Session, key: str) -> str:
 
 
 def _faults(session: Session, key: str) -> list[str]:
-    """For which it went off in some process: what was measured from then on is the run without it."""
+    """Return why it went off in some process: what was measured from then on is the run without it."""
     return [note.text for note in session.notes if note.code == "hook-off" and note.text.startswith(f"remedy {key}")]
 
 
 def _texts(session: Session) -> list[str]:
-    """In which way it was applied, each said once."""
+    """Say in which way it was applied, each said once."""
     said = [
         text
         for process in session.processes

@@ -1,1 +1,23 @@
-"""Renders a session and its diagnosis for people and for other tools."""
+"""Reports of a diagnosis: terminal, plain text, HTML, JSON, Perfetto trace and a live view."""
+
+from __future__ import annotations
+
+from headrace.doctor.report.live import LiveView
+from headrace.doctor.report.outputs import Outputs, document, write_whole
+from headrace.doctor.report.remedy_text import times
+from headrace.doctor.report.run_text import gpu_busy
+from headrace.doctor.report.terminal import show, text
+from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
+
+__all__ = [
+    "LiveView",
+    "Outputs",
+    "TerminalPage",
+    "TerminalRow",
+    "document",
+    "gpu_busy",
+    "show",
+    "text",
+    "times",
+    "write_whole",
+]

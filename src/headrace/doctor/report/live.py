@@ -1,4 +1,7 @@
-"""Live view of a run: position, data wait, workers and GPU, from the evidence as it grows."""
+"""Live view of a run: position, data wait, workers and GPU, from the evidence as it grows.
+
+In a terminal it is drawn below the run's output; elsewhere it is a line now and then.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,13 @@ from rich.text import Text
 
 from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.probe.training.windows import SETTLING_STEPS
-from headrace.doctor.report.escaping import counted, number, share
+from headrace.doctor.quantities import counted, number, percent
+from headrace.doctor.report.run_text import name_text
 from headrace.doctor.report.terminal import heat
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
 
-# -- from doctor/report/tail.py: Follows evidence files while they grow, each byte read once.
-
-
 MOST_BYTES_AT_ONCE = 4 << 20
-"""Of one file: what a first look at a long run leaves over is read at the next."""
+"""Bytes of one file that one look reads; the next look reads the rest."""
 
 Record = list[Any]
 
@@ -38,7 +39,7 @@ class TailedProcess:
     offset: int = 0
 
     def new_records(self) -> Iterator[Record]:
-        """Whole lines that have come since the last call; `name` records go into `names`."""
+        """Yield the records that have come since the last call; `name` records go into `names`."""
         with open(self.path, "rb") as file:
             file.seek(self.offset)
             data = file.read(MOST_BYTES_AT_ONCE)
@@ -53,7 +54,7 @@ class TailedProcess:
 
 
 def take_in(records: Iterable[tuple[TailedProcess, Record]], take: Callable[[TailedProcess, Record], None]) -> None:
-    """Each by itself. One of a shape that is not known is left out: what is shown for a moment is no evidence."""
+    """Take each record. One of an unknown shape is left out: what is shown for a moment is no evidence."""
     for process, record in records:
         try:
             take(process, record)
@@ -69,7 +70,7 @@ class EvidenceTail:
         self._processes: dict[str, TailedProcess] = {}
 
     def new_records(self) -> Iterator[tuple[TailedProcess, Record]]:
-        """A folder or file that is not there (any more) has nothing new."""
+        """Yield what is new; a folder or file that is not there (any more) has nothing."""
         try:
             paths = sorted(self._evidence.glob("*.jsonl"))
         except OSError:
@@ -90,9 +91,6 @@ def _parsed(line: bytes) -> Record:
     return record if isinstance(record, list) else []
 
 
-# -- from doctor/report/live_windows.py: Which window a measured run is in, from evidence records as they come.
-
-
 WARM_UP, OBSERVE, REPLAY, LOAD, DRAIN, OVER = "warm-up", "observe", "replay", "load", "drain", "over"
 
 
@@ -104,12 +102,14 @@ class CurrentWindow:
     done: int | None = None
     """Steps, those left out that belong to the change from the window before. None where it has none."""
     steps: int | None = None
-    """How many it is to have; None where that is not known yet, or where it has none."""
+    """Steps that it is to have; None while that is unknown, or where it has none."""
 
 
 class WindowMeter:
-    """Follows a process that trains through its windows: of several ranks, which go through them together, the one
-    that was heard of last."""
+    """Progress of a run through its windows.
+
+    Several ranks go through them together; the one that was heard of last counts.
+    """
 
     def __init__(self, settings: ProbeSettings) -> None:
         self._settings = settings
@@ -120,7 +120,7 @@ class WindowMeter:
         take_in(records, self._take)
 
     def current(self) -> CurrentWindow | None:
-        """None before the first step, and in a run without windows."""
+        """Return the window; None before the first step, and in a run without windows."""
         if self._settings.replay == 0 or self._newest is None:
             return None
         return self._newest.current(self._settings)
@@ -136,12 +136,12 @@ class _TrainerProgress:
     def __init__(self, warmup: int | None) -> None:
         self._warmup = warmup
         self._steps = 0
-        """That have ended."""
+        """Steps that have ended."""
         self._name = OBSERVE
         self._first = 0
         """Number of the window's first step."""
         self._works_ahead = False
-        """Whether anybody makes its batches before it asks for them."""
+        """True where batches are made before the trainer asks for them."""
 
     def take(self, record: Record) -> None:
         kind = record[0]
@@ -175,10 +175,6 @@ class _TrainerProgress:
         return CurrentWindow(OBSERVE, min(self._steps - self._warmup, steps), steps)
 
 
-# -- from doctor/report/pace.py: How a run goes at the moment: rates and shares over its last seconds, from evidence
-# records as they come.
-
-
 WINDOW_US = 10_000_000
 
 
@@ -189,9 +185,9 @@ class LivePace:
     step: int | None
     """Number of the newest."""
     steps_per_s: float | None
-    """Of one rank, on average."""
+    """Mean rate of one rank."""
     wait_share: float | None
-    """Of the training threads' time, waiting for data."""
+    """Share of the training threads' time that they wait for data."""
     workers: int
     """Processes that made a batch."""
     busy: float | None
@@ -201,7 +197,7 @@ class LivePace:
 
 
 class LivePaceMeter:
-    """Takes records in and forgets those that are older than the window. Times are the session's, in microseconds."""
+    """Rates and shares over the last seconds, in the session's microseconds."""
 
     def __init__(self, window_us: int = WINDOW_US) -> None:
         self._window_us = window_us
@@ -248,7 +244,7 @@ class LivePaceMeter:
             self._now_us = max(self._now_us, fetched)
 
     def _covered_us(self) -> int:
-        """The window, or what of it there has been."""
+        """Return the window's length, or how much of it there has been."""
         first = min(end - wall for end, wall, _, _ in self._batches)
         return max(min(self._window_us, self._now_us - first), 1)
 
@@ -261,15 +257,12 @@ class LivePaceMeter:
         return [(name, wall / whole) for name, wall in walls.most_common()] if whole else []
 
 
-# -- from doctor/report/live_page.py: What a live view shows of a pace.
-
-
 STAGES = 3
 _DOING = {
     WARM_UP: "warming up",
     OBSERVE: "observing",
     REPLAY: "replaying",
-    LOAD: "replaying beside the workers",
+    LOAD: "replaying with workers running",
     DRAIN: "draining the loader",
     OVER: "ending the run",
 }
@@ -278,7 +271,7 @@ _DOING = {
 def live_page(
     pace: LivePace, window: CurrentWindow | None, gpu: float | None, *, width: int, ascii_only: bool
 ) -> TerminalPage:
-    """A few rows: how far the run is, what is waited for, how busy the workers are and with what, the GPU."""
+    """Return a few rows: how far the run is, what it waits for, how busy workers and GPU are."""
     page = TerminalPage(width, ascii_only=ascii_only)
     if pace.step is None:
         page.line("headrace doctor: no step yet", indent=0, style="dim")
@@ -290,23 +283,23 @@ def live_page(
         ("GPU busy", gpu),
     ]
     page.rows([_live_row(name, value, hot=name == "waits for data") for name, value in rows])
-    page.rows([_live_row(name.replace(":", " ", 1), value, hot=True) for name, value in pace.stages[:STAGES]], indent=4)
+    page.rows([_live_row(name_text(name), value, hot=True) for name, value in pace.stages[:STAGES]], indent=4)
     return page
 
 
 def live_line(pace: LivePace, window: CurrentWindow | None, gpu: float | None, *, ascii_only: bool) -> str:
-    """The same for where no view can be drawn."""
-    stage = f", most in {pace.stages[0][0].replace(':', ' ', 1)} {share(pace.stages[0][1])}" if pace.stages else ""
+    """Return the same as one line, where no view can be drawn."""
+    stage = f", most in {name_text(pace.stages[0][0])} {percent(pace.stages[0][1])}" if pace.stages else ""
     text = (
         f"headrace doctor: {_position(pace, window)}, "
-        f"waits for data {share(pace.wait_share)}, {counted(pace.workers, 'worker')} busy {share(pace.busy)}{stage}, "
-        f"GPU busy {share(gpu)}"
+        f"waits for data {percent(pace.wait_share)}, "
+        f"{counted(pace.workers, 'worker')} busy {percent(pace.busy)}{stage}, GPU busy {percent(gpu)}"
     )
     return TerminalPage(ascii_only=ascii_only).shown(text)
 
 
 def _position(pace: LivePace, window: CurrentWindow | None) -> str:
-    """`step 1,204, 8.1 steps/s, replaying 14 of 40 steps`."""
+    """Return `step 1,204, 8.1 steps/s, replaying 14 of 40 steps`."""
     at = f"step {pace.step:,}, {number(pace.steps_per_s)} steps/s"
     return at if window is None else f"{at}, {_window_words(window)}"
 
@@ -318,11 +311,7 @@ def _window_words(window: CurrentWindow) -> str:
 
 def _live_row(name: str, value: float | None, *, hot: bool) -> TerminalRow:
     style = heat(value) if hot and value is not None else "cyan"
-    return TerminalRow(name, (share(value),), value, style)
-
-
-# -- from doctor/report/live.py: A view of a run while it goes on: beside its output in a terminal, as a line now and
-# then elsewhere.
+    return TerminalRow(name, (percent(value),), value, style)
 
 
 REFRESH_S = 0.5
@@ -333,7 +322,7 @@ GpuReader = Callable[[], float | None]
 
 
 class LiveView:
-    """Follows the evidence in a thread of its own while it is entered. `relay` prints above it."""
+    """Live view that follows the evidence in a thread of its own while it is entered. `relay` prints above it."""
 
     def __init__(self, settings: ProbeSettings, console: Console, *, gpu: GpuReader = lambda: None) -> None:
         self._tail = EvidenceTail(Path(settings.evidence))
@@ -360,11 +349,11 @@ class LiveView:
 
     @property
     def draws(self) -> bool:
-        """Whether there is a terminal to draw on; else lines are printed."""
+        """True with a terminal to draw on; else lines are printed."""
         return self._console.is_terminal and not self._console.is_dumb_terminal
 
     def relay(self, line: str) -> None:
-        """A line of the command's output, with the colours it came in."""
+        """Print a line of the command's output, with the colours it came in."""
         self._console.print(Text.from_ansi(line), soft_wrap=True, highlight=False)
 
     def _run(self) -> None:
@@ -373,7 +362,7 @@ class LiveView:
             self.look()
 
     def look(self) -> None:
-        """Takes in what is new and shows it. The view's own thread does so now and then."""
+        """Take in what is new and show it. The view's own thread does so now and then."""
         records = list(self._tail.new_records())
         self._pace.add(records)
         self._windows.add(records)

@@ -13,20 +13,18 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from headrace.doctor.causes.remedy import Prescription
-from headrace.doctor.measure.diagnosis import Diagnosis
+from headrace.doctor.causes import Prescription
+from headrace.doctor.measure import Diagnosis
 from headrace.doctor.report.escaping import safe_json
 from headrace.doctor.report.terminal import TEXT_WIDTH, show, text
 from headrace.doctor.report.trace import trace
+from headrace.doctor.session import encode_session
 from headrace.doctor.session.model import Session
-from headrace.doctor.session.storage import encode_session
 from headrace.errors import UsageError
-
-# -- from doctor/report/files.py: Files that are there whole or not at all.
 
 
 def can_be_written(path: Path) -> bool:
-    """Whether `write_whole` may succeed: known before there is anything to write."""
+    """Return whether `write_whole` may succeed, before there is anything to write."""
     if path.exists() and not path.is_file():
         return not path.is_dir() and os.access(path, os.W_OK)
     folder = path.resolve().parent
@@ -34,10 +32,10 @@ def can_be_written(path: Path) -> bool:
 
 
 def write_whole(path: Path, pieces: Iterable[str]) -> None:
-    """Writes the file under another name and then renames it, so that no half of one is left. What is there and is no
-    ordinary file (a pipe, /dev/stdout) is written to as it is.
+    """Write the file under another name and then rename it, so that no half of one is left.
 
-    Raises OSError with `path` as its file name.
+    What is there and is no ordinary file (a pipe, /dev/stdout) is written to directly. Raise OSError with `path` as
+    its file name.
     """
     try:
         if path.exists() and not path.is_file():
@@ -60,14 +58,10 @@ def _write(path: Path, pieces: Iterable[str]) -> None:
         file.writelines(pieces)
 
 
-# -- from doctor/report/document.py: The JSON report: the session, which can be shown again, with the diagnosis beside
-# it for other programs.
-
-
 def document(session: Session, diagnosis: Diagnosis | None, prescription: Prescription | None = None) -> str:
-    """One JSON object: the session's fields, `diagnosis` and `prescription`, which are not read again but made anew.
+    """Return the JSON report: the session, which can be shown again, with the diagnosis for other programs.
 
-    Without a diagnosis, where the analysis failed, `diagnosis` is null; `prescription` likewise.
+    `diagnosis` and `prescription` are not read again but made anew. They are null where the analysis failed.
     """
     parts = {"diagnosis": diagnosis, "prescription": prescription}
     beside = [b'"%s":%s' % (name.encode(), msgspec.json.encode(part)) for name, part in parts.items()]
@@ -75,16 +69,12 @@ def document(session: Session, diagnosis: Diagnosis | None, prescription: Prescr
     return safe_json(whole.decode())
 
 
-# -- from doctor/report/outputs.py: Where a diagnosis goes: the terminal, a text, an HTML page, a session file, a
-# trace, a diff of the user's files.
-
-
 STANDARD_OUTPUT = "-"
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What was asked for. One that cannot be written is named and leaves the others be."""
+    """Outputs that were asked for. One that cannot be written is named, and the others are still written."""
 
     report: Path | None = None
     html: Path | None = None
@@ -92,7 +82,7 @@ class Outputs:
     """`-` for standard output: then everything else goes to standard error."""
     trace: Path | None = None
     apply: Path | None = None
-    """For the changes of the user's files that remedies want, as one diff."""
+    """File for the remedies' changes of the user's files, as one diff."""
     verbose: bool = False
 
     @property
@@ -100,14 +90,14 @@ class Outputs:
         return self.json == STANDARD_OUTPUT
 
     def console(self) -> Console:
-        """For the report. What is no terminal has no width: it gets that of the text file."""
+        """Return the report's console. What is no terminal has no width: it gets that of the text file."""
         console = _Console(stderr=self.json_to_standard_output)
         if not console.is_terminal and "COLUMNS" not in os.environ:
             console.width = TEXT_WIDTH
         return console
 
     def check(self) -> None:
-        """Raises UsageError where a file cannot be written: better now than after hours."""
+        """Raise UsageError where a file cannot be written: better now than after hours."""
         files = {
             "--report": self.report,
             "--html": self.html,
@@ -121,8 +111,7 @@ class Outputs:
 
     @contextmanager
     def standard_output_aside(self) -> Iterator[None]:
-        """Where JSON goes to standard output it stands there alone: what a command writes to it meanwhile goes to
-        standard error."""
+        """Keep standard output for JSON where that goes there: what the command writes to it goes to standard error."""
         if not self.json_to_standard_output:
             yield
             return
@@ -138,7 +127,7 @@ class Outputs:
     def put(
         self, session: Session, diagnosis: Diagnosis, prescription: Prescription | None, *, saved: Path | None
     ) -> list[str]:
-        """Writes everything; says what failed. `saved` is a session file that is there already."""
+        """Write everything, and return what failed. `saved` is a session file that is there already."""
         failed = _written("--json", self._json_path, lambda: [document(session, diagnosis, prescription)])
         again = _again(saved if failed else self._json_path or saved)
         failed += _written("--trace", self.trace, lambda: trace(session, diagnosis))
@@ -165,7 +154,7 @@ def _html(session: Session, diagnosis: Diagnosis, prescription: Prescription | N
 
 
 def _written(option: str, path: Path | None, pieces: Callable[[], Iterable[str]]) -> list[str]:
-    """What went wrong, if anything."""
+    """Write one file, and return what went wrong, if anything."""
     if path is None:
         return []
     try:
@@ -176,7 +165,7 @@ def _written(option: str, path: Path | None, pieces: Callable[[], Iterable[str]]
 
 
 def _applied(path: Path | None, prescription: Prescription | None) -> list[str]:
-    """An empty file where nothing is to be changed, and words that say so."""
+    """Write the patch, and return what to tell: an empty one where nothing is to be changed."""
     patch = "" if prescription is None else prescription.patch
     failed = _written("--apply", path, lambda: [patch])
     if path is None or failed:
@@ -189,7 +178,7 @@ def _applied(path: Path | None, prescription: Prescription | None) -> list[str]:
 
 
 def _how_to_apply(path: Path, prescription: Prescription) -> str:
-    """The command, and what is not in it."""
+    """Return the command that applies the patch, and what is not in it."""
     patch = f"patch -p1 -d {shlex.quote(prescription.patch_root)} -i {shlex.quote(str(path.resolve()))}"
     return f"headrace: --apply: {path} applies by `{patch}`{_left_out(prescription)}"
 
@@ -201,7 +190,7 @@ def _left_out(prescription: Prescription | None) -> str:
 
 
 def _printed(what: str, descriptor: int, put: Callable[[], None]) -> list[str]:
-    """A reader that has gone away, as `head` does, is no failure; nobody reads what comes after, either."""
+    """Print, and return what failed. A reader that has gone away, as `head` does, is no failure."""
     try:
         put()
     except BrokenPipeError:
@@ -214,14 +203,14 @@ def _printed(what: str, descriptor: int, put: Callable[[], None]) -> list[str]:
 
 
 def _print_json(text: str) -> None:
-    """JSON is UTF-8, whatever the locale says of standard output."""
+    """Print JSON in UTF-8, whatever the locale says of standard output."""
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode())
     sys.stdout.buffer.flush()
 
 
 class _Console(Console):
-    """One that says so where nobody reads it (any more): rich's own leaves the program."""
+    """Console that raises where nobody reads it (any more): rich's own leaves the program."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""What every report says of a remedy: its prediction, its proof and its costs."""
+"""Text of remedies in every report: predictions, proofs and costs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headrace.doctor.causes.remedy import Edit, LowerBounds, Prescription, ProofOutcome, Remedy
-from headrace.doctor.report.escaping import ABSENT, duration, number
-from headrace.doctor.simulate.prediction import Prediction
-
-# -- from doctor/report/gains.py: What a remedy gains, as predicted and as proved, in words.
-
+from headrace.doctor.causes import Edit, LowerBounds, Prescription, ProofOutcome, Remedy
+from headrace.doctor.quantities import ABSENT, duration, number
+from headrace.doctor.simulate import Prediction
 
 MEASURED = "measured"
 FINE = 1.95
@@ -23,22 +20,23 @@ _UNPROVED = {
     "timed out": "was tried and took too long",
     "interrupted": "its proof was interrupted",
 }
+_SAMPLES = {"same": "the samples were the same", "close": "the samples were the same but for rounding"}
 
 
 def times(speedup: float) -> str:
-    """`2.6 ×`, `1.04 ×`: the observed step by the new one."""
+    """Return the observed step by the new one: `2.6 ×`, `1.04 ×`."""
     return f"{speedup:.2f} ×" if speedup < FINE else f"{number(speedup)} ×"
 
 
 def bounds(low_us: float | None, high_us: float | None) -> tuple[float, float] | None:
-    """None where an end is not known, or nothing bounds it, as of a proof of very few steps."""
+    """Return an interval; None where an end is unknown or nothing bounds it, as with a proof of very few steps."""
     if low_us is None or high_us is None or math.isinf(high_us):
         return None
     return low_us, high_us
 
 
 def interval(low_us: float | None, high_us: float | None) -> str:
-    """`36.0 to 45.1 ms`, the unit once where it is the same; empty where there are no `bounds`."""
+    """Return `36.0 to 45.1 ms`, the unit once where it is the same; nothing where there are no `bounds`."""
     known = bounds(low_us, high_us)
     if known is None:
         return ""
@@ -49,13 +47,13 @@ def interval(low_us: float | None, high_us: float | None) -> str:
 
 
 def predicted(prediction: Prediction) -> str:
-    """`38.2 ms a step (36.0 to 45.1 ms), 2.6 × as fast`."""
+    """Return `38.2 ms a step (36.0 to 45.1 ms), 2.6 × as fast`."""
     between = interval(prediction.low_us, prediction.high_us)
     return f"{duration(prediction.step_us)} a step ({between}), {times(prediction.speedup)} as fast"
 
 
 def proved(outcome: ProofOutcome) -> str:
-    """What came of trying it: its figures, or why there are none."""
+    """Return what came of trying it: its figures, or why there are none."""
     if outcome.why != MEASURED:
         last = outcome.detail.rstrip().splitlines()[-1:]
         return ": ".join([_UNPROVED.get(outcome.why, outcome.why), *last])
@@ -71,22 +69,24 @@ def _disturbance(outcome: ProofOutcome) -> str:
     if outcome.disturbed_by is None:
         return ""
     than = "more" if outcome.disturbed_by > 0 else "fewer"
-    return f", beside other programs that used {number(abs(outcome.disturbed_by))} cores {than} than before"
+    return f", while other programs used {number(abs(outcome.disturbed_by))} cores {than} than before"
 
 
 def title(remedy: Remedy) -> str:
-    """As a sentence begins."""
+    """Return the remedy's title as a sentence begins."""
     return remedy.title[:1].upper() + remedy.title[1:]
 
 
 def is_refused(outcome: ProofOutcome | None) -> bool:
-    """Whether trying it spoke against it."""
+    """Return whether the proof spoke against the remedy."""
     return outcome is not None and outcome.is_refused
 
 
 def first_gain(prescription: Prescription) -> str:
-    """The remedy that gains most and was not refused, with what it gains; empty where there is none. One that was
-    proved goes before one that is predicted to gain about as much, and one that may gain nothing is not said."""
+    """Return the remedy that gains most and was not refused, with its gain; nothing where there is none.
+
+    A proved remedy goes before one that is predicted to gain about as much. One that may gain nothing is not named.
+    """
     open_ones = [one for one in helping(prescription) if _is_certain(one, outcome_of(prescription, [one.code]))]
     best = next((one.prediction for one in open_ones if one.prediction is not None), None)
     if best is None:
@@ -94,7 +94,8 @@ def first_gain(prescription: Prescription) -> str:
     for remedy in open_ones:
         outcome = outcome_of(prescription, [remedy.code])
         if outcome is not None and outcome.step_us is not None and outcome.step_us <= best.high_us:
-            return f"{title(remedy)}: {_proved_step(outcome)}"
+            speedup = "" if outcome.speedup is None else f", {times(outcome.speedup)} as fast"
+            return f"{title(remedy)}: proved {duration(outcome.step_us)} a step{speedup}"
     first = next(one for one in open_ones if one.prediction is best)
     return f"{title(first)}: {predicted(best)}"
 
@@ -109,49 +110,28 @@ def _is_certain(remedy: Remedy, outcome: ProofOutcome | None) -> bool:
     return prediction.high_us < prediction.step_us * prediction.speedup
 
 
-def _proved_step(outcome: ProofOutcome) -> str:
-    """`proved 39.0 ms a step, 2.6 × as fast`."""
-    speedup = "" if outcome.speedup is None else f", {times(outcome.speedup)} as fast"
-    return f"proved {duration(outcome.step_us)} a step{speedup}"
-
-
-def samples(outcome: ProofOutcome) -> str:
-    """Whether it changed what was trained on, where that is not what speaks against it."""
-    if outcome.why != MEASURED or outcome.samples == "different":
-        return ""
-    words = {"same": "the samples were the same", "close": "the samples were the same but for rounding"}
-    return words.get(outcome.samples or "", "whether the samples were the same cannot be told")
-
-
 def outcome_of(prescription: Prescription, codes: Sequence[str]) -> ProofOutcome | None:
-    """The last proof of just these remedies."""
+    """Return the last proof of just these remedies."""
     found = [one for one in prescription.outcomes if sorted(one.remedies) == sorted(codes)]
     return found[-1] if found else None
 
 
 def helping(prescription: Prescription) -> list[Remedy]:
-    """In the prescription's order, which is by what they gain."""
+    """Return the remedies that help, in the prescription's order, which is by their gain."""
     return [remedy for remedy in prescription.remedies if remedy.helps]
 
 
-def idle(prescription: Prescription) -> list[Remedy]:
-    return [remedy for remedy in prescription.remedies if not remedy.helps]
-
-
 def together(prescription: Prescription) -> ProofOutcome | None:
-    """The proof of several remedies at once: the newest."""
+    """Return the newest proof of several remedies at once."""
     return next((one for one in reversed(prescription.outcomes) if len(one.remedies) > 1), None)
 
 
-def floor_rows(floors: LowerBounds) -> Iterator[tuple[str, float | None]]:
-    """Each floor under the name that reports give it, the step as it is first."""
-    yield "as it is", floors.observed_us
-    yield "kept batches", floors.replay_us
-    yield "workers beside", floors.load_us
-    yield "loader alone", floors.drain_us
-
-
-# -- from doctor/report/remedy_rows.py: What is said of each remedy, in words: for every report alike.
+def bound_rows(bounds: LowerBounds) -> Iterator[tuple[str, float | None]]:
+    """Yield the baseline and each lower bound of a step, under the names that reports give them."""
+    yield "baseline", bounds.observed_us
+    yield "cached batches", bounds.replay_us
+    yield "under load", bounds.load_us
+    yield "loader alone", bounds.drain_us
 
 
 @dataclass(frozen=True)
@@ -167,11 +147,10 @@ class RemedyRow:
     hint: str = ""
     edit: Edit | None = None
     without: str = ""
-    """Of several at once: which of those that would help are not among them, and why not."""
+    """Helpful remedies that are left out of several at once, with the reason."""
 
     @property
     def is_refused(self) -> bool:
-        """Whether trying it spoke against it."""
         return is_refused(self.outcome)
 
     @property
@@ -180,7 +159,7 @@ class RemedyRow:
 
     @property
     def step(self) -> str:
-        """The step predicted."""
+        """The predicted step."""
         return ABSENT if self.prediction is None else duration(self.prediction.step_us)
 
     @property
@@ -193,17 +172,19 @@ class RemedyRow:
 
     @property
     def proved(self) -> str:
-        """What came of trying it."""
+        """The result of the proof."""
         return "" if self.outcome is None else proved(self.outcome)
 
     @property
     def samples(self) -> str:
-        """What trying it did to them."""
-        return "" if self.outcome is None else samples(self.outcome)
+        """Effect of the proof on the samples, where that is not what speaks against the remedy."""
+        if self.outcome is None or self.outcome.why != MEASURED or self.outcome.samples == "different":
+            return ""
+        return _SAMPLES.get(self.outcome.samples or "", "whether the samples were the same is unknown")
 
     @property
     def newest(self) -> tuple[float | None, float | None]:
-        """The step and how many times as fast it is: as proved, where it was measured, else as predicted."""
+        """The step and its speed-up: as proved, where it was measured, else as predicted."""
         if self.outcome is not None and self.outcome.step_us is not None:
             return self.outcome.step_us, self.outcome.speedup
         return (None, None) if self.prediction is None else (self.prediction.step_us, self.prediction.speedup)
@@ -211,41 +192,40 @@ class RemedyRow:
 
 @dataclass(frozen=True)
 class RemedyRows:
+    """Everything that a report says of remedies, in its order."""
+
     helps: list[RemedyRow]
     """The most gain first."""
     numbers: list[int]
-    """Which of them go together, counted from 1: those that were proved together, if any were."""
+    """Numbers of those that go together, from 1: those that were proved together, if any were."""
     together: RemedyRow
     """All that go together; nothing is predicted of one alone."""
     idle: list[tuple[str, str]]
-    """What would not help, and why not."""
+    """Remedies that would not help, each with the reason."""
 
 
 def remedy_rows(prescription: Prescription) -> RemedyRows:
-    helps, proved = helping(prescription), together(prescription)
-    codes = prescription.together if proved is None else proved.remedies
-    best = prescription.best if proved is None else proved.predicted
+    """Return the remedies that help, those that were tried in vain, and those that would not help."""
+    helps, proof = helping(prescription), together(prescription)
+    codes = prescription.together if proof is None else proof.remedies
+    best = prescription.best if proof is None else proof.predicted
+    left_out = [title(one) for one in helps if one.code in prescription.left_out]
+    without = f"without what its proof spoke against ({'; '.join(left_out)})" if left_out else ""
     return RemedyRows(
         helps=[*(_remedy_row(prescription, remedy) for remedy in helps), *_tried_in_vain(prescription)],
         numbers=[place for place, remedy in enumerate(helps, start=1) if remedy.code in codes],
-        together=RemedyRow("Together", best if len(helps) > 1 else None, proved, without=_without(prescription)),
-        idle=[(title(remedy), remedy.why) for remedy in idle(prescription)],
+        together=RemedyRow("Together", best if len(helps) > 1 else None, proof, without=without),
+        idle=[(title(remedy), remedy.why) for remedy in prescription.remedies if not remedy.helps],
     )
 
 
 def _tried_in_vain(prescription: Prescription) -> Iterator[RemedyRow]:
-    """List what was tried by itself, and is not predicted to help now: what came of it is not lost."""
+    """Yield what was tried by itself and is not predicted to help now, so that its outcome is not lost."""
     titles = {one.code: title(one) for one in prescription.remedies}
     known = {one.code for one in helping(prescription)}
     for code in dict.fromkeys(one.remedies[0] for one in prescription.outcomes if len(one.remedies) == 1):
         if code not in known:
             yield RemedyRow(titles.get(code, code), None, outcome_of(prescription, [code]))
-
-
-def _without(prescription: Prescription) -> str:
-    """Say that what proofs spoke against is neither counted nor written."""
-    titles = [title(one) for one in helping(prescription) if one.code in prescription.left_out]
-    return f"without what its proof spoke against ({'; '.join(titles)})" if titles else ""
 
 
 def _remedy_row(prescription: Prescription, remedy: Remedy) -> RemedyRow:

@@ -1,4 +1,4 @@
-"""What every report says of the run: its end, its machine, and what could not be seen."""
+"""Text on the run in every report: its end, its machine, and what could not be seen."""
 
 from __future__ import annotations
 
@@ -7,62 +7,120 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 from statistics import fmean
+from typing import Any
 
-from headrace.doctor.causes.processes import hanging
-from headrace.doctor.measure.diagnosis import ProbeCost
-from headrace.doctor.report.escaping import ABSENT, counted, duration, number, share, size, sizes
-from headrace.doctor.report.terminal_layout import ReportDetail, TerminalPage
+from headrace.doctor.measure import Diagnosis, LoaderProduction, ProbeCost, RankView, StagePart
+from headrace.doctor.quantities import ABSENT, counted, duration, number, percent, size, sizes
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
 
-# -- from doctor/report/machine.py: The machine, on a page: its cores, GPUs, memory and disks, and how much of them
-# was used during the run.
-
-
 CLOCK_IS_LOW = 0.8
-"""Of the most that a GPU's clock can do, from which on it is worth saying."""
+"""Share of a GPU's highest clock below which the clock is worth a word."""
 DISK_LEAST_BYTES_S = 1e6
 """A disk that is read slower than that is not worth a line."""
+LEAST_CORES = 0.05
+"""Cores lost to a quota, a disk or a hypervisor, below which they are not worth a word."""
+_ENDINGS = {
+    "finished": "ran to its end in {}",
+    "steps": "ended by the doctor after the steps asked for, in {}",
+    "not found": "could not be started",
+    "interrupted": "interrupted after {}",
+    "running": "still running after {}",
+}
+_WINDOWS = {"observe": "observed", "replay": "replayed", "load": "replayed with workers running", "drain": "drained"}
 
 
-def put_machines(page: TerminalPage, session: Session, detail: ReportDetail) -> None:
-    for machine in session.machines[: detail.machines]:
-        page.heading("Machine", " · ".join(machine_names(machine)))
-        for name, text in machine_lines(machine):
-            page.sentence(text, lead=f"  {name:<7} ")
-    left = len(session.machines) - detail.machines
-    if left > 0:
-        page.line(f"and {counted(left, 'machine')} more: {detail.rest}", style="dim")
+# The command
+
+
+def command_line(session: Session) -> str:
+    """Return the command in one line, as a shell would take it; a notebook has none."""
+    return shlex.join(session.outcome.command) or "watched in this process"
+
+
+def ending(outcome: CommandOutcome) -> str:
+    """Return how the command ended, with its exit status."""
+    took = duration(outcome.duration)
+    if outcome.why == "failed" and outcome.status is not None and outcome.status > 128:
+        return f"ended by signal {outcome.status - 128} after {took}"
+    if outcome.why == "failed":
+        return f"failed after {took}" + ("" if outcome.status is None else f", exit status {outcome.status}")
+    status = "" if outcome.status in (0, None) else f", exit status {outcome.status}"
+    return _ENDINGS.get(outcome.why, outcome.why).format(took) + status
+
+
+def last_words(session: Session) -> list[str]:
+    """Return the last lines of a command that failed; none where it did not."""
+    outcome = session.outcome
+    errors = [process.error for process in session.processes if process.error]
+    if outcome.why not in ("failed", "not found") and not errors:
+        return []
+    said = outcome.last_lines or (errors[-1].splitlines() if errors else [])
+    return [line for line in said if line.strip()]
+
+
+def window_text(session: Session) -> str:
+    """Return what was done for how long on the first rank with windows; all ranks go through the same ones."""
+    trainer = next((one for one in session.trainers if one.windows), None)
+    if trainer is None:
+        return ""
+    said = []
+    for window in trainer.windows:
+        steps = counted(window.steps - window.settling, "step")
+        many = steps if window.steps else counted(len(trainer.drained.index), "batch")
+        said.append(f"{many} {_WINDOWS.get(window.name, window.name)} in {duration(window.end - window.start)}")
+    return " · ".join(said)
+
+
+def start_up_text(loader: LoaderProduction) -> str:
+    """Return what starting the loader's passes costs."""
+    start = f"{duration(loader.start_up_us)} to start, {duration(loader.first_batch_us)} to the first batch"
+    again = " (new workers each time)" if loader.respawned else ""
+    return f"{start}, {counted(loader.passes, 'pass')}{again}"
+
+
+def name_text(name: str) -> str:
+    """Return a stage's name, `category:label`, or a part's, in words."""
+    return name.replace(":", " ", 1)
+
+
+def stage_text(stage: StagePart) -> str:
+    """Return a stage's category and label."""
+    return f"{stage.category} {stage.label}" if stage.label else stage.category
+
+
+def computing_share(stage: StagePart) -> float | None:
+    """Return the share of its time in which a stage computes; the rest it waits. None where that is unknown."""
+    return None if stage.cpu_us is None or stage.wall_us <= 0 else min(stage.cpu_us / stage.wall_us, 1.0)
+
+
+def latest_ranks(diagnosis: Diagnosis) -> list[RankView]:
+    """Return the ranks, those that are late most first."""
+    return sorted(diagnosis.ranks, key=lambda rank: (-rank.late, rank.rank))
+
+
+# The machine
 
 
 def column_mean(machine: Machine, column: str) -> float | None:
-    """Over the run; None where there is no such column or nothing in it."""
+    """Return a column's mean over the run; None where there is no such column or nothing in it."""
     measured = [value for value in machine.columns.get(column, []) if value is not None]
     return fmean(measured) if measured else None
 
 
-def column_peak(machine: Machine, column: str) -> float | None:
-    return max((value for value in machine.columns.get(column, []) if value is not None), default=None)
-
-
 def gpu_busy(machine: Machine) -> float | None:
-    """Of the GPUs at the newest reading, the mean share of their SMs that worked; None where that is not measured."""
+    """Return the share of the SMs that worked at the newest reading, averaged over the GPUs that tell."""
     newest = [values[-1] for name, values in machine.columns.items() if name.endswith("_sm_percent") and values]
     measured = [value for value in newest if value is not None]
     return fmean(measured) / 100 if measured else None
 
 
-def machine_names(machine: Machine) -> Iterator[str]:
-    """Which machine it is."""
-    facts = machine.facts
-    yield machine.host
-    if facts.get("cpu_model"):
-        yield str(facts["cpu_model"])
-    if facts.get("container"):
-        yield str(facts["container"])
+def machine_names(machine: Machine) -> list[str]:
+    """Return the host, its CPU and its container, as far as they are known."""
+    return [machine.host, *(str(machine.facts[name]) for name in ("cpu_model", "container") if machine.facts.get(name))]
 
 
 def machine_lines(machine: Machine) -> Iterator[tuple[str, str]]:
-    """What it has and how much of it was used, each under a word that says of what."""
+    """Yield each part of the machine with what it has and how much of that was used."""
     yield "CPU", ", ".join([*_cpu(machine), *_memory(machine)])
     yield from _gpus(machine)
     disks = ", ".join(_disks(machine))
@@ -79,8 +137,16 @@ def _cpu(machine: Machine) -> Iterator[str]:
         ("cpu_cores_stolen", "taken by the hypervisor"),
     ):
         cores = column_mean(machine, column)
-        if cores is not None and cores >= 0.05:
+        if cores is not None and cores >= LEAST_CORES:
             yield f"{number(cores)} {what}"
+
+
+def _memory(machine: Machine) -> Iterator[str]:
+    limit = machine.facts.get("memory_limit_bytes") or machine.facts.get("memory_bytes")
+    yield f"memory {sizes(_peak(machine, 'command_pss_bytes'), limit)}"
+    yield f"/dev/shm {sizes(_peak(machine, 'shm_used_bytes'), machine.facts.get('shm_bytes'))}"
+    if machine.facts.get("oom_kills"):
+        yield f"{counted(machine.facts['oom_kills'], 'process')} killed for want of memory"
 
 
 def _gpus(machine: Machine) -> Iterator[tuple[str, str]]:
@@ -93,30 +159,23 @@ def _gpus(machine: Machine) -> Iterator[tuple[str, str]]:
         yield f"GPU {name.removeprefix('gpu')}", ", ".join(_gpu(machine, name, facts))
 
 
-def _gpu(machine: Machine, name: str, facts: dict[str, object]) -> Iterator[str]:
-    """GPU-Util is what other tools show, and so it stands here with what it does not mean."""
-    activity, utilisation = (
-        column_mean(machine, f"{name}_sm_percent"),
-        column_mean(machine, f"{name}_utilisation_percent"),
-    )
+def _gpu(machine: Machine, name: str, facts: dict[str, Any]) -> Iterator[str]:
+    """Yield what one GPU did. Other tools show GPU-Util, so it is here with what it really means."""
+
+    def mean(column: str) -> float | None:
+        return column_mean(machine, f"{name}_{column}")
+
     yield str(facts.get("name") or "")
-    yield f"SMs busy {_percent(activity)} (GPU-Util {_percent(utilisation)}: some kernel ran at all)"
-    yield f"memory {sizes(column_peak(machine, f'{name}_memory_used_bytes'), _figure(facts.get('memory_bytes')))}"
-    mhz, most_mhz = column_mean(machine, f"{name}_sm_clock_mhz"), _figure(facts.get("sm_clock_max_mhz"))
+    activity, utilisation = _of_hundred(mean("sm_percent")), _of_hundred(mean("utilisation_percent"))
+    yield f"SMs busy {activity} (GPU-Util {utilisation}: some kernel ran at all)"
+    yield f"memory {sizes(_peak(machine, f'{name}_memory_used_bytes'), _figure(facts.get('memory_bytes')))}"
+    mhz, most_mhz = mean("sm_clock_mhz"), _figure(facts.get("sm_clock_max_mhz"))
     if mhz is not None and most_mhz is not None and mhz < CLOCK_IS_LOW * most_mhz:
         yield f"clock {number(mhz)} of {number(most_mhz)} MHz"
     for cause in ("heat", "power"):
-        slowed = column_mean(machine, f"{name}_slowed_by_{cause}")
+        slowed = mean(f"slowed_by_{cause}")
         if slowed:
-            yield f"slowed by {cause} {share(slowed)} of the time"
-
-
-def _memory(machine: Machine) -> Iterator[str]:
-    limit = machine.facts.get("memory_limit_bytes") or machine.facts.get("memory_bytes")
-    yield f"memory {sizes(column_peak(machine, 'command_pss_bytes'), limit)}"
-    yield f"/dev/shm {sizes(column_peak(machine, 'shm_used_bytes'), machine.facts.get('shm_bytes'))}"
-    if machine.facts.get("oom_kills"):
-        yield f"{counted(machine.facts['oom_kills'], 'process')} killed for want of memory"
+            yield f"slowed by {cause} {percent(slowed)} of the time"
 
 
 def _disks(machine: Machine) -> Iterator[str]:
@@ -126,61 +185,40 @@ def _disks(machine: Machine) -> Iterator[str]:
         if found is not None and rate is not None and rate >= DISK_LEAST_BYTES_S:
             latency = column_mean(machine, f"disk_{found[1]}_read_latency_us")
             each = "" if latency is None else f", {duration(latency)} a request"
-            yield f"{found[1]} read at {size(rate)}/s, {size(column_peak(machine, column))}/s at most{each}"
+            yield f"{found[1]} read at {size(rate)}/s, {size(_peak(machine, column))}/s at most{each}"
 
 
-def _percent(value: float | None) -> str:
-    return share(None if value is None else value / 100)
+def _peak(machine: Machine, column: str) -> float | None:
+    return max((value for value in machine.columns.get(column, []) if value is not None), default=None)
+
+
+def _of_hundred(value: float | None) -> str:
+    return percent(None if value is None else value / 100)
 
 
 def _figure(value: object) -> float | None:
     return value if isinstance(value, int | float) else None
 
 
-# -- from doctor/report/notes.py: What the doctor could not see or understand, what hung, and what measuring cost, on
-# a page.
-
-
-def put_notes(page: TerminalPage, session: Session, cost: ProbeCost, detail: ReportDetail) -> None:
-    """Of a note of many lines, a traceback, the last is the one that tells; the others come with full detail."""
-    notes = list(note_texts(session))
-    measured = cost.evidence_bytes > 0
-    if notes or measured:
-        left = len(notes) - detail.notes
-        page.heading("Notes", f"and {counted(left, 'note')} more: {detail.rest}" if left > 0 else "")
-    for head, text in notes[: detail.notes]:
-        lines = text.rstrip().splitlines() or [""]
-        page.sentence(head + lines[-1], lead="  • ")
-        for line in lines[:-1][: detail.note_lines]:
-            page.quote(line, indent=4)
-    if measured:
-        page.sentence(cost_words(cost), lead="  • ")
-
-
-def put_hung(page: TerminalPage, session: Session, detail: ReportDetail) -> None:
-    """The stacks that were taken of processes that no longer moved, innermost frames last."""
-    for process, stack in hanging(session):
-        page.heading(f"Process {process.pid} hangs here")
-        for line in stack.rstrip().splitlines()[-detail.last_lines :]:
-            page.quote(line)
+# Notes
 
 
 def note_texts(session: Session) -> Iterator[tuple[str, str]]:
-    """What each is about, and what it says."""
+    """Yield what each note is about, and what it says."""
     for process in session.unreached:
         yield f"not reached: {process.command} ({process.pid}): ", process.why
-    yield from _distinct(session)
+    yield from _distinct_notes(session)
     cut = sum(process.cut for process in session.processes)
     if cut:
-        yield "", f"the evidence of {counted(cut, 'process')} is thinned or cut short; means are of what was kept"
+        yield "", f"the evidence of {counted(cut, 'process')} is thinned or cut short; means are of what remained"
     passed = [sum(rest.steps for rest in trainer.rests) for trainer in session.trainers if trainer.rests]
     if passed:
         steps = counted(max(passed), "step")
-        yield "", f"{steps} passed without being measured, so that the run is not slowed down; shares are of the others"
+        yield "", f"{steps} passed unmeasured, so that the run is not slowed down; shares are of the others"
 
 
-def _distinct(session: Session) -> Iterator[tuple[str, str]]:
-    """Each text once, with its process, or how many had the same."""
+def _distinct_notes(session: Session) -> Iterator[tuple[str, str]]:
+    """Yield each text once, with its process, or with how many had the same."""
     times = Counter((note.code, note.text) for note in session.notes)
     pids = {(note.code, note.text): note.pid for note in session.notes}
     for (code, text), many in times.items():
@@ -189,55 +227,9 @@ def _distinct(session: Session) -> Iterator[tuple[str, str]]:
         yield f"{code}{who}: ", text
 
 
-def cost_words(cost: ProbeCost) -> str:
+def cost_text(cost: ProbeCost) -> str:
+    """Return what measuring cost the run."""
     return (
-        f"measuring cost {duration(cost.step_us)} a step ({share(cost.step_share)}), {share(cost.worker_share)} of the "
-        f"making of batches, and {size(cost.evidence_bytes)} of evidence"
+        f"measuring cost {duration(cost.step_us)} a step ({percent(cost.step_share)}), "
+        f"{percent(cost.worker_share)} of batch production, and {size(cost.evidence_bytes)} of evidence"
     )
-
-
-# -- from doctor/report/ending.py: How the command ended, on a page.
-
-
-_ENDINGS = {
-    "finished": "ran to its end in {}",
-    "steps": "ended by the doctor after the steps asked for, in {}",
-    "not found": "could not be started",
-    "interrupted": "interrupted after {}",
-    "running": "still running after {}",
-}
-
-
-def command_line(session: Session) -> str:
-    """The command in one line, as a shell would take it; a notebook has none."""
-    return shlex.join(session.outcome.command) or "watched in this process"
-
-
-def ending(outcome: CommandOutcome) -> str:
-    """A few words: how the command ended, with its exit status."""
-    took = duration(outcome.duration)
-    if outcome.why == "failed" and outcome.status is not None and outcome.status > 128:
-        return f"ended by signal {outcome.status - 128} after {took}"
-    if outcome.why == "failed":
-        return f"failed after {took}" + ("" if outcome.status is None else f", exit status {outcome.status}")
-    status = "" if outcome.status in (0, None) else f", exit status {outcome.status}"
-    return _ENDINGS.get(outcome.why, outcome.why).format(took) + status
-
-
-def put_last_lines(page: TerminalPage, session: Session, *, most: int) -> None:
-    """What the command said last, where it failed."""
-    lines = last_words(session)
-    if lines:
-        page.heading("Last lines of the command")
-        for line in lines[-most:]:
-            page.quote(line)
-
-
-def last_words(session: Session) -> list[str]:
-    """Lines that say why a command failed; none where it did not."""
-    outcome = session.outcome
-    errors = [process.error for process in session.processes if process.error]
-    if outcome.why not in ("failed", "not found") and not errors:
-        return []
-    said = outcome.last_lines or (errors[-1].splitlines() if errors else [])
-    return [line for line in said if line.strip()]

@@ -25,7 +25,7 @@ _ASCII = str.maketrans("–—·×µ→…±≤≥•", "--|xu>~~<>-")
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FIGURE_AND_UNIT = re.compile(r"(?<=\d) (?=%|[×a-zA-Zµ]{1,3}\b)")
 _GLUE = "\ue000"
-"""In place of a space at which a line is not broken. No text on a page has one: it would be escaped."""
+"""Stand-in for a space at which a line is not broken. No text on a page has one: it would be escaped."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,10 @@ class TerminalPage:
         self._put(Padding(grid, (0, 0, 0, indent)))
 
     def entries(self, rows: Sequence[TerminalRow], *, most_label: int, indent: int = 2) -> None:
-        """Add rows of which no word is left out but of a remark without end: labels wrap within `most_label` cells, and
-        a remark that has no room beside its row's cells goes on below them."""
+        """Add rows whose labels wrap within `most_label` cells, and whose remarks go on below the cells if need be.
+
+        No word is left out but of a remark without end.
+        """
         if not rows:
             return
         shown = [[self.shown(cell) for cell in row.cells] for row in rows]
@@ -194,13 +196,13 @@ class ReportDetail:
     evidence: int = 1
     """Above 0: what shows each finding."""
     rest: str = field(default="--verbose", kw_only=True)
-    """How to get what is left out."""
+    """The way to get what is left out."""
 
 
 SCREEN = ReportDetail()
 SCREEN_WITH_REMEDIES = replace(SCREEN, findings=1, advice=0, evidence=0, stages=2, notes=1)
 """The same where remedies, which say what to do, want some of the room."""
 CELL = replace(SCREEN, rest="watch(verbose=True)")
-"""Below the cell of a notebook, which scrolls."""
+"""The same below the cell of a notebook, which scrolls."""
 CELL_WITH_REMEDIES = replace(SCREEN_WITH_REMEDIES, evidence=1, reasons=1, rest=CELL.rest)
 ALL = ReportDetail(*[1_000_000] * (len(fields(ReportDetail)) - 1))

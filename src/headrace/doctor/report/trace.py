@@ -10,18 +10,15 @@ from typing import Any
 
 import msgspec
 
-from headrace.doctor.measure.diagnosis import Diagnosis
+from headrace.doctor.measure import Diagnosis
 from headrace.doctor.report.escaping import safe
 from headrace.doctor.report.run_text import command_line
 from headrace.doctor.session.model import BatchProducer, Machine, MeasuredWindow, OptimizerSteps, Session, Trainer
 
-# -- from doctor/report/slices.py: Slices of time on one track, made to nest: trace viewers drop what overlaps in
-# part.
-
 
 @dataclass(frozen=True)
 class Slice:
-    """What a track shows from `start` on, for `duration` µs."""
+    """Slice of a track, from `start` on, for `duration` µs."""
 
     name: str
     start: float
@@ -34,13 +31,16 @@ class Slice:
 
 
 def by_start(one: Slice) -> tuple[float, float]:
-    """Sorts outer slices before inner ones."""
+    """Return a key that sorts outer slices before inner ones."""
     return one.start, -one.duration
 
 
 def nested(slices: Iterable[Slice]) -> Iterator[Slice]:
-    """Takes and gives them in order (`by_start`). One that outlasts the slice it began in ends with it: what that cuts
-    off is the clock's last microsecond, or a call that a thread of its own made."""
+    """Make slices nest, in order (`by_start`), since trace viewers drop what overlaps in part.
+
+    One that outlasts the slice it began in ends with it. That cuts off the clock's last microsecond, or a call that a
+    thread of its own made.
+    """
     open_: list[Slice] = []
     for one in slices:
         while open_ and open_[-1].end <= one.start:
@@ -52,26 +52,19 @@ def nested(slices: Iterable[Slice]) -> Iterator[Slice]:
             yield one
 
 
-# -- from doctor/report/trace_windows.py: The windows of a measured run, as slices above its training loop.
-
-
 def window_slices(windows: Sequence[MeasuredWindow]) -> Iterator[Slice]:
-    """In order. The arguments say which steps lie in each, and how many of them count for nothing."""
+    """Yield windows with the steps that lie in each, and how many of them settle."""
     for one in windows:
         args = {"first_step": one.first, "steps": one.steps, "settling_steps": one.settling} if one.steps else {}
         yield Slice(one.name, one.start, one.end - one.start, args)
 
 
 def window_of(number: int, windows: Sequence[MeasuredWindow]) -> str | None:
-    """Which the step of that number lies in: `replay, settling` where it counts for nothing. None outside of all, as
-    while a run warms up."""
+    """Return the window in which that step lies, such as `replay, settling`; None outside of all, as in a warm-up."""
     for one in windows:
         if one.first <= number < one.first + one.steps:
             return f"{one.name}, settling" if number < one.first + one.settling else one.name
     return None
-
-
-# -- from doctor/report/trace_loop.py: The training loop of one trainer, as slices.
 
 
 SPANS = {
@@ -82,12 +75,14 @@ SPANS = {
     "c": "collective",
     "e": "evaluation",
 }
-"""By the kinds of docs/doctor/evidence.md."""
+"""Names of slices by the kinds of docs/doctor/evidence.md."""
 
 
 def loop_slices(trainer: Trainer) -> Iterator[Slice]:
-    """In order: steps, and in them what was timed; forward is what lies between a batch's arrival, or its copy's, and
-    its backward. Behind the steps, what was drained."""
+    """Yield steps and what was timed in them, in order; behind the steps, what was drained.
+
+    Forward is what lies between a batch's arrival, or its copy's, and its backward.
+    """
     return heapq.merge(
         _starts(trainer), _gets(trainer), _replays(trainer), _steps(trainer), _drained(trainer), key=by_start
     )
@@ -137,7 +132,7 @@ def _gets(trainer: Trainer) -> Iterator[Slice]:
 def _replays(trainer: Trainer) -> Iterator[Slice]:
     replays = trainer.replays
     for number, start, duration in zip(replays.pass_, replays.start, replays.duration, strict=True):
-        yield Slice("copy of a kept batch", start, max(duration, 1), {"pass": number})
+        yield Slice("copy of a cached batch", start, max(duration, 1), {"pass": number})
 
 
 def _drained(trainer: Trainer) -> Iterator[Slice]:
@@ -147,7 +142,7 @@ def _drained(trainer: Trainer) -> Iterator[Slice]:
 
 
 def _spans(spans: list[tuple[str, int, int]], start: int, arrivals: list[int]) -> Iterator[Slice]:
-    """`arrivals` are the ends of the step's data waits."""
+    """Yield what was timed in a step; `arrivals` are the ends of its data waits."""
     free = start
     for kind, begin, duration in sorted(spans, key=lambda span: span[1]):
         free = max([free, *(arrival for arrival in arrivals if arrival <= begin)])
@@ -157,11 +152,8 @@ def _spans(spans: list[tuple[str, int, int]], start: int, arrivals: list[int]) -
         free = max(free, begin + duration)
 
 
-# -- from doctor/report/trace_making.py: Batches where they were made, and on their way to the training thread.
-
-
 Sent = dict[tuple[str, int, int, int], int]
-"""By host, pid, epoch and index: when a batch was in the pipe."""
+"""Time at which a batch was in the pipe, by host, pid, epoch and index."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +167,7 @@ class ReadyBatch:
 
 
 def batch_slices(maker: BatchProducer) -> Iterator[Slice]:
-    """A batch, and in it its making and its sending; how long each stage took stands in the arguments."""
+    """Yield batches, and in each its making and sending. The arguments hold what each stage took."""
     rows = maker.batches
     for row, start in enumerate(rows.start):
         fetched, sent = rows.fetched[row], rows.sent[row]
@@ -197,7 +189,7 @@ def sent_at(makers: Iterable[BatchProducer]) -> Sent:
 
 
 def ready_batches(trainer: Trainer, sent: Sent) -> list[ReadyBatch]:
-    """Of the batches received, those whose making is known and that came after they were sent."""
+    """Return the received batches whose production is known and that came after they were sent."""
     passes = {one.number: one for one in trainer.passes}
     gets = trainer.gets
     ready = []
@@ -211,27 +203,23 @@ def ready_batches(trainer: Trainer, sent: Sent) -> list[ReadyBatch]:
     return ready
 
 
-# -- from doctor/report/trace_events.py: Events of the Trace Event Format, which Perfetto and chrome://tracing read:
-# times and durations in microseconds.
-
-
 Event = dict[str, Any]
 
 
 def process(pid: int, name: str, order: int) -> Iterator[Event]:
-    """Names a group of tracks, and says which place it has among the others."""
+    """Name a group of tracks, and give its place among the others."""
     yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": safe(name)}}
     yield {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": order}}
 
 
 def thread(pid: int, tid: int, name: str) -> Iterator[Event]:
-    """Names a track; tracks of one process stand in the order of their `tid`."""
+    """Name a track; tracks of one process stand in the order of their `tid`."""
     yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": safe(name)}}
     yield {"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": tid}}
 
 
 def slices(pid: int, tid: int, category: str, many: Iterable[Slice]) -> Iterator[Event]:
-    """`many` come in order of start."""
+    """Yield the events of slices, which come in order of start."""
     for one in nested(many):
         args = {safe(key): safe(value) if isinstance(value, str) else value for key, value in one.args.items()}
         event = {"ph": "X", "name": safe(one.name), "cat": category, "pid": pid, "tid": tid}
@@ -239,7 +227,7 @@ def slices(pid: int, tid: int, category: str, many: Iterable[Slice]) -> Iterator
 
 
 def flow(number: int, name: str, start: tuple[int, int, float], end: tuple[int, int, float]) -> Iterator[Event]:
-    """An arrow between the slices that lie at two places: (pid, tid, time)."""
+    """Yield an arrow between the slices at two places: (pid, tid, time)."""
     for phase, (pid, tid, time) in (("s", start), ("f", end)):
         event = {"ph": phase, "name": name, "cat": "flow", "id": number, "pid": pid, "tid": tid, "ts": time}
         yield event | ({"bp": "e"} if phase == "f" else {})
@@ -249,20 +237,17 @@ def counter(pid: int, name: str, time: float, value: float) -> Event:
     return {"ph": "C", "name": safe(name), "pid": pid, "tid": 0, "ts": time, "args": {"value": value}}
 
 
-# -- from doctor/report/trace_device.py: What the GPU did on the current stream, as slices on the session's clock.
-
-
 PAIRS = {
     "w": ("r", "waits for a batch"),
     "h": ("i", "host to device"),
     "b": ("c", "backward"),
     "o": ("p", "optimizer"),
 }
-"""Which mark ends what another begins, of docs/doctor/evidence.md."""
+"""Marks of docs/doctor/evidence.md: the one that ends what another begins, and the slice's name."""
 
 
 def device_slices(steps: OptimizerSteps) -> Iterator[Slice]:
-    """In order. The GPU's clock is set as early as causality allows: no step begins there before the CPU begins it."""
+    """Yield what the GPU did. Its clock is set as early as causality allows: no step begins there before the CPU's."""
     marked = [(start, marks) for start, marks in zip(steps.start, steps.device, strict=True) if marks]
     begun = [start - time for start, marks in marked for kind, time in marks[:1] if kind == "s"]
     if not begun:
@@ -274,7 +259,7 @@ def device_slices(steps: OptimizerSteps) -> Iterator[Slice]:
 
 
 def _pairs(marks: list[tuple[str, float]]) -> Iterator[tuple[str, float, float]]:
-    """A mark without its other half is left out."""
+    """Yield pairs of marks; one without its other half is left out."""
     open_: dict[str, tuple[str, float]] = {}
     for kind, time in marks:
         if kind in PAIRS:
@@ -285,10 +270,6 @@ def _pairs(marks: list[tuple[str, float]]) -> Iterator[tuple[str, float, float]]
             yield name, start, time
 
 
-# -- from doctor/report/trace.py: A session as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing: the
-# training loop, the GPU, the workers.
-
-
 WINDOWS, LOOP, DEVICE, MAKING = 1, 2, 3, 4
 """Tracks of a process, in the order in which they are shown."""
 _FOREIGN = 1_000_000_000
@@ -296,7 +277,7 @@ _FOREIGN = 1_000_000_000
 
 
 def trace(session: Session, diagnosis: Diagnosis) -> Iterator[str]:
-    """The document piece by piece, so that a long run need not be held as text."""
+    """Yield the document piece by piece, so that a long run need not be held as text."""
     about = {
         "headrace": safe(session.headrace),
         "created": safe(session.created),
@@ -332,7 +313,7 @@ class _Pids:
         self._foreign = count(_FOREIGN)
 
     def __call__(self, host: str, pid: int | None) -> int:
-        """`pid` is None for the machine itself."""
+        """Return a group's number; `pid` is None for the machine itself."""
         if (host, pid) not in self._numbers:
             is_free = pid is not None and pid not in self._numbers.values()
             self._numbers[host, pid] = pid if pid is not None and is_free else next(self._foreign)
@@ -361,7 +342,7 @@ def _maker(maker: BatchProducer, pids: _Pids, order: int) -> Iterator[Event]:
 
 
 def _flows(session: Session, pids: _Pids) -> Iterator[Event]:
-    """Arrows from where a worker sent a batch to the next() that gave it, and how many lay in between."""
+    """Yield arrows from where a worker sent a batch to the next() that gave it, and how many lay in between."""
     sent = sent_at(session.makers)
     numbers = count(1)
     for trainer in session.trainers:

@@ -1,1 +1,19 @@
-"""A session: everything that one diagnosis measured, read from evidence files and stored as one JSON document."""
+"""A session: everything that one diagnosis measured, read from evidence files and stored as one JSON document.
+
+`model` has its types.
+"""
+
+from . import model
+from .evidence_reader import read_session
+from .storage import SCRATCH, SESSION_FILE, SessionFolder, decode_session, encode_session, session_folder
+
+__all__ = [
+    "SCRATCH",
+    "SESSION_FILE",
+    "SessionFolder",
+    "decode_session",
+    "encode_session",
+    "model",
+    "read_session",
+    "session_folder",
+]

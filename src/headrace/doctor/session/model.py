@@ -1,7 +1,8 @@
-"""What a session holds: every measurement of one diagnosis, merged on one clock. Findings are computed from it anew.
+"""What a session holds: every measurement of one diagnosis, merged on one clock. Findings are computed from it.
 
 Times are microseconds since the session's origin, and durations are microseconds. A table holds one column a field, all
-columns of a table are equally long, and None means not measured. docs/doctor/session.md describes every field.
+columns of a table are equally long, and None means not measured. docs/doctor/session.md describes each field, once:
+here stand only the values that a text may have, and what numbers refer to.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ class ReceivedBatches:
     shape: list[int | None] = field(default_factory=list)
     """Into `Trainer.shapes`."""
     unpickle_cpu: list[int | None] = field(default_factory=list)
-    """CPU time of the thread that unpickled it; for the rest of `unpickle` it waited for the worker's Python."""
 
 
 @dataclass
@@ -59,7 +59,6 @@ class OptimizerSteps:
     ready: list[int | None] = field(default_factory=list)
     cpu: list[int | None] = field(default_factory=list)
     delay: list[int | None] = field(default_factory=list)
-    """Time that the training thread was ready to run and had no core."""
 
 
 @dataclass
@@ -84,7 +83,6 @@ class TrainerPass:
     epoch: int
     workers: list[int]
     last: int | None = None
-    """Duration of the `next()` that ended it; None if it was not exhausted."""
     last_start: int | None = None
 
 
@@ -104,11 +102,8 @@ class BatchPadding:
     index: list[int] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     width: list[int] = field(default_factory=list)
-    """Tokens a row, padding included."""
     filled: list[int] = field(default_factory=list)
-    """Tokens of the batch that are not padding."""
     longest: list[int] = field(default_factory=list)
-    """The most of these in one row."""
 
 
 @dataclass
@@ -120,7 +115,6 @@ class UnmeasuredSteps:
     end: int
     steps: int
     probe: float
-    """Microseconds that the probe cost in them nevertheless."""
 
 
 @dataclass
@@ -129,11 +123,8 @@ class MeasuredWindow:
 
     name: str
     first: int
-    """Number of its first step."""
     steps: int
-    """0 for `drain`, which trains nothing."""
     settling: int
-    """Steps at its start that belong to the change from the window before."""
     start: int
     end: int
 
@@ -144,11 +135,8 @@ class BatchDigest:
 
     pass_: int
     content: str
-    """Digest of the tensors' bytes, types and shapes."""
     keys: str | None
-    """Digest of the keys that the sampler drew; None without keys."""
     sketches: list[list[float]] = field(default_factory=list)
-    """A few values from all over each tensor, or a sum; empty if there were too many tensors."""
 
 
 @dataclass
@@ -170,7 +158,6 @@ class Trainer:
     steps: OptimizerSteps = field(default_factory=OptimizerSteps)
     gets: ReceivedBatches = field(default_factory=ReceivedBatches)
     fetches: ReceivedBatches = field(default_factory=ReceivedBatches)
-    """Batches that no step waited for: of evaluations, or received by another thread and not seen to be handed over."""
     passes: list[TrainerPass] = field(default_factory=list)
     loaders: list[LoaderFacts] = field(default_factory=list)
     collectives: Collectives = field(default_factory=Collectives)
@@ -178,10 +165,8 @@ class Trainer:
     padding: BatchPadding = field(default_factory=BatchPadding)
     rests: list[UnmeasuredSteps] = field(default_factory=list)
     windows: list[MeasuredWindow] = field(default_factory=list)
-    """In order; empty if the run was only observed."""
     replays: ReplayedBatches = field(default_factory=ReplayedBatches)
     drained: ReceivedBatches = field(default_factory=ReceivedBatches)
-    """Batches that the `drain` window took."""
     feeds: list[LoaderFeed] = field(default_factory=list)
     digests: list[BatchDigest] = field(default_factory=list)
 
@@ -199,13 +184,9 @@ class ProducedBatches:
     samples: list[int | None] = field(default_factory=list)
     stages: list[list[StageRow]] = field(default_factory=list)
     beside: list[list[StageRow]] = field(default_factory=list)
-    """Stages in other threads meanwhile, which are no part of the batch's time; empty if no batch had any."""
     cpu: list[int | None] = field(default_factory=list)
-    """CPU time of all the process's threads, from `start` to `fetched`."""
     delay: list[int | None] = field(default_factory=list)
-    """Time that the producing thread was ready to run meanwhile and had no core."""
     worked: list[int | None] = field(default_factory=list)
-    """Time of all threads that produced the batch together, the sum of `stages`; empty if one thread produces each."""
 
 
 @dataclass
@@ -235,14 +216,10 @@ class InspectedSample:
 
     epoch: int
     index: int
-    """Of its batch."""
     stages: list[InspectedStage]
     drew: bool
-    """Whether random numbers were drawn after the last stage."""
     same: bool | None
-    """Whether the whole sample was the same when repeated; None if it was not repeated, or cannot be compared."""
     takes: list[str] = field(default_factory=list)
-    """Keys in `changes` of the remedies that would have changed something in it."""
 
 
 @dataclass
@@ -260,10 +237,8 @@ class OpenedFolder:
     path: str
     opens: int
     names: int
-    """Number of its files that were opened; estimated unless `is_exact`."""
     is_exact: bool
     is_deep: bool
-    """Whether files in folders below it count as well, since there were too many of these."""
     ends: list[str]
 
 
@@ -275,7 +250,6 @@ class FileOpens:
     folders: list[OpenedFolder] = field(default_factory=list)
     """Those with the most opens first."""
     rest: int = 0
-    """Opens in folders that are not listed."""
 
 
 @dataclass
@@ -303,10 +277,8 @@ class BatchProducer:
     batches: ProducedBatches = field(default_factory=ProducedBatches)
     slow: list[SlowSample] = field(default_factory=list)
     looks: list[InspectedSample] = field(default_factory=list)
-    """A few samples of each dataset; empty in sessions of an earlier doctor."""
     lines: list[SourceLine] = field(default_factory=list)
     probe: int | None = None
-    """Microseconds that the probe cost the process in all."""
 
 
 @dataclass
@@ -323,11 +295,9 @@ class ProbedProcess:
     ended: str | None
     """`exit`, `steps`, `error`, or None if the evidence just stops: the process was killed, or called os._exit."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """By kind of record: `process`, `torch` and `facts`; newer values replace older ones."""
     error: str | None = None
     stacks: list[str] = field(default_factory=list)
     cut: bool = False
-    """Whether its evidence was thinned, or ends in the middle of a record."""
     evidence_bytes: int = 0
 
 
@@ -385,15 +355,11 @@ class Proof:
     why: str
     """`measured`, `broke` (the command failed), `not applied`, `not tried`, `timed out`, `interrupted`."""
     detail: str = ""
-    """The last lines of a command that broke; what was not applied."""
     duration: int = 0
-    """Of the whole run."""
     steps: list[int] = field(default_factory=list)
-    """Durations of the measured steps; with several ranks, the slowest rank's."""
     samples: str | None = None
     """`same`, bit for bit; `close`, the same except for rounding; `different`; None if the runs cannot be compared."""
     others_cores: float | None = None
-    """Cores that other programs kept busy meanwhile, on average."""
 
 
 @dataclass
@@ -404,12 +370,9 @@ class Calibration:
     unit: str
     """`image`, `look-up` of an archive's member, or `header` of one."""
     files: list[str] = field(default_factory=list)
-    """Paths; for a member of an archive, the archive's path and the member's name."""
     present_us: list[float] = field(default_factory=list)
-    """Empty if the run itself measured that."""
     other_us: list[float] = field(default_factory=list)
     pixel_bytes: list[int] = field(default_factory=list)
-    """Of the decoded image; empty if none was decoded."""
 
 
 @dataclass
@@ -417,15 +380,11 @@ class SeenFolder:
     """The files of a folder, by the endings of their names."""
 
     files: int
-    """Number of files; a lower bound unless `is_whole`."""
     read: int
-    """Number of files that were opened; an estimate if there are many."""
     ends: list[str]
     is_deep: bool
     sized: int
-    """Number of files whose size was looked up. If not all were, the folder's bytes are an estimate."""
     is_whole: bool
-    """Whether the folder was listed to its end; otherwise its bytes are unknown."""
 
 
 @dataclass
@@ -435,11 +394,8 @@ class SeenFile:
     path: str
     bytes: int
     seen: int
-    """How often the sampler saw it open."""
     opens: int = 0
-    """How often it was opened during batch production; 0 for a file that was opened earlier."""
     folder: SeenFolder | None = None
-    """None for a single file, whose bytes are exact."""
 
 
 @dataclass
@@ -470,9 +426,7 @@ class Session:
     mode: str
     """`measure`, `observe` or `watch`."""
     headrace: str
-    """Version of the doctor."""
     warmup: int | None
-    """Steps requested before the measured ones; None for the doctor's own choice."""
     steps: int
     outcome: CommandOutcome
     processes: list[ProbedProcess] = field(default_factory=list)
@@ -483,7 +437,6 @@ class Session:
     unreached: list[UnreachedProcess] = field(default_factory=list)
     notes: list[SessionNote] = field(default_factory=list)
     survey: MachineSurvey | None = None
-    """None if the machine was not looked at."""
     proofs: list[Proof] = field(default_factory=list)
     control: Proof | None = None
     """The command run again as it is, which proofs are compared with; None without proofs, or without time for it."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.doctor.simulate.prediction import Prediction, predicted
-from headrace.doctor.simulate.recording import RecordedRun, recorded
-from headrace.doctor.simulate.work import FeedSetup, StageChange
+from .batch_work import SHARED
+from .prediction import Prediction, predicted
+from .recording import recorded
+from .work import FeedSetup, RecordedRun, StageChange
 
-__all__ = ["FeedSetup", "Prediction", "RecordedRun", "StageChange", "predicted", "recorded"]
+__all__ = ["SHARED", "FeedSetup", "Prediction", "RecordedRun", "StageChange", "predicted", "recorded"]

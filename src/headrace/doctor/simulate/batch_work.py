@@ -11,14 +11,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.doctor.measure.batches import Join, MadeBatch, batch_stages
-from headrace.doctor.measure.host import HostCores
-from headrace.doctor.measure.steps import MeasuredTraining, pass_of
-from headrace.doctor.measure.waits import late, usual_us, waited_us
-from headrace.doctor.session.model import LoaderFacts, Trainer
-from headrace.doctor.simulate.work import BatchColumns, Column, StageColumns, Stages
+from ..measure import HostCores, Join, MadeBatch, MeasuredTraining, batch_stages, late, pass_of, usual_us, waited_us
+from ..session.model import LoaderFacts, Trainer
+from .work import BatchColumns, Column, StageColumns, Stages
 
-# -- from doctor/predict/received.py: The batches that measured steps received from one loader, and how each was made.
+LONG = 3.0
+"""Times as long as usual for as many bytes, from which unpickling must have waited for a core."""
+SEVERAL = 1.5
+"""Threads, from which the work of one batch counts as shared by several: below, it is the noise of two clocks."""
+COMPUTING = ("decode", "transform", "tokenise", "collate")
+"""Categories of stages that wait for nothing but a core, as long as nothing else is known."""
+SHARED = (*COMPUTING, "getitem")
+"""Categories whose work several threads may share."""
+Row = dict[str, tuple[float, float, float]]
+"""Calls, computing and waiting by stage."""
 
 
 class ReceivedBatch(NamedTuple):
@@ -29,7 +35,7 @@ class ReceivedBatch(NamedTuple):
 
 
 def main_loader(training: MeasuredTraining) -> LoaderFacts | None:
-    """The one that most of the batches came from; None where measured steps received none from a DataLoader."""
+    """Return the loader that most of the batches came from; None where steps received none from a DataLoader."""
     passes, numbers = pass_of(training.trainer), training.trainer.gets.pass_
     loaders = Counter(one.loader for row in training.gets if (one := passes.get(numbers[row])) is not None)
     if not loaders:
@@ -39,7 +45,7 @@ def main_loader(training: MeasuredTraining) -> LoaderFacts | None:
 
 
 def received(training: MeasuredTraining, join: Join, loader: LoaderFacts) -> list[ReceivedBatch]:
-    """In order."""
+    """Return the batches that measured steps received from a loader, in order."""
     trainer = training.trainer
     passes = {number: one for number, one in pass_of(trainer).items() if one.loader == loader.number}
     finders = {number: join.finder(trainer, one) for number, one in passes.items()}
@@ -51,17 +57,13 @@ def received(training: MeasuredTraining, join: Join, loader: LoaderFacts) -> lis
     ]
 
 
-# -- from doctor/predict/receiving.py: What taking batches out of the pipe costs the thread that does it.
-
-
-LONG = 3.0
-"""Times as long as usual for as many bytes, from which unpickling must have waited for a core."""
-
-
 class Receiving:
-    """Unpickling a batch, and what is around that: the pipe is read, shared memory opened, from the moment at which the
-    batch lay in the pipe and somebody wanted it until it had arrived, but for what was received in between. What is
-    around it is much the same each time, unless the thread has to wait for a core, or for the batch's worker."""
+    """Unpickling of batches, and what is around it.
+
+    The pipe is read and shared memory opened, from the moment at which the batch lay in the pipe and somebody wanted it
+    until it had arrived, but for what was received in between. What is around it is much the same each time, unless the
+    thread has to wait for a core, or for the batch's worker.
+    """
 
     def __init__(self, trainer: Trainer, batches: Sequence[ReceivedBatch]) -> None:
         self._gets = gets = trainer.gets
@@ -78,34 +80,34 @@ class Receiving:
         self._most = LONG * median(paces) if paces else 0.0
 
     def us(self, row: int) -> float:
-        """Of the batch of that `next()`, as usual; 0 for one that was made in the training thread."""
+        """Return the usual time to receive the batch of that `next()`; 0 for one made in the training thread."""
         unpickle = self._gets.unpickle[row]
         return 0.0 if unpickle is None else self._unpickling(row, unpickle) + self._usual
 
     def held(self, row: int) -> float:
-        """What it took longer since the batch's worker was at the next one."""
+        """Return what it took longer since the batch's worker was at the next one."""
         return self._held.get(row, 0.0)
 
     def computing(self, row: int) -> float:
-        """CPU time of unpickling; where that was not measured, all its time."""
+        """Return the CPU time of unpickling; where that was not measured, all its time."""
         unpickle = self._gets.unpickle[row] or 0
         return float(unpickle - (waited_us(self._gets, row) or 0))
 
     def delay(self, row: int) -> float:
-        """What it took longer than usual for another reason."""
+        """Return what it took longer than usual for another reason."""
         unpickle = self._gets.unpickle[row]
         longer = 0.0 if unpickle is None else unpickle - self._unpickling(row, unpickle) - self.held(row)
         return self._excess.get(row, 0.0) + max(longer, 0.0)
 
     def _unpickling(self, row: int, unpickle: int) -> float:
-        """Without what it waited more than usual."""
+        """Return the time to unpickle without what it waited more than usual."""
         waited = waited_us(self._gets, row)
         if waited is None or self._usual_wait is None:
             return min(float(unpickle), self._longest(row))
         return unpickle - waited + min(waited, self._usual_wait)
 
     def _pace(self, row: int) -> float | None:
-        """Microseconds a byte of unpickling; of batches without tensors they count as one."""
+        """Return microseconds a byte of unpickling; batches without tensors count as one byte."""
         unpickle = self._gets.unpickle[row]
         return None if unpickle is None else unpickle / (self._gets.bytes[row] or 1)
 
@@ -113,7 +115,7 @@ class Receiving:
         return self._most * (self._gets.bytes[row] or 1)
 
     def _around(self, row: int, made: MadeBatch) -> float | None:
-        """None where a thread that pins did it."""
+        """Return the time around unpickling; None where a thread that pins did it."""
         gets = self._gets
         arrived, unpickle, sent = gets.arrived[row], gets.unpickle[row], made.maker.batches.sent[made.row]
         if arrived is None or unpickle is None or sent is None or gets.pin_start[row] is not None:
@@ -125,22 +127,18 @@ class Receiving:
         return self._arrivals[place - 1] if place else 0
 
 
-# -- from doctor/predict/firsts.py: The first batches of workers, apart from the others: a worker imports, opens files
-# and fills caches with it.
-
-
 @dataclass(frozen=True)
 class FirstBatches:
     """Batches whose making is known."""
 
     usual: list[tuple[int, MadeBatch]]
-    """With their rows of `Trainer.gets`; all of them where there are no others than first ones."""
+    """Batches with their rows of `Trainer.gets`; first ones only where there are no others."""
     first: list[MadeBatch]
-    """Of all makers, be it that no measured step received them."""
+    """First batches of all makers, received by a measured step or not."""
 
     @classmethod
     def of(cls, batches: Sequence[ReceivedBatch], *, workers: int, iterates: bool) -> FirstBatches:
-        """A worker that `iterates` over its dataset begins to in each pass anew, so that each has a first batch."""
+        """Tell first batches apart. A worker that `iterates` over its dataset has a first batch in each pass."""
         known = [(one.row, one.made) for one in batches if one.made is not None]
         usual = [(row, made) for row, made in known if not _is_first(made, workers, iterates)]
         makers = {id(made.maker): made.maker for _, made in known}
@@ -154,22 +152,8 @@ def _is_first(made: MadeBatch, workers: int, iterates: bool) -> bool:
     return batches.index[made.row] < max(workers, 1) and (iterates or is_new)
 
 
-# -- from doctor/predict/making.py: The recorded work of making, sending and receiving batches.
-
-
-SEVERAL = 1.5
-"""Threads, from which the work of one batch counts as shared by several: below, it is the noise of two clocks."""
-COMPUTING = ("decode", "transform", "tokenise", "collate")
-"""Categories of stages that wait for nothing but a core, as long as nothing else is known."""
-SHARED = (*COMPUTING, "getitem")
-"""Categories whose work several threads may share."""
-
-Row = dict[str, tuple[float, float, float]]
-"""By stage: calls, computing and waiting."""
-
-
 def batch_columns(trainer: Trainer, batches: FirstBatches, receiving: Receiving, cores: HostCores) -> BatchColumns:
-    """Of those whose making is known; the first ones of new workers are left out, unless there are no others."""
+    """Return the work of batches whose making is known; first ones are left out, unless there are no others."""
     return BatchColumns(
         stages=_stages([work_of(made, cores) for _, made in batches.usual]),
         serialise=_column([made.maker.batches.serialise[made.row] for _, made in batches.usual]),
@@ -180,21 +164,26 @@ def batch_columns(trainer: Trainer, batches: FirstBatches, receiving: Receiving,
 
 
 def cores_asked(columns: BatchColumns, threads: float, makers: int) -> float:
-    """By all makers together, at the pace at which they make batches one after another."""
+    """Return the cores that all makers ask for together, when they make batches one after another."""
     wall = float(columns.compute.mean() + columns.wait.mean())
     return max(makers, 1) * threads * float(columns.compute.mean()) / wall if wall else 0.0
 
 
 def without_barriers(columns: BatchColumns) -> BatchColumns:
-    """Where threads that share the work ask for more cores than there are: what the first of them waits, it waits for
-    the others, which have no core. That comes of the simulation itself."""
+    """Drop waits of threads that share work and ask for more cores than there are.
+
+    What the first of them waits, it waits for the others, which have no core. That comes of the simulation itself.
+    """
     stages = {name: one.without_waits() if _is_of(name, SHARED) else one for name, one in columns.stages.items()}
     return replace(columns, stages=stages)
 
 
 def work_of(made: MadeBatch, cores: HostCores) -> Row:
-    """One batch by stage. Of the time in which a stage did not compute, its part of what the thread waited for a core
-    is left out: it is no part of the work."""
+    """Return the work of one batch by stage.
+
+    The time in which a stage did not compute loses its part of the thread's wait for a core, which is no part of the
+    work.
+    """
     figures = batch_stages(made.maker, made.row, serialise=False)
     row = {name: _split(calls, wall, cpu) for name, (calls, wall, cpu) in figures.items()}
     idle = sum(wait for _, _, wait in row.values())
@@ -206,7 +195,10 @@ def work_of(made: MadeBatch, cores: HostCores) -> Row:
 
 
 def making_threads(batches: Sequence[ReceivedBatch]) -> float:
-    """That compute at once while a batch is made: its process's CPU time by that of the thread that makes it."""
+    """Return the threads that compute at once while a batch is made.
+
+    It is its process's CPU time by that of the thread that makes it.
+    """
     known = [one.made for one in batches if one.made is not None and one.made.maker.batches.cpu]
     process = own = 0.0
     for maker, row in known:
@@ -219,8 +211,10 @@ def making_threads(batches: Sequence[ReceivedBatch]) -> float:
 
 
 def first_batch(batches: FirstBatches, columns: BatchColumns, cores: HostCores) -> Stages:
-    """What each stage of a worker's first batch takes more than in others; of stages that only first ones have, all.
-    Empty where no first one is known."""
+    """Return what each stage of a worker's first batch takes more than in others; empty where no first one is known.
+
+    Of stages that only first ones have, it is all.
+    """
     firsts = _stages([work_of(made, cores) for made in batches.first])
     none = np.zeros(1)
     return {
@@ -229,7 +223,7 @@ def first_batch(batches: FirstBatches, columns: BatchColumns, cores: HostCores) 
 
 
 def _split(calls: int, wall: int, cpu: int | None) -> tuple[float, float, float]:
-    """What no clock told the CPU time of counts as computing."""
+    """Split a stage into computing and waiting. Without its CPU time all of it counts as computing."""
     compute = wall if cpu is None else min(cpu, wall)
     return float(calls), float(compute), float(wall - compute)
 
@@ -245,5 +239,5 @@ def _stages(rows: list[Row]) -> dict[str, StageColumns]:
 
 
 def _column(values: Sequence[int | None]) -> Column:
-    """What was not measured did not happen: nothing is pickled in the trainer, say."""
+    """Return a column. What was not measured did not happen: nothing is pickled in the trainer, say."""
     return np.array([value or 0 for value in values], dtype=np.float64)

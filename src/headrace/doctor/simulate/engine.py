@@ -8,14 +8,15 @@ from math import ceil
 
 COMPUTE, TEAM, WAIT, PARK = "compute", "team", "wait", "park"
 TAKING_TURNS = 1.12
-"""By how much work becomes longer where a team and others take turns on a core: each finds the caches full of the
-other's data. Of the runs in tests/doctor/recorded_pairs."""
+"""Factor by which work becomes longer where a team and others take turns on a core: each finds the caches full of the
+other's data. Measured in the runs of tests/doctor/recorded_pairs."""
 _NEVER = float("inf")
 
 Request = tuple[str, float, float]
-"""What a process asks for: to COMPUTE so long, by so many threads at once; the same as a TEAM, whose threads wait for
-each other; to WAIT so long, which needs no core; or to PARK until it is woken."""
+"""A process's request: to COMPUTE so long, by so many threads at once; the same as a TEAM, whose threads wait for each
+other; to WAIT so long, which needs no core; or to PARK until it is woken."""
 Behaviour = Generator[Request, None, None]
+PARKED: Request = (PARK, 0.0, 0.0)
 
 
 class SimulatedProcess:
@@ -30,9 +31,11 @@ class SimulatedProcess:
 
 
 class Engine:
-    """Shared cores. With too few of them, each thread that computes goes on at the same fraction of its speed, so that
-    what is left to do is kept as a point on one common scale, the work done by a thread that has been there from the
-    beginning: then nothing has to be updated when the number of threads changes.
+    """Shared cores.
+
+    With too few of them, each thread that computes goes on at the same fraction of its speed. What is left to do is
+    kept as a point on one common scale, the work done by a thread that has been there from the beginning: then nothing
+    has to be updated when the number of threads changes.
 
     A team's threads meet at a barrier after each small part of the work, as those of OpenMP do, and spin until the last
     one is there. So a team is as fast as that of its threads which shares its core with the most others, and the cores
@@ -40,7 +43,7 @@ class Engine:
     """
 
     def __init__(self, cores: float | None, others: float = 0.0) -> None:
-        """`others`: threads of other programs that compute all the time."""
+        """Share `cores` with `others`: threads of other programs that compute all the time."""
         self.now = 0.0
         self.current: SimulatedProcess | None = None
         """The process that goes on at this moment."""
@@ -56,24 +59,24 @@ class Engine:
         self._order = 0
 
     def start(self, behaviour: Behaviour) -> SimulatedProcess:
-        """It begins now."""
+        """Begin a process now."""
         process = SimulatedProcess(behaviour)
         self._resume(process)
         return process
 
     def wake(self, process: SimulatedProcess | None) -> None:
-        """Lets it go on where it is parked; else it will see for itself."""
+        """Let a process go on where it is parked; else it will see for itself."""
         if process is not None and process.is_parked:
             process.is_parked = False
             self._resume(process)
 
     def run(self, last: SimulatedProcess) -> None:
-        """Until this one has ended. Whoever is parked then stays so."""
+        """Run until this process has ended. Whoever is parked then stays so."""
         while not last.has_ended and self._advance():
             pass
 
     def _advance(self) -> bool:
-        """To the next moment at which a request is met; false where nothing is under way."""
+        """Go to the next moment at which a request is met; return False where nothing is under way."""
         computing, waiting = self._computing, self._waiting
         if not computing and not waiting:
             return False
@@ -95,7 +98,7 @@ class Engine:
         return True
 
     def _resume(self, process: SimulatedProcess) -> None:
-        """Goes on until it asks for something that takes time."""
+        """Let a process go on until it asks for something that takes time."""
         before, self.current = self.current, process
         try:
             self._go_on(process)
@@ -131,8 +134,10 @@ class Engine:
 
 
 def _slowest(threads: float, cores: float) -> float:
-    """Return the speed of a thread on the core with the most of them; between whole numbers, one more is there now and
-    then."""
+    """Return the speed of a thread on the core with the most of them.
+
+    Between whole numbers, one more is there now and then.
+    """
     whole = int(threads)
     less, more = (_turns(ceil(number / ceil(cores))) for number in (whole, whole + 1))
     return less + (threads - whole) * (more - less)
@@ -153,6 +158,3 @@ def team(us: float, threads: float) -> Request:
 
 def wait(us: float) -> Request:
     return WAIT, us, 0.0
-
-
-PARKED: Request = (PARK, 0.0, 0.0)

@@ -6,17 +6,11 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.doctor.simulate.engine import PARKED, Behaviour, Engine, SimulatedProcess, compute, team, wait
-from headrace.doctor.simulate.work import BatchWork, FeedSetup, SimulatedWork
+from .engine import PARKED, Behaviour, Engine, SimulatedProcess, compute, team, wait
+from .work import BatchWork, FeedSetup, SimulatedWork
 
-# -- from doctor/predict/workers.py: DataLoader's iterator over worker processes: who is given which batch when, and
-# when the trainer has it.
-#
-# The rules are those of `torch.utils.data.dataloader._MultiProcessingDataLoaderIter`: `workers × prefetch` batches
-# are in
-# flight; an index is handed out when a batch is received, to the workers in turn, or, where order does not matter, to
-# the
-# next one in turn that has room.
+LEAD = 1
+"""Steps that the training thread gets ahead of its device before something makes it wait: reading a loss, say."""
 
 
 class SimulatedWorkers:
@@ -31,7 +25,7 @@ class SimulatedWorkers:
         self._turn = 0
         self._sent = self._taken = self._last = 0
         self._arrived: deque[int] = deque()
-        """In the pipe, in the order in which they came."""
+        """Batches in the pipe, in the order in which they came."""
         self._ready: dict[int, None] = {}
         """Unpickled, and pinned where they are pinned; in that order."""
         self._owners: dict[int, _Worker] = {}
@@ -39,8 +33,10 @@ class SimulatedWorkers:
         self._pinning: SimulatedProcess | None = None
 
     def begin(self, first: int) -> Behaviour:
-        """`iter()`: workers are started, or told to go on, and given as much as may be in flight. Of a pass that is
-        under way they have been there for long."""
+        """Simulate `iter()`: workers are started, or told to go on, and given as much as may be in flight.
+
+        In a pass that is under way they have been there for long.
+        """
         self._training = self._engine.current
         batches = self._setup.pass_batches
         self._last = self._sent + (1 << 62 if batches is None else batches - first)
@@ -55,13 +51,13 @@ class SimulatedWorkers:
             yield from self._send()
 
     def end(self) -> Behaviour:
-        """The `next()` that finds no more batch."""
+        """Simulate the `next()` that finds no more batch."""
         if not self._setup.persistent:
             yield compute(self._work.passes.shut_down * len(self._workers))
             self._workers = []
 
     def get(self) -> Behaviour:
-        """`next()`."""
+        """Simulate `next()`."""
         while (number := self._next()) is None:
             if self._arrived and not self._setup.pinned:
                 yield from self._receive()
@@ -73,7 +69,7 @@ class SimulatedWorkers:
         yield from self._send()
 
     def delivered(self, number: int) -> None:
-        """A worker has put it into the pipe."""
+        """Take note that a worker has put a batch into the pipe."""
         self._arrived.append(number)
         self._engine.wake(self._pinning if self._setup.pinned else self._training)
 
@@ -81,7 +77,7 @@ class SimulatedWorkers:
         return self._work.batches[number % len(self._work.batches)]
 
     def _next(self) -> int | None:
-        """The batch that can be returned now, if any."""
+        """Return the batch that can be returned now, if any."""
         if self._setup.in_order:
             return self._taken if self._taken in self._ready else None
         return next(iter(self._ready), None)
@@ -96,7 +92,7 @@ class SimulatedWorkers:
         self._ready[number] = None
 
     def _pin(self) -> Behaviour:
-        """The trainer's thread that unpickles and pins what comes."""
+        """Simulate the trainer's thread that unpickles and pins what comes."""
         while True:
             if self._arrived:
                 yield from self._receive()
@@ -124,7 +120,10 @@ class SimulatedWorkers:
         self._sent += 1
 
     def _whose_turn(self) -> _Worker:
-        """There is always one with room: as many are in flight as all may have together, less the one just received."""
+        """Return the worker to give a batch to.
+
+        There is always one with room: as many are in flight as all may have together, less the one just received.
+        """
         count = len(self._workers)
         for _ in range(count):
             worker = self._workers[self._turn % count]
@@ -161,7 +160,7 @@ class _Worker:
         self.tasks = 0
 
     def give(self, number: int) -> None:
-        """One more batch to make."""
+        """Give it one more batch to make."""
         self.tasks += 1
         self._given.append(number)
         self._engine.wake(self.process)
@@ -172,7 +171,7 @@ class _Worker:
         return self._is_busy or bool(self._given)
 
     def begin_pass(self) -> None:
-        """One more."""
+        """Begin one more pass."""
         self._is_first = self._work.passes.iterates
 
     def run(self) -> Behaviour:
@@ -198,7 +197,7 @@ class _Worker:
 
 
 class _Storage:
-    """What all workers read from: each read takes its own time, and together they get no more than its rate."""
+    """Storage that all workers read from: each read takes its own time, and together they get no more than its rate."""
 
     def __init__(self, engine: Engine, rate: float | None) -> None:
         self._engine = engine
@@ -206,32 +205,27 @@ class _Storage:
         self._free = 0.0
 
     def until_read(self, wait_us: float) -> float:
-        """How long a read takes that begins now."""
+        """Return how long a read takes that begins now."""
         if self._each == 0.0:
             return wait_us
         self._free = max(self._free, self._engine.now) + self._each
         return max(wait_us, self._free - self._engine.now)
 
 
-# -- from doctor/predict/pipeline.py: One rank's training: the training thread, which takes batches and steps, and its
-# device.
-
-
-LEAD = 1
-"""Steps that the training thread gets ahead of its device before something makes it wait: reading a loss, say."""
-
-
 @dataclass(frozen=True)
 class SimulatedSteps:
     ends: list[float]
-    """When each step ended, the simulation's beginning being 0."""
+    """End of each step, counted from the simulation's beginning."""
     others_cores: float
-    """That other programs kept busy meanwhile, on average."""
+    """Mean cores that other programs kept busy meanwhile."""
 
 
 def simulated(setup: FeedSetup, work: SimulatedWork, *, first: int = 0, steps: int) -> SimulatedSteps:
-    """So many steps. `first` is the number of the first batch in its pass; a pass that is under way begins with all its
-    workers idle and its queue empty."""
+    """Simulate so many steps.
+
+    `first` is the number of the first batch in its pass. A pass that is under way begins with all its workers idle and
+    its queue empty.
+    """
     engine = Engine(setup.cores, setup.others)
     training = _Training(engine, setup, work, first, steps)
     engine.run(engine.start(training.run()))
@@ -269,7 +263,7 @@ class _Training:
             yield from self._launch(step.device)
 
     def _get(self) -> Behaviour:
-        """The next batch; that of the next pass, where this one's have all been taken."""
+        """Take the next batch; that of the next pass, where this one's have all been taken."""
         if self._setup.pass_batches is not None and self._batch >= self._setup.pass_batches:
             yield from self._loader.end()
             self._batch = 0
@@ -278,7 +272,7 @@ class _Training:
         self._batch += 1
 
     def _launch(self, device: float) -> Behaviour:
-        """The device begins once it is done with the step before; the thread goes on, if it is not too far ahead."""
+        """Launch a step on the device, which begins it after the one before; wait where it is too far behind."""
         now, behind = self._engine.now, self._device_ends[0]
         self._device_ends.append(max(self._device_ends[-1], now) + device)
         yield wait(behind - now)

@@ -10,8 +10,8 @@ from statistics import fmean, stdev
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.doctor.simulate.pipeline import SimulatedSteps, simulated
-from headrace.doctor.simulate.work import (
+from .pipeline import SimulatedSteps, simulated
+from .work import (
     UNFITTED,
     BatchColumns,
     BatchWork,
@@ -29,34 +29,58 @@ from headrace.doctor.simulate.work import (
     shared_us,
 )
 
-# -- from doctor/predict/rounds.py: Simulated stretches of training, of recorded work in its own order and resampled
-# by blocks.
-
-
 ROUNDS = 12
 """The first in the order of the run."""
 BLOCKS = 12
 """Into which a round is cut: neighbours are alike, in storage's speed and in the shapes of batches, say."""
 MOST_STEPS = 400
-"""Of a round; a long run's blocks are drawn from all of it."""
+"""Steps of a round, at most; a long run's blocks are drawn from all of it."""
 SETTLING = 5
 """Steps beyond those that empty the queue, before a simulation counts."""
 LEAST_LEFT = 0.2
-"""Of computing a batch, where nothing is written into shared memory any more."""
+"""Share of computing a batch that stays where nothing is written into shared memory any more."""
 LEAST_US = 1.0
 """The resolution of all that is recorded: no step is shorter."""
+PROBE = 1.05
+"""Factor of work by which it is seen what the step owes to it."""
+DOUBT = {"making": 1.0, "computing": 0.3, "start_up": 1.0}
+"""How far each may be off, against the others. The steps' own work is measured with nothing else running where it was
+replayed."""
+MOST = 0.4
+"""The largest correction, as a logarithm: what is further off is no error of measurement."""
+SOME = 0.1
+"""Share of the cores from which others compete for them: less is the system's own housekeeping."""
+MOST_THREADS = 16
+"""Threads of other programs for each core, at most."""
+HALVINGS = 8
+"""Halvings of the range of other programs' threads."""
+BASE_ERROR = 0.05
+"""Standard error of a prediction by itself: two runs of the same script differ by as much."""
+GAP_ERROR = 0.5
+"""Share of what the simulation of the present setup was off: as much again may be wrong elsewhere."""
+DISTANCE_ERROR = 0.1
+"""Share of the logarithm of the predicted change."""
+ASSUMED_ERROR = 0.08
+"""Error where the training thread's CPU time had to be assumed."""
+WORKERS_ERROR = 0.1
+"""Error where the number of workers changes. It covers 90 of 100 pairs of runs in tests/doctor/recorded_pairs, and more
+than 80 of those of a script that it was not chosen by (tests/doctor/simulate/test_workers_promises.py)."""
+OTHERS_ERROR = 0.3
+"""Share of the cores' part that other programs ask for: in the next run it may be another."""
+WIDTH = 1.6
+"""Standard errors on each side. Of a normal distribution 1.3 would cover 80 of 100; errors of models have tails."""
 
 
 def mean_steps(
     recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit, seed: int, rounds: int = ROUNDS
 ) -> list[float]:
-    """The mean step of each round, in microseconds."""
+    """Return the mean step of each round, in microseconds."""
     settling = _settling(recorded, setup)
     return [_mean_step(one.ends, settling) for one in _simulated_rounds(recorded, setup, fit, seed, rounds)]
 
 
 def others_cores(recorded: RecordedRun, setup: FeedSetup) -> float:
-    """That other programs would keep busy meanwhile."""
+    """Return the cores that other programs would keep busy meanwhile."""
     (one,) = _simulated_rounds(recorded, setup, UNFITTED, seed=0, rounds=1)
     return one.others_cores
 
@@ -71,7 +95,7 @@ def _simulated_rounds(
 
 
 def _settling(recorded: RecordedRun, setup: FeedSetup) -> int:
-    """Steps before those that count."""
+    """Return the steps before those that count."""
     return ceil(2 * setup.workers * setup.prefetch / max(recorded.batches_a_step, 1.0)) + SETTLING
 
 
@@ -96,14 +120,14 @@ def _works(
 
 
 def _blocks(random: np.random.Generator, steps: int, recorded: int) -> Column:
-    """Where in the recorded run, of so many steps, each step of a round is taken from, as a share of it."""
+    """Return where in the recorded run each step of a round is taken from, as a share of it."""
     length = ceil(steps / BLOCKS)
     starts = random.random(BLOCKS)
     return np.concatenate([start + np.arange(length) / recorded for start in starts])[:steps] % 1.0
 
 
 def _batches(recorded: RecordedRun, setup: FeedSetup) -> BatchColumns:
-    """As the setup changes them."""
+    """Return the batches as the setup changes them."""
     columns, threads = recorded.batches.changed(setup.stages), _threads(recorded, setup)
     return replace(
         columns,
@@ -116,12 +140,12 @@ def _batches(recorded: RecordedRun, setup: FeedSetup) -> BatchColumns:
 
 
 def _threads(recorded: RecordedRun, setup: FeedSetup) -> float:
-    """By which the wall time of computing is multiplied."""
+    """Return the factor of computing's wall time."""
     return recorded.setup.worker_threads / setup.worker_threads
 
 
 def _passes(recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit) -> PassCosts:
-    """As the setup changes what the first batch of a worker takes."""
+    """Return the pass costs as the setup changes what the first batch of a worker takes."""
     first = changed_stages(recorded.first_batch, setup.stages).values()
     start_up, passes = setup.start_up * fit.start_up, recorded.passes
     return replace(
@@ -143,8 +167,10 @@ def _receive(recorded: RecordedRun, setup: FeedSetup) -> Column:
 
 
 def _sharing_us(recorded: RecordedRun, setup: FeedSetup) -> float:
-    """Return what a batch takes longer where workers write it into shared memory and none did before; less than 0
-    the other way round."""
+    """Return what a batch takes longer where workers write it into shared memory and none did before.
+
+    The other way round it is less than 0.
+    """
     change = bool(setup.workers) - bool(recorded.setup.workers)
     return change * shared_us(recorded.batch_bytes) * setup.sent_bytes
 
@@ -159,7 +185,7 @@ def _pin(recorded: RecordedRun, setup: FeedSetup) -> Column:
 
 
 def _batch_work(columns: BatchColumns, sharing_us: float, steps: int, factor: float, places: Column) -> list[BatchWork]:
-    """Those of each step stay together: `places` are the steps'."""
+    """Return the batches of a round. Those of each step stay together: `places` are the steps'."""
     computing = np.maximum(columns.compute + sharing_us, LEAST_LEFT * columns.compute)
     together = max(round(len(columns) / steps), 1)
     rows = (_rows(places, len(columns))[:, None] + np.arange(together)).ravel() % len(columns)
@@ -179,37 +205,26 @@ def _step_work(columns: StepColumns, factor: float, places: Column, off_step_us:
 
 
 def _rows(places: Column, rows: int) -> NDArray[np.int64]:
-    """A share of whole steps may lie just below its number."""
+    """Return row numbers. A share of whole steps may lie just below its number."""
     return np.floor(places * rows + 1e-6).astype(np.int64) % rows
 
 
-# -- from doctor/predict/fitting.py: Brings the simulation of the present setup to the observed step.
-
-
-PROBE = 1.05
-"""By how much work is multiplied to see what the step owes to it."""
-DOUBT = {"making": 1.0, "computing": 0.3, "start_up": 1.0}
-"""How far each may be off, by the others: the steps' own work is measured beside nothing else where it was replayed."""
-MOST = 0.4
-"""The largest correction, as a logarithm: what is further off is no error of measurement."""
-SOME = 0.1
-"""Share of the cores from which others compete for them: less is the system's own housekeeping."""
-MOST_THREADS = 16
-"""Of other programs, for each core."""
-HALVINGS = 8
-"""Of the range of other programs' threads."""
-
-
 def fitted(recorded: RecordedRun) -> RecordedRun:
-    """With as many threads of other programs as the observed step leaves room for, and then with the smallest
-    corrections of work, in logarithms, that to first order give that step."""
+    """Fit a recorded run to its observed step.
+
+    It gains as many threads of other programs as the observed step leaves room for, and then the smallest corrections
+    of work, in logarithms, that to first order give that step.
+    """
     found = replace(recorded, setup=replace(recorded.setup, others=_others(recorded)))
     return replace(found, fit=_fit(found))
 
 
 def _others(recorded: RecordedRun) -> float:
-    """Threads of other programs that would have had as much of the cores as those had that were there, and no more than
-    the observed step leaves room for. What they kept busy is less than they asked for, as ours is."""
+    """Return the threads of other programs that would have had as much of the cores as was measured.
+
+    They are no more than the observed step leaves room for. What they kept busy is less than they asked for, as ours
+    is.
+    """
     kept, cores = recorded.setup.others, recorded.setup.cores
     if not cores or kept < SOME * cores:
         return kept
@@ -219,7 +234,7 @@ def _others(recorded: RecordedRun) -> float:
 
 
 def _largest(low: float, high: float, fits: Callable[[float], bool]) -> float:
-    """Of this range, the largest number that fits, where all below it do."""
+    """Return the largest number of a range that fits, where all below it do."""
     if fits(high):
         return high
     for _ in range(HALVINGS):
@@ -260,39 +275,26 @@ def _factor(logarithm: float) -> float:
     return exp(min(max(logarithm, -MOST), MOST))
 
 
-# -- from doctor/predict/prediction.py: The step time that a setup would give.
-
-
-BASE_ERROR = 0.05
-"""Standard error of a prediction by itself: two runs of the same script differ by as much."""
-GAP_ERROR = 0.5
-"""Of what the simulation of the present setup was off, as much again may be wrong elsewhere."""
-DISTANCE_ERROR = 0.1
-"""Of the logarithm of the change predicted."""
-ASSUMED_ERROR = 0.08
-"""Where the training thread's CPU time had to be assumed."""
-WORKERS_ERROR = 0.1
-"""Where the number of workers changes: it covers 90 of 100 pairs of runs in tests/doctor/recorded_pairs, and more than
-80 of those of a script that it was not chosen by (tests/doctor/test_workers_promises.py)."""
-OTHERS_ERROR = 0.3
-"""By how much of the cores other programs ask for: in the next run that may be another part."""
-WIDTH = 1.6
-"""Standard errors on each side. Of a normal distribution 1.3 would cover 80 of 100; errors of models have tails."""
-
-
 @dataclass(frozen=True)
 class Prediction:
-    """Of the mean step with a remedy, with an interval that covers the truth in at least 80 of 100 cases."""
+    """Mean step with a remedy, with an interval that covers the truth in at least 80 of 100 cases."""
 
     step_us: float
     low_us: float
     high_us: float
     speedup: float
-    """Of the observed step."""
+    """Observed step divided by the predicted one."""
+
+    def scaled(self, factor: float) -> Prediction:
+        """Return the prediction of a step that is so many times as long."""
+        return Prediction(self.step_us * factor, self.low_us * factor, self.high_us * factor, self.speedup / factor)
 
 
 def predicted(recorded: RecordedRun, setup: FeedSetup, *, seed: int = 0) -> Prediction:
-    """The mean step time with `setup`, the same for the same seed. That of `recorded.setup` is the observed one."""
+    """Predict the mean step time with `setup`, the same for the same seed.
+
+    That of `recorded.setup` is the observed one.
+    """
     fit = recorded.fit
     rounds = [us * fit.rest for us in mean_steps(recorded, setup, fit, seed)]
     step_us = fmean(rounds)

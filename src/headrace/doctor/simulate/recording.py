@@ -10,24 +10,27 @@ from statistics import fmean, median
 
 import numpy as np
 
-from headrace.doctor.measure.batches import Join, MadeBatch
-from headrace.doctor.measure.diagnosis import Diagnosis
-from headrace.doctor.measure.host import HostCores
-from headrace.doctor.measure.steps import (
+from ..measure import (
     PREFETCH,
     REPLAY,
     WAIT,
+    Diagnosis,
+    HostCores,
+    Join,
+    MadeBatch,
     MeasuredStep,
     MeasuredTraining,
+    device_parts,
+    evaluation_us,
+    is_here,
     training,
     whole_fact,
     window_steps,
+    window_us,
     with_loaders_as_one,
 )
-from headrace.doctor.measure.view import device_parts, evaluation_us, window_us
-from headrace.doctor.measure.waits import is_here
-from headrace.doctor.session.model import BatchProducer, LoaderFacts, Session, Trainer, TrainerPass
-from headrace.doctor.simulate.batch_work import (
+from ..session.model import BatchProducer, LoaderFacts, Session, Trainer, TrainerPass
+from .batch_work import (
     SEVERAL,
     FirstBatches,
     ReceivedBatch,
@@ -40,13 +43,10 @@ from headrace.doctor.simulate.batch_work import (
     received,
     without_barriers,
 )
-from headrace.doctor.simulate.prediction import fitted
-from headrace.doctor.simulate.work import PASSES, UNFITTED, Column, FeedSetup, PassCosts, RecordedRun, StepColumns
+from .prediction import fitted
+from .work import PASSES, UNFITTED, Column, FeedSetup, PassCosts, RecordedRun, StepColumns
 
 __all__ = ["RecordedRun", "recorded"]
-
-
-# -- from doctor/predict/computing.py: The recorded work of steps: what is left of them without waiting for batches.
 
 
 NOISE = 0.1
@@ -55,7 +55,7 @@ NOISE = 0.1
 
 @dataclass(frozen=True)
 class Computing:
-    """Of the training thread."""
+    """Work of the training thread."""
 
     steps: StepColumns
     team: int
@@ -66,15 +66,15 @@ class Computing:
 
 @dataclass(frozen=True)
 class MadeHere:
-    """By step, what the training thread had to do for batches themselves, and so is no part of computing."""
+    """Work of the training thread for batches, by step, which is no part of computing."""
 
     cpu: Column
     delay: Column
-    """That it waited for a core meanwhile."""
+    """Time that it waited for a core meanwhile."""
 
 
 def replay_us(training: MeasuredTraining) -> float | None:
-    """Mean step on batches that were kept; None where nothing was replayed."""
+    """Return the mean step on cached batches; None where nothing was replayed."""
     evaluation = fmean(evaluation_us(step) for step in training.steps)
     return window_us(training.trainer, REPLAY, evaluation)
 
@@ -82,9 +82,15 @@ def replay_us(training: MeasuredTraining) -> float | None:
 def computing(
     training: MeasuredTraining, loader: LoaderFacts, making: MadeHere, peers_us: float, *, pool: int
 ) -> Computing:
-    """`making` is what the trainer spent on batches that it made itself, and on unpickling; `peers_us`
-    how long it waits in a step for other ranks that wait for data themselves; `pool` is how many threads of the trainer
-    share what it computes, where no device does that."""
+    """Return what is left of the steps without waiting for batches.
+
+    Args:
+        training: The measured trainer.
+        loader: The loader that its steps wait for.
+        making: What the trainer spent on batches that it made itself, and on unpickling.
+        peers_us: How long it waits in a step for other ranks that wait for data themselves.
+        pool: Threads of the trainer that share what it computes, where no device does that.
+    """
     busy = np.array([_busy(training.trainer, step, loader) for step in training.steps], dtype=np.float64)
     gets = np.array([len(_own_gets(training.trainer, step, loader)) for step in training.steps])
     busy = np.maximum(busy - peers_us, 0.0)
@@ -99,8 +105,10 @@ def computing(
 
 
 def _threads(training: MeasuredTraining, used_us: float, busy_us: float) -> float:
-    """Return the threads that compute at once: of the median replayed step, beside which nothing took its cores, else
-    of the mean observed one."""
+    """Return the threads that compute at once.
+
+    They are those of the median replayed step, which nothing took cores from, else of the mean observed one.
+    """
     replayed = [
         cpu / step.duration
         for step in window_steps(training.trainer, REPLAY)
@@ -112,7 +120,7 @@ def _threads(training: MeasuredTraining, used_us: float, busy_us: float) -> floa
 
 
 def _as_replayed(training: MeasuredTraining, steps: StepColumns) -> StepColumns:
-    """As long as those that were replayed, which nothing kept from their cores; not where a device runs on beside."""
+    """Scale steps to those that were replayed, which nothing kept from their cores; not where a device runs on."""
     replayed, own = replay_us(training), float((steps.compute + steps.wait).mean())
     if replayed is None or steps.device.any() or own <= 0:
         return steps
@@ -120,8 +128,11 @@ def _as_replayed(training: MeasuredTraining, steps: StepColumns) -> StepColumns:
 
 
 def _device_us(training: MeasuredTraining) -> float:
-    """A step of the device's, where that was measured, and so may run on beside the training thread: of the replayed
-    steps, else of the observed ones less the time for which it stood still for want of a batch. Else 0."""
+    """Return a step of the device's, where that was measured, and so may run on while the training thread does; else 0.
+
+    It is that of the replayed steps, else of the observed ones less the time for which it stood still for want of a
+    batch.
+    """
     parts = device_parts(training)
     if parts is None:
         return 0.0
@@ -135,7 +146,7 @@ def _own_gets(trainer: Trainer, step: MeasuredStep, loader: LoaderFacts) -> list
 
 
 def _busy(trainer: Trainer, step: MeasuredStep, loader: LoaderFacts) -> int:
-    """A step's time without its waits for the loader."""
+    """Return a step's time without its waits for the loader."""
     waited = sum(trainer.gets.duration[row] for row in _own_gets(trainer, step, loader))
     for one in trainer.passes:
         if one.loader != loader.number:
@@ -148,7 +159,7 @@ def _busy(trainer: Trainer, step: MeasuredStep, loader: LoaderFacts) -> int:
 
 
 def _used(training: MeasuredTraining, making: Column) -> Column | None:
-    """CPU time of the process beside making batches; None where it was not measured in all steps."""
+    """Return the CPU time of steps without making batches; None where it was not measured in all of them."""
     used = [_cpu(training, step) for step in training.steps]
     known = [us for us in used if us is not None]
     return np.maximum(np.array(known) - making, 0.0) if known and len(known) == len(used) else None
@@ -164,15 +175,15 @@ def _delays(training: MeasuredTraining) -> Column:
 
 
 def _at(column: Sequence[int | None], row: int) -> int | None:
-    """Columns are empty where an earlier doctor, or one that only observed, has not measured them."""
+    """Return a cell. Columns are empty where an earlier doctor, or one that only observed, has not measured them."""
     return column[row] if column else None
 
 
-# -- from doctor/predict/passes.py: What beginning and ending a pass costs, and drawing indices.
-
-
 def pass_costs(session: Session, trainer: Trainer, loader: LoaderFacts) -> PassCosts | None:
-    """Of a loader with workers; None without. What the first batch of a worker takes more is not known here."""
+    """Return what beginning and ending a pass costs; None without workers.
+
+    What the first batch of a worker takes more is not known here.
+    """
     passes = [one for one in trainer.passes if one.loader == loader.number and not is_here(trainer, one)]
     if not passes:
         return None
@@ -191,8 +202,10 @@ def pass_costs(session: Session, trainer: Trainer, loader: LoaderFacts) -> PassC
 
 
 def draw_us(trainer: Trainer, batches: Sequence[ReceivedBatch]) -> float:
-    """What `next()` takes beside waiting, unpickling and pinning: the median, since a wait for the interpreter's lock
-    may fall into it."""
+    """Return what `next()` takes besides waiting, unpickling and pinning.
+
+    It is the median, since a wait for the interpreter's lock may fall into it.
+    """
     return median(max(us, 0) for us in _draws(trainer, batches)) if batches else 0.0
 
 
@@ -209,8 +222,11 @@ def _draws(trainer: Trainer, batches: Iterable[ReceivedBatch]) -> Iterator[float
 
 
 def _begins(session: Session, trainer: Trainer, new: Sequence[TrainerPass], fork: float) -> Iterator[float]:
-    """From when each worker had been started, which they are one after another, until it took its first batch up: its
-    index lies there by then, and worker_init_fn, or the copy of a large dataset, comes before that."""
+    """Yield the time from each worker's start until it took its first batch up.
+
+    Workers are started one after another. The index lies there by then, and worker_init_fn, or the copy of a large
+    dataset, comes before that.
+    """
     makers = {(one.host, one.pid): one for one in session.makers if one.worker is not None}
     for one in new:
         for place, pid in enumerate(one.workers):
@@ -221,7 +237,7 @@ def _begins(session: Session, trainer: Trainer, new: Sequence[TrainerPass], fork
 
 
 def _shut_downs(passes: Sequence[TrainerPass]) -> Iterator[float]:
-    """For each worker, of the passes whose workers ended with them."""
+    """Yield the time to end each worker, of the passes whose workers ended with them."""
     for one, following in pairwise(passes):
         if one.last is not None and following.epoch == 0:
             yield one.last / len(one.workers)
@@ -232,12 +248,12 @@ def _mean_of(values: Iterable[float]) -> float:
     return fmean(known) if known else 0.0
 
 
-# -- from doctor/predict/recorded.py: Finds the recorded work in a session.
-
-
 def recorded(session: Session, diagnosis: Diagnosis) -> RecordedRun | None:
-    """None where there is nothing to simulate: no measured step, no DataLoader that it waited for, or no record of the
-    batches' making."""
+    """Return the recorded work of a session.
+
+    None where there is nothing to simulate: no measured step, no DataLoader that it waited for, or no record of the
+    batches' making.
+    """
     trainer = _main(session, diagnosis)
     if trainer is None:
         return None
@@ -252,7 +268,7 @@ def recorded(session: Session, diagnosis: Diagnosis) -> RecordedRun | None:
 
 
 def _main(session: Session, diagnosis: Diagnosis) -> Trainer | None:
-    """The one that waited longest, of those of which there is a budget."""
+    """Return the trainer that waited longest, of those of which there is a budget."""
     budgets = [one for one in diagnosis.budgets if one.unit == "step"] or diagnosis.budgets
     longest = max(budgets, key=lambda one: one.share("data wait") * one.mean_us * one.steps, default=None)
     if longest is None:
@@ -261,7 +277,7 @@ def _main(session: Session, diagnosis: Diagnosis) -> Trainer | None:
 
 
 def _peers_us(diagnosis: Diagnosis, trainer: Trainer) -> float:
-    """How long a step waits for other ranks, as far as those wait for data themselves: they are fed faster, too."""
+    """Return how long a step waits for other ranks that wait for data themselves: they are fed faster, too."""
     own = next((one for one in diagnosis.ranks if (one.pid, one.rank) == (trainer.pid, trainer.rank)), None)
     others = [one.data_wait_us for one in diagnosis.ranks if one is not own]
     if own is None or own.peer_wait_us is None:
@@ -331,7 +347,7 @@ def _mean(values: list[int | None]) -> float:
 
 
 def _pass_batches(trainer: Trainer, loader: LoaderFacts) -> int | None:
-    """By what the loader says of itself, or as many as its longest pass that came to its end."""
+    """Return the batches of a pass: the loader's length, else those of its longest pass that came to its end."""
     length = whole_fact(loader.facts, "length")
     if length is not None and length > 0:
         return length
@@ -350,7 +366,7 @@ def _made_here(measured: MeasuredTraining, batches: list[ReceivedBatch], receivi
 
 
 def _used_here(trainer: Trainer, row: int, made: MadeBatch | None, receiving: Receiving) -> tuple[float, float]:
-    """CPU time and delay: of unpickling where the batch came from elsewhere."""
+    """Return CPU time and delay of a batch in the trainer: of unpickling where it came from elsewhere."""
     if made is None or made.maker.worker is not None:
         return receiving.computing(row) + float(trainer.gets.pin[row] or 0), receiving.delay(row)
     cpu, delay = made.maker.batches.cpu, made.maker.batches.delay

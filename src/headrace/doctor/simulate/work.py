@@ -9,23 +9,45 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-# -- from doctor/predict/setup.py: How a training is fed: as it is, or as it would be with a remedy.
+Column = NDArray[np.float64]
+FORK_US = 15_000.0
+"""Time of the training thread to fork one worker from a process that has loaded torch."""
+BEGIN_US = 20_000.0
+"""Time until a worker's loop runs."""
+SHUT_DOWN_US = 20_000.0
+"""Time of the training thread to wait for the end of one worker."""
+RECEIVE_US = 800.0
+"""Time to ask the worker for the shared memory of a batch of a few tensors, and to open it."""
+SHARED_BYTES_PER_US = 800.0
+"""Written by a worker into shared memory: 0.8 GB/s, since each batch has pages that the kernel has yet to find and to
+clear."""
+MAPPED_BYTES_PER_US = 3_000.0
+"""Mapped by the training thread that receives them, and given back."""
+PIN_BYTES_PER_US = 4_000.0
+"""Copying into pinned memory: 4 GB/s, page faults and all."""
+EVEN = 0.25
+"""Part of a worker, below which batches that wait while others compute are no reason for one more."""
 
 
 @dataclass(frozen=True)
 class StageChange:
-    """What becomes of one stage's time in a batch: `cpu` and `wait` are multiplied, `cpu` where a thread computes and
-    `wait` where it waits for storage or a lock; or each call takes `call_us` of computing in place of both."""
+    """Factors of one stage's time in a batch: `cpu` where a thread computes, `wait` where it waits."""
 
     cpu: float = 1.0
     wait: float = 1.0
-    call_us: float | None = None
+
+    def scaled(self, left: float) -> StageChange:
+        """Return the change that leaves so much of what this one leaves."""
+        return StageChange(self.cpu * left, self.wait * left)
 
 
 @dataclass(frozen=True)
 class FeedSetup:
-    """`Recorded.setup` is the present one; `dataclasses.replace` gives a what-if. Only what differs from the present
-    one is taken to have changed."""
+    """Setup in which a training is fed.
+
+    `RecordedRun.setup` is the present one; `dataclasses.replace` gives a what-if. Only what differs from the present
+    one is taken to have changed.
+    """
 
     workers: int
     """Worker processes; 0 where the trainer makes its batches itself."""
@@ -37,34 +59,28 @@ class FeedSetup:
     """Whether a thread of the trainer unpickles and pins batches as they come."""
     in_order: bool
     cores: float | None
-    """That this rank and its workers may use at once; None where no machine facts tell, which counts as enough."""
+    """Cores that this rank and its workers may use at once; None where no machine facts tell, which counts as
+    enough."""
     others: float
-    """Of these, what other programs kept busy: they go on, and the scheduler is fair to all."""
+    """Cores of these that other programs kept busy: they go on, and the scheduler is fair to all."""
     worker_threads: float
     """Threads of a worker that compute at once while it makes a batch, as its CPU time tells; at least 1."""
     pass_batches: int | None
     """Batches of one pass over the loader; None where none ended, and then none begins again."""
     stages: Mapping[str, StageChange] = field(default_factory=dict)
-    """By `category:label`, or by `category` alone for all of it. Of both, the former counts."""
+    """Changes by `category:label`, which counts first, or by `category` for all of it."""
     sent_bytes: float = 1.0
     """Bytes of a batch between processes, of the present ones: pickling, unpickling and pinning follow them."""
     start_up: float = 1.0
     """Time that workers take to start, of the present one."""
     pin_us: float | None = None
-    """To pin a batch where the present setup does not; None for what pinning is taken to cost at memory's speed."""
+    """Time to pin a batch where the present setup does not; None for what pinning takes at memory's speed."""
     off_step_us: float = 0.0
-    """Of each batch's time in the training thread, what is taken off it: copies and casts on a side stream."""
+    """Time that copies and casts on a side stream take off each batch in the training thread."""
     step: float = 1.0
     """The training thread's and the device's own time in a step, of the present one."""
     storage: float | None = None
     """Batches a second that storage gives all workers together, at most; None for no such limit."""
-
-
-# -- from doctor/predict/columns.py: Recorded work, one value a batch or a step, free of waiting for cores. Times are
-# microseconds.
-
-
-Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -76,25 +92,23 @@ class StageColumns:
     wait: Column
 
     def changed(self, change: StageChange) -> StageColumns:
-        if change.call_us is not None:
-            return replace(self, compute=self.calls * change.call_us, wait=np.zeros_like(self.wait))
         return replace(self, compute=self.compute * change.cpu, wait=self.wait * change.wait)
 
     def without_waits(self) -> StageColumns:
         return replace(self, wait=np.zeros_like(self.wait))
 
     def beyond(self, usual: StageColumns) -> StageColumns:
-        """One row: by how much the mean is above the usual one's."""
+        """Return one row: by how much the mean is above the usual one's."""
         pairs = ((self.calls, usual.calls), (self.compute, usual.compute), (self.wait, usual.wait))
         return StageColumns(*(np.maximum(own.mean(keepdims=True) - other.mean(), 0.0) for own, other in pairs))
 
 
 Stages = Mapping[str, StageColumns]
-"""By `category:label`."""
+"""Columns by `category:label`."""
 
 
 def changed_stages(stages: Stages, changes: Mapping[str, StageChange]) -> Stages:
-    """With the changes of a `Setup`."""
+    """Apply the changes of a setup."""
     return {name: stage.changed(_of(name, changes)) for name, stage in stages.items()}
 
 
@@ -107,7 +121,7 @@ class BatchColumns:
     serialise: Column
     receive: Column
     held: Column
-    """How long receiving waits for the batch's worker, which is at the next one."""
+    """Time for which receiving waits for the batch's worker, which is at the next one."""
     pin: Column
 
     def __len__(self) -> int:
@@ -115,7 +129,7 @@ class BatchColumns:
 
     @property
     def compute(self) -> Column:
-        """In one thread, or in as many as computed at once."""
+        """Wall time of computing, in one thread, or in as many as computed at once."""
         return _sum([stage.compute for stage in self.stages.values()], len(self))
 
     @property
@@ -123,7 +137,7 @@ class BatchColumns:
         return _sum([stage.wait for stage in self.stages.values()], len(self))
 
     def changed(self, changes: Mapping[str, StageChange]) -> BatchColumns:
-        """With the changes of a `Setup`. A worker that computes for a shorter time is waited for as much shorter."""
+        """Apply the changes of a setup. A worker that computes for a shorter time is waited for as much shorter."""
         after = replace(self, stages=changed_stages(self.stages, changes))
         before_us, after_us = self.compute.mean(), after.compute.mean()
         return replace(after, held=self.held * (after_us / before_us if before_us > 0 else 1.0))
@@ -151,18 +165,14 @@ def _sum(columns: list[Column], rows: int) -> Column:
     return np.sum(columns, axis=0) if columns else np.zeros(rows)
 
 
-# -- from doctor/predict/work.py: What is to be done in a stretch of training, by batch and by step, whoever does it
-# when. Times are microseconds.
-
-
 @dataclass(frozen=True)
 class BatchWork:
     """One batch: made, sent, received."""
 
     wait: float
-    """In which its maker waits for storage and needs no core."""
+    """Time in which its maker waits for storage and needs no core."""
     compute: float
-    """Of the thread that makes it, or of several at once; writing its tensors into shared memory included."""
+    """Time of the thread that makes it, or of several at once; writing its tensors into shared memory included."""
     serialise: float
     receive: float
     """Unpickling it, and pinning where that is done by the same thread."""
@@ -178,23 +188,23 @@ class StepWork:
     gets: int
     compute: float
     wait: float
-    """For the device, or whatever else needs no core."""
+    """Time that it waits for the device, or whatever else needs no core."""
     device: float
-    """Of the device beside the training thread, where it runs on while that goes ahead; else 0."""
+    """Time of the device, where it runs on while the training thread goes ahead; else 0."""
 
 
 @dataclass(frozen=True)
 class PassCosts:
-    """What the beginning and the end of a pass take."""
+    """Costs of the beginning and the end of a pass."""
 
     fork: float
-    """Of the training thread, for each worker that it starts."""
+    """Time of the training thread for each worker that it starts."""
     begin: float
-    """From a worker's start until it takes up its first batch."""
+    """Time from a worker's start until it takes up its first batch."""
     resume: float
-    """Of the training thread, where the workers are kept."""
+    """Time of the training thread to resume persistent workers."""
     shut_down: float
-    """Of the training thread, for each worker that ends."""
+    """Time of the training thread for each worker that ends."""
     first_wait: float
     first_compute: float
     """More than usual, of the first batch that a worker makes in its life."""
@@ -210,32 +220,12 @@ class SimulatedWork:
     steps: Sequence[StepWork]
     passes: PassCosts
     draw: float
-    """To draw a batch's indices and hand them out, in the training thread."""
+    """Time to draw a batch's indices and hand them out, in the training thread."""
     team: int
     """Threads that compute a step together; each waits for the others after every small part of it."""
 
 
-# -- from doctor/predict/assumed.py: What a run without workers does not tell of having some. Rough, and the interval
-# is widened where it is used.
-
-
-FORK_US = 15_000.0
-"""Of the training thread, to fork one worker from a process that has loaded torch."""
-BEGIN_US = 20_000.0
-"""Until its loop runs."""
-SHUT_DOWN_US = 20_000.0
-"""Of the training thread, to wait for the end of one worker."""
 PASSES = PassCosts(FORK_US, BEGIN_US, 1_000.0, SHUT_DOWN_US, 0.0, 0.0, False)
-
-RECEIVE_US = 800.0
-"""To ask the worker for the shared memory of a batch of a few tensors, and to open it."""
-SHARED_BYTES_PER_US = 800.0
-"""Written by a worker into shared memory: 0.8 GB/s, since each batch has pages that the kernel has yet to find and to
-clear."""
-MAPPED_BYTES_PER_US = 3_000.0
-"""Mapped by the training thread that receives them, and given back."""
-PIN_BYTES_PER_US = 4_000.0
-"""Copying into pinned memory: 4 GB/s, page faults and all."""
 
 
 def shared_us(batch_bytes: float) -> float:
@@ -251,35 +241,27 @@ def pin_us(batch_bytes: float) -> float:
     return batch_bytes / PIN_BYTES_PER_US
 
 
-# -- from doctor/predict/fit.py: How the simulation is brought to agree with the run that it was recorded from.
-
-
 @dataclass(frozen=True)
 class SimulationFit:
-    """What the simulation of the present setup missed, put down to what limited it: a loader that is waited for tells
-    nothing of errors in the steps, and steps that never wait tell nothing of errors in the loader."""
+    """Corrections of the simulation of the present setup, put down to what limited it.
+
+    A loader that is waited for tells nothing of errors in the steps, and steps that never wait tell nothing of errors
+    in the loader.
+    """
 
     making: float
-    """By which the work of batches is multiplied."""
+    """Factor of the work of batches."""
     computing: float
-    """By which that of the steps is."""
+    """Factor of the work of steps."""
     start_up: float
-    """By which the time that workers take to start and to end is."""
+    """Factor of the time that workers take to start and to end."""
     rest: float
-    """By which the simulated step is multiplied, for what is left then."""
+    """Factor of the simulated step, for what is left then."""
     gap: float
     """Logarithm of the observed step by the simulated one, before all that."""
 
 
 UNFITTED = SimulationFit(1.0, 1.0, 1.0, 1.0, 0.0)
-
-
-# -- from doctor/predict/record.py: What one run left to simulate: the work of its batches and steps, free of what
-# they waited for.
-
-
-EVEN = 0.25
-"""Of a worker, below which what batches wait beside computing is no reason for one more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,29 +272,29 @@ class RecordedRun:
     loader: int
     """Its number in `Trainer.loaders`."""
     setup: FeedSetup
-    """As the run was."""
+    """Setup of the recorded run."""
     observed_us: float
     """Mean measured step."""
     batches_a_step: float
     batches: BatchColumns
     first_batch: Stages
-    """What the first one of a worker takes more, in one row."""
+    """Work that the first batch of a worker takes more, in one row."""
     steps: StepColumns
     passes: PassCosts
     draw: float
-    """To draw a batch's indices and hand them out."""
+    """Time to draw a batch's indices and hand them out, in the training thread."""
     team: int
     """Threads of the trainer that compute a step together."""
     first: int
     """The number in its pass of the first batch that a measured step received."""
     replay_us: float | None
-    """Mean step on batches that were kept; None where nothing was replayed."""
+    """Mean step on cached batches; None where nothing was replayed."""
     batch_bytes: float
-    """Of the tensors of a batch, as the trainer receives it; 0 where that was not seen."""
+    """Bytes of a batch's tensors, as the trainer receives it; 0 where that was not seen."""
     fit: SimulationFit
     assumed: frozenset[str]
-    """What was not measured in this run, and had to be assumed: `sending` between processes and `start-up` of workers,
-    where there were none; `cores` of the training thread."""
+    """Figures that were not measured in this run, and had to be assumed: `sending` between processes and `start-up` of
+    workers, where there were none; `cores` of the training thread."""
 
     @property
     def making_cpu_us(self) -> float:
@@ -326,26 +308,28 @@ class RecordedRun:
         """CPU time of a step itself."""
         return float(self.steps.compute.mean()) * self.team
 
-    def cores_of_work_at(self, step_us: float) -> float:
-        """Cores that its workers, its training thread and what helps them would keep busy at that step time."""
-        return (self.making_cpu_us + self.training_cpu_us) / step_us
-
     def sharing_us(self) -> float:
-        """Return the added CPU time of a step's batches, if workers wrote them into shared memory and the trainer
-        mapped them; assumed by their size, and 0 where workers do so already."""
+        """Return the added CPU time of a step's batches, if workers wrote them into shared memory.
+
+        It is assumed by their size, the mapping in the trainer included, and 0 where workers do so already.
+        """
         if self.setup.workers:
             return 0.0
         return (shared_us(self.batch_bytes) + receive_us(self.batch_bytes)) * self.batches_a_step
 
     def lower_bound_us(self) -> float:
-        """Return the CPU time of a step's batches and its training on all cores: no number of workers gives a shorter
-        step. 0 where the cores are not known."""
+        """Return the CPU time of a step's batches and its training on all cores; 0 where the cores are not known.
+
+        No number of workers gives a shorter step.
+        """
         cores = self.setup.cores
         return 0.0 if not cores else (self.making_cpu_us + self.sharing_us() + self.training_cpu_us) / cores
 
     def most_workers(self) -> int | None:
-        """Return how many workers keep all cores busy by making batches alone: more than cores only as far as they
-        wait, for storage say, while others compute. None where the cores are not known."""
+        """Return how many workers keep all cores busy by making batches alone; None where the cores are not known.
+
+        They are more than cores only as far as they wait, for storage say, while others compute.
+        """
         cores, batches = self.setup.cores, self.batches
         if cores is None:
             return None
@@ -353,13 +337,11 @@ class RecordedRun:
         wall = float(batches.compute.mean() + batches.wait.mean())
         return ceil(cores * wall / computing - EVEN) if computing > 0 else None
 
-    def capacity(self) -> float | None:
-        """Cores that are there for it: its share of what affinity and quota allow; None where that is not known."""
-        return self.setup.cores
+    def unhindered_us(self) -> float:
+        """Return the mean step that waits for no data.
 
-    def floor_us(self) -> float:
-        """Mean step that waits for no data: of the replay window where there was one, else of the observed steps
-        without their waits."""
+        It is that of the replay window where there was one, else of the observed steps without their waits.
+        """
         if self.replay_us is not None:
             return self.replay_us
         own = self.steps.compute + self.steps.wait

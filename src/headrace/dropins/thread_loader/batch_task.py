@@ -8,14 +8,10 @@ from typing import Any, NoReturn
 import torch
 from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
 
-from headrace.device.nested import NO_LEAF, Path, map_leaves
+from headrace.device import NO_LEAF, Path, map_leaves
 from headrace.dropins.random_sources import enter, present_sample
 from headrace.dropins.thread_loader.fetching import EndOfData, Fetcher
-from headrace.loader.batch_memory import ProcessBlocks
-
-# -- from compat/thread_loader/batch_task.py: One batch on its way: parts that threads load side by side, and the last
-# of them collates.
-
+from headrace.loader import ProcessBlocks
 
 _MISSING = object()
 
@@ -53,14 +49,14 @@ class BatchTask:
         return self._fetcher.cancelled
 
     def claim(self) -> int:
-        """The row of the next part."""
+        """Take the row of the next part."""
         row = self._claimed
         self._claimed += 1
         self._in_progress += 1
         return row
 
     def load(self, row: int) -> BaseException | None:
-        """Loads one part; gives what went wrong, for `complete`."""
+        """Load one part; return its error, if any, for `complete`."""
         if row >= len(self._parts):
             return None
         part = self._parts[row]
@@ -76,14 +72,14 @@ class BatchTask:
         return None
 
     def complete(self, row: int, error: BaseException | None) -> bool:
-        """Notes that a part has ended. True for the last, whose thread then collates."""
+        """Note that a part has ended. True for the last, whose thread then collates."""
         if error is not None and (self._error is None or row < self._failed_row):
             self._error, self._failed_row = error, row
         self._in_progress -= 1
         return self._in_progress == 0 and not self.claimable
 
     def collate(self) -> None:
-        """Makes the batch of the parts, or leaves it at what went wrong."""
+        """Collate the parts into the batch, unless one has failed."""
         if self._error is not None or self._fetcher.cancelled:
             return
         doing = "collate_fn"
@@ -100,7 +96,7 @@ class BatchTask:
             self._loaded = []
 
     def run(self) -> None:
-        """All of it, in the calling thread."""
+        """Load and collate the batch in the calling thread."""
         while self.claimable:
             row = self.claim()
             self.complete(row, self.load(row))
@@ -108,7 +104,7 @@ class BatchTask:
         self.done = True
 
     def result(self) -> Any:
-        """The batch, once. Raises what went wrong, or EndOfData."""
+        """Return the batch, once. Raises its error, or EndOfData."""
         if self._error is None:
             batch, self._batch = self._batch, None
             return batch
@@ -119,7 +115,7 @@ class BatchTask:
             del error  # its traceback holds this frame: a cycle would keep what the dataset's frames hold
 
     def under_way(self) -> str:
-        """What it waits for, in words."""
+        """Describe what the batch waits for."""
         rows = [row for row in range(min(self._claimed, len(self._loaded))) if self._loaded[row] is _MISSING]
         names = [self._fetcher.where(self._parts[row], step=self.step, row=row) for row in rows[:3]]
         return "; ".join(names) + ("; …" if len(rows) > 3 else "") if rows else f"collate_fn, batch {self.step}"
@@ -132,24 +128,20 @@ class FailedBatch:
         self._error = error
 
     def run(self) -> None:
-        """There is nothing to load."""
+        """Load nothing."""
 
     def result(self) -> NoReturn:
         raise self._error
 
 
 def placed(error: BaseException, where: str) -> BaseException:
-    """The user's exception as it is, with its own traceback, and whose sample it was."""
+    """Return the user's exception unchanged, with its own traceback, and a note that names its sample."""
     if isinstance(error, StopIteration):  # would end the consumer's loop in silence (PEP 479)
         stopped = RuntimeError(f"StopIteration raised in {where}")
         stopped.__cause__ = error
         return stopped
     error.add_note(f"in {where}")
     return error
-
-
-# -- from compat/thread_loader/collating.py: torch's `default_collate` into memory that is used again: a fresh batch
-# costs ten times its copy, in page faults.
 
 
 WORTHWHILE_BYTES = 1 << 20
@@ -163,12 +155,12 @@ class CollateMemory:
     """
 
     def __init__(self, most_idle: int) -> None:
-        """At most `most_idle` blocks are kept for later."""
+        """Keep at most `most_idle` blocks for later batches."""
         self._most_idle = most_idle
         self._blocks = ProcessBlocks(most_idle)
 
     def collate(self, samples: Sequence[Any]) -> Any:
-        """What `default_collate(samples)` gives, in any thread."""
+        """Collate samples like `default_collate`, in any thread."""
         functions: dict[Any, Callable[..., Any]] = dict(default_collate_fn_map)
         if functions[torch.Tensor] is collate_tensor_fn:  # else the user has one of their own
             functions[torch.Tensor] = self._stack
@@ -187,7 +179,7 @@ class CollateMemory:
 
 
 def _is_worthwhile(first: torch.Tensor, count: int) -> bool:
-    """What is no strided tensor may have no size to ask for; torch has words for it."""
+    """Whether the batch is large enough. Tensors that are not strided may have no size to ask for."""
     strided = first.layout is torch.strided and not first.is_nested
     return strided and first.nbytes * count >= WORTHWHILE_BYTES
 
@@ -205,13 +197,11 @@ def _plain(tensor: torch.Tensor, first: torch.Tensor) -> bool:
     )
 
 
-# -- from compat/thread_loader/pinning.py: Page-locked copies of a batch's tensors, from torch's caching host
-# allocator.
-
-
 def pin(batch: Any) -> Any:
-    """`batch` with each tensor pinned, in containers of the same types, and dataclasses; what has a `pin_memory` of its
-    own is asked for it, containers included, and all else passes through, as in DataLoader."""
+    """Pin each tensor of `batch`, in containers of the same types, and dataclasses.
+
+    Like DataLoader, it calls `pin_memory` on objects that have one, containers included, and passes all else through.
+    """
     return map_leaves(batch, _pinned)
 
 

@@ -40,7 +40,7 @@ class EpochOrder:
     """
 
     def __init__(self, loader: DataLoader[Any], start: ThreadLoaderPosition) -> None:
-        """Goes on from `start`: batches received before are drawn once more and not loaded.
+        """Resume at `start`: batches received before are drawn once more and not loaded.
 
         Raises StateError where the sampler now draws others.
         """
@@ -72,7 +72,7 @@ class EpochOrder:
         return self.next_start().epoch
 
     def draw(self) -> Draw:
-        """The next batch's indices. Raises StopIteration at the end, and what the sampler raises."""
+        """Draw the next batch's indices. Raises StopIteration at the end, and the sampler's errors."""
         try:
             indices = next(self._indices)
         except StopIteration:
@@ -82,7 +82,7 @@ class EpochOrder:
         return self._drawn
 
     def hand_out(self, draw: Draw, *, failed: bool = False) -> None:
-        """The consumer has this batch, or its error: that counts only once a batch after it has been received."""
+        """Note that the consumer has this batch, or its error; an error counts once a later batch has been received."""
         self._handed_out += 1
         if self._sampler is None:
             self._crc_handed_out = _crc(draw.indices, self._crc_handed_out)
@@ -97,18 +97,18 @@ class EpochOrder:
             self._finished = False  # a length that promised less
 
     def end(self) -> None:
-        """The consumer has asked for a batch after the last; that ends the epoch, unless the sampler failed."""
+        """End the epoch, as the consumer has asked for a batch after the last, unless the sampler failed."""
         if self._exhausted:
             self.finish()
 
     def finish(self) -> None:
-        """The consumer has all of the epoch."""
+        """Note that the consumer has all of the epoch."""
         self._finished = True
         if self._sampler is not None:
             self._sampler.finish(self._sampler.mark())
 
     def position(self) -> ThreadLoaderPosition:
-        """Where the consumer is: within the epoch, or at the next one's start."""
+        """Return the consumer's position: within the epoch, or at the next one's start."""
         sampler = None if self._sampler is None else self._sampler.state()
         if self._finished:
             return replace(self.next_start(), generators=states_of(self._generators), sampler=sampler)
@@ -128,7 +128,7 @@ class EpochOrder:
         )
 
     def next_start(self) -> ThreadLoaderPosition:
-        """Where the next pass of this process starts: a pass that was broken off begins its epoch again."""
+        """Return where the next pass of this process starts: a pass that was broken off begins its epoch again."""
         start = ThreadLoaderPosition(epoch=self._start.epoch + self._finished, sampler_epoch=self._start.sampler_epoch)
         # As DataLoader, whose persistent workers are seeded once.
         if self._persistent:
@@ -153,7 +153,7 @@ class EpochOrder:
 
 
 class _SeededSampler(Sampler[int]):
-    """A RandomSampler without a generator, which draws the seed of each epoch's order and keeps it to itself."""
+    """RandomSampler without a generator, which draws the seed of each epoch's order and records it."""
 
     def __init__(self, sampler: RandomSampler, seed: int | None) -> None:
         self._sampler = sampler
@@ -188,7 +188,7 @@ def _iterator(loader: DataLoader[Any], seeded: _SeededSampler | None) -> Iterato
 
 
 def _draw_base_seed(loader: DataLoader[Any], start: ThreadLoaderPosition) -> int:
-    """Draws in a resumed epoch as well, for the sake of what the generator gives next."""
+    """Draw the base seed, in a resumed epoch as well: later draws of the generator depend on it."""
     if start.seeded_epochs > 0 and start.base_seed is not None:
         return start.base_seed
     drawn = _random_seed(loader.generator)
@@ -196,12 +196,12 @@ def _draw_base_seed(loader: DataLoader[Any], start: ThreadLoaderPosition) -> int
 
 
 def _random_seed(generator: torch.Generator | None) -> int:
-    """The draw by which torch's own DataLoader and RandomSampler make a seed."""
+    """Draw a seed as torch's own DataLoader and RandomSampler do."""
     return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
 
 
 def _length(loader: DataLoader[Any]) -> int | None:
-    """None where there is none to be had; without it an epoch's end shows when the sampler has no more."""
+    """Return the loader's length; None where it has none: an epoch then ends when the sampler has no more."""
     try:
         return len(loader)
     except Exception:  # what DataLoader never asks for must not fail here
@@ -209,8 +209,10 @@ def _length(loader: DataLoader[Any]) -> int | None:
 
 
 def _crc(indices: Any, before: int) -> int:
-    """Sums up indices that are numbers or text, or lists, tuples, arrays or tensors of these; of others, whose text may
-    hold an address, only their number."""
+    """Sum up indices that are numbers or text, or lists, tuples, arrays or tensors of these.
+
+    Of other indices, whose text may hold an address, only the number counts.
+    """
     indices = indices.tolist() if hasattr(indices, "tolist") else indices
     items = indices if isinstance(indices, list | tuple) else [indices]
     if all(type(item) is int for item in items):
@@ -222,7 +224,7 @@ def _crc(indices: Any, before: int) -> int:
 
 
 def _known(index: Any) -> Any:
-    """Plain numbers and text, in lists; None for what is neither."""
+    """Return plain numbers and text, in lists; None for anything else."""
     value = index.tolist() if hasattr(index, "tolist") else index
     if isinstance(value, list | tuple):
         return [_known(item) for item in value]

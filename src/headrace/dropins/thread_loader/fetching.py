@@ -1,4 +1,9 @@
-"""Fetching of a batch's parts from the dataset, and what `get_worker_info()` returns meanwhile."""
+"""Fetching of a batch's parts from the dataset, and the result of `get_worker_info()` meanwhile.
+
+torch keeps one worker info for a process, in a global that `torch.utils.data.get_worker_info` returns, and datasets
+import that function by name. So its code is replaced once, on the first thread that has an info of its own, by code
+that asks this thread first. Everywhere else, worker processes of a DataLoader included, the answer stays torch's.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +20,11 @@ from torch.utils.data._utils.worker import WorkerInfo
 from headrace.dropins.random_sources import SampleRandom, enter
 from headrace.errors import StateError
 
-# -- from compat/thread_loader/worker_info.py: What `torch.utils.data.get_worker_info()` answers in the threads of a
-# ThreadDataLoader.
-#
-# torch keeps one answer for a process, in a global that its function returns, and datasets import that function by
-# name.
-# So its code is replaced once, on the first thread that has something to tell, by code that asks this thread first.
-# Everywhere else, worker processes of a DataLoader included, the answer stays torch's.
-
-
 _info = threading.local()
 
 
 class ReaderInfo(WorkerInfo):
-    """What `get_worker_info()` says in the one thread that reads an iterable dataset; it notes what it is asked for."""
+    """Result of `get_worker_info()` in the thread that reads an iterable dataset; it records what is asked for."""
 
     __slots__ = ()
 
@@ -94,12 +90,8 @@ def tell_worker_info(info: WorkerInfo) -> None:
     _info.value, _info.asked = info, set()
 
 
-# -- from compat/thread_loader/fetching.py: How the parts of one batch are loaded, and made into the batch: what
-# DataLoader's fetchers do, part by part.
-
-
 class EndOfData(Exception):  # noqa: N818  # how an iterable dataset ends, no error
-    """An iterable dataset has no further batch."""
+    """Signal that an iterable dataset has no further batch."""
 
 
 class Fetcher(Protocol):
@@ -108,23 +100,23 @@ class Fetcher(Protocol):
     cancelled: bool
 
     def parts(self, indices: Any) -> list[Any]:
-        """What can be loaded side by side. An empty list makes a batch of nothing, as DataLoader does."""
+        """Return the parts that can be loaded in parallel. An empty list makes a batch of nothing, as in DataLoader."""
 
     def load(self, part: Any, *, step: int, row: int) -> Any:
-        """One part, in any thread."""
+        """Load one part, in any thread."""
 
     def collate(self, loaded: list[Any], *, step: int) -> Any:
-        """The batch, in any thread, once all parts are there."""
+        """Collate the batch, in any thread, once all parts are there."""
 
     def where(self, part: Any, *, step: int, row: int) -> str:
-        """Names a part in an error."""
+        """Name a part in an error."""
 
 
 class MapFetcher:
-    """Of a map-style dataset: a sample is a part, unless the dataset loads whole batches (`__getitems__`)."""
+    """Fetcher of a map-style dataset: a sample is a part, unless the dataset loads whole batches (`__getitems__`)."""
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], *, batched: bool, key: int) -> None:
-        """`batched` is False for batch_size=None, where each index gives one sample that is no batch."""
+        """Fetch by sample; `batched` is False for batch_size=None, where each index is one sample and no batch."""
         self._dataset = dataset
         self._collate = collate
         self._by_sample = batched and not _loads_batches(dataset)
@@ -156,7 +148,7 @@ def _loads_batches(dataset: Any) -> bool:
 
 
 class IterableFetcher:
-    """Of an iterable dataset, which one thread reads from its start; `parts` are whole batches."""
+    """Fetcher of an iterable dataset, which one thread reads from its start; `parts` are whole batches."""
 
     def __init__(
         self,
@@ -169,7 +161,7 @@ class IterableFetcher:
         skip: int,
         workers: int,
     ) -> None:
-        """The first `skip` batches are read and dropped. `workers` is the loader's `num_workers`."""
+        """Read and drop the first `skip` batches. `workers` is the loader's `num_workers`."""
         self._dataset = dataset
         self._collate = collate
         self._batched = batched
@@ -192,9 +184,9 @@ class IterableFetcher:
         return self._read(count, step)
 
     def _pass_over(self, count: int, steps: range) -> None:
-        """Reads batches that the consumer has had. One that failed, and was survived, fails again here.
+        """Read batches that the consumer has had. One that failed, and was survived, fails again here.
 
-        Raises StateError where the dataset ends before them; where that comes of a failure, what failed.
+        Raises StateError where the dataset ends before them, or the error that ended it.
         """
         failure: Exception | None = None
         for step in steps:
@@ -211,7 +203,7 @@ class IterableFetcher:
                 failure = error
 
     def _read(self, count: int, step: int) -> Any:
-        """The next samples; fewer only at the end. Raises EndOfData."""
+        """Read the next samples; fewer only at the end. Raises EndOfData."""
         samples: list[Any] = []
         while len(samples) < count and not self._ended:
             if self.cancelled:

@@ -1,4 +1,4 @@
-"""Pass over a ThreadDataLoader: keeps batches in progress and returns them in order."""
+"""Pass over a ThreadDataLoader: it has several batches in progress and returns them in order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ThreadLoaderIterator(Iterator[Any]):
         pin: Callable[[Any], Any] | None,
         watch: GlobalRandomWatch,
     ) -> None:
-        """With `num_workers=0` all is done in the calling thread, when its batch is asked for."""
+        """Begin a pass. With `num_workers=0` the calling thread loads each batch when it is asked for."""
         self._loader = loader
         self._order = order
         self._fetcher = fetcher
@@ -53,7 +53,7 @@ class ThreadLoaderIterator(Iterator[Any]):
                 self._draw()
 
     def __len__(self) -> int:
-        """Batches of a whole epoch."""
+        """Return the batches of a whole epoch."""
         return len(self._loader)
 
     def __next__(self) -> Any:
@@ -73,7 +73,7 @@ class ThreadLoaderIterator(Iterator[Any]):
         return self._result(*entry)
 
     def close(self) -> None:
-        """Ends the pass, in any thread: samples in progress are waited for, prefetched batches dropped."""
+        """End the pass, in any thread: it waits for samples in progress, and drops prefetched batches."""
         self._end(None)
 
     def _result(self, draw: Draw | None, task: BatchTask | FailedBatch) -> Any:
@@ -92,7 +92,7 @@ class ThreadLoaderIterator(Iterator[Any]):
         return batch
 
     def _next_entry(self) -> Pending | BatchTask:
-        """The next batch, loaded; its task alone where it takes too long. Raises StopIteration after the last."""
+        """Return the next batch, loaded; only its task on a timeout. Raises StopIteration after the last."""
         if self._workers is None:
             self._draw()
         pending = self._pending
@@ -128,7 +128,7 @@ class ThreadLoaderIterator(Iterator[Any]):
         )
 
     def _draw(self) -> None:
-        """Draws the next batch's indices and has it loaded. What the sampler raises takes the batch's place."""
+        """Draw the next batch's indices and submit them. An error of the sampler takes the batch's place."""
         if not self._drawing:
             return
         try:
@@ -150,7 +150,7 @@ class ThreadLoaderIterator(Iterator[Any]):
             self._workers.submit(task)
 
     def _employ(self) -> None:
-        """Persistent threads belong to the loader, others end with the pass."""
+        """Start threads. Persistent ones belong to the loader, others end with the pass."""
         self._workers = workers = self._start_workers()
         owned = None if self._loader.persistent_workers else workers
         self._finalizer = weakref.finalize(self, _drop, self._fetcher, owned)
@@ -185,7 +185,7 @@ class ThreadLoaderIterator(Iterator[Any]):
 
 
 def _drop(fetcher: Fetcher, workers: WorkerThreads | None) -> None:
-    """Ends a pass that nobody refers to any more."""
+    """End a pass that nobody refers to any more."""
     fetcher.cancelled = True
     if workers is not None:
         workers.close(DROP_WAIT_S)

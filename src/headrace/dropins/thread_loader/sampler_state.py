@@ -12,23 +12,20 @@ from torch.utils.data import BatchSampler, DataLoader
 
 from headrace.errors import StateError
 
-# -- from compat/thread_loader/position.py: Where a ThreadDataLoader stands, as JSON.
-
-
 POSITION_VERSION = 1
 """Of the dict. Raise it when a key comes, goes or changes its meaning."""
 
 
 @dataclass(frozen=True)
 class ThreadLoaderPosition:
-    """What the consumer has received, and all that the rest of the epoch follows from.
+    """Batches that the consumer has received, and all that the rest of the epoch follows from.
 
-    `epoch` is the loader's count, and `sampler_epoch` what its sampler's `epoch` was, if it has one: a sampler need not
-    be told of a new epoch. `batches` counts those of this epoch. `base_seed` and `order_seed` were drawn when the epoch
-    began, None before: the one for random sources, the other for the order of a RandomSampler without a generator.
-    `seeded_epochs` counts the epochs before this one with the same `base_seed`. `generators` are the states of the
-    loader's and the sampler's generators at the epoch's start, base64. `indices_crc` sums up the indices received, and
-    `sampler` is the state of a sampler that keeps its own.
+    `epoch` is the loader's count, and `sampler_epoch` the value of its sampler's `epoch`, if it has one: a sampler need
+    not be told of a new epoch. `batches` counts those of this epoch. `base_seed` and `order_seed` were drawn when the
+    epoch began, None before: the one for random sources, the other for the order of a RandomSampler without a
+    generator. `seeded_epochs` counts the epochs before this one with the same `base_seed`. `generators` are the states
+    of the loader's and the sampler's generators at the epoch's start, base64. `indices_crc` sums up the indices
+    received, and `sampler` is the state of a sampler that keeps its own.
     """
 
     _: KW_ONLY
@@ -47,7 +44,7 @@ class ThreadLoaderPosition:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ThreadLoaderPosition:
-        """What `to_dict` gave. Raises StateError for anything else.
+        """Return the position that `to_dict` gave. Raises StateError for anything else.
 
         Keys that begin with an underscore are marks of a wrapper, such as Accelerate's `_iterator_finished`.
         """
@@ -91,27 +88,23 @@ def _check(name: str, value: object) -> None:
     raise StateError(f"state[{name!r}]: expected {got}, got {value!r}; pass the saved dict unchanged")
 
 
-# -- from compat/thread_loader/sampler_state.py: Samplers as a ThreadDataLoader finds them: with state of their own,
-# with an epoch, with generators, or plain.
-
-
 class SamplerState(Protocol):
-    """The state of a sampler that keeps its own, as of the batches that the consumer has."""
+    """State of a sampler that keeps its own, as of the batches that the consumer has."""
 
     def mark(self) -> Any:
-        """Where the sampler is now, for `receive`; asked after each draw."""
+        """Return the sampler's position, for `receive`; called after each draw."""
 
     def receive(self, mark: Any) -> None:
-        """The consumer has the batch whose draw was marked so."""
+        """Note that the consumer has the batch whose draw has this mark."""
 
     def finish(self, mark: Any) -> None:
-        """The consumer has all of the epoch."""
+        """Note that the consumer has all of the epoch."""
 
     def state(self) -> dict[str, Any]: ...
 
 
 class TrackedSampler:
-    """Of Headrace's own samplers, which keep what was drawn and what was received apart."""
+    """State of Headrace's own samplers, which count draws and received batches apart."""
 
     def __init__(self, sampler: Any) -> None:
         self._sampler = sampler
@@ -132,7 +125,7 @@ class TrackedSampler:
 
 
 class SavedSampler:
-    """Of samplers whose `state_dict` counts what was drawn, as torchdata has it: one is kept with every batch."""
+    """State of samplers whose `state_dict` counts draws, as in torchdata: one is saved with every batch."""
 
     def __init__(self, sampler: Any) -> None:
         self._sampler = sampler
@@ -152,7 +145,7 @@ class SavedSampler:
 
 
 def begin_sampler(loader: DataLoader[Any]) -> SamplerState | None:
-    """Begins a pass over the loader's sampler; None where it keeps no state."""
+    """Begin a pass over the loader's sampler; None where it keeps no state."""
     sampler = stateful_sampler(loader)
     if sampler is None:
         return None
@@ -160,13 +153,13 @@ def begin_sampler(loader: DataLoader[Any]) -> SamplerState | None:
 
 
 def stateful_sampler(loader: DataLoader[Any]) -> Any:
-    """What draws the indices, where it has state_dict and load_state_dict; else None."""
+    """Return the sampler that draws the indices, if it has state_dict and load_state_dict; else None."""
     drawing = drawing_sampler(loader)
     return drawing if hasattr(drawing, "state_dict") and hasattr(drawing, "load_state_dict") else None
 
 
 def drawing_sampler(loader: DataLoader[Any]) -> Any:
-    """What draws the indices: a sampler, or a batch sampler that is not torch's own."""
+    """Return what draws the indices: a sampler, or a batch sampler that is not torch's own."""
     batches = loader.batch_sampler
     return loader.sampler if batches is None or is_plain(loader) else batches
 
@@ -178,12 +171,12 @@ def is_plain(loader: DataLoader[Any]) -> bool:
 
 
 def epoch_sampler(loader: DataLoader[Any]) -> Any:
-    """The outermost sampler that has `set_epoch`, or None."""
+    """Return the outermost sampler that has `set_epoch`, or None."""
     return next((sampler for sampler in _samplers(loader) if hasattr(sampler, "set_epoch")), None)
 
 
 def at_epoch_of(sampler: Any, position: ThreadLoaderPosition) -> ThreadLoaderPosition:
-    """`position`, at the sampler's epoch where that is another than it was there: then somebody has set it."""
+    """Return `position`, at the sampler's epoch if somebody has changed it since."""
     epoch = getattr(sampler, "epoch", None)
     if type(epoch) is not int or epoch == position.sampler_epoch:
         return position
@@ -191,19 +184,19 @@ def at_epoch_of(sampler: Any, position: ThreadLoaderPosition) -> ThreadLoaderPos
 
 
 def generators(loader: DataLoader[Any]) -> list[torch.Generator]:
-    """The generators that the loader and its samplers were given, each once."""
+    """Return the generators that the loader and its samplers were given, each once."""
     owners = [loader, *_samplers(loader)]
     found = [getattr(owner, "generator", None) for owner in owners]
     return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
 
 
 def states_of(found: list[torch.Generator]) -> list[str]:
-    """base64, 7 KB each: a Mersenne Twister has no smaller one."""
+    """Encode states in base64, 7 KB each: a Mersenne Twister has no smaller one."""
     return [base64.b64encode(one.get_state().numpy().tobytes()).decode() for one in found]
 
 
 def set_states(found: list[torch.Generator], states: list[str]) -> None:
-    """Raises StateError where there are more or fewer generators than states, or what is none."""
+    """Restore generators. Raises StateError where the number of states differs, or one is invalid."""
     if len(found) != len(states):
         raise StateError(
             f"state: expected the states of {len(found)} generators as in this loader and its sampler, got "
@@ -220,7 +213,7 @@ def set_states(found: list[torch.Generator], states: list[str]) -> None:
 
 
 def _samplers(loader: DataLoader[Any]) -> Iterator[Any]:
-    """The loader's samplers and those within them, as Accelerate and Lightning wrap them; outermost first."""
+    """Yield the loader's samplers and those within them, as Accelerate and Lightning wrap them; outermost first."""
     waiting, seen = [loader.batch_sampler, loader.sampler], set()
     while waiting:
         sampler = waiting.pop(0)

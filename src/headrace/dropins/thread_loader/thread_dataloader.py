@@ -39,38 +39,34 @@ from headrace.dropins.thread_loader.sampler_state import (
 )
 from headrace.dropins.thread_loader.worker_threads import DROP_WAIT_S, WorkerThreads
 from headrace.errors import StateError, UsageError
-from headrace.system.rank import rank_of_process
-from headrace.system.resources import default_threads
+from headrace.system import default_threads, rank_of_process
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
-    from headrace.loader.framework_dataloader import LoaderDataLoader
-
-
-# -- from compat/thread_loader/loader.py: `ThreadDataLoader`: torch's DataLoader on threads.
+    from headrace.loader import LoaderDataLoader
 
 
 T_co = TypeVar("T_co", covariant=True, default=Any)
 
 
 class ThreadDataLoader(DataLoader[T_co]):
-    """A DataLoader whose workers are threads, for datasets that release the GIL while they read and decode.
+    """DataLoader whose workers are threads, for datasets that release the GIL while they read and decode.
 
-    It takes DataLoader's arguments and gives DataLoader's batches: for one seed or generator the same samples in the
+    It takes DataLoader's arguments and yields DataLoader's batches: for one seed or generator the same samples in the
     same order, collated alike. Workers start in a millisecond, see the dataset itself, and hand batches over without
-    pickling or shared memory. Samples, not batches, are loaded side by side, in the order of their batches.
+    pickling or shared memory. Samples, not batches, are loaded in parallel, in the order of their batches.
 
     `num_workers` is the number of threads; default: the cores available, shared by the ranks of the node. 0 loads in
-    the calling thread. `prefetch_factor` times `num_workers` batches are under way or ready, by default twice.
-    `worker_init_fn(worker_id)` is called in each thread; with `persistent_workers` threads outlive the epoch. An
-    iterable dataset is read by one thread, whatever `num_workers`: `get_worker_info()` says worker 0 of 1. `timeout`
-    names what is waited for.
+    the calling thread. `prefetch_factor` times `num_workers` batches are in progress or ready, by default twice.
+    `worker_init_fn(worker_id)` is called in each thread; with `persistent_workers` threads outlive the epoch. One
+    thread reads an iterable dataset, whatever `num_workers`: `get_worker_info()` returns worker 0 of 1. The error of
+    `timeout` names what the loader waits for.
 
     `multiprocessing_context`, `pin_memory_device` and `in_order=False` mean nothing to threads: a warning says so.
 
-    Random draws in the dataset: see `sample_random`. Errors keep their type and traceback, and name the sample.
-    Raises UsageError, or DataLoader's own ValueError, for arguments that do not fit.
+    Random draws in the dataset: see `sample_random`. Errors keep their type and traceback, and name the sample. Raises
+    UsageError, or DataLoader's own ValueError, for arguments that do not fit.
     """
 
     def __init__(
@@ -107,7 +103,7 @@ class ThreadDataLoader(DataLoader[T_co]):
             pin_memory,
             drop_last,
             timeout,
-            worker_init_fn,  # type: ignore[arg-type]  # what it returns is not looked at
+            worker_init_fn,  # type: ignore[arg-type]  # its result is ignored
             multiprocessing_context,
             generator,
             prefetch_factor=prefetch_factor,
@@ -128,7 +124,7 @@ class ThreadDataLoader(DataLoader[T_co]):
         return self._next_start().epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Hands the epoch to the sampler, if that has `set_epoch`. For the current one, a restored position is kept."""
+        """Set the epoch, also of the sampler if it can. For the current one, a restored position is kept."""
         if type(epoch) is not int or epoch < 0:
             raise UsageError(f"set_epoch: expected an int of at least 0, got {epoch!r}")
         if epoch != self.epoch:
@@ -152,10 +148,11 @@ class ThreadDataLoader(DataLoader[T_co]):
         return self._positioned
 
     def seek(self, epoch: int, step: int) -> None:
-        """The next pass takes this epoch from this step on. Indices before it are drawn, and their samples not loaded.
+        """Start the next pass at this step of this epoch.
 
-        Of an iterable dataset, samples are. The epoch's order must follow from the sampler's epoch, or be the next one;
-        `load_state_dict` restores any. Raises UsageError for a step beyond the epoch, or one before a restored one.
+        Indices before it are drawn, and their samples not loaded; those of an iterable dataset are. The epoch's order
+        must follow from the sampler's epoch, or be the next one; `load_state_dict` restores any. Raises UsageError for
+        a step beyond the epoch, or one before a restored one.
         """
         self.set_epoch(epoch)
         order = EpochOrder(self, self._next_start())
@@ -175,7 +172,7 @@ class ThreadDataLoader(DataLoader[T_co]):
         return at_epoch_of(epoch_sampler(self), self._next) if self._order is None else self._order.next_start()
 
     def check_worker_number_rationality(self) -> None:
-        """DataLoader warns of more processes than cores; threads that wait for files may well be more."""
+        """Check nothing: DataLoader warns of more processes than cores, but threads that wait for files may be more."""
 
     def __iter__(self) -> ThreadLoaderIterator:  # type: ignore[override]  # torch names a private class
         pins = self._pins()
@@ -213,9 +210,9 @@ class ThreadDataLoader(DataLoader[T_co]):
         return self.pin_memory and torch.cuda.is_available()
 
     def _start_workers(self, pins: bool, seed: int) -> WorkerThreads:
-        kept = self._workers
-        if kept is not None and not kept.foreign and not kept.failed:
-            return kept
+        running = self._workers
+        if running is not None and not running.foreign and not running.failed:
+            return running
         count = 1 if isinstance(self.dataset, IterableDataset) else self.num_workers
         workers = WorkerThreads(
             count,
@@ -229,21 +226,25 @@ class ThreadDataLoader(DataLoader[T_co]):
         return workers
 
     def as_dataloader(self) -> LoaderDataLoader:
-        """For frameworks that would make a plain DataLoader, with processes, of this one's parts: a DataLoader of these
-        batches. It adds no copy, thread or process.
+        """Return a DataLoader of these batches, for frameworks that would take this one apart.
 
-        Raises UsageError for a loader without a length, and where a sampler gives all samples to each of several ranks.
+        Accelerate and Lightning would otherwise make a plain DataLoader, with processes, of its parts. Raises
+        UsageError for a loader without a length, and where a sampler gives all samples to each of several ranks.
         """
-        from headrace.loader.framework_dataloader import as_dataloader
+        from headrace.loader import as_dataloader
 
         return as_dataloader(self)
+
+    def _loader_source(self) -> ThreadLoaderSource:
+        """Return what `as_dataloader` asks of a loader."""
+        return ThreadLoaderSource(self)
 
     # --- state ---
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the consumer is, as JSON: it counts batches received, not those prefetched.
+        """Return the consumer's position, as JSON: it counts batches received, not those prefetched.
 
-        A few hundred bytes, and 7 KB for each torch.Generator that the loader and its sampler were given.
+        It has a few hundred bytes, and 7 KB for each torch.Generator that the loader and its sampler were given.
         """
         if self._order is not None:
             return self._order.position().to_dict()
@@ -256,10 +257,10 @@ class ThreadDataLoader(DataLoader[T_co]):
         return position.to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next pass goes on where `state` was saved, with the same order and random sources.
+        """Resume the next pass where `state` was saved, with the same order and random sources.
 
-        The sampler's indices of the batches before are drawn and dropped; of an iterable dataset, the samples are.
-        The orders of later epochs follow as well if the loader, or its sampler, has a generator or state of its own;
+        The sampler's indices of the batches before are drawn and dropped; of an iterable dataset, the samples are. The
+        orders of later epochs follow as well if the loader, or its sampler, has a generator or state of its own;
         otherwise they depend on torch's default generator, as always.
 
         Raises StateError for a state of another loader; on the next iter() if its sampler draws other indices now.
@@ -280,7 +281,7 @@ class ThreadDataLoader(DataLoader[T_co]):
         self._begin_at(replace(position, generators=[], sampler=None))
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy, or a pickled loader, has no threads, and starts where this one's next pass does."""
+        """Return the state of a copy, which has no threads, and starts where this one's next pass does."""
         return {**self.__dict__, "_next": self._next_start(), "_order": None, "_sought": False, "_workers": None}
 
 
@@ -319,15 +320,11 @@ def _warn_of_meaningless(context: object, pin_memory_device: str, in_order: bool
             warnings.warn(f"{text}; leave it out", stacklevel=3)
 
 
-# -- from compat/frameworks/thread_source.py: A `ThreadDataLoader` as `as_dataloader` asks for it: its own count of
-# epochs and steps, and its sampler's ranks.
-
-
 class ThreadLoaderSource:
-    """Keeps no count of its own, so the loader may be moved from outside as well."""
+    """Source for `as_dataloader` over a ThreadDataLoader. It counts nothing itself, so the loader may move as well."""
 
     def __init__(self, loader: ThreadDataLoader) -> None:
-        """Raises UsageError where there are several ranks, and a sampler that gives all samples to each."""
+        """Find the sampler's ranks. Raises UsageError where a sampler gives all samples to each of several ranks."""
         self._loader = loader
         self._sampler = drawing_sampler(loader)
         self._place = rank_of_process(*(_place(self._sampler) or (None, None)))
@@ -341,7 +338,7 @@ class ThreadLoaderSource:
 
     @property
     def samples(self) -> int:
-        """Those that Headrace's samplers repeat count once. Of others, as many as whole batches hold."""
+        """Samples of an epoch. Those that Headrace's samplers repeat count once; else, those of whole batches."""
         loader = self._loader
         if isinstance(loader.dataset, IterableDataset) or loader.drop_last or not hasattr(self._sampler, "left_out"):
             return len(loader) * self.batch_size * self.world_size
@@ -357,7 +354,7 @@ class ThreadLoaderSource:
         return self._loader.next_step
 
     @property
-    def positioned(self) -> bool:
+    def _positioned(self) -> bool:
         return self._loader.positioned
 
     def __len__(self) -> int:
@@ -373,7 +370,7 @@ class ThreadLoaderSource:
     def seek(self, epoch: int, step: int) -> None:
         self._loader.seek(epoch, step)
 
-    def state_at(self, epoch: int, step: int) -> dict[str, Any]:
+    def _state_at(self, epoch: int, step: int) -> dict[str, Any]:
         raise UsageError(
             "expected a headrace.Loader, got a ThreadDataLoader: it does not know its state at a step that it is not "
             "at. Leave Accelerate's use_stateful_dataloader off, and pass what as_dataloader made to "
@@ -388,7 +385,7 @@ class ThreadLoaderSource:
 
 
 def _place(sampler: object) -> tuple[int, int] | None:
-    """Rank and world size by which the sampler parts the dataset, as Headrace's and torch's own have them."""
+    """Return the rank and world size by which the sampler partitions the dataset, under Headrace's or torch's names."""
     rank = getattr(sampler, "rank", None)
     world_size = getattr(sampler, "world_size", getattr(sampler, "num_replicas", None))
     return None if rank is None or world_size is None else (rank, world_size)

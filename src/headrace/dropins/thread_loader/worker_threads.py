@@ -12,8 +12,7 @@ from torch.utils.data._utils.worker import WorkerInfo
 
 from headrace.dropins.thread_loader.batch_task import BatchTask, placed
 from headrace.dropins.thread_loader.fetching import tell_worker_info, worker_info
-from headrace.system.resources import share_cores
-from headrace.system.threads import THREAD_PREFIX, close_at_exit, in_own_thread
+from headrace.system import THREAD_PREFIX, close_at_exit, in_own_thread, share_cores
 
 DROP_WAIT_S = 1.0
 """Far longer than a sample takes, unless the dataset hangs. Whoever lets go of a pass may hold what it hangs on."""
@@ -28,8 +27,11 @@ class WorkerThreads:
     def __init__(
         self, count: int, *, init: Callable[[int], object] | None, info: WorkerInfo, device: int | None
     ) -> None:
-        """`init` is called in each thread with its number, 0 to count - 1. `info` is what `get_worker_info()` says in
-        the first. `device` is the CUDA device that pinned memory is for, or None."""
+        """Start the threads. `init` is called in each with its number, 0 to count - 1.
+
+        `info` is the result of `get_worker_info()` in the first. `device` is the CUDA device for pinned memory, or
+        None.
+        """
         self._init = init
         self._info = info
         self._device = device
@@ -91,13 +93,13 @@ class WorkerThreads:
         return task.done and self._initialised == len(self._threads)
 
     def cancelled(self) -> None:
-        """Batches have been: whoever waits for one shall look again."""
+        """Wake those that wait for a batch, as some were cancelled."""
         if not self.foreign:  # a fork has no consumers of these, and perhaps a lock that nobody will release
             with self._news:
                 self._news.notify_all()
 
     def close(self, timeout_s: float | None = EXIT_WAIT_S) -> None:
-        """Ends the threads once the samples in progress are done; those that take longer end by themselves."""
+        """End the threads once the samples in progress are done; those that take longer end by themselves."""
         if self.foreign:
             return
         with self._work:
@@ -129,9 +131,9 @@ class WorkerThreads:
             del task, claim  # a thread that waits must not keep a batch
 
     def _prepare(self) -> None:
-        """One thread of torch's own to each of ours, as in DataLoader's workers: n teams of n would fight for cores.
+        """Give each thread one thread of torch's own, as in DataLoader's workers: n teams of n would fight for cores.
 
-        It also sets the number for threads that begin later, which `__init__` takes back.
+        It also sets the number for threads that begin later, which `__init__` restores.
         """
         if torch.backends.openmp.is_available():
             torch.get_num_threads()  # a thread takes the number set for all when it is first asked, and keeps the next
@@ -153,7 +155,7 @@ class WorkerThreads:
         return None
 
     def _claim(self) -> tuple[BatchTask, int] | None:
-        """The next part to load; None once closed."""
+        """Claim the next part to load; None once closed."""
         with self._work:
             while not self._closed:
                 while self._tasks and not self._tasks[0].claimable:

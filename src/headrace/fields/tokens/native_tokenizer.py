@@ -98,8 +98,8 @@ class NativeEncoder:
                 f"{place}: expected max_length of at least {special}, the special tokens that the tokenizer adds to "
                 f"each text, got {max_length}"
             )
-        # Where it is known what goes around the text's ids, it is put there here: the library makes it an encoding of
-        # its own for each text, and joins the two, a tenth of what a caption takes (benchmarks/text_cost.py).
+        # Known special tokens are added around the text's ids here: the library makes them an encoding of
+        # their own for each text, and joins the two, a tenth of a caption's time (benchmarks/text_cost.py).
         frame = special_tokens_of(text)
         self._frame: SpecialTokens | None = frame if frame is not None and len(frame) == special else None
         copy.no_padding()

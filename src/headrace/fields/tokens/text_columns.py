@@ -13,16 +13,25 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data import KEY, ByteColumn, Dataset, HeldColumn, KeyColumn, ListColumn, TextColumn
-from headrace.data.native_reading import read_members
-from headrace.data.sample_arrays import CachedArray, file_versions, mapped_zeros
-from headrace.data.storage.sidecar import cache_folder
-from headrace.data.storage.strings import Strings
+from headrace.data import (
+    KEY,
+    ByteColumn,
+    CachedArray,
+    Dataset,
+    HeldColumn,
+    KeyColumn,
+    ListColumn,
+    Strings,
+    TextColumn,
+    cache_folder,
+    file_versions,
+    mapped_zeros,
+    read_members,
+)
 from headrace.errors import UsageError
-from headrace.fields import Field, Text
 from headrace.fields.tokens.tokenizers import Encoder, resolve_tokenizer
-from headrace.fields.values import Captions, check_max_length, most_bytes
-from headrace.system.resources import default_threads
+from headrace.fields.values import Captions, Text, check_max_length, most_bytes
+from headrace.system import default_threads
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -100,13 +109,13 @@ def decode_text(data: bytes, most_bytes: int) -> str:
 Lengths: TypeAlias = NDArray[np.int32]
 
 FORMAT = "headrace token lengths 2"
-"""Raise the number whenever the meaning of a kept file changes."""
+"""Raise the number whenever the meaning of a cached file changes."""
 UNKNOWN = -1
 
 _BLOCK = 1024
 """Samples at a time: enough to keep all cores of a native tokenizer busy, few enough to take no memory."""
-_WORTH_KEEPING = 1024
-"""Fewer texts are encoded each time, which takes no longer than to look for what was kept."""
+_WORTH_CACHING = 1024
+"""Fewer texts are encoded each time, which is as fast as a look into the cache."""
 
 
 def token_lengths(
@@ -169,19 +178,19 @@ def encoded_lengths(
             np.maximum.at(found, ids, ends)
         return found
 
-    if encoder.identity is None or len(dataset) < _WORTH_KEEPING:
+    if encoder.identity is None or len(dataset) < _WORTH_CACHING:
         found = measure()
         found.flags.writeable = False
         return found
     what = f"the lengths of {len(dataset):,} texts"
-    lost = f"{what} cannot be kept, so each start encodes them again"
+    lost = f"{what} cannot be cached, so each start encodes them again"
     kept = CachedArray(FORMAT, "lengths", what, least=UNKNOWN, lost=lost)
     known = [FORMAT, dataset.fingerprint, column, encoder.identity, captions, max_bytes]
     if held is None:
         known.append(file_versions(dataset, dataset.table.bytes_of(column)))
     name = f"tokens.{hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()}.headrace"
     place_kept = os.path.join(cache_folder() if cache is None else os.path.abspath(cache), name)
-    return kept.keep(place_kept, len(dataset.table), measure)
+    return kept.open(place_kept, len(dataset.table), measure)
 
 
 def _base_ids(dataset: Dataset, positions: Ints) -> Ints:
@@ -230,7 +239,7 @@ class ResolvedText:
     field: Text
     column: str
     held: HeldTexts | None
-    """What the dataset holds; None where members have to be read."""
+    """Texts that the dataset holds; None where they are read from files or members."""
     encoder: Encoder
     pad_id: int
 
@@ -257,7 +266,7 @@ class ResolvedText:
         return -(-max(longest, 1) // multiple) * multiple
 
 
-def resolve_texts(dataset: Dataset, fields: Mapping[str, Field]) -> tuple[ResolvedText, ...]:
+def resolve_texts(dataset: Dataset, fields: Mapping[str, object]) -> tuple[ResolvedText, ...]:
     """Find the column and the tokenizer of each text field. Raises UsageError for unusable ones and unknown pad ids."""
     return tuple(_resolved(dataset, name, field) for name, field in fields.items() if isinstance(field, Text))
 
@@ -302,7 +311,7 @@ _TYPES: tuple[np.dtype[np.integer[Any]], ...] = (np.dtype("<u2"), np.dtype("<u4"
 """An entry is the ids in the first of these that holds them all, then one byte that says which. So no entry is empty,
 and each depends on its own ids alone."""
 _WIDTHS = np.array([*(kind.itemsize for kind in _TYPES), 1])
-"""The last for what is no type."""
+"""Sizes of their items; the last is for an unknown type."""
 
 
 @dataclass(frozen=True)
@@ -310,9 +319,9 @@ class Sequences:
     """N sequences of token ids in one array."""
 
     ids: Ints
-    """All of them, one sequence after another."""
+    """Ids of all sequences, joined."""
     lengths: Ints
-    """[N], in ids; UNKNOWN where a sequence is not there."""
+    """[N], in ids; ABSENT where a sequence is missing."""
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> Sequences:

@@ -33,7 +33,7 @@ class TokenRow(NamedTuple):
 
     ids: Ints
     mask: NDArray[np.bool_] | None
-    """Its attention mask; None: it has none."""
+    """Attention mask; None without one."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class RowPadding:
     """Padding that a function adds to the rows it returns."""
 
     pad_id: int | None
-    """None: its attention masks do not show one."""
+    """None if its attention masks do not show one."""
     left: bool
     ends_texts: bool
     """The pad id is also the last id of each text (on the left: the first), as `<|endoftext|>` often is."""
     length: int | None
-    """Ids of every row; None: as many as the longest of the call has."""
+    """Ids of every row; None if rows are as long as the longest of the call."""
 
     def own(self, row: TokenRow) -> Ints:
         """Return the ids of a row without its padding: by its mask, else by the run of pad ids at its end."""
@@ -113,11 +113,11 @@ class FunctionEncoder:
         """Return how the function pads, as two texts of ours show it; None where they show nothing."""
         try:
             (alone,) = self._rows(["a"])
-            # As many words as the row has ids, so that it is full also where fewer ids are wanted.
+            # As many words as the row has ids, so that the row is full even where fewer ids are wanted.
             words = "a " * min(max(self._max_length, len(alone.ids)), _MOST_WORDS)
             short, full = self._rows(["a", words])
         except Exception:
-            return None  # a function of certain texts only, or a wrong one: the dataset's own texts will say so
+            return None  # the function takes only certain texts, or is wrong: the dataset's own texts will show it
         if len(short.ids) != len(full.ids):
             return None
         length = len(full.ids) if len(alone.ids) == len(full.ids) else None
@@ -232,9 +232,9 @@ def resolve_tokenizer(
     its own. `place` begins the text of errors. Raises UsageError for what is no tokenizer, and where the library is not
     installed that a path needs.
     """
-    beside: str | None = None
+    pad_token: str | None = None
     if isinstance(tokenizer, str | os.PathLike):
-        beside = _pad_token_beside(Path(tokenizer))
+        pad_token = _configured_pad_token(Path(tokenizer))
         tokenizer = _read_tokenizer(Path(tokenizer), place)
     native = _native_tokenizer(tokenizer)
     if native is not None:
@@ -243,7 +243,7 @@ def resolve_tokenizer(
             max_length=max_length,
             place=place,
             pad_id=getattr(tokenizer, "pad_token_id", None),
-            pad_token=beside,
+            pad_token=pad_token,
             sides=(getattr(tokenizer, "padding_side", None), getattr(tokenizer, "truncation_side", None)),
         )
     if _is_of_transformers(tokenizer):
@@ -285,8 +285,8 @@ def _read_tokenizer(path: Path, place: str) -> Tokenizer:
         ) from error
 
 
-def _pad_token_beside(path: Path) -> str | None:
-    """Return the pad token that the configuration beside a tokenizer.json names, as transformers saves it."""
+def _configured_pad_token(path: Path) -> str | None:
+    """Return the pad token that the configuration next to a tokenizer.json names, as transformers saves it."""
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         try:
             token = json.loads((path.parent / name).read_text(encoding="utf-8"))["pad_token"]
@@ -304,7 +304,7 @@ def _native_tokenizer(tokenizer: Any) -> Tokenizer | None:
     if library is None:
         return None
     if _is_of_transformers(tokenizer):
-        tokenizer = getattr(tokenizer, "backend_tokenizer", None)  # which slow ones have not
+        tokenizer = getattr(tokenizer, "backend_tokenizer", None)  # slow tokenizers have none
     elif isinstance(tokenizer, library.implementations.BaseTokenizer):
         tokenizer = tokenizer._tokenizer
     return tokenizer if isinstance(tokenizer, library.Tokenizer) else None

@@ -12,24 +12,24 @@ from enum import Enum
 from headrace.loader.autotuning.observation import KNOBS, Knob, Observation, Setting, TuningBounds
 
 STARVED = 0.02
-"""The consumer's share of waiting from which on more threads may pay."""
+"""From this share of waiting on, more threads may pay."""
 WAITS = 0.01
-"""From which on more batches ahead may pay. Below it, all is well and the feed may need less."""
+"""From this share on, more prefetching may pay. Below it, all is well and the feed may need less."""
 MOSTLY_WAITING = 0.2
-"""From which on fewer threads cannot pay: what the training process computes is too small a part."""
+"""From this share on, fewer threads cannot pay: training computes too little."""
 TRAINS = 0.25
-"""Cores that this process takes beside the feed, from which on it is training that computes on them."""
+"""Cores that the process uses in addition to the feed's: from here on, training computes on them."""
 MOST_BUSY = 0.6
-"""The share of their time in which fewer threads may be busy where nothing needs the core: less gains little there, and
-a run of larger images comes sooner or later."""
+"""Busy share that fewer threads may have where nothing else needs the core. Fewer still gain little there, and a run of
+larger images comes sooner or later."""
 ENOUGH_STEPS = 200
-"""After so many, the fewest batches that lay ready say how many are needed."""
+"""After so many steps, the lowest number of ready batches says how many are needed."""
 SPARE = 1.25
-"""Threads kept for each that is busy."""
+"""Threads for each busy thread."""
 SATURATED = 0.98
-"""The share of their time that threads work, from which on more batches ahead cannot make them do more."""
+"""Busy share of the threads from which on more prefetching cannot make them do more."""
 LEAST_AHEAD = 2
-"""Batches: one to hand out while the next is made. Only want of memory takes one more away."""
+"""Batches: one to deliver while the next is made. Only a lack of memory allows fewer."""
 
 
 @dataclass(frozen=True)
@@ -105,17 +105,17 @@ def _move(setting: Setting, bounds: TuningBounds, knob: Knob, wanted: int) -> Mo
 
 
 GAIN = 0.02
-"""The share of a step that more has to save, and that counts as faster."""
+"""Share of a step that a move up must save."""
 LOSS = 0.01
-"""The share of a step that less may cost."""
+"""Share of a step that a move down may cost."""
 SLACK = 0.02
-"""The share of time in which a feed that keeps up finds all places filled."""
+"""Share of time in which a feed that keeps up finds all places filled."""
 CALMER = 0.7
-"""What may be left of the waiting where more batches ahead have paid, whatever the step's own jitter."""
+"""Remaining share of the waiting at which more prefetching has paid, whatever the step's jitter."""
 SURE = 1.5
-"""Standard errors beyond which a difference is taken for one."""
+"""Standard errors beyond which a difference counts."""
 MOST_WINDOWS = 3
-"""After so many, a difference that noise hides is none."""
+"""After so many windows, a difference hidden by noise counts as none."""
 
 
 class MoveVerdict(Enum):
@@ -135,7 +135,7 @@ def judge(move: Move, before: Observation, now: Observation, windows: int) -> Mo
     if -saved_s > max(LOSS * before.step_s, noise_s):
         return MoveVerdict.BACK
     if move.up and before.wait_share >= MOSTLY_WAITING and (move.knob == "threads" or move.value <= LEAST_AHEAD):
-        return MoveVerdict.KEEP  # of no gain that noise lets see; to go without for seconds would cost the most
+        return MoveVerdict.KEEP  # noise hides any gain; waiting for seconds would cost the most
     if noise_s > (GAIN if move.up else LOSS) * before.step_s and windows < MOST_WINDOWS:
         return MoveVerdict.LONGER
     return MoveVerdict.BACK if move.up or not keeps_up(move, now) else MoveVerdict.KEEP
@@ -198,7 +198,7 @@ class Reasons:
         return {knob: self._of(knob, setting, bounds) for knob in told}
 
     def _of(self, knob: Knob, setting: Setting, bounds: TuningBounds) -> str:
-        # Each is looked up once: whoever asks may be another thread than the one that tunes.
+        # Each is looked up once: the caller may be another thread than the one that tunes.
         below, above = self._below.get(knob), self._above.get(knob)
         found = [text for text in (below, above) if text is not None]
         if above is None and setting.of(knob) == bounds.of(knob)[1]:
@@ -212,15 +212,15 @@ def _compared(longer: float) -> str:
 
 
 FIRST_REST_S, MOST_REST_UP_S, MOST_REST_DOWN_S = 4.0, 16.0, 64.0
-"""A direction that did not pay is tried again after the first, then after twice as long, up to the most. What a try
-with less costs (half the rate for half a second, on two cores) stays below 1 % of the time; more costs little."""
+"""Time until a direction that did not pay is tried again: it doubles up to the most. A try with less costs half the
+rate for half a second on two cores, which stays below 1 % of the time; a try with more costs little."""
 OTHER_STEP, OTHER_WAIT, OTHER_CORES = 0.10, 0.05, 0.4
-"""How far a step's time, its share of waiting and the cores that are used have to go from what they were, twice in a
-row, to be another phase of the run: one window may be a neighbour's doing."""
+"""Changes of step time, share of waiting and cores in use that, twice in a row, mean another phase of the run. A single
+window may be another process's doing."""
 RECENT_S, RECENT_STEPS = 3.0, 16
-"""How far back goes what a try is proposed from and measured against, at least: what changes slowly shows."""
+"""Latest time and steps, at least, that a try is proposed from and measured against."""
 MEMORY_SHARE = 1 / 8
-"""Of the memory that is there, the part that prefetched batches may take."""
+"""Share of the available memory that prefetched batches may take."""
 
 
 @dataclass
@@ -258,7 +258,7 @@ class Climber:
 
     @property
     def reasons(self) -> dict[str, str]:
-        """For each tuned knob, why it has its value; a value on trial has the reason of the value before."""
+        """Reason for the value of each tuned knob; a value on trial has the reason of the value before."""
         trial = self._trial  # looked up once: whoever asks may be another thread
         return self._reasons.of(self.setting if trial is None else trial.came_from, self.bounds)
 
@@ -302,7 +302,7 @@ class Climber:
         if verdict is MoveVerdict.KEEP:
             self._reasons.kept(trial.move, trial.came_from.of(knob), trial.before, now)
             self._standing = [now]
-            self._rest(knob, not up)  # or two settings that are alike would take turns for ever
+            self._rest(knob, not up)  # or two equal settings would alternate forever
         else:
             self._reasons.went_back(trial.move, trial.before, now)
             self.setting = trial.came_from

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 WINDOW_STEPS, WINDOW_S = 4, 0.3
-"""A window has so many steps and lasts so long at least."""
+"""Least steps and duration of a window."""
 SLOW_STEPS, SLOW_S = 2, 2.0
-"""Or these, where batches take long."""
+"""The same where batches take long."""
 PAUSE_TIMES, PAUSE_S = 8, 0.5
-"""Work of so many times the steps before it, and this long, is an evaluation or a checkpoint: no part of a step."""
+"""Work that takes so many times the steps before it, and this long, is an evaluation or a checkpoint: no step."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class StepMeter:
             self._settle -= 1
             return None
         if self._is_pause(asked_s - last_s):
-            self.restart(ready + 1)  # until those are used up that the feed has made meanwhile
+            self.restart(ready + 1)  # until the batches are used up that the feed has made meanwhile
             return None
         window = self._window = self._window.with_step(came_s - last_s, came_s - asked_s, ready)
         slow = window.wall_s >= SLOW_S and window.steps >= SLOW_STEPS
@@ -88,7 +88,7 @@ class Observation(StepWindow):
     feed_wait_s: float
     """High: all places are filled, and the feed could do more."""
     idle_s: float
-    """What the core's working threads waited for work, over all of them."""
+    """Wait of the core's threads for work, over all of them."""
     cpu_s: float
     consumer_cpu_s: float
     """CPU time of the thread that takes the batches; `cpu_s` is the process's."""
@@ -167,7 +167,7 @@ class TuningBounds:
     threads: tuple[int, int]
     prefetch: tuple[int, int]
     left_out: tuple[Knob, ...] = ()
-    """By the user, whatever the bounds: on one core nobody has given that there is one thread."""
+    """Knobs that the user left out, whatever their bounds: on one core, one thread is not the user's choice."""
 
     def of(self, knob: Knob) -> tuple[int, int]:
         return self.threads if knob == "threads" else self.prefetch

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from headrace.loader.autotuning.climber import Climber
 from headrace.loader.autotuning.observation import Knob, Observation, Setting, StepMeter, StepWindow, TuningBounds
-from headrace.system.resources import available_to_rank, default_threads
+from headrace.system import available_to_rank, default_threads
 
 START_PREFETCH, MOST_PREFETCH = 3, 16
-"""More ahead only evens out what varies over more than so many batches, and each takes memory."""
+"""More prefetching only evens out what varies over more batches, and each takes memory."""
 
 
 class Tuner(Climber):
@@ -94,7 +94,7 @@ class TunedPass:
         self._tuner = tuner
         self._controls = controls
         self.setting = tuner.setting
-        self._meter = StepMeter(self.setting.prefetch + 1)  # the first batches meet memory and files that are cold
+        self._meter = StepMeter(self.setting.prefetch + 1)  # the first batches meet cold memory and files
         self._at_begin: Readings | None = None
 
     def took(self, asked_s: float, came_s: float, ready: int) -> None:
@@ -116,7 +116,7 @@ class TunedPass:
             return
         if threads < wanted.threads:
             self._tuner.refuse_threads(threads)
-        # What was ready tells of the setting before, and memory of more batches is new the first time.
+        # Ready batches were made at the setting before, and memory for more batches is new the first time.
         self._meter.restart(1 + ready + max(0, wanted.prefetch - self.setting.prefetch))
         self.setting = self._tuner.setting
 

@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data import Dataset, HeldColumn, ListColumn, ValueColumn, array_files
-from headrace.data.pillow_images import TooLargeError
-from headrace.data.storage.strings import Strings
+from headrace.data import Dataset, HeldColumn, ListColumn, Strings, TooLargeError, ValueColumn, array_files
 from headrace.errors import DecodeError, LimitError, SampleError, UsageError
 from headrace.fields import Array
 from headrace.loader.batch_values import BatchRows
@@ -62,7 +60,7 @@ class ColumnOrigin:
     field: str
     column: str
     read: bool
-    """Whether it is read, from members or files."""
+    """True if it is read from members or files."""
 
     def error(self, kind: type[SampleError], why: str, sample: int) -> SampleError:
         dataset = self.dataset
@@ -81,7 +79,7 @@ Numbers: TypeAlias = NDArray[Any]
 
 _KINDS = "biufc"
 _MOST_BYTES = {"c": 16}
-"""Of a number, where it is not 8: what numpy calls longdouble is another type on each machine."""
+"""Most bytes of a number, by kind (default 8): numpy's longdouble is another type on each machine."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ class ArrayContent:
     field: Array
     column: str
     raw: int | None
-    """Its number among the recipe's raw fields; None where the dataset holds its numbers."""
+    """Its position among the recipe's raw fields; None where the dataset holds its numbers."""
     limits: Limits
 
     def take(self, rows: BatchRows, raws: Raws) -> list[Any]:

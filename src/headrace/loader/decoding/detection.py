@@ -41,7 +41,7 @@ class BatchViews:
     """Mapping from places in the images of a batch to places in the output. All arrays are [N]."""
 
     rows: Floats
-    """[N, 16], as core/batch/job.hpp has them."""
+    """[N, 16] (core/batch/job.hpp)."""
     sizes: NDArray[np.int32]
     """[N, 2]: width and height of the images."""
 
@@ -98,7 +98,7 @@ class BatchViews:
         return begin, begin + length
 
 
-def see_boxes(
+def boxes_on_output(
     boxes: Floats, views: BatchViews, *, min_size: float, min_visible: float
 ) -> tuple[NDArray[np.float32], Mask]:
     """Map boxes [M, 4] as xyxy, under a view each, to float32 [M, 4] on the output; and tell which are kept."""
@@ -119,7 +119,7 @@ def see_boxes(
     return seen, kept & (left >= min_visible * whole)
 
 
-def see_points(points: Floats, views: BatchViews, pairs: Ints) -> NDArray[np.float32]:
+def points_on_output(points: Floats, views: BatchViews, pairs: Ints) -> NDArray[np.float32]:
     """Map points [M, K, 3], under a view an instance, to float32 [M, K, 3] on the output.
 
     The points that `pairs` [P, 2] name change places where the image is mirrored.
@@ -149,7 +149,7 @@ class KeptInstances:
 
     which: Mask
     counts: Ints
-    """How many each sample had."""
+    """Instances that each sample had."""
 
     def by_sample(self) -> list[Mask]:
         """Return which instances of each sample are kept."""
@@ -179,7 +179,7 @@ class BoxField:
         boxes, counts = self.boxes.take(samples)
         row = np.repeat(np.arange(len(samples)), counts)
         self._expect_finite(boxes, samples, row)
-        seen, which = see_boxes(
+        seen, which = boxes_on_output(
             _corners(boxes, self.field.format),
             views.of(row),
             min_size=self.field.min_size,
@@ -224,7 +224,7 @@ class PointField:
         points[..., :2] += self.field.offset
         row = np.repeat(np.arange(len(samples)), counts)
         pairs = np.array(self.field.flip_pairs if points.shape[1] else (), np.int64).reshape(-1, 2)
-        return of.of(see_points(points, views.of(row), pairs))
+        return of.of(points_on_output(points, views.of(row), pairs))
 
     def _expect_counts(self, samples: Ints, counts: Ints, boxes: Ints) -> None:
         odd = np.flatnonzero(counts != boxes)
@@ -304,7 +304,7 @@ def _box_field(dataset: Dataset, name: str, field: Boxes) -> BoxField:
             raise UsageError(f"field {name!r}: beside: {not_a_list(dataset, column)}")
     column = name if field.source is None else field.source
     boxes = Instances(dataset, name, column, as_boxes, "lists of 4 numbers a box")
-    boxes.first()  # what is no list at all is found out now
+    boxes.first()  # a value that is no list raises now
     return BoxField(name, field, boxes)
 
 

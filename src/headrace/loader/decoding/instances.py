@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.data import Dataset, ListColumn, TextColumn
-from headrace.data.storage.strings import Strings
+from headrace.data import Dataset, ListColumn, Strings, TextColumn
 from headrace.errors import DatasetError, UsageError
 from headrace.fields import InstanceMasks
 
@@ -21,7 +20,7 @@ Ints = NDArray[np.int64]
 Pixels = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Form = Callable[[NDArray[Any]], Floats | None]
-"""Brings numbers into the one form that a field wants, an instance a row; None where they have another."""
+"""Function that brings numbers into a field's form, one instance per row; None if they have another form."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Instances(InstanceColumn):
         found = self._together(samples)
         if found is not None:
             return found
-        # Forms that differ, or one that is wrong: which, each alone tells.
+        # Forms differ, or one is wrong: read alone, each list shows which.
         alone = [self._alone(int(sample)) for sample in samples]
         held = [each for each in alone if len(each)] or alone[:1]
         return np.concatenate(held), np.array([len(each) for each in alone], np.int64)
@@ -103,7 +102,7 @@ class Instances(InstanceColumn):
             return None
         if found is None or len(found) == len(numbers):
             return None if found is None else (found, counts)
-        each = len(numbers) // len(found) if len(found) else 1  # numbers in a row, so many an instance
+        each = len(numbers) // len(found) if len(found) else 1  # numbers of one instance in a flat list
         return None if (counts % each).any() else (found, counts // each)
 
     def _numbers(self, ids: Ints) -> tuple[NDArray[Any], Ints]:
@@ -188,7 +187,7 @@ class PickedWindow:
     top: int
     left: int
     flips: tuple[bool, bool]
-    """Upside down, mirrored."""
+    """Vertical, horizontal flip."""
 
     @classmethod
     def of(cls, view: NDArray[np.float64]) -> PickedWindow:
@@ -205,7 +204,7 @@ class PickedWindow:
         )
 
     def on_output(self, masks: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return masks [k, rows, columns] as [k, height, width] of the output, 0 beside the image."""
+        """Return masks [k, rows, columns] as [k, height, width] of the output, 0 outside the image."""
         whole = masks
         if (self.height, self.width) != masks.shape[1:]:
             whole = np.zeros((len(masks), self.height, self.width), np.uint8)

@@ -1,4 +1,9 @@
-"""Decoding by Pillow, in this process or in one that an attack cannot leave."""
+"""Decoding by Pillow, in this process or in a process of its own, which is killed when it takes too long.
+
+A separate process decodes the formats whose decoders a small file can keep busy for hours, or until memory is full: a
+thread cannot be killed. It serves one image at a time and waits for the next one. It ends with its parent, after some
+idle time, or soon after its deadline if the parent was killed. What it returns are numbers: nothing is unpickled.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data.pillow_images import TooLargeError, apart_formats, open_picture
+from headrace.data import TooLargeError, apart_formats, open_picture
 from headrace.fields import Image
 
 if TYPE_CHECKING:
@@ -26,7 +31,7 @@ if TYPE_CHECKING:
 
 
 OWN, OWN_ALPHA = "own", "own, with alpha"
-"""Modes of a PictureForm beside Pillow's: the picture's channels, as `read_colors` has them."""
+"""Modes of a PictureForm in addition to Pillow's: the picture's own channels, as `read_colors` returns them."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class PictureForm:
     """Form that a decoded image takes."""
 
     mode: str | None
-    """As `Image.convert` has it; None: the values as they are."""
+    """Mode for `Image.convert`; None leaves the values as they are."""
     exif: bool
 
 
@@ -102,7 +107,7 @@ def decode_here(
 
     try:
         with open_picture(data, limits, formats) as opened:
-            return _taken(opened, form)
+            return _converted(opened, form)
     except (MemoryError, TooLargeError):
         raise
     except PIL.Image.DecompressionBombError as error:
@@ -120,7 +125,7 @@ def decode_here(
         ) from error
 
 
-def _taken(opened: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic]:
+def _converted(opened: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic]:
     import PIL.ImageOps
 
     if form.mode is None:
@@ -145,11 +150,11 @@ def _eight_bit(picture: PIL.Image.Image) -> PIL.Image.Image:
 
 
 IDLE_S = 20.0
-"""Then a process ends."""
+"""Idle time after which a process ends."""
 _GRACE_S = 5.0
-"""How long after its deadline a process ends by itself, when its parent did not end it."""
+"""Time after its deadline at which a process ends by itself if its parent has not ended it."""
 _LONGEST_WAIT_S = 1e6
-"""What poll() and timers can take; a deadline may be later, or infinite."""
+"""Longest wait that poll() and timers take; a deadline may be later, or infinite."""
 _START = """
 import json, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the parent, with which this ends
@@ -158,7 +163,7 @@ from {0} import serve
 serve(int(sys.argv[2]))
 """
 _PIXEL_BYTES, _OTHER_BYTES = 32, 2 << 30
-"""Memory that a process may have for each pixel of `max_pixels` (OpenJPEG takes four a channel), and beside."""
+"""Memory that a process may use per pixel of `max_pixels` (OpenJPEG takes four bytes a channel), and in addition."""
 _MOST_HEADER_BYTES = 1 << 16
 
 
@@ -266,7 +271,7 @@ def _answered(
 ) -> tuple[dict[str, Any], bytes]:
     waiting = _PROCESSES.take()
     if waiting is not None:
-        # One that waits may have ended: nobody asked for a while, or memory was short. That is not this image's fault.
+        # A waiting process may have ended: it was idle for long, or memory was short. That is not this image's fault.
         with suppress(EOFError):
             return _served(waiting, request, data, deadline_s, formats)
     fresh = _DecoderProcess()

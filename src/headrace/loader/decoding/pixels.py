@@ -11,15 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
-from headrace.data import array_files
-from headrace.data.pillow_images import picture_size
+from headrace.data import array_files, picture_size
 from headrace.errors import UsageError
-from headrace.fields import Depth, Image, Mask, Normals, Spatial
-from headrace.fields.dense import MOST_FINITE
+from headrace.fields import MOST_FINITE, Depth, Image, Mask, Normals, Spatial
 from headrace.loader.decoding import pillow
 
 VALID = "_valid"
-"""A depth field's mask of validity has its name and this."""
+"""Suffix of the name of a depth field's mask of validity."""
 
 _NUMPY = {
     "bool": np.bool_, "uint8": np.uint8, "uint16": np.uint16, "int16": np.int16, "int32": np.int32, "int64": np.int64,
@@ -27,7 +25,7 @@ _NUMPY = {
 }  # fmt: skip
 
 _NO_PLACE = np.iinfo(np.int64).min
-"""A value of a mask that the batch has no value for (core/dense/mask_target.hpp)."""
+"""New value of a mask's values that the batch cannot hold (core/dense/mask_target.hpp)."""
 
 Options = dict[str, Any]
 
@@ -86,7 +84,7 @@ def image_options(image: Image, fill: tuple[int, ...]) -> Options:
     """Return the core's arguments for a picture (core/resample/target.hpp)."""
     subtract, divide = [0.0, 0.0, 0.0], [255.0, 255.0, 255.0]
     if image.normalize is not None:
-        repeats = 3 // image.channel_count  # the core takes three of grey, too
+        repeats = 3 // image.channel_count  # the core takes three numbers for grey, too
         subtract = [255 * mean for mean in image.normalize.mean] * repeats
         divide = [255 * std for std in image.normalize.std] * repeats
     return {
@@ -118,7 +116,7 @@ def _wide_options(image: Image, fill: tuple[int, ...]) -> Options:
 
 
 _NEAREST = image_options(Image(mode="L", filter="nearest", dct_scaling=False), (0,))
-"""What the core asks of every field, with what does not matter to fields that are no pictures."""
+"""Options that the core wants of every field; most do not matter to fields that are no pictures."""
 
 
 def _mask_table(field: Mask) -> NDArray[np.int64]:
@@ -137,7 +135,7 @@ def _mask_table(field: Mask) -> NDArray[np.int64]:
 
 def _depth_numbers(field: Depth) -> tuple[Any, ...]:
     """Return the tuple that core/bindings/image_options.hpp expects."""
-    # What the batch's type cannot hold would be infinite, and is not valid; what is normalised becomes small first.
+    # Values that the batch's dtype cannot hold would be infinite, and are not valid; normalised values are small.
     beyond = math.inf if field.normalize is not None else math.nextafter(MOST_FINITE[field.dtype], math.inf)
     near = -beyond if field.near is None else max(field.near, -beyond)
     far = beyond if field.far is None else min(field.far, beyond)
@@ -160,7 +158,7 @@ def decode_declined(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.g
     values = (
         array_files.read_array(data, limits) if array_files.holds_array(data) else pillow.read_picture(data, limits)
     )
-    return _laid_out(values, channels=3 if isinstance(field, Normals) else 1, whole=isinstance(field, Mask))
+    return _core_layout(values, channels=3 if isinstance(field, Normals) else 1, whole=isinstance(field, Mask))
 
 
 def declined_size(data: bytes, field: Spatial, limits: Limits) -> tuple[int, int]:
@@ -213,7 +211,7 @@ def _bands(values: NDArray[np.generic], count: int) -> NDArray[np.generic]:
     )
 
 
-def _laid_out(values: NDArray[np.generic], *, channels: int, whole: bool) -> NDArray[np.generic]:
+def _core_layout(values: NDArray[np.generic], *, channels: int, whole: bool) -> NDArray[np.generic]:
     """Return [H, W, C] of a type that the core takes, from [H, W], [H, W, C] or [C, H, W].
 
     `whole` numbers name things, such as classes, and must stay what they are.

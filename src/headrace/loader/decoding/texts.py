@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import DecodeError, LimitError, SampleError, UsageError
-from headrace.fields.tokens import ResolvedText, Sequences
-from headrace.fields.tokens.text_columns import LongTextError, UnfitTextError, decode_text
+from headrace.fields import LongTextError, ResolvedText, Sequences, UnfitTextError, decode_text
 from headrace.loader.batch_values import BatchRows, part_name
 from headrace.loader.cache import TokenCache
 from headrace.loader.decoding.arrays import ColumnOrigin, Ints, PackedPlaces, Raws
@@ -41,12 +40,12 @@ class TextMeter:
         return StageStats(self._busy_s, self._items, self._bytes)
 
 
-class Taken(NamedTuple):
+class RowText(NamedTuple):
     """Text of a row."""
 
     text: str
     number: int
-    """Of what the dataset holds, or the base id of the member's sample; in the field no other text has it."""
+    """Number of the text in the dataset, or the base id of the sample it is read for; unique in the field."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,10 @@ class TextContent:
 
     text: ResolvedText
     raw: int | None
-    """Its number among the recipe's raw fields; None where the dataset holds its texts."""
+    """Its position among the recipe's raw fields; None where the dataset holds its texts."""
     meter: TextMeter
     kept: TokenCache | None = None
-    """None: each text is encoded each time."""
+    """None if each text is encoded each time."""
 
     @property
     def name(self) -> str:
@@ -82,11 +81,11 @@ class TextContent:
             found[row] = data
         return first, found
 
-    def _usable(self, data: bytes | None, number: int, sample: int) -> Taken | SampleError:
+    def _usable(self, data: bytes | None, number: int, sample: int) -> RowText | SampleError:
         if data is None:
             return self._origin.error(DecodeError, "the sample has no text", sample)
         try:
-            return Taken(decode_text(data, self.text.field.most_bytes), number)
+            return RowText(decode_text(data, self.text.field.most_bytes), number)
         except LongTextError as error:
             why = f"{error}; raise it with Text(max_bytes=…) if such texts are wanted"
             return self._origin.error(LimitError, why, sample)
@@ -98,7 +97,7 @@ class TextContent:
         return ColumnOrigin(self.text.dataset, self.name, self.text.column, read=self.raw is not None)
 
     def join(
-        self, contents: list[Taken], samples: Ints, places: PackedPlaces | None, longest: int
+        self, contents: list[RowText], samples: Ints, places: PackedPlaces | None, longest: int
     ) -> dict[str, NDArray[Any]]:
         began = time.perf_counter()
         texts = [content.text for content in contents]
@@ -106,7 +105,7 @@ class TextContent:
         self.meter.add(time.perf_counter() - began, texts)
         return {part_name(self.name, name): part for name, part in parts.items()}
 
-    def _encoded(self, texts: list[str], contents: list[Taken]) -> Sequences:
+    def _encoded(self, texts: list[str], contents: list[RowText]) -> Sequences:
         encode = self.text.encoder.encode
         if self.kept is None:
             return Sequences.of(encode(texts))

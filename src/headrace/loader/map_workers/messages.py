@@ -30,19 +30,6 @@ class Blocks(Protocol):
         ...
 
 
-class SentField(Protocol):
-    """Field on its way to a worker."""
-
-    @property
-    def shared(self) -> bool:
-        """True if the parent sees what the worker writes to it."""
-        ...
-
-    def open(self, blocks: Blocks) -> Sequence[Any]:
-        """Return the field, by rows."""
-        ...
-
-
 @dataclass(frozen=True)
 class SharedArray:
     """Array or tensor that lies in a block of the shared file."""
@@ -81,6 +68,10 @@ class Copied:
 
     def open(self, blocks: Blocks) -> Any:
         return self.rows
+
+
+SentField: TypeAlias = SharedArray | SharedBytes | Copied
+"""Field on its way to a worker. `shared`: the parent sees what the worker writes to it. `open` returns its rows."""
 
 
 class _Pieces(Sequence[bytes]):
@@ -150,22 +141,22 @@ class MapWork:
     """Batch to map: the first message after a worker's start, and after each of its `Done`."""
 
     number: int
-    """Of the batch in the pass."""
+    """Number of the batch in the pass."""
     count: int
     """Rows of the batch."""
     rows: tuple[int, ...] | None
-    """Those that are this worker's, of which alone `fields` has values; None where whoever is free takes the next."""
+    """Rows of this worker, and the only ones in `fields`; None if free workers take the next row."""
     key: int
     draw_ids: NDArray[np.int64]
     passes: NDArray[np.uint32]
     fields: dict[str, SentField]
     places: dict[str, ResultPlace]
-    """Where results go, as far as it is known."""
+    """Places of results, as far as they are known."""
 
 
 @dataclass(frozen=True)
 class ResultPlaces:
-    """Answer to `NoPlace`."""
+    """Answer to `PlaceRequest`."""
 
     places: dict[str, ResultPlace]
 
@@ -179,7 +170,7 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class NoPlace:
+class PlaceRequest:
     """Request for places of results of these layouts; the worker waits for `ResultPlaces`."""
 
     number: int
@@ -208,13 +199,13 @@ class Done:
     failure: MapFailure | None
     busy_s: float
     kept: bool
-    """Whether the user's code still refers to what it was given: the memory must not be used again."""
+    """True if the user's code still refers to its input: the memory must not be reused."""
     let_go: tuple[int, ...] = field(default=())
-    """Earlier batches that were kept, and are no longer."""
+    """Earlier batches that are no longer kept."""
 
 
 ToWorker: TypeAlias = MapWork | ResultPlaces
-FromWorker: TypeAlias = Begun | NoPlace | Done
+FromWorker: TypeAlias = Begun | PlaceRequest | Done
 
 
 class _Pickler(pickle.Pickler):

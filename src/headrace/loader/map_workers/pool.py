@@ -26,7 +26,7 @@ from headrace.loader.map_workers.messages import (
     MapCounters,
     MapFailure,
     MapWork,
-    NoPlace,
+    PlaceRequest,
     ResultPlace,
     ResultPlaces,
     SentField,
@@ -44,7 +44,7 @@ from headrace.loader.map_workers.processes import (
 from headrace.loader.map_workers.worker import LEAVE_S, WorkerSetup
 from headrace.loader.recipe import Recipe
 from headrace.loader.user_functions import DecodedBatch
-from headrace.system.channel import Closed
+from headrace.system import Closed
 
 Shapes: TypeAlias = tuple[Any, ...]
 
@@ -58,7 +58,7 @@ class MappedBatch:
 
 
 @dataclass
-class UnderWay:
+class InFlightBatch:
     """Batch in flight. `waiting` are workers that have not done their part; `keep` holds the memory that they read."""
 
     decoded: DecodedBatch
@@ -140,8 +140,8 @@ class MapWorkers:
         self._sending: list[threading.Lock] = []
         self._heard: dict[Connection, WorkerProcess] = {}
         self._lost: set[int] = set()
-        self._under_way: dict[int, UnderWay] = {}
-        self._at: dict[int, tuple[int, int]] = {}  # of workers that say it, for want of shared memory
+        self._in_flight: dict[int, InFlightBatch] = {}
+        self._at: dict[int, tuple[int, int]] = {}  # of workers without shared memory, which report it
         self._expected: tuple[Shapes, dict[str, RowLayout]] | None = None
         self._kept: dict[tuple[int, int], list[Any]] = {}  # memory that a worker's map still refers to, by batch
         self.busy_s = 0.0
@@ -179,7 +179,7 @@ class MapWorkers:
         """
         if self.memory is None:
             return None
-        under_way = sum(batch.blocks for batch in list(self._under_way.values()))
+        under_way = sum(batch.blocks for batch in list(self._in_flight.values()))
         kept = {number: len(blocks) for (_, number), blocks in list(self._kept.items())}
         return self.memory.held() - 1 - under_way - sum(kept.values())
 
@@ -187,8 +187,8 @@ class MapWorkers:
 
     def submit(self, number: int, decoded: DecodedBatch) -> None:
         """Hand a batch to the workers; `number` counts the pass's batches."""
-        batch = UnderWay(decoded, {process.index for process in self.processes})
-        self._under_way[number] = batch
+        batch = InFlightBatch(decoded, {process.index for process in self.processes})
+        self._in_flight[number] = batch
         if self.memory is None:
             for process in self.processes:
                 rows = range((process.index - number) % len(self.processes), len(decoded), len(self.processes))
@@ -199,7 +199,7 @@ class MapWorkers:
             for process in self.processes:
                 self._send(process.index, work)
 
-    def _shared_work(self, number: int, batch: UnderWay, memory: SharedBlocks) -> MapWork:
+    def _shared_work(self, number: int, batch: InFlightBatch, memory: SharedBlocks) -> MapWork:
         assert self._counters is not None
         decoded = batch.decoded
         decoded.batch = {name: share(value, memory) for name, value in decoded.batch.items()}
@@ -209,7 +209,7 @@ class MapWorkers:
         return _work(number, batch, {name: send(value, memory, batch.keep) for name, value in decoded.batch.items()})
 
     def _send(self, index: int, message: bytes) -> None:
-        with suppress(OSError), self._sending[index]:  # one that has ended is found, and told of, by `collect`
+        with suppress(OSError), self._sending[index]:  # `collect` finds and reports a worker that has ended
             self.processes[index].connection.send_bytes(message)
 
     # --- the thread that collects ---
@@ -219,13 +219,13 @@ class MapWorkers:
 
         Raises what the user's function raised, MapWorkerError for a worker that ended, and Closed after `hang_up`.
         """
-        batch = self._under_way[number]
+        batch = self._in_flight[number]
         while batch.waiting:
-            for index in batch.waiting & self._lost:  # one that has done its part is missed by the next batch
+            for index in batch.waiting & self._lost:  # the next batch misses a worker that has done its part
                 self._raise_ended(index)
             for connection in wait(list(self._heard)):
                 self._hear(self._heard[connection])  # type: ignore[index]  # typed as anything with a fileno
-        del self._under_way[number]
+        del self._in_flight[number]
         return batch.mapped()
 
     def _raise_ended(self, index: int) -> NoReturn:
@@ -242,20 +242,20 @@ class MapWorkers:
             return
         if isinstance(message, Begun):
             self._at[process.index] = message.number, message.row
-        elif isinstance(message, NoPlace):
+        elif isinstance(message, PlaceRequest):
             self._give_places(process.index, message)
         else:
             self._take(process.index, message)
 
-    def _give_places(self, index: int, asked: NoPlace) -> None:
+    def _give_places(self, index: int, asked: PlaceRequest) -> None:
         assert self.memory is not None, "nothing is placed without shared memory"
-        batch = self._under_way[asked.number]
+        batch = self._in_flight[asked.number]
         batch.add_places(asked.layouts, self.memory)
         self._expected = batch.shapes, {name: place.layout for name, place in batch.places.items()}
         self._send(index, messages.dumps(ResultPlaces(batch.places)))
 
     def _take(self, index: int, done: Done) -> None:
-        batch = self._under_way[done.number]
+        batch = self._in_flight[done.number]
         batch.add(index, done)
         self._at.pop(index, None)
         self.busy_s += done.busy_s
@@ -267,7 +267,7 @@ class MapWorkers:
 
     def _sample_at(self, index: int) -> str | None:
         at = self._at.get(index) if self._counters is None else self._counters.at(index)
-        return None if at is None or at[0] not in self._under_way else self._under_way[at[0]].decoded.rows.name(at[1])
+        return None if at is None or at[0] not in self._in_flight else self._in_flight[at[0]].decoded.rows.name(at[1])
 
     # --- the end ---
 
@@ -291,7 +291,7 @@ class MapWorkers:
             processes, self.processes = self.processes, []
         for process in processes:
             process.give_back()
-        self._under_way.clear()
+        self._in_flight.clear()
         self._kept.clear()
         self._counters = None
         if self.memory is not None:
@@ -307,7 +307,9 @@ def _place_counters(memory: SharedBlocks, recipe: Recipe) -> tuple[MapCounters, 
     return counters, place
 
 
-def _work(number: int, batch: UnderWay, fields: dict[str, SentField], rows: tuple[int, ...] | None = None) -> MapWork:
+def _work(
+    number: int, batch: InFlightBatch, fields: dict[str, SentField], rows: tuple[int, ...] | None = None
+) -> MapWork:
     decoded = batch.decoded
     key, passes = decoded.rows.key, decoded.rows.passes
     return MapWork(number, len(decoded), rows, key, decoded.draw_ids, passes, fields, batch.places)

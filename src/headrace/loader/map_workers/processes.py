@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 
 from headrace.errors import MapWorkerError, UsageError
 from headrace.loader.map_workers.worker import WorkerSetup, run
-from headrace.system.forks import close_in_forks, kept_by_fork
+from headrace.system import close_in_forks, kept_by_fork
 
 FORGOTTEN_GUARD = (
     "Under {method!r} it imports the script anew: keep what the script does under `if __name__ == '__main__':`, and "

@@ -34,17 +34,17 @@ from headrace.loader.map_workers.messages import (
     MapCounters,
     MapFailure,
     MapWork,
-    NoPlace,
+    PlaceRequest,
     ResultPlace,
     ResultPlaces,
     ToWorker,
 )
 from headrace.loader.recipe import Output, SampleMap
 from headrace.loader.user_functions import ValuePlace
-from headrace.system.forks import close_in_forks
+from headrace.system import close_in_forks
 
 LEAVE_S = 5.0
-"""How long a call of the user's map may go on once the parent has gone or closed the pass."""
+"""Time that a call of the user's map may still take once the parent has ended or closed the pass."""
 
 
 class Inbox:
@@ -91,19 +91,19 @@ class WorkerSetup:
     function: SampleMap
     output: Output
     file: SharedFile | None
-    """None: fields and results travel through the connection."""
+    """None if fields and results travel through the connection."""
     counters: CountersPlace | None
     seed: int
-    """For Python's, numpy's and torch's global random sources, which forked workers would else have in common."""
+    """Seed of Python's, numpy's and torch's global random sources, which forked workers would share otherwise."""
 
 
 def run(setup: WorkerSetup, connection: Connection) -> None:
     """Map what the parent sends until it sends no more."""
     close_in_forks(connection)  # a child of the user's would hide this process's end
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # and so is a handler that saves the training's state
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # as is a handler that saves the training's state
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    gc.freeze()  # what was the parent's is neither looked through, which would copy it, nor finalised here
+    gc.freeze()  # the parent's objects are neither scanned, which would copy their pages, nor finalised here
     _use_one_core()
     _seed_globals(setup.seed)
     with suppress(PassEnded):
@@ -147,7 +147,7 @@ class MapWorker:
 
     def work(self) -> None:
         while (work := self._inbox.work()) is not None:
-            done = self._map(work)  # which leaves nothing here that refers to the batch
+            done = self._map(work)  # afterwards nothing here refers to the batch
             self._send(replace(done, kept=self._keeps(work.number), let_go=self._let_go()))
 
     def _map(self, work: MapWork) -> Done:
@@ -170,7 +170,7 @@ class MapWorker:
         data, unsuitable = _pickled(rows)
         failure = failure or unsuitable
         if failure is not None and self._counters is not None:
-            self._counters.take_all(work.number, work.count)  # rows before it are all in somebody's hands
+            self._counters.take_all(work.number, work.count)  # workers have all rows before it
         return Done(work.number, len(rows), data, failure, busy_s, kept=False)
 
     def _rows(self, work: MapWork) -> Iterator[int]:
@@ -224,7 +224,7 @@ class MapWorker:
         }
         if not missing:
             return
-        self._send(NoPlace(opened.work.number, missing))
+        self._send(PlaceRequest(opened.work.number, missing))
         answer = self._inbox.places()
         if answer is None:
             raise PassEnded
@@ -289,7 +289,7 @@ class _ResultField:
         return self._layout.fits(row)
 
     def write(self, row: int, value: PlainArray) -> None:
-        np.copyto(self._rows[row, ...], value.array)  # of a row of one number, too, a view
+        np.copyto(self._rows[row, ...], value.array)  # a view, also where a row is one number
 
 
 def _pickled(rows: dict[int, Any]) -> tuple[bytes, MapFailure | None]:
@@ -316,4 +316,8 @@ def _unsuitable(rows: dict[int, Any]) -> Iterator[tuple[int, str | None, Any]]:
             except Exception:  # as in `_pickled`
                 yield row, None if name is None else shown(name), value
     first = min(rows)
-    yield first, None, rows[first]  # each alone can be: it is the whole that cannot, by its names say
+    yield (
+        first,
+        None,
+        rows[first],
+    )  # each value alone can be pickled, but not the whole (its names, perhaps)

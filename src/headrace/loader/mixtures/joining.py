@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import UsageError
-from headrace.fields.tokens import ResolvedText
+from headrace.fields import ResolvedText
 from headrace.loader.batch_memory import BatchMemory, tensor_over
 from headrace.loader.batch_values import SMALL_BYTES, PlainArray, RowLayout
 from headrace.loader.decoding.texts import IDS, MASK

@@ -11,17 +11,18 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace.errors import UsageError
-from headrace.loader import Recipe, Stats, tuner_of
+from headrace.loader.autotuning import tuner_of
 from headrace.loader.batch_memory import PooledMemory, memory_of
 from headrace.loader.loader import Loader
 from headrace.loader.mixtures.mixed_pass import JoinedPass, OneSourcePass, SourceFeeds
 from headrace.loader.mixtures.sources import MixedState, check_mixed, check_sources, find_position
 from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
-from headrace.plan import Mixture, SourceBatches, SourceSamples, UniformPlan, Until, counts_of
-from headrace.plan.order import check_int
+from headrace.loader.recipe import Recipe
+from headrace.loader.stats import Stats
+from headrace.plan import Mixture, SourceBatches, SourceSamples, UniformPlan, Until, check_int, counts_of
 
 if TYPE_CHECKING:
-    from headrace.loader import Runner
+    from headrace.loader.runner import Runner
 
 
 Batches: TypeAlias = Literal["one-source", "mixed"]
@@ -94,9 +95,9 @@ class MixedLoader(LoaderPosition):
         """Return each source's statistics in the latest pass."""
         return None if self._feeds is None or self._feeds.foreign else self._feeds.stats()
 
-    def state_at(self, epoch: int, step: int) -> dict[str, Any]:
+    def _state_at(self, epoch: int, step: int) -> dict[str, Any]:
         """Return the state once the consumer has received the first `step` batches of `epoch`."""
-        return self._state_at(*divmod(epoch * self._steps + step, self._steps)).to_dict()
+        return self._mixed_state(*divmod(epoch * self._steps + step, self._steps)).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state` was saved, also at another world size of the same global batches.
@@ -106,12 +107,12 @@ class MixedLoader(LoaderPosition):
         found = MixedState.from_dict(state)
         plans = {name: each._recipe.plan for name, each in self._sources.items()}
         repeating = {name for name, each in self._sources.items() if each.dataset.occurrences is not None}
-        epoch, step, told = find_position(found, self._state_at, plans, repeating)
+        epoch, step, told = find_position(found, self._mixed_state, plans, repeating)
         for warning in told:
             warnings.warn(warning, stacklevel=2)
         self._move(epoch, step)
 
-    def _state_at(self, epoch: int, step: int) -> MixedState:
+    def _mixed_state(self, epoch: int, step: int) -> MixedState:
         taken = self._taken(epoch, step)
         return MixedState(
             batches=self._batches,
@@ -129,9 +130,9 @@ class MixedLoader(LoaderPosition):
     def _source_state(self, loader: Loader, number: int) -> dict[str, Any]:
         plan = loader._recipe.plan
         if self._batches == "one-source":
-            return loader.state_at(*divmod(number, plan.steps))
+            return loader._state_at(*divmod(number, plan.steps))
         epoch, samples = divmod(number, plan.length)
-        return loader.state_at(epoch, 0) | {"samples": samples}
+        return loader._state_at(epoch, 0) | {"samples": samples}
 
     def _taken(self, epoch: int, step: int) -> list[int]:
         """Return how many batches or samples of each source come before this step."""
@@ -145,8 +146,8 @@ class MixedLoader(LoaderPosition):
     def _begin_pass(self, epoch: int, step: int) -> LoaderPass:
         """Start what makes the batches of `epoch` from `step` on."""
         placement = self._first._placement
-        self._taken(epoch + 1, 0)  # an epoch beyond what can be counted raises here
-        lane = None if placement is None else placement.lane()  # first: what it may raise leaves no thread behind
+        self._taken(epoch + 1, 0)  # an epoch too large to count raises here
+        lane = None if placement is None else placement.lane()  # first: its errors leave no thread behind
         with ExitStack() as undo:
             feeds = SourceFeeds(self._begin_feeds(epoch, step, undo))
             undo.pop_all()
@@ -164,7 +165,7 @@ class MixedLoader(LoaderPosition):
         runners = {}
         for number, (name, loader) in enumerate(self._sources.items()):
             recipe, ahead, first = self._recipe_of(number, loader, epoch, step)
-            # Given, and not tuned: who waits for one source waits for all, so that none can judge its own setting.
+            # Fixed, not tuned: the consumer waits for all sources at once, so that none can judge its own setting.
             runners[name] = loader._begin_feed(recipe, tuner_of(loader.threads, ahead), epoch, first)
             undo.callback(runners[name].close)
         return runners
@@ -194,13 +195,13 @@ class MixedLoader(LoaderPosition):
             count *= Fraction(loader.samples, len(loader))
         return min(math.ceil(count / loader.world_size), loader._recipe.plan.length)
 
-    def _mind(self, begun: LoaderPass) -> None:
+    def _warn_of_held(self, begun: LoaderPass) -> None:
         """Warn a consumer that holds many batches."""
         if isinstance(begun, OneSourcePass):
             for loader, runner in zip(self._sources.values(), begun.feeds.runners, strict=True):
-                loader._mind(runner, within=1)
+                loader._warn_of_held(runner, within=1)
         elif isinstance(self._memory, PooledMemory):
-            self._memory.mind(begun.batch_bytes, begun.held_batches)
+            self._memory.warn_of_held(begun.batch_bytes, begun.held_batches)
 
 
 MAX_STEPS = 1 << 40

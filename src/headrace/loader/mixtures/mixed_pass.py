@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import UsageError
-from headrace.loader import Batch, Recipe, Runner, Stats
 from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.mixtures.joining import fill_up, join
 from headrace.loader.mixtures.sources import SOURCE
-from headrace.loader.stats import total_stats
+from headrace.loader.recipe import Batch, Recipe
+from headrace.loader.runner import Runner
+from headrace.loader.stats import Stats, total_stats
 from headrace.plan import Mixture
-from headrace.system.channel import Channel, Closed
-from headrace.system.threads import THREAD_PREFIX, ProcessOrigin, close_at_exit, in_own_thread
+from headrace.system import THREAD_PREFIX, Channel, Closed, ProcessOrigin, close_at_exit, in_own_thread
 
 
 class SourceFeeds:
@@ -175,7 +175,7 @@ class JoinedPass(MixedPass):
         self._channel.close()
         self.feeds.drop()
         if not in_own_thread():
-            self._thread.join()  # it waits for nothing but the feeds, which have ended or hand out no more
+            self._thread.join()  # it waits only for the feeds, which have ended or deliver no more
 
     def stats(self) -> Stats:
         """Return the sources' sums, with the waits and counts of the consumer of joined batches."""

@@ -10,10 +10,10 @@ from typing import Any
 from headrace.errors import StateError, UsageError
 from headrace.loader.batch_values import shown
 from headrace.loader.loader import Loader
-from headrace.plan import MIXTURE_VERSION, EpochPlan, State, UniformPlan, resume
+from headrace.plan import MIXTURE_VERSION, EpochPlan, State, UniformPlan, check_state, resume
 
 SOURCE = "source"
-"""The part of each batch that says which source each sample is from."""
+"""Name of the batch's part that says which source each sample is from."""
 
 
 def check_sources(sources: Mapping[str, Loader]) -> None:
@@ -32,7 +32,7 @@ def check_sources(sources: Mapping[str, Loader]) -> None:
 
 
 def _check_alone(name: str, loader: Loader) -> None:
-    if loader.positioned or loader.epoch or loader.next_step:
+    if loader._positioned or loader.epoch or loader.next_step:
         raise UsageError(
             f"mix: expected source {name!r} at its start, got it at epoch {loader.epoch}, step {loader.next_step}; the "
             "mixture has a position of its own: make a loader for it, and load the mixture's state"
@@ -54,12 +54,12 @@ def check_mixed(sources: Mapping[str, Loader]) -> None:
         recipe = loader._recipe
         if not isinstance(recipe.plan, UniformPlan):
             raise UsageError(
-                f"batches: expected source {name!r} without buckets, Budget, RandomScale and pack beside 'mixed', as "
+                f"batches: expected source {name!r} without buckets, Budget, RandomScale and pack with 'mixed', as "
                 "samples of several sources must have one shape; take 'one-source', or a view of fixed size"
             )
         if recipe.batch_map is not None:
             raise UsageError(
-                f"batches: expected source {name!r} without batch_map= beside 'mixed', as no source has a batch of its "
+                f"batches: expected source {name!r} without batch_map= with 'mixed', as no source has a batch of its "
                 "own; call it on the mixture's batches, or take 'one-source'"
             )
     for what, of, hint in _ALIKE_IN_A_BATCH:
@@ -132,7 +132,7 @@ _ALIKE_IN_A_BATCH: list[tuple[str, Callable[[Loader], Any], str]] = [
 
 
 MIXED_STATE_VERSION = 1
-"""Of the dict. Raise it when a key comes, goes or changes its meaning."""
+"""Version of the dict. Raise it when a key comes, goes or changes its meaning."""
 
 _UNCHANGED = "pass the saved dict unchanged"
 _KINDS: dict[str, type[object]] = {
@@ -169,17 +169,7 @@ class MixedState:
                 "the Headrace that saved it, or start the epoch afresh"
             )
         values = {name: value for name, value in data.items() if name not in ("version", "kind")}
-        if values.keys() != _KINDS.keys():
-            missing = sorted(_KINDS.keys() - values.keys())
-            unknown = sorted(map(str, values.keys() - _KINDS.keys()))
-            raise StateError(
-                f"state: expected the keys of a mixture, got missing {missing} and unknown {unknown}; {_UNCHANGED}"
-            )
-        for name, kind in _KINDS.items():
-            value: Any = values[name]
-            if type(value) is not kind or (type(value) is int and value < 0):
-                expected = "an int, 0 or more" if kind is int else f"a {kind.__name__}"
-                raise StateError(f"state[{name!r}]: expected {expected}, got {value!r}; {_UNCHANGED}")
+        check_state(values, _KINDS)
         return cls(**values)
 
 
@@ -233,7 +223,7 @@ def _check_source(
     """Check a source's state. Return the warning, if there is one."""
     try:
         there, mine = State.from_dict(saved), State.from_dict(here)
-        # Its position may be one at which the source's own plan does not cut: that follows from the mixture's.
+        # Its position follows from the mixture's, and may lie within a batch of the source's own plan.
         at_start = replace(there, epoch=0, samples=0)
         found = resume(at_start, plan, dataset=mine.dataset, core=mine.core, repeats=repeats)
     except StateError as error:

@@ -47,15 +47,17 @@ def against_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator[
 
 
 def batch_size_of(batch: Any) -> int | None:
-    """Samples of a batch: the length of its first tensor, array or list, where it is a dict, a tuple or a list of such;
-    else its own. None where nothing tells."""
+    """Return the samples of a batch; None where nothing tells.
+
+    They are the length of its first tensor, array or list, where it is a dict, a tuple or a list of such; else its own.
+    """
     parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
     inner = next((length for part in parts if (length := _length(part)) is not None), None)
     return inner if inner is not None or isinstance(batch, Mapping) else _length(batch)
 
 
 def _length(value: Any) -> int | None:
-    """Texts are samples, and no batches of letters."""
+    """Return the samples in a part; texts are samples, and no batches of letters."""
     if isinstance(value, Mapping):
         return batch_size_of(value)
     shape = getattr(value, "shape", None)
@@ -92,7 +94,7 @@ def _made(against: str, wanted: Mapping[str, object]) -> Iterable[Any]:
 
 
 def _accepted(factory: Callable[..., Any], wanted: Mapping[str, object]) -> dict[str, object]:
-    """Of the documented keywords those that it has parameters for."""
+    """Return those of the documented keywords that it has parameters for."""
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):  # written in C, perhaps
@@ -104,7 +106,7 @@ def _accepted(factory: Callable[..., Any], wanted: Mapping[str, object]) -> dict
 
 
 def _is_own(value: object, module_name: str) -> bool:
-    """Whether it is a function, or a class, that the module itself defines."""
+    """Return whether it is a function, or a class, that the module itself defines."""
     return callable(value) and getattr(value, "__module__", None) == module_name
 
 

@@ -19,13 +19,10 @@ from rich.table import Table
 import headrace as hr
 from headrace._core import codec_versions
 from headrace.errors import UsageError
-from headrace.loader import available_cores
+from headrace.system import available_cores
 from headrace.tools.bench.against import check_name
 from headrace.tools.bench.runs import BenchRun, one_run
 from headrace.tools.bench.settings import CROP_PX, FILES_AT_MOST, BenchSettings, list_images
-
-# -- from bench/environment.py: What the figures were measured on.
-
 
 OTHERS = ("torch", "pillow", "numpy")
 
@@ -71,9 +68,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-# -- from bench/result.py: Medians, ratios, the verdict and the JSON document of a comparison: pure.
-
-
 SCHEMA = 1
 
 
@@ -112,17 +106,17 @@ class BenchResult:
     runs: Sequence[tuple[str, BenchRun]]
 
     def figures(self, loader: str, metric: BenchMetric) -> list[float]:
-        """Every figure of one loader that was measured."""
+        """Return every figure of one loader that was measured."""
         found = (metric.of(run) for name, run in self.runs if name == loader)
         return [figure for figure in found if figure is not None]
 
     def median(self, loader: str, metric: BenchMetric) -> float | None:
-        """The median over the rounds; None where nothing was measured."""
+        """Return the median over the rounds; None where nothing was measured."""
         figures = self.figures(loader, metric)
         return median(figures) if figures else None
 
     def gain(self, metric: BenchMetric) -> float | None:
-        """How many times better Headrace's median is than the peer's: above 1 is better, whichever way it counts."""
+        """Return how many times better Headrace's median is than the peer's: above 1 is better in every metric."""
         own, peer = (self.median(loader, metric) for loader in self.settings.loaders)
         if not own or not peer:
             return None
@@ -137,11 +131,11 @@ class BenchResult:
 
     @property
     def peer(self) -> str:
-        """What it is compared with."""
+        """Name of the other loader."""
         return self.settings.against or "torch DataLoader"
 
     def document(self) -> dict[str, Any]:
-        """The comparison as JSON takes it."""
+        """Return the comparison as JSON has it."""
         return {
             "schema": SCHEMA,
             "verdict": self.verdict,
@@ -165,9 +159,6 @@ def digits(figure: float | None) -> str:
     if abs(figure) >= 100:
         return f"{figure:,.0f}"
     return f"{figure:.1f}" if abs(figure) >= 1 else f"{figure:.2f}"
-
-
-# -- from bench/table.py: A comparison for a terminal: the verdict first, the figures next, then what they mean.
 
 
 ASCII = {ord("×"): "x", ord("–"): "-"}
@@ -227,7 +218,7 @@ def _conditions(result: BenchResult) -> str:
 
 
 def _beside_yours(result: BenchResult) -> str:
-    """What a loader of the user's makes of the files is theirs, and is not compared."""
+    """Describe both sides; what a loader of the user's makes of the files is theirs, and is not compared."""
     settings = result.settings
     counted = [next(run.images for name, run in result.runs if name == loader) for loader in settings.loaders]
     return (
@@ -239,19 +230,16 @@ def _beside_yours(result: BenchResult) -> str:
 
 
 def machine(what: BenchEnvironment) -> str:
-    """One line."""
+    """Describe the machine in one line."""
     packages = ", ".join(f"{name} {number}" for name, number in what.packages.items() if number is not None)
     return f"{what.cpu or 'unnamed CPU'}, Python {what.python}, {packages}, {what.date}."
 
 
-# -- from bench/preflight.py: What must hold before anything is timed.
-
-
 def available_images(settings: BenchSettings) -> int:
-    """Count the dataset's images, having checked that both loaders can run and, with torch's DataLoader, would read the
-    same ones. What a loader of the user's reads is theirs.
+    """Count the dataset's images, having checked that both loaders can run.
 
-    Opening also builds a tar's index, so that every run finds it there.
+    torch's DataLoader has to read the same images; what a loader of the user's reads is theirs. Opening also builds a
+    tar's index, so that every run finds it there.
     """
     check_torch()
     check_cores(settings.threads)

@@ -1,4 +1,8 @@
-"""The peer, torch's DataLoader over a Pillow dataset, and the sides that `--worth` compares."""
+"""The peer, torch's DataLoader over a Pillow dataset, and the sides that `--worth` compares.
+
+The steps are those of torchvision's transforms on PIL images (RandomResizedCrop, RandomHorizontalFlip, ToTensor,
+Normalize), written out here so that torchvision is not needed. A side makes the same images as its opposite.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +32,6 @@ from headrace.tools.bench.settings import (
     list_images,
     samples,
 )
-
-# -- from bench/peer.py: The peer: torch's DataLoader over a Dataset that decodes, crops and resizes with Pillow, as
-# most scripts do.
-#
-# The steps are those of torchvision's transforms on PIL images (RandomResizedCrop, RandomHorizontalFlip, ToTensor,
-# Normalize), written out here so that torchvision is not needed.
-
 
 AREA_SHARES = (0.08, 1.0)
 ASPECT_RATIOS = (3 / 4, 4 / 3)
@@ -67,7 +64,7 @@ class Photos(Dataset[torch.Tensor]):
         return Image.open(member).convert("RGB")
 
     def opened(self, place: str) -> tuple[tarfile.TarFile, dict[str, tarfile.TarInfo]]:
-        """A tar and its members by name."""
+        """Return a tar and its members by name."""
         if place not in self.tars:
             tar = tarfile.open(place, "r:")  # noqa: SIM115 (kept for the worker's life)
             self.tars[place] = tar, {member.name: member for member in tar}
@@ -130,8 +127,10 @@ def peer_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator[int
 
 
 def _end_with(parent: int, worker: int) -> None:
-    """End this worker where its parent was killed as it started: torch then takes its foster parent for its own, and
-    never misses it."""
+    """End this worker where its parent was killed as it started.
+
+    torch then takes its foster parent for its own, and never misses it.
+    """
     if os.getppid() != parent:
         os._exit(1)
 
@@ -151,23 +150,12 @@ def _integer(most: int) -> int:
     return int(torch.randint(0, most + 1, (1,)).item())
 
 
-# -- from bench/sides.py: The sides of `headrace bench --worth`: iterators over the sizes of batches, made with one
-# technique or without.
-#
-# A side makes the same images as its opposite: RandomResizedCrop and flip of the dataset's files.
-
-
 BatchSizes = Iterator[int]
 KEPT_IMAGES = 64
 """That every side reads, again and again: decoded, they have to fit into memory."""
 
 CACHE = "ram:256MB"
 """For these, and the index of a million samples and more."""
-
-
-def side(name: str) -> Callable[[BenchSettings, int], BatchSizes]:
-    """That of a name in bench/comparisons.py."""
-    return SIDES[name]
 
 
 class DroppedPhotos(Photos):
@@ -201,7 +189,7 @@ def drop(path: str, start: int = 0, size: int = 0) -> None:
 
 
 def can_be_dropped(path: str) -> bool:
-    """Whether the kernel lets go of a file when it is asked: not of one in /dev/shm, or that others have mapped."""
+    """Return whether the kernel drops a file when it is asked: not one in /dev/shm, or that others have mapped."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -252,7 +240,7 @@ def _threads(data: Photos, settings: BenchSettings) -> Iterable[torch.Tensor]:
 
 
 def _copied(*, pinned: bool) -> Callable[[Photos, BenchSettings], Iterable[torch.Tensor]]:
-    """On the device, one after the other, each there before the next is taken."""
+    """Copy batches to the device one after the other, each there before the next is taken."""
 
     def batches(data: Photos, settings: BenchSettings) -> Iterator[torch.Tensor]:
         loader = DataLoader(
@@ -267,7 +255,7 @@ def _copied(*, pinned: bool) -> Callable[[Photos, BenchSettings], Iterable[torch
 
 
 def _headrace(threads: int | None, prefetch: int, *, shrink_to: int | None = None, cache: str | None = None) -> Any:
-    """`threads` None for as many as the settings allow."""
+    """Make a side of Headrace; `threads` None for as many as the settings allow."""
 
     def batch_sizes(settings: BenchSettings, round_number: int) -> BatchSizes:
         data = hr.open(settings.path)

@@ -1,4 +1,9 @@
-"""One run of one loader in a process of its own, and the rounds of such runs."""
+"""One run of one loader in a process of its own, and the rounds of such runs.
+
+A process of its own has memory and CPU time of its own. It prints one line of JSON:
+
+    python -m headrace.tools.bench.runs '{"loader": "headrace", "round": 0, "parent": PID, "settings": {…}}'
+"""
 
 from __future__ import annotations
 
@@ -14,67 +19,48 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
-import torch  # noqa: F401  # the Loader needs it: imported here, as the peer does, before the clock starts
+import psutil
 
-import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.tools.bench.settings import CROP_PX, FLIP, BenchSettings, RunWindow, samples, window
 
-# -- from bench/processes.py: CPU time and memory of a process and all its descendants, from Linux's /proc.
+BatchSizes = Callable[[BenchSettings, int], Iterator[int]]
+
+COMMAND = (sys.executable, "-m", "headrace.tools.bench.runs")
+_MOST_LINES = 30
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-PROC = Path("/proc")
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-
-def tree(root: int, *, proc: Path = PROC) -> list[int]:
-    """List the live process `root` and its descendants."""
-    children: dict[int, list[int]] = {}
-    for folder in proc.iterdir():
-        if folder.name.isdigit() and (fields := _stat_fields(folder)) is not None:
-            children.setdefault(int(fields[1]), []).append(int(folder.name))
+def tree(root: int) -> list[int]:
+    """List the process `root` and its live descendants."""
     found = [root]
-    for pid in found:  # grows as it goes
-        found += children.get(pid, [])
+    with suppress(psutil.NoSuchProcess):
+        found += [child.pid for child in psutil.Process(root).children(recursive=True)]
     return found
 
 
-def cpu_s(pids: list[int], *, proc: Path = PROC) -> float:
+def cpu_s(pids: list[int]) -> float:
     """Sum user and system time, in seconds, of these processes and of children that they have already reaped."""
-    all_fields = (_stat_fields(proc / str(pid)) for pid in pids)
-    return sum(int(ticks) for fields in all_fields if fields for ticks in fields[11:15]) / TICKS_PER_S
+    total_s = 0.0
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            times = psutil.Process(pid).cpu_times()
+            total_s += times.user + times.system + times.children_user + times.children_system
+    return total_s
 
 
-def pss_bytes(pids: list[int], *, proc: Path = PROC) -> int | None:
+def pss_bytes(pids: list[int]) -> int | None:
     """Sum the proportional set sizes, in which a page that n processes share counts 1/n for each.
 
     None where the kernel shows none of them.
     """
-    sizes = [_pss_bytes(proc / str(pid)) for pid in pids]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if known else None
-
-
-def _stat_fields(folder: Path) -> list[str] | None:
-    """Read the fields after the command's name, which may itself hold spaces and parentheses; None if it is gone."""
-    try:
-        return (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-
-
-def _pss_bytes(folder: Path) -> int | None:
-    try:
-        lines = (folder / "smaps_rollup").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), None)
-
-
-# -- from bench/measure.py: One run: a clock, CPU time and memory around an iterator of batches.
+    sizes = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            sizes.append(psutil.Process(pid).memory_full_info().pss)
+    return sum(sizes) if sizes else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,32 +135,21 @@ def _each(sizes: Iterator[int], count: int, then: Callable[[], int | None]) -> l
     return found
 
 
-# -- from bench/worker.py: One run as a process of its own, so that memory and CPU time are its own: prints one line
-# of JSON.
-#
-# python -m headrace.tools.bench.runs '{"loader": "headrace", "round": 0, "parent": PID, "settings": {…}}'
-
-
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
-BatchSizes = Callable[[BenchSettings, int], Iterator[int]]
-
-
 def batch_sizes_of(name: str) -> BatchSizes:
-    """Import one loader and nothing of the other."""
+    """Import one loader and nothing of the other, before the clock starts."""
     if name == "headrace":
+        import torch  # noqa: F401  # the Loader needs it
+
+        import headrace.loader  # noqa: F401
+
         return headrace_batch_sizes
     if name == "yours":
-        from headrace.tools.bench import against
+        from headrace.tools.bench.against import against_batch_sizes
 
-        return against.against_batch_sizes
-    if name == "torch":
-        from headrace.tools.bench import peer
+        return against_batch_sizes
+    from headrace.tools.bench.peer import SIDES, peer_batch_sizes
 
-        return peer.peer_batch_sizes
-    from headrace.tools.bench import peer
-
-    return peer.side(name)
+    return peer_batch_sizes if name == "torch" else SIDES[name]
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
@@ -189,7 +164,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trained(start: Callable[[], Iterator[int]], step_s: float) -> Iterator[int]:
-    """Each batch, and after it a step that waits for its device."""
+    """Yield each batch, and after it wait as a step waits for its device."""
     for size in start():
         yield size
         if step_s:
@@ -211,25 +186,13 @@ def main() -> None:
 
 def _end_with_parent(parent: int) -> None:
     """Let the kernel end this process when the one that started it is killed, however hard."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the kernel was asked
         sys.exit(f"process {parent}, which asked for this run, has ended")
 
 
-if __name__ == "__main__":
-    main()
-
-
-# -- from bench/rounds.py: Runs the workers in turn, Headrace and the peer after each other in every round, each in a
-# process of its own.
-
-
-MOST_LINES = 30
-COMMAND = (sys.executable, "-m", "headrace.tools.bench.runs")
-
-
 def run_rounds(settings: BenchSettings, *, command: Sequence[str] = COMMAND) -> Iterator[tuple[str, BenchRun]]:
-    """Yield (loader, run) as each finishes: headrace, torch, headrace, torch, …
+    """Yield (loader, run) as each finishes: headrace, torch, headrace, torch, and so on.
 
     Raises HeadraceError with the worker's own last words where one fails.
     """
@@ -246,7 +209,7 @@ def one_run(
     command: Sequence[str] = COMMAND,
     only_check: bool = False,
 ) -> dict[str, Any]:
-    """What one worker found; nothing with `only_check`, where it takes a first batch and no more.
+    """Return what one worker found; nothing with `only_check`, where it takes a first batch and no more.
 
     Raises HeadraceError with the worker's own last words where it fails.
     """
@@ -271,13 +234,13 @@ def _output(command: list[str], loader: str) -> str:
 
 
 def _last_words(loader: str, status: int, lines: list[str]) -> str:
-    """Of a loader of the user's all that it said, up to `MOST_LINES`: they know how to read it."""
+    """Quote a worker. Of a loader of the user's that is all it said, up to `_MOST_LINES`: they know how to read it."""
     last = lines[-1] if lines else "it said nothing"
     if loader != "yours":
         return f"the {loader} run ended with exit code {status}: {last}"
     if last.startswith("--against "):
         return last
-    return "\n".join([f"the run of your loader ended with exit code {status}: {last}", *lines[-MOST_LINES:-1]])
+    return "\n".join([f"the run of your loader ended with exit code {status}: {last}", *lines[-_MOST_LINES:-1]])
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:
@@ -289,11 +252,10 @@ def _end_group(process: subprocess.Popen[str]) -> None:
             stream.close()
 
 
-# -- from bench/own.py: Headrace's side of the comparison.
-
-
 def headrace_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator[int]:
     """Open the dataset, load one long epoch, and yield the size of each batch while it is held."""
+    import headrace as hr
+
     data = hr.open(settings.path)
     normalize = hr.IMAGENET if settings.output == "float32" else None
     loader = hr.Loader(
@@ -307,3 +269,7 @@ def headrace_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator
     )
     for batch in loader:
         yield len(batch["image"])
+
+
+if __name__ == "__main__":
+    main()

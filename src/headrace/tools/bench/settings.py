@@ -10,13 +10,8 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-from headrace.data.storage.paths import expand_pattern
 from headrace.errors import DatasetError, EmptyDatasetError
-
-# -- from bench/settings.py: What is compared, and how many batches a run takes: pure.
-
 
 Output = Literal["uint8", "float32"]
 
@@ -72,17 +67,13 @@ def window(settings: BenchSettings) -> RunWindow:
 
 
 def samples(available: int, settings: BenchSettings, *, most: int = FILES_AT_MOST) -> NDArray[np.int64]:
-    """Which samples a run reads: one long epoch over at most so many of them, evenly picked and as often as needed.
+    """Return the samples of a run: one long epoch over at most so many, evenly picked and as often as needed.
 
     One epoch, because the end of each would stall a loader that fills its queue anew, and a small dataset has many.
     """
     kept = min(available, most)
     picked = np.arange(kept, dtype=np.int64) * available // kept
     return np.resize(picked, window(settings).batches * settings.batch_size)
-
-
-# -- from bench/listing.py: Which files the peer reads: an independent listing of a folder's or a tar's images, in the
-# order of their paths.
 
 
 @dataclass(frozen=True)
@@ -100,6 +91,10 @@ def list_images(where: str) -> ImageListing:
 
     Raises EmptyDatasetError where there is none, DatasetError where a file is no tar.
     """
+    from PIL import Image  # not in a run of Headrace's own, whose memory it would count to
+
+    from headrace.data import expand_pattern
+
     Image.init()
     endings = frozenset(Image.EXTENSION)
     if os.path.isdir(where):

@@ -16,10 +16,6 @@ from headrace.tools.bench.comparison import ASCII, BenchEnvironment, available_i
 from headrace.tools.bench.runs import BenchRun, one_run
 from headrace.tools.bench.settings import CROP_PX, BenchSettings, ImageListing, list_images
 
-# -- from bench/comparisons.py: What may or may not pay on a machine: named comparisons, and what their figures say.
-# Pure.
-
-
 SCHEMA = 1
 T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
 """Student's t for 95 %, two-sided, by degrees of freedom; for more of them, the normal distribution's."""
@@ -132,7 +128,7 @@ class WorthVerdict:
 
 
 def verdict(without: Sequence[float], with_it: Sequence[float]) -> WorthVerdict:
-    """Of the rates of each, round by round: the two of a round ran one after the other."""
+    """Compare the rates of each, round by round: the two of a round ran one after the other."""
     logarithms = [math.log(after / before) for before, after in zip(without, with_it, strict=True)]
     mean = fmean(logarithms)
     if len(logarithms) < 2:
@@ -153,7 +149,7 @@ class Worth:
     """By key, why."""
 
     def verdicts(self) -> dict[str, WorthVerdict]:
-        """By key, of those that were measured."""
+        """Return the verdicts by key, of comparisons that were measured."""
         return {
             one.key: verdict(self.rates[one.without], self.rates[one.with_it])
             for one in COMPARISONS
@@ -168,7 +164,7 @@ class Worth:
         return f"Does not pay here: {'; '.join(idle)}." if idle else "Nothing was shown not to pay here."
 
     def document(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """Return the figures as JSON has them."""
         return {
             "schema": SCHEMA,
             "headline": self.headline,
@@ -195,26 +191,22 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-# -- from bench/worth.py: Measures what pays on this machine: each side once a round, one after the other, each in a
-# process of its own.
-
-
 OneRun = Callable[[BenchSettings, str, int], BenchRun]
 
 
 def measured_run(settings: BenchSettings, side: str, round_number: int) -> BenchRun:
-    """One side, in a worker."""
+    """Run one side in a worker."""
     return BenchRun(**one_run(settings, side, round_number))
 
 
 def sides(not_measured: Iterable[str]) -> list[str]:
-    """Those of the comparisons that are measured, each once: two comparisons may share one."""
+    """Return the sides of the comparisons that are measured, each once: two comparisons may share one."""
     wanted = [one for one in COMPARISONS if one.key not in set(not_measured)]
     return list(dict.fromkeys(side for one in wanted for side in (one.without, one.with_it)))
 
 
 def why_not_measured(settings: BenchSettings, *, has_cuda: bool, can_be_dropped: bool) -> dict[str, str]:
-    """By the comparison's key, what stands against it."""
+    """Return what stands against a comparison, by its key."""
     found = {}
     if settings.threads < 2:
         found["threads"] = "there is one core"
@@ -235,7 +227,7 @@ def rounds(
 
 
 def preflight(settings: BenchSettings) -> dict[str, str]:
-    """What is not measured, and why, having checked that the rest can be."""
+    """Check what can be measured, and return what cannot, and why."""
     if settings.against is not None:
         raise UsageError("--worth looks at this machine, --against at a loader of yours: expected one of them")
     available_images(settings)
@@ -243,7 +235,7 @@ def preflight(settings: BenchSettings) -> dict[str, str]:
 
 
 def worth(settings: BenchSettings, not_measured: dict[str, str], measured: Iterable[tuple[str, float]]) -> Worth:
-    """What the rounds come to."""
+    """Return what the rounds come to."""
     rates: dict[str, list[float]] = defaultdict(list)
     for side, rate in measured:
         rates[side].append(rate)
@@ -257,14 +249,11 @@ def _has_cuda() -> bool:
 
 
 def _can_be_dropped(listing: ImageListing) -> bool:
-    """Each is looked at, since what was just written goes to the disk by that."""
+    """Return whether all files can be; each is tried, since what was just written goes to the disk by that."""
     from headrace.tools.bench.peer import can_be_dropped
 
     files = dict.fromkeys(place for place, _ in listing.files)
     return min(map(can_be_dropped, files))
-
-
-# -- from bench/worth_table.py: What pays, for a terminal: what does not comes first.
 
 
 INDENT = "    "

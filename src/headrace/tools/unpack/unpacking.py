@@ -1,4 +1,8 @@
-"""`unpack`: from archives to the files that they hold."""
+"""`unpack`: from archives to the files that they hold.
+
+A tar or a zip, whose members are all known, is planned first; then several threads make its files, and links come after
+them. A compressed tar is unpacked in one pass and one thread, each member when it comes.
+"""
 
 from __future__ import annotations
 
@@ -11,42 +15,41 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
-from rich.filesize import decimal
-
-from headrace.data.sources.file_kind import compression_of
+from headrace.data import compression_of
 from headrace.errors import DatasetError, NotFoundError, UnsafeMemberError, UsageError, WriteError
-from headrace.system.resources import default_threads
-from headrace.system.threads import Stop, work_through
+from headrace.system import Stop, default_threads, work_through
+from headrace.tools.unpack.archives import StreamedMember, TarArchive, ZipArchive, stream_tar
 from headrace.tools.unpack.plan import (
     MemberKind,
     Piece,
     Refusal,
     RefusedError,
-    StreamedMember,
     UnpackArchive,
-    UnpackPlan,
     checked_path,
     decode,
-    encode,
     hard_link_target,
     link_target,
     make_plan,
 )
-from headrace.tools.unpack.tar_archive import TarArchive, stream_tar
 from headrace.tools.unpack.target import Placed, UnpackTarget
-from headrace.tools.unpack.zip_archive import ZipArchive
 
-# -- from unpack/report.py: What was done with one archive: counted by the threads that do it, read by the one that
-# shows it.
+T = TypeVar("T")
+Path = str | os.PathLike[str]
+
+_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
+"""First bytes of a local header, and of the end of a directory that is empty."""
+_NAMED_MOST = 5
+_LINK = -1
+"""In place of a member's number: the path is a link."""
 
 
 @dataclass
 class UnpackReport:
+    """What was done with one archive: counted by the threads that do it, read by the one that shows it."""
+
     archive: str
-    total_files: int | None = None
-    """Files that there will be; None: not known until the end, as the archive is compressed as a whole."""
     total_bytes: int | None = None
-    """Of these; before an archive is opened its own size."""
+    """Bytes of all its files, and before it is opened its own size; None: not known, as it is compressed as a whole."""
     made: int = 0
     """Files written."""
     made_bytes: int = 0
@@ -57,22 +60,22 @@ class UnpackReport:
     """Files whose bytes were compared with the archive's; None: nobody asked for it."""
     verified_bytes: int = 0
     folders: int = 0
-    """That the archive names."""
+    """Folders that the archive names."""
     links: int = 0
     replaced: list[str] = field(default_factory=list)
     """Names whose path a later member makes."""
     refused: list[Refusal] = field(default_factory=list)
     made_s: float | None = None
-    """Until all was in its place. None: it is not yet."""
+    """Seconds until all was in its place. None: it is not yet."""
     wall_s: float | None = None
-    """With the verification. None: it is not done yet."""
+    """Seconds with the verification. None: it is not done yet."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
 
     @property
     def seen_bytes(self) -> int:
-        """For progress: of files that are done with, twice where they were compared, too."""
+        """Bytes of files that are done with, twice where they were compared, too."""
         return self.made_bytes + self.kept_bytes + self.verified_bytes
 
     def count(self, placed: Placed, size: int) -> None:
@@ -91,315 +94,26 @@ class UnpackReport:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Around all that is done with the archive."""
+        """Measure all that is done with the archive."""
         self._begin = time.perf_counter()
         yield
         self.wall_s = time.perf_counter() - self._begin
 
     def end_making(self) -> None:
-        """All is in its place."""
+        """Note that all is in its place."""
         self.made_s = time.perf_counter() - self._begin
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the figures as JSON has them."""
+        names = ("made", "made_bytes", "kept", "kept_bytes", "verified", "folders", "links", "replaced")
         return {
             "archive": self.archive,
             "files": self.made + self.kept,
-            "made": self.made,
-            "made_bytes": self.made_bytes,
-            "kept": self.kept,
-            "kept_bytes": self.kept_bytes,
-            "verified": self.verified,
-            "folders": self.folders,
-            "links": self.links,
-            "replaced": self.replaced,
+            **{name: getattr(self, name) for name in names},
             "refused": [refusal._asdict() for refusal in self.refused],
             "made_s": self.made_s,
             "wall_s": self.wall_s,
         }
-
-
-# -- from unpack/job.py: What the two ways through an archive share: where it goes, what was asked for, and how its
-# findings are told.
-
-
-T = TypeVar("T")
-
-_REFUSED_NAMED_MOST = 5
-
-
-@dataclass(frozen=True)
-class UnpackJob:
-    target: UnpackTarget
-    threads: int
-    verify: bool
-    skip_refused: bool
-    """Members that must not be made are counted and left out, instead of ending the run."""
-    stop: Stop = field(default_factory=Stop)
-    tick: Callable[[], None] = lambda: None
-
-    def work_through(
-        self, items: Iterable[T], work: Callable[[T], None], *, threads: int | None = None, one_is_here: bool = True
-    ) -> None:
-        work_through(
-            items,
-            work,
-            name="unpack",
-            threads=self.threads if threads is None else threads,
-            one_is_here=one_is_here,
-            stop=self.stop,
-            tick=self.tick,
-        )
-
-    def stoppable(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
-        """`pieces`, until the work is not wanted any more: a large file has many. Raises Stopped."""
-        for piece in pieces:
-            self.stop.check()
-            yield piece
-
-    def refuse(self, report: UnpackReport, refused: Iterable[Refusal]) -> None:
-        """Raises UnsafeMemberError, unless such members are to be left out."""
-        report.refused += refused
-        if report.refused and not self.skip_refused:
-            raise UnsafeMemberError(_refusals(report))
-
-    def place_symbolic_link(
-        self, report: UnpackReport, path: bytes, target: bytes, mtime_ns: int, *, replace: bool = False
-    ) -> None:
-        """Raises WriteError, or as `refuse` does."""
-        if not self.target.leads_inside(path, target):
-            why = f"it is a link to {decode(target)!r}, which leads out of the target through a link that is there"
-            self.refuse(report, (Refusal(decode(path), why),))
-            return
-        self.expect_placed(self.target.place_symbolic_link(path, target, mtime_ns, replace=replace), path)
-        report.links += 1
-
-    def expect_placed(self, placed: Placed, path: bytes) -> None:
-        """Raises WriteError if something else is there."""
-        if placed is Placed.DIFFERS:
-            raise WriteError(
-                f"{self.target.place(path)}: expected nothing there, or what the archive holds, got something else. "
-                f"Move it away, or replace it: --overwrite"
-            )
-
-    def differs(self, archive: str, path: bytes) -> WriteError:
-        """What verification finds."""
-        return WriteError(
-            f"{self.target.place(path)}: expected the bytes that {archive} holds, got others. Delete it and run this "
-            f"again; if it comes again, check the disk"
-        )
-
-
-def _refusals(report: UnpackReport) -> str:
-    some = "; ".join(f"{refusal.name!r}: {refusal.why}" for refusal in report.refused[:_REFUSED_NAMED_MOST])
-    more = (
-        f"; and {len(report.refused) - _REFUSED_NAMED_MOST:,} more" if len(report.refused) > _REFUSED_NAMED_MOST else ""
-    )
-    return (
-        f"{report.archive}: expected members that can be made inside the target, got {some}{more}. "
-        f"Leave such members out: --skip-refused"
-    )
-
-
-# -- from unpack/streamed.py: Unpacks a compressed tar in one pass, in one thread: each member when it comes.
-
-
-_OTHER = -1
-"""In place of a member's number: the path is a link."""
-
-
-def unpack_streamed(archive: str, compression: str, job: UnpackJob, report: UnpackReport) -> None:
-    """Members that a later one replaces are made first and replaced then, as tar does.
-
-    Raises UnsafeMemberError, WriteError, ReadError, DatasetError or DamagedMemberError.
-    """
-    run = _StreamedRun(job, report)
-    for number, streamed in enumerate(_stoppable_members(archive, compression, job)):
-        run.place(number, streamed)
-    run.finish()
-    report.end_making()
-    if job.verify:
-        report.verified = 0
-        for number, streamed in enumerate(_stoppable_members(archive, compression, job)):
-            run.verify(number, streamed)
-
-
-def _stoppable_members(archive: str, compression: str, job: UnpackJob) -> Iterator[StreamedMember]:
-    for streamed in stream_tar(archive, compression):
-        job.stop.check()
-        yield streamed
-
-
-class _StreamedRun:
-    def __init__(self, job: UnpackJob, report: UnpackReport) -> None:
-        self._job = job
-        self._report = report
-        self._made: dict[bytes, int] = {}
-        """By path, the number of the member whose bytes the file has, or `_OTHER`."""
-        self._differing: set[bytes] = set()
-        """Where something else lies. A later member may explain it: after a run that was killed, a file may have been
-        replaced by that already."""
-        self._symbolic_links: dict[bytes, str] = {}
-        self._folder_times: dict[bytes, int] = {}
-
-    def place(self, number: int, streamed: StreamedMember) -> None:
-        member = streamed.member
-        if member.kind is MemberKind.LABEL:
-            return
-        try:
-            path = checked_path(member)
-            if path in self._made and member.kind is not MemberKind.FOLDER:
-                self._report.replaced.append(member.name)
-            match member.kind:
-                case MemberKind.FILE:
-                    self._place_file(path, number, streamed)
-                case MemberKind.FOLDER:
-                    self._place_folder(path, streamed.attributes.mtime_ns)
-                case MemberKind.SYMBOLIC_LINK:
-                    self._place_symbolic_link(path, member.link, streamed.attributes.mtime_ns)
-                case MemberKind.HARD_LINK:
-                    self._place_hard_link(path, member.link, streamed.attributes.mtime_ns)
-        except RefusedError as error:
-            self._job.refuse(self._report, (Refusal(member.name, str(error)),))
-
-    def finish(self) -> None:
-        """Raises WriteError if anything is left that no member explains."""
-        for path in sorted(self._differing):
-            self._job.expect_placed(Placed.DIFFERS, path)
-        for path, mtime_ns in self._folder_times.items():
-            self._job.target.set_folder_time(path, mtime_ns)
-
-    def verify(self, number: int, streamed: StreamedMember) -> None:
-        """Once all are placed. Raises WriteError."""
-        size = streamed.member.size
-        if streamed.member.kind is not MemberKind.FILE:
-            return
-        try:
-            path = checked_path(streamed.member)
-        except RefusedError:
-            return
-        if self._made.get(path) != number:
-            return  # a later member has replaced it
-        if not self._job.target.holds_file(path, size, lambda: self._job.stoppable(streamed.pieces)):
-            raise self._job.differs(self._report.archive, path)
-        self._report.count_verified(size)
-
-    def _place_file(self, path: bytes, number: int, streamed: StreamedMember) -> None:
-        size = streamed.member.size
-        placed = self._job.target.place_file(
-            path,
-            size,
-            streamed.attributes,
-            lambda: self._job.stoppable(streamed.pieces),
-            replace=path in self._made,
-        )
-        if placed is Placed.DIFFERS:
-            self._differing.add(path)
-            return
-        self._note(path, number)
-        self._report.count(placed, size)
-
-    def _place_folder(self, path: bytes, mtime_ns: int) -> None:
-        self._job.target.place_folder(path)
-        self._folder_times[path] = mtime_ns
-        self._report.folders = len(self._folder_times)
-
-    def _place_symbolic_link(self, path: bytes, link: str, mtime_ns: int) -> None:
-        target = link_target(path, link)
-        self._job.place_symbolic_link(self._report, path, target, mtime_ns, replace=path in self._made)
-        self._note(path, _OTHER)
-        self._symbolic_links[path] = link
-
-    def _place_hard_link(self, path: bytes, link: str, mtime_ns: int) -> None:
-        """As what it leads to: another name of a file, or a symbolic link, whose target is then checked from here."""
-        target = encode(hard_link_target(link))
-        if target in self._symbolic_links:
-            self._place_symbolic_link(path, self._symbolic_links[target], mtime_ns)
-            return
-        if target not in self._made:
-            raise RefusedError(f"it is a hard link to {link!r}, which is not ahead of it in the archive")
-        self._job.expect_placed(self._job.target.place_hard_link(path, target, replace=path in self._made), path)
-        self._note(path, _OTHER)
-        self._report.links += 1
-
-    def _note(self, path: bytes, number: int) -> None:
-        self._made[path] = number
-        self._differing.discard(path)
-        self._symbolic_links.pop(path, None)
-
-
-# -- from unpack/indexed.py: Unpacks an archive whose members are all known: several threads make its files, and links
-# come after them.
-
-
-class _File(NamedTuple):
-    path: bytes
-    number: int
-    """Of the member whose bytes it has."""
-    size: int
-
-
-def unpack_indexed(archive: UnpackArchive, job: UnpackJob, report: UnpackReport) -> None:
-    """Nothing is written where a member is refused and that is an error.
-
-    Raises UnsafeMemberError, WriteError, and what `archive` raises.
-    """
-    plan = make_plan(len(archive), archive.member)
-    report.replaced += plan.replaced
-    job.refuse(report, plan.refused)
-    report.total_files = len(plan.files) + len(plan.copies)
-    report.total_bytes = plan.total_bytes
-    for number in plan.folders:
-        job.target.place_folder(plan.path(number))
-    report.folders = len(plan.folders)
-    job.work_through(_files(plan), lambda file: _place(archive, file, job, report))
-    _place_links(archive, plan, job, report)
-    for number in plan.folders:
-        job.target.set_folder_time(plan.path(number), archive.attributes(number).mtime_ns)
-    report.end_making()
-    if job.verify:
-        report.verified = 0
-        job.work_through(_files(plan), lambda file: _verify(archive, file, job, report))
-
-
-def _files(plan: UnpackPlan) -> Iterator[_File]:
-    for number in plan.files:
-        yield _File(plan.path(number), number, plan.sizes[number])
-    for path, number in plan.copies:
-        yield _File(path, number, plan.sizes[number])
-
-
-def _place(archive: UnpackArchive, file: _File, job: UnpackJob, report: UnpackReport) -> None:
-    placed = job.target.place_file(
-        file.path,
-        file.size,
-        archive.attributes(file.number),
-        lambda: job.stoppable(archive.pieces(file.number)),
-    )
-    job.expect_placed(placed, file.path)
-    report.count(placed, file.size)
-
-
-def _place_links(archive: UnpackArchive, plan: UnpackPlan, job: UnpackJob, report: UnpackReport) -> None:
-    for link in plan.symbolic_links:
-        job.place_symbolic_link(report, link.path, link.target, archive.attributes(link.number).mtime_ns)
-    for link in plan.hard_links:
-        job.expect_placed(job.target.place_hard_link(link.path, link.target), link.path)
-        report.links += 1
-
-
-def _verify(archive: UnpackArchive, file: _File, job: UnpackJob, report: UnpackReport) -> None:
-    if not job.target.holds_file(file.path, file.size, lambda: job.stoppable(archive.pieces(file.number))):
-        raise job.differs(archive.path, file.path)
-    report.count_verified(file.size)
-
-
-# -- from unpack/unpacking.py: `unpack`: from archives to the files that they hold.
-
-
-Path = str | os.PathLike[str]
-_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
-"""Of a local header, and of the end of a directory that is empty."""
 
 
 def unpack(
@@ -413,8 +127,7 @@ def unpack(
     cache: Path | None = None,
     tick: Callable[[Sequence[UnpackReport]], None] | None = None,
 ) -> list[UnpackReport]:
-    """Makes the files, folders and links that tars and zips hold below the folder `to`, and says for each archive what
-    was done.
+    """Make the files, folders and links that tars and zips hold below the folder `to`, and report on each archive.
 
     Every file is complete before it has its name. What is there already with the same size and time of modification is
     left alone, so a run that was killed goes on when it is run again; what is there and differs is an error, or with
@@ -433,9 +146,8 @@ def unpack(
         raise UsageError(f"threads: expected 1 or more, got {threads}")
     sources = [_source(os.path.abspath(os.fsdecode(path))) for path in archives]
     reports = [source.report for source in sources]
-    target = UnpackTarget(os.fsencode(os.path.abspath(os.fsdecode(to))), overwrite=overwrite)
     job = UnpackJob(
-        target=target,
+        UnpackTarget(os.fsencode(os.path.abspath(os.fsdecode(to))), overwrite=overwrite),
         threads=default_threads() if threads is None else threads,
         verify=verify,
         skip_refused=skip_refused,
@@ -448,9 +160,9 @@ def unpack(
             else:
                 for source in group:
                     with source.report.timed():
-                        unpack_indexed(_open_archive(source, cache), job, source.report)
+                        _IndexedRun(_open_archive(source, cache), job, source.report).unpack()
     finally:
-        target.close()
+        job.target.close()
     return reports
 
 
@@ -467,60 +179,248 @@ def _source(path: str) -> _Source:
     if not os.path.isfile(path):
         raise DatasetError(f"{path}: expected an archive, got a folder or a special file. Name tars and zips")
     compression = compression_of(path)
-    size = os.path.getsize(path) if compression is None else None
-    return _Source(path, compression, UnpackReport(path, total_bytes=size))
+    return _Source(path, compression, UnpackReport(path, None if compression else os.path.getsize(path)))
 
 
 def _open_archive(source: _Source, cache: Path | None) -> UnpackArchive:
     with open(source.path, "rb") as file:
         is_zip = file.read(4) in _ZIP_MAGICS
     folder = None if cache is None else os.path.abspath(os.fsdecode(cache))
-    return (ZipArchive if is_zip else TarArchive)(source.path, cache=folder)
+    return ZipArchive(source.path) if is_zip else TarArchive(source.path, cache=folder)
 
 
 def _unpack_streams(sources: Sequence[_Source], job: UnpackJob, *, in_order: bool) -> None:
-    """Several at a time, as each can use but one thread; `in_order` where a later one may replace what an earlier one
-    has made."""
+    """Unpack several at a time, as each can use but one thread.
+
+    `in_order`: one by one, where a later one may replace what an earlier one has made.
+    """
 
     def work(source: _Source) -> None:
         assert source.compression is not None
         with source.report.timed():
-            unpack_streamed(source.path, source.compression, job, source.report)
+            _StreamedRun(source.path, source.compression, job, source.report).unpack()
 
     threads = 1 if in_order else min(job.threads, len(sources))
     job.work_through(sources, work, threads=threads, one_is_here=False)
 
 
-# -- from unpack/summary.py: What was unpacked, in a few lines for people.
+@dataclass(frozen=True)
+class UnpackJob:
+    """Where archives go, and what was asked for."""
+
+    target: UnpackTarget
+    threads: int
+    verify: bool
+    skip_refused: bool
+    """Members that must not be made are counted and left out, instead of ending the run."""
+    stop: Stop = field(default_factory=Stop)
+    tick: Callable[[], None] = lambda: None
+
+    def work_through(
+        self, items: Iterable[T], work: Callable[[T], None], *, threads: int | None = None, one_is_here: bool = True
+    ) -> None:
+        threads = self.threads if threads is None else threads
+        work_through(
+            items, work, name="unpack", threads=threads, one_is_here=one_is_here, stop=self.stop, tick=self.tick
+        )
+
+    def stoppable(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield `items`, until the work is not wanted any more. Raises Stopped."""
+        for item in items:
+            self.stop.check()
+            yield item
 
 
-_NAMED_MOST = 5
+class _Run:
+    """What both ways through an archive share."""
+
+    def __init__(self, path: str, job: UnpackJob, report: UnpackReport) -> None:
+        self._path = path
+        self._job = job
+        self._target = job.target
+        self._report = report
+
+    def _refuse(self, refused: Iterable[Refusal]) -> None:
+        """Raise UnsafeMemberError, unless such members are to be left out."""
+        every = self._report.refused
+        every += refused
+        if every and not self._job.skip_refused:
+            some = "; ".join(f"{refusal.name!r}: {refusal.why}" for refusal in every[:_NAMED_MOST])
+            more = f"; and {len(every) - _NAMED_MOST:,} more" if len(every) > _NAMED_MOST else ""
+            raise UnsafeMemberError(
+                f"{self._path}: expected members that can be made inside the target, got {some}{more}. "
+                f"Leave such members out: --skip-refused"
+            )
+
+    def _place_symbolic_link(self, path: bytes, target: bytes, mtime_ns: int, *, replace: bool = False) -> None:
+        if not self._target.leads_inside(path, target):
+            why = f"it is a link to {decode(target)!r}, which leads out of the target through a link that is there"
+            self._refuse([Refusal(decode(path), why)])
+            return
+        self._expect_placed(self._target.place_symbolic_link(path, target, mtime_ns, replace=replace), path)
+        self._report.links += 1
+
+    def _place_hard_link(self, path: bytes, target: bytes, *, replace: bool = False) -> None:
+        self._expect_placed(self._target.place_hard_link(path, target, replace=replace), path)
+        self._report.links += 1
+
+    def _expect_placed(self, placed: Placed, path: bytes) -> None:
+        """Raise WriteError if something else is there."""
+        if placed is Placed.DIFFERS:
+            raise WriteError(
+                f"{self._target.place(path)}: expected nothing there, or what the archive holds, got something else. "
+                f"Move it away, or replace it: --overwrite"
+            )
+
+    def _verify_file(self, path: bytes, size: int, pieces: Iterable[Piece]) -> None:
+        """Compare a file with the archive. Raises WriteError."""
+        if not self._target.holds_file(path, size, lambda: self._job.stoppable(pieces)):
+            raise WriteError(
+                f"{self._target.place(path)}: expected the bytes that {self._path} holds, got others. Delete it and "
+                f"run this again; if it comes again, check the disk"
+            )
+        self._report.count_verified(size)
 
 
-def summary(reports: Sequence[UnpackReport], to: str) -> Iterator[str]:
-    """The outcome first, then what is not as everybody would expect."""
-    made, made_bytes = sum(report.made for report in reports), sum(report.made_bytes for report in reports)
-    made_s = sum(report.made_s or 0.0 for report in reports)
-    rate = f", {decimal(int(made_bytes / made_s))}/s" if made and made_s else ""
-    yield f"{made:,} files of {decimal(made_bytes)} unpacked into {to} in {made_s:.1f} s{rate}"
-    kept = sum(report.kept for report in reports)
-    if kept:
-        yield f"{kept:,} files were there already, with the same size and time"
-    links = sum(report.links for report in reports)
-    if links:
-        yield f"{links:,} links"
-    verified = [report.verified for report in reports if report.verified is not None]
-    if verified:
-        yield f"{sum(verified):,} files read again: each has the bytes of its archive"
-    for report in reports:
-        if report.refused:
-            some = _some([f"{refusal.name!r} ({refusal.why})" for refusal in report.refused])
-            yield f"{report.archive}: left out {len(report.refused):,} members: {some}"
-        if report.replaced:
-            some = _some([repr(name) for name in report.replaced])
-            yield f"{report.archive}: {len(report.replaced):,} members gave way to later ones of the same path: {some}"
+class _IndexedRun(_Run):
+    """Of an archive whose members are all known. Nothing is written where a member is refused and that is an error."""
+
+    def __init__(self, archive: UnpackArchive, job: UnpackJob, report: UnpackReport) -> None:
+        super().__init__(archive.path, job, report)
+        self._archive = archive
+        self._plan = make_plan(len(archive), archive.member)
+
+    def unpack(self) -> None:
+        """Place all members. Raises UnsafeMemberError, WriteError, and what the archive raises."""
+        plan, report, target = self._plan, self._report, self._target
+        report.replaced += plan.replaced
+        self._refuse(plan.refused)
+        report.total_bytes = plan.total_bytes
+        for number in plan.folders:
+            target.place_folder(plan.path(number))
+        report.folders = len(plan.folders)
+        self._job.work_through(plan.all_files(), self._place)
+        for link in plan.symbolic_links:
+            self._place_symbolic_link(link.path, link.target, self._archive.attributes(link.number).mtime_ns)
+        for link in plan.hard_links:
+            self._place_hard_link(link.path, link.target)
+        for number in plan.folders:
+            target.set_folder_time(plan.path(number), self._archive.attributes(number).mtime_ns)
+        report.end_making()
+        if self._job.verify:
+            report.verified = 0
+            self._job.work_through(plan.all_files(), self._verify)
+
+    def _place(self, file: tuple[bytes, int]) -> None:
+        path, number = file
+        size = self._plan.sizes[number]
+        placed = self._target.place_file(
+            path,
+            size,
+            self._archive.attributes(number),
+            lambda: self._job.stoppable(self._archive.pieces(number)),
+        )
+        self._expect_placed(placed, path)
+        self._report.count(placed, size)
+
+    def _verify(self, file: tuple[bytes, int]) -> None:
+        path, number = file
+        self._verify_file(path, self._plan.sizes[number], self._archive.pieces(number))
 
 
-def _some(texts: Sequence[str]) -> str:
-    more = f", and {len(texts) - _NAMED_MOST:,} more" if len(texts) > _NAMED_MOST else ""
-    return ", ".join(texts[:_NAMED_MOST]) + more
+class _StreamedRun(_Run):
+    """Of a compressed tar. Members that a later one replaces are made first and replaced then, as tar does."""
+
+    def __init__(self, path: str, compression: str, job: UnpackJob, report: UnpackReport) -> None:
+        super().__init__(path, job, report)
+        self._compression = compression
+        self._made: dict[bytes, int] = {}
+        """By path, the number of the member whose bytes the file has, or `_LINK`."""
+        self._differing: set[bytes] = set()
+        """Where something else lies. A later member may explain it: after a run that was killed, a file may have been
+        replaced by that already."""
+        self._symbolic_links: dict[bytes, str] = {}
+        self._folder_times: dict[bytes, int] = {}
+
+    def unpack(self) -> None:
+        """Place each member when it comes. Raises MemberError, WriteError, ReadError or DatasetError."""
+        for number, streamed in enumerate(self._members()):
+            try:
+                self._place(number, streamed)
+            except RefusedError as error:
+                self._refuse([Refusal(streamed.member.name, str(error))])
+        for path in sorted(self._differing):
+            self._expect_placed(Placed.DIFFERS, path)
+        for path, mtime_ns in self._folder_times.items():
+            self._target.set_folder_time(path, mtime_ns)
+        self._report.end_making()
+        if self._job.verify:
+            self._report.verified = 0
+            for number, streamed in enumerate(self._members()):
+                self._verify(number, streamed)
+
+    def _members(self) -> Iterator[StreamedMember]:
+        return self._job.stoppable(stream_tar(self._path, self._compression))
+
+    def _place(self, number: int, streamed: StreamedMember) -> None:
+        """Place one member. Raises RefusedError, or as `unpack` does."""
+        member, mtime_ns = streamed.member, streamed.attributes.mtime_ns
+        if member.kind is MemberKind.LABEL:
+            return
+        path = checked_path(member)
+        if path in self._made and member.kind is not MemberKind.FOLDER:
+            self._report.replaced.append(member.name)
+        match member.kind:
+            case MemberKind.FILE:
+                self._place_file(path, number, streamed)
+            case MemberKind.FOLDER:
+                self._target.place_folder(path)
+                self._folder_times[path] = mtime_ns
+                self._report.folders = len(self._folder_times)
+            case MemberKind.SYMBOLIC_LINK:
+                self._place_link(path, member.link, mtime_ns)
+            case MemberKind.HARD_LINK:
+                self._place_other_name(path, member.link, mtime_ns)
+
+    def _place_file(self, path: bytes, number: int, streamed: StreamedMember) -> None:
+        size, replace = streamed.member.size, path in self._made
+        placed = self._target.place_file(
+            path, size, streamed.attributes, lambda: self._job.stoppable(streamed.pieces), replace=replace
+        )
+        if placed is Placed.DIFFERS:
+            self._differing.add(path)
+            return
+        self._note(path, number)
+        self._report.count(placed, size)
+
+    def _place_link(self, path: bytes, link: str, mtime_ns: int) -> None:
+        self._place_symbolic_link(path, link_target(path, link), mtime_ns, replace=path in self._made)
+        self._note(path, _LINK)
+        self._symbolic_links[path] = link
+
+    def _place_other_name(self, path: bytes, link: str, mtime_ns: int) -> None:
+        """Make a hard link: another name of a file, or a symbolic link, whose target is then checked from here."""
+        target = hard_link_target(link)
+        if target in self._symbolic_links:
+            self._place_link(path, self._symbolic_links[target], mtime_ns)
+            return
+        if target not in self._made:
+            raise RefusedError(f"it is a hard link to {link!r}, which is not ahead of it in the archive")
+        self._place_hard_link(path, target, replace=path in self._made)
+        self._note(path, _LINK)
+
+    def _note(self, path: bytes, number: int) -> None:
+        self._made[path] = number
+        self._differing.discard(path)
+        self._symbolic_links.pop(path, None)
+
+    def _verify(self, number: int, streamed: StreamedMember) -> None:
+        """Compare a file once all are placed, unless a later member has replaced it. Raises WriteError."""
+        if streamed.member.kind is not MemberKind.FILE:
+            return
+        try:
+            path = checked_path(streamed.member)
+        except RefusedError:
+            return
+        if self._made.get(path) == number:
+            self._verify_file(path, streamed.member.size, streamed.pieces)

@@ -1,5 +1,8 @@
-"""Starts Headrace's probe in each Python that an observed command runs, then gives way to the sitecustomize that this
-one stands before, or to none. It must be readable, and silent, in any Python."""
+"""Start Headrace's probe in each Python that an observed command runs.
+
+Then give way to the sitecustomize that this one stands before, or to none. It must be readable, and silent, in any
+Python.
+"""
 
 import os
 import sys
@@ -24,7 +27,7 @@ def _start_probe(folder):
 
 
 def _leave_note(folder):
-    """The probe has failed, so that there is no evidence to say it in."""
+    """Write down why the probe failed, for which there is no evidence file."""
     import traceback
 
     path = os.path.join(folder, "evidence", "failed-" + str(os.getpid()) + ".txt")

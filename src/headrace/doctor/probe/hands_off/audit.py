@@ -104,14 +104,6 @@ def _remove(journal: UndoJournal, path: Any, folder: int) -> None:
         journal.removes(place)
 
 
-def _mkdir(journal: UndoJournal, path: Any, _: int, folder: int) -> None:
-    _makes(journal, path, folder)
-
-
-def _symlink(journal: UndoJournal, _: Any, path: Any, folder: int) -> None:
-    _makes(journal, path, folder)
-
-
 def _link(journal: UndoJournal, source: Any, target: Any, source_folder: int, target_folder: int) -> None:
     """Record a hard link: the file may be written through its new name."""
     place = _entry(journal, source, source_folder)
@@ -187,11 +179,11 @@ CHANGES: dict[str, Callable[..., None]] = {
     "os.chmod": _touch,
     "os.chown": _touch,
     "os.link": _link,
-    "os.mkdir": _mkdir,
+    "os.mkdir": lambda journal, path, _, folder: _makes(journal, path, folder),
     "os.remove": _remove,
     "os.rename": _rename,
     "os.rmdir": _remove,
-    "os.symlink": _symlink,
+    "os.symlink": lambda journal, _, path, folder: _makes(journal, path, folder),
     "os.truncate": _truncate,
     "os.utime": _touch,
     "sqlite3.connect": _connect,

@@ -8,20 +8,11 @@ import stat as modes
 from collections.abc import Iterator
 
 from .undo_folder import (
-    ABSENT,
-    APPENDED,
     CHEAP_BYTES,
-    COPIED,
     END,
-    FOLDER,
-    LINKED,
-    LOST,
-    MOVED,
-    OTHER,
-    SYMLINK,
-    TOUCHED,
     CannotStoreError,
     ContentStore,
+    PathState,
     UndoFolder,
     UndoRecord,
     decoded,
@@ -29,7 +20,7 @@ from .undo_folder import (
     is_below,
     no_work,
     temporary,
-)  # fmt: skip
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +28,7 @@ if TYPE_CHECKING:
 
 TOUCH, APPEND, WHOLE = range(3)
 """How much of a file's former state a record gives: its mode and times, also its size, also its content."""
-_GIVES = {TOUCHED: TOUCH, APPENDED: APPEND}
+_GIVES = {PathState.TOUCHED: TOUCH, PathState.APPENDED: APPEND}
 MOST_ENTRIES = 10_000
 """Entries of a renamed folder beyond which it is moved back as a whole."""
 
@@ -82,7 +73,7 @@ class UndoJournal:
     def _tell_fault(self, error: Exception) -> None:
         """Record a fault. If not even that can be written, the listing of the folder still shows what has changed."""
         try:
-            self._write(UndoRecord(LOST, "", detail=f"{type(error).__name__}: {error}"))
+            self._write(UndoRecord(PathState.LOST, "", detail=f"{type(error).__name__}: {error}"))
         except OSError:
             return
 
@@ -136,7 +127,7 @@ class UndoJournal:
             self.writes(path)
             return
         try:
-            if self._before(path, WHOLE, self._linked) == LINKED or self._is_what_is_kept(path):
+            if self._before(path, WHOLE, self._linked) == PathState.LINKED or self._is_what_is_kept(path):
                 self._put(new, path)
         finally:
             if os.path.lexists(new):
@@ -186,8 +177,8 @@ class UndoJournal:
         if is_known or self._knows(path, wanted):
             return ""
         record = self._state(path, file)
-        if moved_to and record.kind == FOLDER:
-            record = UndoRecord(MOVED, path, os.lstat(path), kept=moved_to)
+        if moved_to and record.kind == PathState.FOLDER:
+            record = UndoRecord(PathState.MOVED, path, os.lstat(path), kept=moved_to)
         self._tell(record)
         return record.kind
 
@@ -237,29 +228,29 @@ class UndoJournal:
 
     def _note(self, record: UndoRecord) -> None:
         gives = _GIVES.get(record.kind, WHOLE)
-        if record.kind == ABSENT and record.path not in self._known:
+        if record.kind == PathState.ABSENT and record.path not in self._known:
             self._made.add(record.path)
-        if record.kind == LINKED:
+        if record.kind == PathState.LINKED:
             self._kept[record.path] = record.inode
         self._known[record.path] = max(gives, self._known.get(record.path, -1))
 
     def _state(self, path: str, file: Callable[[str, os.stat_result], UndoRecord]) -> UndoRecord:
         if self._is_made(path):
-            return UndoRecord(ABSENT, path)
+            return UndoRecord(PathState.ABSENT, path)
         try:
             stat = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
-            return UndoRecord(ABSENT, path)
+            return UndoRecord(PathState.ABSENT, path)
         if modes.S_ISREG(stat.st_mode):
             return file(path, stat)
         if modes.S_ISDIR(stat.st_mode):
-            return UndoRecord(FOLDER, path, stat)
+            return UndoRecord(PathState.FOLDER, path, stat)
         if modes.S_ISLNK(stat.st_mode):
-            return UndoRecord(SYMLINK, path, stat, detail=os.readlink(path))
-        return UndoRecord(OTHER, path, stat)
+            return UndoRecord(PathState.SYMLINK, path, stat, detail=os.readlink(path))
+        return UndoRecord(PathState.OTHER, path, stat)
 
     def _touched(self, path: str, stat: os.stat_result) -> UndoRecord:
-        return UndoRecord(TOUCHED, path, stat)
+        return UndoRecord(PathState.TOUCHED, path, stat)
 
     def _appended(self, path: str, stat: os.stat_result) -> UndoRecord:
         """Record a file that is appended to: its size says enough, unless it is truncated and rewritten.
@@ -268,29 +259,29 @@ class UndoJournal:
         """
         if stat.st_size <= CHEAP_BYTES:
             record = self._copied(path, stat)
-            if record.kind == COPIED:
+            if record.kind == PathState.COPIED:
                 return record
-        return UndoRecord(APPENDED, path, stat, detail=end_sum(path, stat.st_size))
+        return UndoRecord(PathState.APPENDED, path, stat, detail=end_sum(path, stat.st_size))
 
     def _copied(self, path: str, stat: os.stat_result) -> UndoRecord:
         try:
-            return UndoRecord(COPIED, path, stat, kept=self._store.copied(path, stat))
+            return UndoRecord(PathState.COPIED, path, stat, kept=self._store.copied(path, stat))
         except CannotStoreError as why:
-            return UndoRecord(LOST, path, stat, detail=str(why))
+            return UndoRecord(PathState.LOST, path, stat, detail=str(why))
 
     def _linked(self, path: str, stat: os.stat_result) -> UndoRecord:
         """Save a file by another name; one that was written to already, if only at its end, is copied."""
         if path in self._known and self._known[path] != TOUCH:
             return self._copied(path, stat)
         try:
-            return UndoRecord(LINKED, path, stat, kept=self._store.linked(path, stat))
+            return UndoRecord(PathState.LINKED, path, stat, kept=self._store.linked(path, stat))
         except CannotStoreError:
             return self._copied(path, stat)
 
     def _moved(self, path: str, stat: os.stat_result) -> UndoRecord:
         """Save a file that is renamed. A link shows its content only until somebody writes to it by the new name."""
         record = self._copied(path, stat)
-        return record if record.kind == COPIED else self._linked(path, stat)
+        return record if record.kind == PathState.COPIED else self._linked(path, stat)
 
     def _twin(self, path: str) -> str | None:
         """Make an empty file next to the path's, of its mode and owner; None if that is impossible or needless."""

@@ -15,29 +15,6 @@ from collections.abc import Iterator
 
 from .. import UNDO
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Final
-
-ABSENT: Final = "absent"
-LINKED: Final = "linked"
-"""A file; `kept` is another name of the very same."""
-COPIED: Final = "copied"
-"""A file; `kept` has its content."""
-APPENDED: Final = "appended"
-"""A file that is only appended to: its size says enough, and `detail` is a checksum of its last bytes."""
-TOUCHED: Final = "touched"
-"""A file of which only mode or times change."""
-LOST: Final = "lost"
-"""A file whose content could not be saved; `detail` says why."""
-FOLDER: Final = "folder"
-MOVED: Final = "moved"
-"""A folder of very many entries; `kept` is its new name."""
-SYMLINK: Final = "symlink"
-"""`detail` is its target."""
-OTHER: Final = "other"
-"""A pipe, a socket, a device: left alone."""
-
 END = b"\0\n"
 NUMBERS = ("mode", "size", "mtime_ns", "atime_ns", "inode", "owner", "group")
 FIELDS = 2 + len(NUMBERS) + 2
@@ -52,6 +29,29 @@ CHEAP_BYTES = 1 << 20
 """Size up to which a file is copied rather than given another name in the user's own folder."""
 CHUNK_BYTES = 1 << 20
 END_BYTES = 1 << 16
+
+
+class PathState:
+    """Kinds of records: what a path was, and how that was saved."""
+
+    ABSENT = "absent"
+    LINKED = "linked"
+    """A file; `kept` is another name of the very same."""
+    COPIED = "copied"
+    """A file; `kept` has its content."""
+    APPENDED = "appended"
+    """A file that is only appended to: its size says enough, and `detail` is a checksum of its last bytes."""
+    TOUCHED = "touched"
+    """A file of which only mode or times change."""
+    LOST = "lost"
+    """A file whose content could not be saved; `detail` says why."""
+    FOLDER = "folder"
+    MOVED = "moved"
+    """A folder of very many entries; `kept` is its new name."""
+    SYMLINK = "symlink"
+    """`detail` is its target."""
+    OTHER = "other"
+    """A pipe, a socket, a device: left alone."""
 
 
 class UndoRecord:

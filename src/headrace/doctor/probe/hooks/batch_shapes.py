@@ -1,149 +1,75 @@
-"""Shapes, bytes and padding of a batch, found without running the user's code."""
+"""Shapes, bytes and padding of a batch, found in a few microseconds.
+
+A batch is the user's object: no property, `__getattr__`, `__getitem__` or `__torch_function__` of theirs is run by
+looking at it.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 if TYPE_CHECKING:
-    from ..probe import Probe
+    from ..evidence_file import EvidenceFile
+    from ..overhead import TrainingCost
 
-
-# -- from doctor/probe/padding.py: How much of a batch of sequences is padding, looked at in a few of the batches.
-
-
+MOST_LEAVES = 32
+MOST_DEPTH = 4
+MOST_SHAPES = 1000
+"""A run in which each batch has a shape of its own must not fill the evidence with their names."""
 EVERY = 8
-"""Batches of a pass from one look to the next."""
+"""Batches of a pass from one look at padding to the next."""
 MOST_LOOKS = 64
 MOST_TOKENS = 1 << 20
 """In one batch: to count more takes too long in the training thread."""
 LEAST_WIDTH = 8
 MOST_MATRIX_DEPTH = 2
+MOST_MATRICES = 8
+"""Items of a sequence among which a matrix is looked for."""
 LEAST_BYTES = 4
 """Of a token: bytes and shorter numbers are pixels and sound."""
 MOST_INSIDE = 0.1
 """Share of the tokens before the padding that may be of its value."""
 MASK = "attention_mask"
 
-Counted = tuple[int, int, int, int]
-"""Rows, width, tokens that are no padding, and the most of these in a row."""
-
-
-class PaddingLooks:
-    """Looks at the batches that a process receives until it has seen enough of them."""
-
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
-        self._looks = 0
-
-    def look(self, pass_: int, index: int, batch: Any) -> None:
-        if index % EVERY or self._looks >= MOST_LOOKS:
-            return
-        begun = time.monotonic_ns()
-        self._looks += 1
-        try:
-            found = counted(batch)
-        except Exception:  # an object of the user's that is not what it seems
-            found = None
-        if found is not None:
-            self._probe.evidence.write(("padding", pass_, index, *found))
-        self._probe.training.costs.since(begun)
-
-
-def counted(batch: Any) -> Counted | None:
-    """Of the attention mask, where the batch has one, else of the first matrix of whole numbers in it, whose padding is
-    the value that most of its rows end with. None where there is neither."""
-    matrices = list(_matrices("", batch, MOST_MATRIX_DEPTH))
-    mask = next((matrix for name, matrix in matrices if name == MASK), None)
-    if mask is not None:
-        return _counted(mask != 0)
-    tokens = next((matrix for _, matrix in matrices if matrix.dtype.itemsize >= LEAST_BYTES), None)
-    return None if tokens is None else _of_tokens(tokens)
-
-
-def _of_tokens(tokens: Any) -> Counted | None:
-    """None for a matrix whose last value lies all over it, as the 0 of labels does that are 1 here and there."""
-    import numpy
-
-    values, counts = numpy.unique(tokens[:, -1], return_counts=True)
-    padding = values[counts.argmax()]
-    differs = tokens[:, ::-1] != padding
-    run = numpy.where(differs.any(axis=1), differs.argmax(axis=1), tokens.shape[1])
-    run[run == 1] = 0  # one such token alone ends a sentence
-    is_kept = numpy.arange(tokens.shape[1]) < (tokens.shape[1] - run)[:, None]
-    inside = int((is_kept & (tokens == padding)).sum())
-    return None if inside > MOST_INSIDE * is_kept.sum() else _counted(is_kept)
-
-
-def _counted(is_kept: Any) -> Counted | None:
-    """None where nothing is kept."""
-    lengths = is_kept.sum(axis=1)
-    if not lengths.any():
-        return None
-    return int(is_kept.shape[0]), int(is_kept.shape[1]), int(lengths.sum()), int(lengths.max())
-
-
-def _matrices(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """Arrays of whole numbers in two dimensions with the keys that they have, found as signature.py finds its leaves:
-    without a call of the user's code."""
-    kind = type(value)
-    array = _array(value, kind)
-    if array is not None:
-        if array.ndim == 2 and array.dtype.kind in "iub" and array.shape[1] >= LEAST_WIDTH and array.size:
-            yield name, array
-    elif depth:
-        for key, inner in _items(value, kind.__mro__):
-            yield from _matrices(key, inner, depth - 1)
-
-
-def _array(value: Any, kind: type) -> Any:
-    """A tensor's memory, or an array itself; None for anything else, on another device, or too large."""
-    torch: Any = sys.modules.get("torch")
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is None:
-        return None
-    if torch is not None and kind is torch.Tensor:
-        is_near = value.device.type == "cpu" and value.layout is torch.strided and not value.is_floating_point()
-        return value.numpy() if is_near and value.numel() <= MOST_TOKENS else None
-    return value if kind is numpy.ndarray and value.size <= MOST_TOKENS else None
-
-
-def _items(value: Any, bases: tuple[type, ...]) -> list[tuple[str, Any]]:
-    if dict in bases:
-        return list(dict.items(value))
-    for sequence in (list, tuple):
-        if sequence in bases:
-            return [("", inner) for inner in sequence.__getitem__(value, slice(8))]
-    try:
-        data = object.__getattribute__(value, "__dict__").get("data")
-    except AttributeError:  # it has slots
-        return []
-    return list(data.items()) if type(data) is dict else []
-
-
-# -- from doctor/probe/signature.py: What a batch weighs and how it is shaped, found in a few microseconds.
-#
-# A batch is the user's object: no property, `__getattr__`, `__getitem__` or `__torch_function__` of theirs is run by
-# looking at it.
-
-
-MOST_LEAVES = 32
-MOST_DEPTH = 4
-
 Shape = tuple[tuple[Any, Any], ...]
 """dtype and shape of each tensor or array, in the order of the batch."""
-
-
 Leaf = tuple[int, Any, tuple[int, ...]]
 """Bytes, dtype and shape."""
+Counted = tuple[int, int, int, int]
+"""Rows, width, tokens that are no padding, and the most of these in a row."""
 _PLAIN = (str, bytes, int, float, bool, type(None))
 
 
+class BatchShapes:
+    """Shapes seen so far, by their numbers among the evidence's names."""
+
+    def __init__(self, name: Callable[[str], int]) -> None:
+        """`name` returns a text's number in the evidence."""
+        self._name = name
+        self._numbers: dict[Shape, int] = {}
+
+    def of(self, batch: Any) -> tuple[int | None, int | None]:
+        """Return the bytes of a batch, and the number of its shape; None for what is not known."""
+        try:
+            size, shape = bytes_and_shape(batch)
+        except Exception:  # a tensor that has no shape (nested), or an object of the user's that is asked for one
+            return None, None
+        if shape is None:
+            return None, None
+        number = self._numbers.get(shape)
+        if number is None and len(self._numbers) < MOST_SHAPES:
+            number = self._numbers[shape] = self._name(shape_text(shape))
+        return size, number
+
+
 def bytes_and_shape(batch: Any) -> tuple[int | None, Shape | None]:
-    """Of the tensors and numpy arrays in a batch: nested dicts, sequences and objects, up to 32 of them. None and None
-    where there is none."""
+    """Measure the tensors and numpy arrays in a batch: nested dicts, sequences and objects, up to 32 of them.
+
+    None and None where there is none.
+    """
     leaves: list[Leaf] = []
     _collect(batch, leaves, MOST_DEPTH)
     if not leaves:
@@ -152,7 +78,7 @@ def bytes_and_shape(batch: Any) -> tuple[int | None, Shape | None]:
 
 
 def shape_text(shape: Shape) -> str:
-    """Such as `float32[32,3,224,224] int64[32]`."""
+    """Return text such as `float32[32,3,224,224] int64[32]`."""
     return " ".join(f"{str(dtype).rpartition('.')[2]}[{','.join(map(str, sizes))}]" for dtype, sizes in shape)
 
 
@@ -188,37 +114,107 @@ def _parts(value: Any, bases: tuple[type, ...]) -> list[Any]:
     for sequence in (list, tuple):
         if sequence in bases:
             return list(sequence.__getitem__(value, slice(MOST_LEAVES)))
-    try:
-        attributes = object.__getattribute__(value, "__dict__")
-    except AttributeError:  # it has slots
-        return []
+    attributes = _attributes(value)
     data = attributes.get("data")  # UserDict, as BatchEncoding is one
     return list((data if type(data) is dict else attributes).values())[:MOST_LEAVES]
 
 
-# -- from doctor/probe/shapes.py: Numbers for the shapes of batches.
+def _attributes(value: Any) -> dict[str, Any]:
+    try:
+        attributes: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    except AttributeError:  # it has slots
+        return {}
+    return attributes
 
 
-MOST_SHAPES = 1000
-"""A run in which each batch has a shape of its own must not fill the evidence with their names."""
+class PaddingLooks:
+    """Looks at the batches that a process receives for padding, until it has seen enough of them."""
 
+    def __init__(self, evidence: EvidenceFile, costs: TrainingCost) -> None:
+        self._evidence = evidence
+        self._costs = costs
+        self._looks = 0
 
-class BatchShapes:
-    """The shapes seen so far, by their numbers among the evidence's names."""
-
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
-        self._numbers: dict[Shape, int] = {}
-
-    def of(self, batch: Any) -> tuple[int | None, int | None]:
-        """Bytes of a batch, and the number of its shape; None for what is not known."""
+    def look(self, pass_: int, index: int, batch: Any) -> None:
+        """Look at a batch, if its turn has come."""
+        if index % EVERY or self._looks >= MOST_LOOKS:
+            return
+        begun = time.monotonic_ns()
+        self._looks += 1
         try:
-            size, shape = bytes_and_shape(batch)
-        except Exception:  # a tensor that has no shape (nested), or an object of the user's that is asked for one
-            return None, None
-        if shape is None:
-            return None, None
-        number = self._numbers.get(shape)
-        if number is None and len(self._numbers) < MOST_SHAPES:
-            number = self._numbers[shape] = self._probe.evidence.name(shape_text(shape))
-        return size, number
+            found = counted(batch)
+        except Exception:  # an object of the user's that is not what it seems
+            found = None
+        if found is not None:
+            self._evidence.write(("padding", pass_, index, *found))
+        self._costs.since(begun)
+
+
+def counted(batch: Any) -> Counted | None:
+    """Count a batch's tokens and padding, by its attention mask, where it has one.
+
+    Else by the first matrix of whole numbers in it, whose padding is the value that most of its rows end with. None
+    where there is neither.
+    """
+    matrices = list(_matrices("", batch, MOST_MATRIX_DEPTH))
+    mask = next((matrix for name, matrix in matrices if name == MASK), None)
+    if mask is not None:
+        return _counted(mask != 0)
+    tokens = next((matrix for _, matrix in matrices if matrix.dtype.itemsize >= LEAST_BYTES), None)
+    return None if tokens is None else _of_tokens(tokens)
+
+
+def _of_tokens(tokens: Any) -> Counted | None:
+    """Return None for a matrix whose last value lies all over it, as the 0 of labels does that are 1 here and there."""
+    import numpy
+
+    values, counts = numpy.unique(tokens[:, -1], return_counts=True)
+    padding = values[counts.argmax()]
+    differs = tokens[:, ::-1] != padding
+    run = numpy.where(differs.any(axis=1), differs.argmax(axis=1), tokens.shape[1])
+    run[run == 1] = 0  # one such token alone ends a sentence
+    is_filled = numpy.arange(tokens.shape[1]) < (tokens.shape[1] - run)[:, None]
+    inside = int((is_filled & (tokens == padding)).sum())
+    return None if inside > MOST_INSIDE * is_filled.sum() else _counted(is_filled)
+
+
+def _counted(is_filled: Any) -> Counted | None:
+    """Return None where nothing is filled."""
+    lengths = is_filled.sum(axis=1)
+    if not lengths.any():
+        return None
+    return int(is_filled.shape[0]), int(is_filled.shape[1]), int(lengths.sum()), int(lengths.max())
+
+
+def _matrices(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    """Yield arrays of whole numbers in two dimensions with the keys that they have."""
+    kind = type(value)
+    array = _array(value, kind)
+    if array is not None:
+        if array.ndim == 2 and array.dtype.kind in "iub" and array.shape[1] >= LEAST_WIDTH and array.size:
+            yield name, array
+    elif depth:
+        for key, inner in _items(value, kind.__mro__):
+            yield from _matrices(key, inner, depth - 1)
+
+
+def _array(value: Any, kind: type) -> Any:
+    """Return a tensor's memory, or an array itself; None for anything else, on another device, or too large."""
+    torch: Any = sys.modules.get("torch")
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    if torch is not None and kind is torch.Tensor:
+        is_near = value.device.type == "cpu" and value.layout is torch.strided and not value.is_floating_point()
+        return value.numpy() if is_near and value.numel() <= MOST_TOKENS else None
+    return value if kind is numpy.ndarray and value.size <= MOST_TOKENS else None
+
+
+def _items(value: Any, bases: tuple[type, ...]) -> list[tuple[str, Any]]:
+    if dict in bases:
+        return list(dict.items(value))
+    for sequence in (list, tuple):
+        if sequence in bases:
+            return [("", inner) for inner in sequence.__getitem__(value, slice(MOST_MATRICES))]
+    data = _attributes(value).get("data")
+    return list(data.items()) if type(data) is dict else []

@@ -1,4 +1,14 @@
-"""Batches that come from no DataLoader: libraries that are known, and calls that the loop's own source shows."""
+"""Batches that come from no DataLoader: what the loop waits for at whatever it calls for one.
+
+Iterators of libraries that are known are hooked as these are imported. Where steps are taken and no batch was received,
+the loop's own source shows what it calls for one, and that is hooked from then on. What cannot be hooked, such as a
+generator that runs already, is named in a note, and its wait is nobody's part of a step.
+
+The search begins at the statement in which the backward pass was begun, and follows names back through the assignments
+of the loop around it. A call that none of the loop's own values go into, and that is neither torch's nor a model's, is
+where a batch comes from: `get_batch("train")`, `next(iterator)`, `self.data.next_batch()`, or what a `for` goes
+through. None of the user's code is run: names are looked up, attributes without descriptors.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +27,28 @@ from ..training.step_records import FetchedBatch
 from .batch_shapes import BatchShapes
 
 if TYPE_CHECKING:
-    from ..probe import Probe
+    from ..patches import Fault, Patches
+    from ..training.training import TrainingObserver
 
-
-# -- from doctor/probe/source_search.py: What a training loop calls for its batches, found in its source: the calls
-# that the loss comes from.
-#
-# From the statement in which the backward pass was begun, names are followed back through the assignments of the loop
-# around it. A call that none of the loop's own values go into, and that is neither torch's nor a model's, is where a
-# batch comes from: `get_batch("train")`, `next(iterator)`, `self.data.next_batch()`, or what a `for` goes through.
-# None
-# of the user's code is run: names are looked up, attributes without descriptors.
-
-
+SOURCE_LIBRARIES: dict[str, tuple[str, ...]] = {
+    "nvidia.dali.plugin.pytorch": ("DALIGenericIterator.__next__", "DALIRaggedIterator.__next__"),
+    "spdl.pipeline._pipeline": ("PipelineIterator.__next__", "Pipeline.get_item"),
+    "spdl.dataloader._dataloader": ("DataLoader.__iter__",),
+    "spdl.dataloader._pytorch_dataloader": ("PyTorchDataLoader.__iter__",),
+    "tensorflow.python.data.ops.iterator_ops": ("OwnedIterator.__next__",),
+    "tensorflow.python.data.ops.dataset_ops": ("NumpyIterator.__next__",),
+    "webdataset.pipeline": ("DataPipeline.__iter__",),
+    "ffcv.loader.epoch_iterator": ("EpochIterator.__next__",),
+    "torchdata.nodes.loader": ("LoaderIterator.__next__",),
+}
+"""What gives batches, by the module that defines it: a method that gives one, or an `__iter__`."""
+MOST_LOOKS = 5
+"""Backward passes at which the loop's source is looked at: some begin before the first batch of their own."""
+MOST_FRAMES = 8
+UNSEEN = "not-seen"
 _STATEMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_INNER = (*_FUNCTIONS, ast.Lambda, ast.ClassDef)
 _NOT_SOURCES = ("torch", "builtins", "math", "time", "tqdm")
 """Packages whose functions give no batches."""
 _THROUGH = ("enumerate", "zip", "iter", "tqdm", "islice", "cycle", "chain", "list")
@@ -41,12 +56,187 @@ _THROUGH = ("enumerate", "zip", "iter", "tqdm", "islice", "cycle", "chain", "lis
 _NOTHING: Any = object()
 
 
+def install_search(patches: Patches, training: TrainingObserver, fault: Fault, torch: ModuleType) -> None:
+    """Look for sources while none is known."""
+    training.seek = _Search(patches, training, fault).look
+
+
+def install_source_library(patches: Patches, training: TrainingObserver, module: ModuleType) -> None:
+    """Hook one of SOURCE_LIBRARIES. Those of another version may lack a name: the loop's source says the rest."""
+    for path in SOURCE_LIBRARIES[module.__name__]:
+        kind, _, method = path.partition(".")
+        owner = getattr(module, kind, None)
+        if isinstance(owner, type):
+            name = f"{module.__name__.partition('.')[0]}.{kind}"
+            patches.around(owner, method, _Calls(training, name, None, None).call)
+
+
+class _Search:
+    """Search in the training thread whenever a backward pass begins, until it is taken away."""
+
+    def __init__(self, patches: Patches, training: TrainingObserver, fault: Fault) -> None:
+        self._patches = patches
+        self._training = training
+        self._fault = fault
+        self._looks = 0
+
+    def look(self) -> None:
+        training = self._training
+        self._looks += 1
+        if training.counter.passes or training.elsewhere.threads or self._looks > MOST_LOOKS:
+            training.seek = None
+            return
+        try:
+            found = self._found()
+        except Exception as error:
+            training.seek = None
+            self._fault("search for what gives batches", error)
+            return
+        if found:
+            training.seek = None
+        for source in found:
+            self._hook(source)
+
+    def _found(self) -> list[BatchSource]:
+        """Return those of the innermost loop that has any.
+
+        What a function calls outside of a loop counts where a loop calls it.
+        """
+        frame: FrameType | None = sys._getframe(1)
+        outside: list[BatchSource] = []
+        for _ in range(MOST_FRAMES):
+            while frame is not None and not is_users(frame.f_code.co_filename):
+                frame = frame.f_back
+            if frame is None:
+                break
+            found, is_loop = sources_in(frame)
+            if is_loop and (found or outside):
+                return outside or found
+            outside = outside or found
+            frame = frame.f_back
+        return []
+
+    def _hook(self, source: BatchSource) -> None:
+        calls = _Calls(self._training, source.name, source.file, source.line)
+        if source.owner is None or not self._patches.around(source.owner, source.attribute, calls.call):
+            text = f"Batches come from {source.name} ({source.file}:{source.line}): the wait for them was not seen."
+            self._training.say(UNSEEN, text)
+
+
+class _Calls:
+    """The calls of one source, which is described once it has given a batch: by its name and where it is called."""
+
+    def __init__(self, training: TrainingObserver, name: str, file: str | None, line: int | None) -> None:
+        self._training = training
+        self._name = name
+        self._place = file, line
+        self._shapes = BatchShapes(training.evidence.name)
+        self._passes: dict[bool, list[int]] = {}
+        """By whether gradients were wanted: the pass's number, and how many batches it had."""
+        self._of = ""
+        """The evidence that these are numbers of."""
+
+    def call(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Stand for a call of the source."""
+        call = functools.partial(original, *args, **kwargs)
+        if original.__name__ != "__iter__":
+            return self.timed(call)
+        return call() if self._is_elsewhere() or _has_loader(args[0]) else self._followed(call())
+
+    def _is_elsewhere(self) -> bool:
+        """Tell whether the calling thread does not train, or is about something that has its own part of a step."""
+        thread = self._training.thread
+        return get_ident() != thread.observed or thread.is_fetching or self._training.steps.is_open
+
+    def timed(self, call: Callable[[], Any]) -> Any:
+        """Count the call as the wait for a batch, if it gives one."""
+        if self._is_elsewhere():
+            return call()
+        counter = self._training.counter
+        passes = counter.passes
+
+        def got(given: Any, start: int, end: int) -> None:
+            if passes == counter.passes:  # else a DataLoader began within it
+                self._note(given, start, end)
+
+        return self._followed(self._training.wait("batch source", call, got))
+
+    def _followed(self, given: Any) -> Any:
+        """Put a generator that was just made behind one that times it."""
+        if hasattr(type(given), "__next__") and getattr(type(given), "__name__", "") == "generator":
+            return _Followed(given, self)
+        return given
+
+    def _note(self, given: Any, start: int, end: int) -> None:
+        """Write the batch down. What holds no tensor, or has a gradient of its own, is none."""
+        size, shape = self._shapes.of(given)
+        if size is None or _is_none(given):
+            return
+        with_grad = bool(sys.modules["torch"].is_grad_enabled())
+        number = self._pass(with_grad, start)
+        index, number[1] = number[1], number[1] + 1
+        batch = FetchedBatch(number[0], index, start, end, None, None, None, None, size, shape)
+        self._training.got(batch, with_grad)
+
+    def _pass(self, with_grad: bool, start: int) -> list[int]:
+        """Return the pass for training, or that for evaluation: each goes on as long as the run."""
+        evidence, counter = self._training.evidence, self._training.counter
+        if self._of != evidence.path:  # a fork counts anew
+            self._of, self._passes = evidence.path, {}
+        known = self._passes.get(with_grad)
+        if known is None:
+            number, loader = counter.next_pass(), counter.next_loader()
+            file, line = call_site() if self._place[0] is None else self._place
+            facts = {"source": self._name, "dataset": self._name, "file": file, "line": line}
+            begun = self._training.clock.us(start)
+            evidence.write(("loader", loader, begun, facts), ("pass", number, loader, begun, begun, number, []))
+            known = self._passes[with_grad] = [number, 0]
+        return known
+
+
+class _Followed:
+    """A generator, whose `next()` is timed; whatever else is asked of it, it is asked of the generator."""
+
+    def __init__(self, generator: Any, calls: _Calls) -> None:
+        self._generator = generator
+        self._calls = calls
+
+    def __iter__(self) -> _Followed:
+        return self
+
+    def __next__(self) -> Any:
+        return self._calls.timed(self._generator.__next__)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._generator, name)
+
+
+def _is_none(given: Any) -> bool:
+    """Tell whether it is no batch, for all its tensors: a loss, an output, a model, a dataset or what loads one."""
+    torch: Any = sys.modules["torch"]
+    others = (torch.nn.Module, torch.optim.Optimizer, torch.utils.data.Dataset, torch.utils.data.DataLoader)
+    parts = given.values() if type(given) is dict else given if type(given) in (tuple, list) else (given,)
+    return any(isinstance(one, others) or (isinstance(one, torch.Tensor) and one.requires_grad) for one in parts)
+
+
+def _has_loader(pipeline: Any) -> bool:
+    """Tell whether a DataLoader of torch's is a part of it, whose batches are seen by themselves."""
+    loader = sys.modules["torch"].utils.data.DataLoader
+    parts = list(vars(pipeline).values()) if hasattr(pipeline, "__dict__") else []
+    parts += [one for part in parts if type(part) in (list, tuple) for one in part]
+    return any(isinstance(part, loader) for part in parts)
+
+
+# The search in the loop's source.
+
+
 class BatchSource(NamedTuple):
-    """Something that the loop calls for a batch. `owner` has it as an attribute that can be replaced; None where it
-    cannot, as a generator that runs already, or a function within a function."""
+    """Something that the loop calls for a batch."""
 
     name: str
     owner: Any
+    """What has it as an attribute that can be replaced; None where it cannot, as a generator that runs already, or a
+    function within a function."""
     attribute: str
     file: str
     line: int
@@ -70,13 +260,11 @@ def sources_in(frame: FrameType) -> tuple[list[BatchSource], bool]:
 def _scope(tree: ast.AST, name: str, first: int) -> ast.AST:
     """Return the function of that name whose definition, decorators included, begins at that line; else the module."""
     for node in ast.walk(tree):
-        if isinstance(node, _FUNCTIONS) and node.name == name and first in _first_lines(node):
-            return node
+        if isinstance(node, _FUNCTIONS) and node.name == name:
+            lines = (node.lineno, *(decorator.lineno for decorator in node.decorator_list))
+            if first in lines:
+                return node
     return tree
-
-
-def _first_lines(function: Any) -> set[int]:
-    return {function.lineno, *(decorator.lineno for decorator in function.decorator_list)}
 
 
 def _chain(node: ast.AST, line: int) -> list[ast.AST]:
@@ -96,7 +284,7 @@ def _chain(node: ast.AST, line: int) -> list[ast.AST]:
 
 
 class _SourceSearch:
-    """One loop of one frame."""
+    """Search in one loop of one frame."""
 
     def __init__(self, frame: FrameType, region: ast.AST) -> None:
         self._locals, self._globals = frame.f_locals, frame.f_globals
@@ -125,8 +313,9 @@ class _SourceSearch:
     def _is_made(self, call: ast.Call) -> bool:
         """Tell whether something that the loop has made goes into a call."""
         parts = [*call.args, *(keyword.value for keyword in call.keywords)]
-        base = call.func.value if isinstance(call.func, ast.Attribute) else None
-        return any(_loaded(part) & self._made for part in [*parts, *([] if base is None else [base])])
+        if isinstance(call.func, ast.Attribute):
+            parts.append(call.func.value)
+        return any(_loaded(part) & self._made for part in parts)
 
     def _call(self, call: ast.Call) -> None:
         function, name = call.func, _name_text(call.func)
@@ -210,22 +399,21 @@ def _own_nodes(region: ast.AST) -> list[ast.AST]:
 def _assigned(node: ast.AST) -> tuple[set[str], ast.AST, bool] | None:
     """Return the names that a statement binds, what to, and whether it is a `for`."""
     if isinstance(node, (ast.For, ast.AsyncFor)):
-        return _stored(node.target), node.iter, True
+        return _names(node.target), node.iter, True
     if isinstance(node, _STATEMENTS) and node.value is not None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        return {name for target in targets for name in _stored(target)}, node.value, False
+        return {name for target in targets for name in _names(target)}, node.value, False
     return None
 
 
-def _stored(target: ast.AST) -> set[str]:
-    """Return the names of a target; of `batch["x"] = …` the one that is changed."""
-    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+def _names(node: ast.AST) -> set[str]:
+    """Return the names in an expression; of a target `batch["x"]` the one that is changed."""
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
 
 
 def _loaded(node: ast.AST) -> set[str]:
     """Return the names that are read in an expression, or in a statement's own line."""
-    parts = [node] if not isinstance(node, (ast.If, ast.While, ast.With, ast.For)) else []
-    return {one.id for part in parts for one in ast.walk(part) if isinstance(one, ast.Name)}
+    return set() if isinstance(node, (ast.If, ast.While, ast.With, ast.For)) else _names(node)
 
 
 def _has_call(value: ast.AST) -> bool:
@@ -249,219 +437,3 @@ def _is_torchs(value: Any) -> bool:
     if isinstance(value, ModuleType):
         return not _may_give_batches(value.__name__)
     return torch is not None and isinstance(value, (torch.nn.Module, torch.Tensor, torch.optim.Optimizer))
-
-
-# -- from doctor/probe/hooks/batch_sources.py: Batches that no DataLoader gives: what the loop waits for at whatever
-# it calls for one.
-#
-# Iterators of libraries that are known are hooked as these are imported. Where steps are taken and no batch was
-# received,
-# the loop's own source says what is called for one (`source_search`), and that is hooked from then on. What cannot be
-# hooked, such as a generator that runs already, is named in a note, and its wait is nobody's part of a step.
-
-
-SOURCE_LIBRARIES: dict[str, tuple[str, ...]] = {
-    "nvidia.dali.plugin.pytorch": ("DALIGenericIterator.__next__", "DALIRaggedIterator.__next__"),
-    "spdl.pipeline._pipeline": ("PipelineIterator.__next__", "Pipeline.get_item"),
-    "spdl.dataloader._dataloader": ("DataLoader.__iter__",),
-    "spdl.dataloader._pytorch_dataloader": ("PyTorchDataLoader.__iter__",),
-    "tensorflow.python.data.ops.iterator_ops": ("OwnedIterator.__next__",),
-    "tensorflow.python.data.ops.dataset_ops": ("NumpyIterator.__next__",),
-    "webdataset.pipeline": ("DataPipeline.__iter__",),
-    "ffcv.loader.epoch_iterator": ("EpochIterator.__next__",),
-    "torchdata.nodes.loader": ("LoaderIterator.__next__",),
-}
-"""What gives batches, by the module that defines it: a method that gives one, or an `__iter__`."""
-MOST_LOOKS = 5
-"""Backward passes at which the loop's source is looked at: some begin before the first batch of their own."""
-MOST_FRAMES = 8
-UNSEEN = "not-seen"
-
-
-def install_search(probe: Probe, torch: ModuleType) -> None:
-    """Look for sources while none is known."""
-    probe.training.seek = _Search(probe).look
-
-
-def watch_library(probe: Probe, module: ModuleType) -> None:
-    """Hook one of LIBRARIES. Those of another version may lack a name: the loop's source says the rest."""
-    for path in SOURCE_LIBRARIES[module.__name__]:
-        kind, _, method = path.partition(".")
-        owner = getattr(module, kind, None)
-        if isinstance(owner, type):
-            name = f"{module.__name__.partition('.')[0]}.{kind}"
-            probe.patches.replace(owner, method, _Calls(probe, name, None, None).stand_in)
-
-
-class _Search:
-    """Asked in the training thread whenever a backward pass begins, until it is taken away."""
-
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
-        self._training = probe.training
-        self._looks = 0
-
-    def look(self) -> None:
-        training = self._training
-        self._looks += 1
-        if training.passes or training.elsewhere.threads or self._looks > MOST_LOOKS:
-            training.seek = None
-            return
-        try:
-            found = self._found()
-        except Exception as error:
-            training.seek = None
-            self._probe.fault("search for what gives batches", error)
-            return
-        if found:
-            training.seek = None
-        for source in found:
-            self._hook(source)
-
-    def _found(self) -> list[BatchSource]:
-        """Return those of the innermost loop that has any.
-
-        What a function calls outside of a loop counts where a loop calls it.
-        """
-        # most runs have no need of it
-
-        frame: FrameType | None = sys._getframe(1)
-        outside: list[BatchSource] = []
-        for _ in range(MOST_FRAMES):
-            while frame is not None and not is_users(frame.f_code.co_filename):
-                frame = frame.f_back
-            if frame is None:
-                break
-            found, is_loop = sources_in(frame)
-            if is_loop and (found or outside):
-                return outside or found
-            outside = outside or found
-            frame = frame.f_back
-        return []
-
-    def _hook(self, source: BatchSource) -> None:
-        calls = _Calls(self._probe, source.name, source.file, source.line)
-        if source.owner is None or not self._probe.patches.replace(source.owner, source.attribute, calls.stand_in):
-            text = f"Batches come from {source.name} ({source.file}:{source.line}): the wait for them was not seen."
-            self._training.say(UNSEEN, text)
-
-
-class _Calls:
-    """The calls of one source, which is described once it has given a batch: by its name and where it is called."""
-
-    def __init__(self, probe: Probe, name: str, file: str | None, line: int | None) -> None:
-        self._probe = probe
-        self._name = name
-        self._place = file, line
-        self._shapes = BatchShapes(probe)
-        self._passes: dict[bool, list[int]] = {}
-        """By whether gradients were wanted: the pass's number, and how many batches it had."""
-        self._of = ""
-        """The evidence that these are numbers of."""
-
-    def stand_in(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def source(*args: Any, **kwargs: Any) -> Any:
-            call = functools.partial(original, *args, **kwargs)
-            if original.__name__ != "__iter__":
-                return self.timed(call)
-            return call() if self._is_elsewhere() or _has_loader(args[0]) else self._followed(call())
-
-        return source
-
-    def _is_elsewhere(self) -> bool:
-        """Tell whether the calling thread does not train, or is about something that has its own part of a step."""
-        training = self._probe.training
-        return get_ident() != training.thread or training.is_fetching or training.steps.is_open
-
-    def timed(self, call: Callable[[], Any]) -> Any:
-        """Count the call as the wait for a batch, if it gives one."""
-        training = self._probe.training
-        if self._is_elsewhere():
-            return call()
-        try:
-            start, passes = training.ask(), training.passes
-        except Exception as error:
-            training.fail("batch source", error)
-            return call()
-        try:
-            given = call()
-        except BaseException:
-            training.gave_up()
-            raise
-        try:
-            end = training.received()
-            if passes == training.passes:  # else a DataLoader began within it
-                self._note(given, start, end)
-        except Exception as error:
-            training.fail("batch source", error)
-        return self._followed(given)
-
-    def _followed(self, given: Any) -> Any:
-        """Put a generator that was just made behind one that times it."""
-        if hasattr(type(given), "__next__") and getattr(type(given), "__name__", "") == "generator":
-            return _Followed(given, self)
-        return given
-
-    def _note(self, given: Any, start: int, end: int) -> None:
-        """Write the batch down. What holds no tensor, or has a gradient of its own, is none."""
-        training = self._probe.training
-        size, shape = self._shapes.of(given)
-        if size is None or _is_none(given):
-            return
-        with_grad = bool(sys.modules["torch"].is_grad_enabled())
-        number = self._pass(with_grad, start)
-        index, number[1] = number[1], number[1] + 1
-        received = FetchedBatch(number[0], index, start, end, None, None, None, None, size, shape)
-        training.got(received, with_grad)
-
-    def _pass(self, with_grad: bool, start: int) -> list[int]:
-        """Return the pass for training, or that for evaluation: each goes on as long as the run."""
-        evidence = self._probe.evidence
-        if self._of != evidence.path:  # a fork counts anew
-            self._of, self._passes = evidence.path, {}
-        known = self._passes.get(with_grad)
-        if known is None:
-            training, us = self._probe.training, self._probe.clock.us
-            number, loader = training.passes, training.loaders
-            training.passes += 1
-            training.loaders += 1
-            file, line = call_site() if self._place[0] is None else self._place
-            facts = {"source": self._name, "dataset": self._name, "file": file, "line": line}
-            begun = us(start)
-            evidence.write(("loader", loader, begun, facts), ("pass", number, loader, begun, begun, number, []))
-            known = self._passes[with_grad] = [number, 0]
-        return known
-
-
-class _Followed:
-    """A generator, whose `next()` is timed; whatever else is asked of it, it is asked of the generator."""
-
-    def __init__(self, generator: Any, calls: _Calls) -> None:
-        self._generator = generator
-        self._calls = calls
-
-    def __iter__(self) -> _Followed:
-        return self
-
-    def __next__(self) -> Any:
-        return self._calls.timed(self._generator.__next__)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._generator, name)
-
-
-def _is_none(given: Any) -> bool:
-    """Tell whether it is no batch, for all its tensors: a loss, an output, a model, a dataset or what loads one."""
-    torch: Any = sys.modules["torch"]
-    others = (torch.nn.Module, torch.optim.Optimizer, torch.utils.data.Dataset, torch.utils.data.DataLoader)
-    parts = given.values() if type(given) is dict else given if type(given) in (tuple, list) else (given,)
-    return any(isinstance(one, others) or (isinstance(one, torch.Tensor) and one.requires_grad) for one in parts)
-
-
-def _has_loader(pipeline: Any) -> bool:
-    """Tell whether a DataLoader of torch's is a part of it, whose batches are seen by themselves."""
-    loader = sys.modules["torch"].utils.data.DataLoader
-    parts = list(vars(pipeline).values()) if hasattr(pipeline, "__dict__") else []
-    parts += [one for part in parts if type(part) in (list, tuple) for one in part]
-    return any(isinstance(part, loader) for part in parts)

@@ -15,131 +15,71 @@ from ..training.cached_batches import BatchReplayer
 from ..training.loader_sources import HeldIterator
 from ..training.step_records import ATTRIBUTE, FetchedBatch, ObservedPass
 from ..training.training import now
-from . import worker_queues
 from .batch_shapes import BatchShapes, PaddingLooks
+from .worker_queues import hook_iterator, hook_queues
 
 if TYPE_CHECKING:
-    from ..probe import Probe
-
-
-# -- from doctor/probe/hooks/loader_facts.py: What is known of a DataLoader when it is first iterated.
-
-
-def loader_facts(loader: Any) -> dict[str, Any]:
-    """As docs/doctor/evidence.md has them. Asked once its workers have started: how they start is settled then."""
-    file, line = call_site()
-    if type(loader).__module__.startswith("headrace."):
-        return {**_of_threads(loader), "file": file, "line": line}
-    is_iterable = _is_iterable(loader)
-    return {
-        "num_workers": loader.num_workers,
-        "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
-        "prefetch_factor": loader.prefetch_factor,
-        "persistent_workers": loader.persistent_workers,
-        "pin_memory": bool(loader.pin_memory),
-        "in_order": getattr(loader, "in_order", True),
-        "timeout": loader.timeout,
-        "iterable": is_iterable,
-        "start_method": _start_method(loader),
-        "dataset": f"{type(loader.dataset).__module__}.{type(loader.dataset).__qualname__}",
-        "length": None if is_iterable else _length(loader),
-        "file": file,
-        "line": line,
-    }
-
-
-def makers_of(loader: Any) -> int:
-    """How many processes, or threads, make its batches before they are asked for."""
-    if type(loader).__module__.startswith("headrace."):
-        return max(1, _of_threads(loader)["threads"] or 0)
-    return int(loader.num_workers)
-
-
-def _of_threads(loader: Any) -> dict[str, Any]:
-    """Headrace's own loaders make batches in threads of the trainer."""
-    kind = type(loader)
-    return {
-        "num_workers": 0,
-        "threads": loader.threads if hasattr(loader, "threads") else loader.num_workers,
-        "batch_size": getattr(loader, "batch_size", None),
-        "dataset": f"{kind.__module__}.{kind.__qualname__}",
-        "length": len(loader),
-    }
-
-
-def _is_iterable(loader: Any) -> bool:
-    from torch.utils.data.dataloader import _DatasetKind
-
-    return bool(loader._dataset_kind == _DatasetKind.Iterable)
-
-
-def _start_method(loader: Any) -> str | None:
-    import multiprocessing
-
-    if not loader.num_workers:
-        return None
-    context = loader.multiprocessing_context or multiprocessing.get_context()
-    return str(context.get_start_method())
-
-
-def _length(loader: Any) -> int | None:
-    """In batches. Not by `len(loader)`, which of an iterable dataset is remembered, and warned of later; that of a
-    user's sampler may raise anything."""
-    try:
-        return len(loader._index_sampler)
-    except Exception:
-        return None
-
-
-# -- from doctor/probe/hooks/dataloader.py: DataLoader: its passes, and each batch that the process asks it for.
-
+    from ..patches import Fault, Patches
+    from ..sample_digests import SampleComparison
+    from ..training.training import TrainingObserver
 
 NUMBER = "_headrace_loader"
 """Attribute of a DataLoader: the evidence that it is described in, and its number there."""
-
-
 UNSEEN_BATCHES = "the batches of its loaders were"
+OWN_WAY = "loaders that iterate in their own way were"
 
 
-def install_dataloader(probe: Probe, dataloader: ModuleType) -> None:
-    """Hooks torch.utils.data.dataloader."""
+def install_dataloader(
+    patches: Patches, training: TrainingObserver, comparison: SampleComparison, fault: Fault, dataloader: ModuleType
+) -> None:
+    """Hook torch.utils.data.dataloader."""
     if not isinstance(getattr(dataloader, "_BaseDataLoaderIter", None), type):
-        probe.unknown("torch.utils.data.dataloader._BaseDataLoaderIter", UNSEEN_BATCHES)
+        patches.unknown("torch.utils.data.dataloader._BaseDataLoaderIter", UNSEEN_BATCHES)
         return
-    hooks = LoaderHooks(probe, dataloader)
-    probe.hook(dataloader, "DataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
-    probe.hook(dataloader, "DataLoader._get_iterator", hooks.get_iterator, "loaders that iterate in their own way were")
-    probe.hook(dataloader, "_BaseDataLoaderIter.__next__", hooks.next, UNSEEN_BATCHES)
-    worker_queues.install_queues(probe, dataloader)
+    hooks = LoaderHooks(training, comparison, fault, dataloader)
+    patches.hook(dataloader, "DataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
+    patches.hook(dataloader, "DataLoader._get_iterator", hooks.get_iterator, OWN_WAY)
+    patches.hook(dataloader, "_BaseDataLoaderIter.__next__", hooks.next, UNSEEN_BATCHES)
+    hook_queues(patches, training, dataloader)
 
 
-def install_stateful(probe: Probe, stateful: ModuleType) -> None:
-    """Hooks torchdata.stateful_dataloader.stateful_dataloader, which is a DataLoader whose iterators begin by
-    themselves."""
+def install_stateful(
+    patches: Patches, training: TrainingObserver, comparison: SampleComparison, fault: Fault, stateful: ModuleType
+) -> None:
+    """Hook torchdata.stateful_dataloader.stateful_dataloader, a DataLoader whose iterators begin by themselves."""
     import torch
 
-    hooks = LoaderHooks(probe, torch.utils.data.dataloader)
-    probe.hook(stateful, "StatefulDataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
-    worker_queues.install_iterator(probe, stateful, "_StatefulMultiProcessingDataLoaderIter")
+    hooks = LoaderHooks(training, comparison, fault, torch.utils.data.dataloader)
+    patches.hook(stateful, "StatefulDataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
+    hook_iterator(patches, stateful, "_StatefulMultiProcessingDataLoaderIter")
 
 
 class LoaderHooks:
-    """Each method takes what it stands for, and gives what stands for it."""
+    """Hooks on a DataLoader and its iterators. Each public method takes what it stands for."""
 
-    def __init__(self, probe: Probe, dataloader: ModuleType, iterators: type | None = None) -> None:
+    def __init__(
+        self,
+        training: TrainingObserver,
+        comparison: SampleComparison,
+        fault: Fault,
+        dataloader: ModuleType,
+        iterators: type | None = None,
+    ) -> None:
         """`iterators`: what passes are followed through, if not DataLoader's own."""
         import torch
 
         self._iterators = dataloader._BaseDataLoaderIter if iterators is None else iterators
-        self._probe = probe
-        self._training = probe.training
+        self._training = training
+        self._comparison = comparison
+        self._fault = fault
         self._is_grad_enabled = torch.is_grad_enabled
         self._dataloader = dataloader
-        self._shapes = BatchShapes(probe)
-        self._padding = PaddingLooks(probe)
-        self._replays = BatchReplayer(probe, torch.is_grad_enabled)
+        self._shapes = BatchShapes(training.evidence.name)
+        self._padding = PaddingLooks(training.evidence, training.costs)
+        self._replays = BatchReplayer(training, torch.is_grad_enabled, fault)
 
     def iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return what begins a pass."""
         training = self._training
 
         @functools.wraps(original)
@@ -151,15 +91,15 @@ class LoaderHooks:
         return __iter__
 
     def get_iterator(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Begin a pass where a loader has an `__iter__` of its own and keeps one iterator for good.
+        """Return what begins a pass where a loader has an `__iter__` of its own and keeps one iterator for good.
 
         `__iter__` calls it, too, for a new iterator; its pass has begun by then.
         """
-        training = self._training
+        counter = self._training.counter
 
         @functools.wraps(original)
         def _get_iterator(loader: Any) -> Any:
-            if training.opening is not None:
+            if counter.opening is not None:
                 return original(loader)
             return self._begin(original, loader, "DataLoader._get_iterator")
 
@@ -167,9 +107,9 @@ class LoaderHooks:
 
     def _begin(self, original: Callable[[Any], Any], loader: Any, name: str) -> Any:
         """Return the iterator that `original` gives, whose pass is followed from now on."""
-        training = self._training
-        is_inner = training.is_fetching and training.is_its_thread()
-        if not training.is_on or is_inner or self._dataloader._utils.worker.get_worker_info() is not None:
+        training, thread = self._training, self._training.thread
+        is_inner = thread.is_fetching and thread.is_its_thread()
+        if not thread.is_on or is_inner or self._dataloader._utils.worker.get_worker_info() is not None:
             return original(loader)
         try:
             number = training.begin_pass()
@@ -191,22 +131,23 @@ class LoaderHooks:
         return iterator
 
     def next(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        training = self._training
+        """Return what asks an iterator for a batch."""
+        training, thread, windows = self._training, self._training.thread, self._training.windows
 
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:  # noqa: N807
             pass_ = getattr(iterator, ATTRIBUTE, None)
-            if pass_ is None or pass_.training is not training or not training.is_on:
+            if pass_ is None or pass_.training is not training or not thread.is_on:
                 return original(iterator)
-            if training.thread == NOBODY:
-                return self._fetch_at_rest(original, iterator, pass_)
-            if get_ident() != training.thread:
-                if training.windows.is_replaying and training.windows.serves(pass_):
+            if thread.observed == NOBODY:
+                return self._fetch_while_paused(original, iterator, pass_)
+            if get_ident() != thread.observed:
+                if windows.is_replaying and windows.serves(pass_):
                     return self._replays.next_elsewhere(pass_, functools.partial(original, iterator))
                 return self._fetch_elsewhere(original, iterator, pass_)
-            if training.is_fetching:  # a loader that a dataset itself reads
+            if thread.is_fetching:  # a loader that a dataset itself reads
                 return original(iterator)
-            if training.windows.is_replaying and training.windows.serves(pass_):
+            if windows.is_replaying and windows.serves(pass_):
                 return self._replays.next(pass_, functools.partial(original, iterator))
             return self._fetch(original, iterator, pass_)
 
@@ -241,41 +182,41 @@ class LoaderHooks:
         self, original: Callable[[Any], Any], iterator: Any, pass_: ObservedPass, batch: Any, received: FetchedBatch
     ) -> None:
         begun = now()
-        self._training.windows.keep(
-            lambda: HeldIterator(iterator, pass_, functools.partial(self._take, original)), pass_, batch, received
-        )
+        take = functools.partial(self._take, original)
+        self._training.windows.keep(lambda: HeldIterator(iterator, pass_, take), pass_, batch, received)
         self._training.costs.since(begun)
 
     def _take(self, original: Callable[[Any], Any], iterator: Any, pass_: ObservedPass) -> FetchedBatch:
-        """The next batch, for nobody."""
-        self._training.readers.begin(pass_.reader)
+        """Take the next batch, for nobody."""
         start = now()
+        batch = self._read(original, iterator, pass_)
+        return self._received(iterator, pass_, batch, start, now())
+
+    def _read(self, original: Callable[[Any], Any], iterator: Any, pass_: ObservedPass) -> Any:
+        """Call `original` while the calling thread reads for that pass."""
+        self._training.readers.begin(pass_.reader)
         try:
-            batch = original(iterator)
+            return original(iterator)
         finally:
             self._training.readers.end()
-        return self._received(iterator, pass_, batch, start, now())
 
     def _stand_in(self, loader: Any) -> Any | None:
         file, number = getattr(loader, NUMBER, (None, 0))
-        return self._replays.iterator(loader, number if file == self._probe.evidence.path else None)
+        return self._replays.iterator(loader, number if file == self._training.evidence.path else None)
 
-    def _fetch_at_rest(self, original: Callable[[Any], Any], iterator: Any, pass_: ObservedPass) -> Any:
-        """Batches are still counted, and those noted that arrive early for a step that will be observed."""
-        training = self._training
-        if training.is_fetching or get_ident() != training.resting:
+    def _fetch_while_paused(self, original: Callable[[Any], Any], iterator: Any, pass_: ObservedPass) -> Any:
+        """Count batches all the same, and note those that arrive early for a step that will be observed."""
+        thread = self._training.thread
+        if thread.is_fetching or get_ident() != thread.paused:
             return original(iterator)
-        training.is_fetching = True
-        if pass_.has_workers:
-            training.readers.begin(pass_.reader)
-        else:
-            pass_.index += 1
+        thread.is_fetching = True
         try:
+            if pass_.has_workers:
+                return self._read(original, iterator, pass_)
+            pass_.index += 1
             return original(iterator)
         finally:
-            training.is_fetching = False
-            if pass_.has_workers:
-                training.readers.end()
+            thread.is_fetching = False
 
     def _not_received(self, pass_: ObservedPass, reason: BaseException, start: int, with_grad: bool) -> None:
         training = self._training
@@ -289,12 +230,8 @@ class LoaderHooks:
 
     def _fetch_elsewhere(self, original: Callable[[Any], Any], iterator: Any, pass_: ObservedPass) -> Any:
         training = self._training
-        training.readers.begin(pass_.reader)
         start = now()
-        try:
-            batch = original(iterator)
-        finally:
-            training.readers.end()
+        batch = self._read(original, iterator, pass_)
         try:
             received = self._received(iterator, pass_, batch, start, now())
             training.got_elsewhere(received, current_thread().name)
@@ -327,39 +264,105 @@ class LoaderHooks:
         )
 
     def _write_pass(self, loader: Any, iterator: Any, number: int, start: int) -> None:
-        training, clock = self._training, self._probe.clock
+        training, clock = self._training, self._training.clock
         records: list[Any] = []
         file, loader_number = getattr(loader, NUMBER, (None, 0))
-        if file != self._probe.evidence.path:
-            loader_number = training.loaders
-            training.loaders += 1
-            setattr(loader, NUMBER, (self._probe.evidence.path, loader_number))
+        if file != training.evidence.path:
+            loader_number = training.counter.next_loader()
+            setattr(loader, NUMBER, (training.evidence.path, loader_number))
             records.append(("loader", loader_number, clock.us(start), self._facts(loader)))
         before: ObservedPass | None = getattr(iterator, ATTRIBUTE, None)
         processes = getattr(iterator, "_workers", None)
         workers = [worker.pid for worker in processes] if isinstance(processes, list) else []  # else threads
         epoch = (0 if before is None else before.epoch + 1) if workers else number
+        makers = len(workers) or makers_of(loader)
         pass_ = ObservedPass(
-            training,
-            number,
-            epoch,
-            bool(workers),
-            loader=loader_number,
-            owner=weakref.ref(loader),
-            makers=len(workers) or makers_of(loader),
+            training, number, epoch, bool(workers), loader=loader_number, owner=weakref.ref(loader), makers=makers
         )
         setattr(iterator, ATTRIBUTE, pass_)
         if workers:
-            self._probe.batches.made_twice.is_known(loader.dataset)
+            self._comparison.is_known(loader.dataset)
         training.limit.prefetches(len(workers) * (getattr(loader, "prefetch_factor", None) or 0))
         pids = workers or [os.getpid()]
         records.append(("pass", number, loader_number, clock.us(start), clock.now_us(), epoch, pids))
-        self._probe.evidence.write(*records)
+        training.evidence.write(*records)
 
     def _facts(self, loader: Any) -> dict[str, Any]:
-        """Nothing, where a loader is unlike any that is known."""
+        """Describe a loader; by nothing, where it is unlike any that is known."""
         try:
             return loader_facts(loader)
         except Exception as error:
-            self._probe.fault("facts of a DataLoader", error)
+            self._fault("facts of a DataLoader", error)
             return {}
+
+
+def loader_facts(loader: Any) -> dict[str, Any]:
+    """Describe a DataLoader when it is first iterated, as docs/doctor/evidence.md says.
+
+    Asked once its workers have started: how they start is settled then.
+    """
+    file, line = call_site()
+    if type(loader).__module__.startswith("headrace."):
+        return {**_facts_of_threads(loader), "file": file, "line": line}
+    is_iterable = _is_iterable(loader)
+    return {
+        "num_workers": loader.num_workers,
+        "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+        "prefetch_factor": loader.prefetch_factor,
+        "persistent_workers": loader.persistent_workers,
+        "pin_memory": bool(loader.pin_memory),
+        "in_order": getattr(loader, "in_order", True),
+        "timeout": loader.timeout,
+        "iterable": is_iterable,
+        "start_method": _start_method(loader),
+        "dataset": f"{type(loader.dataset).__module__}.{type(loader.dataset).__qualname__}",
+        "length": None if is_iterable else _length(loader),
+        "file": file,
+        "line": line,
+    }
+
+
+def makers_of(loader: Any) -> int:
+    """Count the processes, or threads, that produce its batches before they are asked for."""
+    if type(loader).__module__.startswith("headrace."):
+        return max(1, _facts_of_threads(loader)["threads"] or 0)
+    return int(loader.num_workers)
+
+
+def _facts_of_threads(loader: Any) -> dict[str, Any]:
+    """Describe one of Headrace's own loaders, which produce batches in threads of the trainer."""
+    kind = type(loader)
+    return {
+        "num_workers": 0,
+        "threads": loader.threads if hasattr(loader, "threads") else loader.num_workers,
+        "batch_size": getattr(loader, "batch_size", None),
+        "dataset": f"{kind.__module__}.{kind.__qualname__}",
+        "length": len(loader),
+    }
+
+
+def _is_iterable(loader: Any) -> bool:
+    from torch.utils.data.dataloader import _DatasetKind
+
+    return bool(loader._dataset_kind == _DatasetKind.Iterable)
+
+
+def _start_method(loader: Any) -> str | None:
+    import multiprocessing
+
+    if not loader.num_workers:
+        return None
+    context = loader.multiprocessing_context or multiprocessing.get_context()
+    return str(context.get_start_method())
+
+
+def _length(loader: Any) -> int | None:
+    """Return its length in batches.
+
+    Not by `len(loader)`, which of an iterable dataset is remembered, and warned of later; that of a user's sampler may
+    raise anything.
+    """
+    try:
+        return len(loader._index_sampler)
+    except Exception:
+        return None

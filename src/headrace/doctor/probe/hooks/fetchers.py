@@ -7,34 +7,42 @@ import time
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..batch_production import ProducedBatch, SlowestSamples
+from ..batch_production import BatchRecorder, ProducedBatch, SlowestSamples
 from ..overhead import NOBODY, PRICED_CALLS, price_ns, raise_
 from ..sample_digests import FIRST_COMPARED, LAST_COMPARED
-from ..stages import Stages, timed
+from ..stages import CallTimer, Stages, timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..probe import Probe
-    from ..sample_digests import SampleStages
-
-
-def install_fetchers(probe: Probe, fetch: ModuleType) -> None:
-    """Hooks torch.utils.data._utils.fetch, which workers and num_workers=0 share."""
-    hook = _FetchHook(probe)
-    probe.batches.price_sample = lambda: _sample_price_ns(probe)
-    probe.hook(fetch, "_BaseDatasetFetcher.__init__", hook.new_fetcher, "the making of batches was")
-    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
-        probe.hook(fetch, f"{name}.fetch", hook.fetching, "the making of batches was")
-
+    from ..patches import Patches
+    from ..sample_digests import SampleComparison
+    from ..training.training import PassCounter, TrainingThread
 
 FETCHES = "_headrace_fetches"
 """Attribute of a fetcher: its `_Fetches`."""
+UNSEEN_FETCHES = "the making of batches was"
+
+
+def install_fetchers(
+    patches: Patches,
+    timer: CallTimer,
+    batches: BatchRecorder,
+    comparison: SampleComparison,
+    thread: TrainingThread,
+    counter: PassCounter,
+    fetch: ModuleType,
+) -> None:
+    """Hook torch.utils.data._utils.fetch, which workers and num_workers=0 share."""
+    hook = _FetchHook(timer, batches, comparison, thread, counter)
+    batches.price_sample = lambda: _sample_price_ns(timer, batches, comparison)
+    patches.hook(fetch, "_BaseDatasetFetcher.__init__", hook.new_fetcher, UNSEEN_FETCHES)
+    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+        patches.hook(fetch, f"{name}.fetch", hook.fetching, UNSEEN_FETCHES)
 
 
 class _Fetches:
-    """What is known of one fetcher, by one hook: its pass, how many batches it made in a process without a worker loop,
-    and in all, its collate_fn, and what times that."""
+    """What is known of one fetcher, by one hook."""
 
     __slots__ = ("collate", "collate_fn", "fetched", "hook", "made", "pass_")
 
@@ -42,18 +50,33 @@ class _Fetches:
         self.hook = hook
         self.pass_ = pass_
         self.made = 0
+        """Batches that it made in a process without a worker loop,"""
         self.fetched = 0
+        """and in all."""
         self.collate_fn: Callable[..., Any] | None = None
         self.collate: Callable[..., Any] | None = None
+        """What times its collate_fn."""
 
 
 class _FetchHook:
-    """Times every fetch of a process."""
+    """Hook that times every fetch of a process."""
 
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
+    def __init__(
+        self,
+        timer: CallTimer,
+        batches: BatchRecorder,
+        comparison: SampleComparison,
+        thread: TrainingThread,
+        counter: PassCounter,
+    ) -> None:
+        self._timer = timer
+        self._batches = batches
+        self._comparison = comparison
+        self._thread = thread
+        self._counter = counter
+        self._rest = timer.stage("getitem", "rest")
         self._unknown = 0
-        guard = probe.batches.guard
+        guard = batches.guard
         self._count, self._begin, self._end = guard(self._count_pass), guard(self._begin_fetch), guard(self._end_fetch)
 
     def new_fetcher(self, original: Callable[..., None]) -> Callable[..., None]:
@@ -65,11 +88,11 @@ class _FetchHook:
         return __init__
 
     def fetching(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        training = self._probe.training
+        thread = self._thread
 
         @functools.wraps(original)
         def fetch(fetcher: Any, index: Any) -> Any:
-            if training.resting != NOBODY:
+            if thread.paused != NOBODY:
                 known = getattr(fetcher, FETCHES, None)
                 if known is not None:
                     known.made += 1
@@ -88,35 +111,39 @@ class _FetchHook:
         return fetch
 
     def _count_pass(self, fetcher: Any) -> None:
-        """A pass that the training thread does not begin has no number of its own: it gets one below 0."""
-        number = self._probe.training.opening
+        """Number the pass. One that the training thread does not begin has no number: it gets one below 0."""
+        number = self._counter.opening
         if number is None:
             self._unknown -= 1
             number = self._unknown
         setattr(fetcher, FETCHES, _Fetches(self, number))
 
     def _begin_fetch(self, fetcher: Any) -> _Fetch | None:
-        batch = self._probe.batches.current()
+        batch = self._batches.current()
         if batch is not None and batch.is_fetching:
             # The dataset itself runs a loader: a part of the dataset's own code.
             return None
         is_here = batch is None
         if batch is None:
-            batch = self._probe.batches.begin(*self._next_of(fetcher))  # which counts its own cost
+            batch = self._batches.begin(*self._next_of(fetcher))  # which counts its own cost
         begun = time.monotonic_ns()
         batch.is_fetching = True
         collate, known = self._collate(fetcher), self._known(fetcher)
-        fetch = _Fetch(self._probe, fetcher, batch, is_here, collate, FIRST_COMPARED <= known.fetched <= LAST_COMPARED)
+        is_looked_at = FIRST_COMPARED <= known.fetched <= LAST_COMPARED
+        samples = _Samples(
+            self._batches, self._rest, batch, fetcher.auto_collation, self._comparison if is_looked_at else None
+        )
+        fetch = _Fetch(fetcher, samples, is_here, collate, self._batches.pace.is_due())
         known.fetched += 1
-        self._probe.batches.cost.add_ns(time.monotonic_ns() - begun)
+        self._batches.cost.add_ns(time.monotonic_ns() - begun)
         return fetch
 
     def _collate(self, fetcher: Any) -> Callable[..., Any]:
         known = self._known(fetcher)
         if known.collate is None or known.collate_fn is not fetcher.collate_fn:
-            stage = self._probe.stage("collate", _name(fetcher.collate_fn))
+            stage = self._timer.stage("collate", _name(fetcher.collate_fn))
             known.collate_fn = fetcher.collate_fn
-            known.collate = timed(self._probe.stages, stage)(fetcher.collate_fn)
+            known.collate = timed(self._timer.stages, stage)(fetcher.collate_fn)
         return known.collate
 
     def _known(self, fetcher: Any) -> _Fetches:
@@ -128,7 +155,7 @@ class _FetchHook:
         return known
 
     def _next_of(self, fetcher: Any) -> tuple[int, int]:
-        """Pass, and number in it, of the batch that a fetcher makes in a process without a worker loop."""
+        """Return pass, and number in it, of the batch that a fetcher makes in a process without a worker loop."""
         known = self._known(fetcher)
         known.made += 1
         return known.pass_, known.made - 1
@@ -136,33 +163,28 @@ class _FetchHook:
     def _end_fetch(self, fetch: _Fetch) -> None:
         fetch.batch.is_fetching = False
         if fetch.is_here and fetch.batch.is_done:
-            self._probe.batches.end(fetch.batch)
-            self._probe.batches.write(fetch.batch)
+            self._batches.end(fetch.batch)
+            self._batches.write(fetch.batch)
         elif fetch.is_here:
-            self._probe.batches.drop(fetch.batch)
+            self._batches.drop(fetch.batch)
 
 
 class _Fetch:
-    """One fetch, by a stand-in for the fetcher that has timed ones for the dataset and collate_fn. The fetcher keeps
-    its own, whoever else looks at it meanwhile: another thread that reads the same iterator, or a state that is saved.
+    """One fetch, by a stand-in for the fetcher that has timed ones for the dataset and collate_fn.
+
+    The fetcher keeps its own, whoever else looks at it meanwhile: another thread that reads the same iterator, or a
+    state that is saved.
     """
 
     def __init__(
-        self,
-        probe: Probe,
-        fetcher: Any,
-        batch: ProducedBatch,
-        is_here: bool,
-        collate: Callable[..., Any],
-        is_looked_at: bool = False,
+        self, fetcher: Any, samples: _Samples, is_here: bool, collate: Callable[..., Any], is_by_sample: bool
     ) -> None:
-        self.batch = batch
+        self.batch = samples.batch
         self.is_here = is_here
         self._fetcher = fetcher
-        samples = _Samples(probe, batch, fetcher.auto_collation, is_looked_at)
         name, stand_in = ("dataset_iter", _Iterator) if hasattr(fetcher, "dataset_iter") else ("dataset", _Dataset)
         data = getattr(fetcher, name)
-        if fetcher.auto_collation and not probe.batches.pace.is_due():
+        if fetcher.auto_collation and not is_by_sample:
             samples.begin()
             collate = _whole(samples, collate)
         else:
@@ -172,67 +194,63 @@ class _Fetch:
         vars(self.stand_in).update(self._given)
 
     def keep_changes(self) -> None:
-        """What the fetcher has noted of itself: that its data have ended."""
+        """Give the fetcher what it has noted of itself: that its data have ended."""
         for name, value in vars(self.stand_in).items():
             if value is not self._given.get(name, self):
                 setattr(self._fetcher, name, value)
 
 
 class _Samples:
-    """Times what the dataset does for one batch."""
+    """Time of the dataset for one batch."""
 
-    def __init__(self, probe: Probe, batch: ProducedBatch, auto_collation: bool, is_looked_at: bool = False) -> None:
+    def __init__(
+        self,
+        batches: BatchRecorder,
+        rest: int,
+        batch: ProducedBatch,
+        auto_collation: bool,
+        comparison: SampleComparison | None,
+    ) -> None:
+        """`rest` is the stage of what no inner stage takes; `comparison` None where no sample is looked at."""
         self.batch = batch
         self.auto_collation = auto_collation
-        self._rest = probe.stage("getitem", "rest")
-        self._account = batch.account
-        self._slow = probe.batches.slow
-        self._twice = probe.batches.made_twice if is_looked_at else None
-        guard = probe.batches.guard
+        self._rest = rest
+        self.account = batch.account
+        self._slow = batches.slow
+        self.comparison = comparison
+        guard = batches.guard
         self.begin, self.end, self.end_together = guard(self._begin), guard(self._end), guard(self._end_together)
 
     def keep_none(self) -> None:
-        """However slow, none is one of the process's slow samples: they are nobody's."""
+        """Count none as one of the process's slow samples, however slow: they are nobody's."""
         self._slow = SlowestSamples()
         self._slow.least_ns = 1 << 62
 
     def _begin(self) -> None:
-        """The dataset's own code runs from now on."""
-        self._account.begin_part(self._rest)
+        """Begin to time the dataset's own code."""
+        self.account.begin_part(self._rest)
 
     def _end(self, key: Any, samples: int | None) -> None:
-        """It has given as many samples at once, each of which is taken to have cost the same; None for something of
-        which nobody knows whether it is one, 0 where it raised."""
-        wall, totals = self._account.end_part()
+        """End it: it has given so many samples at once, each of which is taken to have cost the same.
+
+        None for something of which nobody knows whether it is one, 0 where it raised.
+        """
+        wall, totals = self.account.end_part()
         if samples:
             self.batch.samples = (self.batch.samples or 0) + samples
             wall //= samples
         if samples != 0 and wall > self._slow.least_ns:
             self._slow.offer(self.batch.epoch, self.batch.index, key, wall, totals)
 
-    def look(self, dataset: Any) -> SampleStages | None:
-        """Begin to look at a sample before it is made; None where it is not looked at."""
-        return None if self._twice is None else self._twice.begin(dataset, self._account)
-
-    def looked(self, look: SampleStages, sample: Any, again: Callable[[], Any] | None) -> None:
-        """Take `sample` for what `look` saw being made."""
-        assert self._twice is not None
-        self._twice.end(look, self.batch, sample, again)
-
-    def look_at(self, dataset: Any, make: Callable[[], Any]) -> None:
-        """Look at a sample that `make` makes for this alone."""
-        if self._twice is not None:
-            self._twice.look_at(dataset, self.batch, make)
-
     def _end_together(self, samples: int) -> None:
-        """It has given all of a batch's, of which none was timed by itself."""
-        self._account.end_part()
-        self._account.totals[self._rest][0] += samples - 1
+        """End it: it has given all of a batch's, of which none was timed by itself."""
+        self.account.end_part()
+        self.account.totals[self._rest][0] += samples - 1
         self.batch.samples, self.batch.together = samples, samples - 1
 
 
 def _whole(samples: _Samples, collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A collate_fn that ends the samples' time, which began with the fetch."""
+    """Return a collate_fn that ends the samples' time, which began with the fetch."""
     end = samples.end_together
 
     def call(data: Any) -> Any:
@@ -242,11 +260,17 @@ def _whole(samples: _Samples, collate: Callable[[Any], Any]) -> Callable[[Any], 
     return call
 
 
-def _sample_price_ns(probe: Probe) -> int:
-    """Of timing a sample."""
+def _sample_price_ns(timer: CallTimer, batches: BatchRecorder, comparison: SampleComparison) -> int:
+    """Return what timing a sample costs."""
     stages = Stages(raise_)
-    stages.categories = probe.stages.categories
-    samples = _Samples(probe, ProducedBatch(0, 0, stages.open()), True)
+    stages.categories = timer.stages.categories
+    samples = _Samples(
+        batches,
+        timer.stage("getitem", "rest"),
+        ProducedBatch(0, 0, stages.open()),
+        auto_collation=True,
+        comparison=None,
+    )
     samples.keep_none()
     data = [0]
     stand_in = _Dataset(data, samples)
@@ -263,14 +287,15 @@ class _Dataset:
     def __getitem__(self, key: Any) -> Any:
         count: int | None = 0
         self._samples.begin()
-        look = self._samples.look(self._dataset)
+        comparison = self._samples.comparison
+        look = None if comparison is None else comparison.begin(self._dataset, self._samples.account)
         try:
             sample = self._dataset[key]
             count = 1 if self._samples.auto_collation else _length(key, 1)
         finally:
             self._samples.end(key, count)
-        if look is not None:
-            self._samples.looked(look, sample, lambda: self._dataset[key])
+        if comparison is not None and look is not None:
+            comparison.end(look, self._samples.batch, sample, lambda: self._dataset[key])
         return sample
 
     def __getattr__(self, name: str) -> Any:
@@ -286,15 +311,14 @@ class _Dataset:
                 count = _length(keys, None)
             finally:
                 self._samples.end(keys, count)
-            self._look_at_some(getitems, keys)
+            # Samples that came together are looked at each by itself, once they are there.
+            comparison = self._samples.comparison
+            if comparison is not None and isinstance(keys, list):
+                for key in keys:
+                    comparison.look_at(self._dataset, self._samples.batch, functools.partial(getitems, [key]))
             return data
 
         return __getitems__
-
-    def _look_at_some(self, getitems: Callable[[Any], Any], keys: Any) -> None:
-        """Look at each by itself of samples that came together, once they are there."""
-        for key in keys if isinstance(keys, list) else ():
-            self._samples.look_at(self._dataset, functools.partial(getitems, [key]))
 
 
 class _Iterator:
@@ -311,20 +335,20 @@ class _Iterator:
         key: Any = None
         count: int | None = 0
         self._samples.begin()
-        look = self._samples.look(self._iterator)
+        comparison = self._samples.comparison
+        look = None if comparison is None else comparison.begin(self._iterator, self._samples.account)
         try:
             sample = next(self._iterator)
             key, count = _key(sample, self._samples.batch), 1 if self._samples.auto_collation else None
         finally:
             self._samples.end(key, count)
-        if look is not None:
-            self._samples.looked(look, sample, None)
+        if comparison is not None and look is not None:
+            comparison.end(look, self._samples.batch, sample, None)
         return sample
 
 
 def _key(sample: Any, batch: ProducedBatch) -> Any:
-    """An iterable dataset gives no keys, except in the WebDataset convention; otherwise the place in its batch stands
-    for one."""
+    """Return the key of an iterable dataset's sample: WebDataset's convention, else its place in its batch."""
     if type(sample) is dict and "__key__" in sample:
         return sample["__key__"]
     return ("sample", batch.samples or 0)

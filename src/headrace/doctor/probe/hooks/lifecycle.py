@@ -1,4 +1,7 @@
-"""Hooks on a process's life: its start, forks, errors and end, and the files that it saves."""
+"""Hooks on a process's life: its start, forks, errors and end, and the files that it saves.
+
+A process that is killed, or calls os._exit, writes no `end` record, which is what tells it.
+"""
 
 from __future__ import annotations
 
@@ -11,123 +14,115 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
 from .. import hands_off
-from ..evidence_file import traceback_text
+from ..evidence_file import EvidenceFile, LastRecords, traceback_text
 
 if TYPE_CHECKING:
     from ..hands_off.journal import UndoJournal
-    from ..probe import Probe
+    from ..patches import Fault, Function, Patches
+    from ..settings import SessionClock
 
 
-# -- from doctor/probe/hooks/lifecycle.py: What every process with torch says of itself: that it has it, what went
-# wrong, how it ended.
-#
-# A process that is killed, or calls os._exit, writes no `end` record, which is what tells it.
+def install_exit(last: LastRecords, _: ModuleType) -> None:
+    """Write the end of any Python: one that fails before it has imported torch says why."""
+    atexit.register(_at_exit, last)
 
 
-def watch_process(probe: Probe, _: ModuleType) -> None:
-    """Any Python: one that fails before it has imported torch says why."""
-    atexit.register(_at_exit, probe)
+def install_forks(patches: Patches, forking: Callable[[], None], fault: Fault, os: ModuleType) -> None:
+    """Hook forks of the process.
+
+    Not by os.register_at_fork: what is raised in such a callback, Ctrl-C say, is lost, and the run would go on.
+    """
+
+    def fork(original: Function) -> Any:
+        try:
+            forking()
+        except Exception as error:
+            fault("fork", error)
+        return original()
+
+    patches.around(os, "fork", fork)
+    patches.around(os, "forkpty", fork)
 
 
-def watch_forks(probe: Probe, os: ModuleType) -> None:
-    """No os.register_at_fork: what is raised in such a callback, Ctrl-C say, is lost, and the run would go on."""
+def install_torch(
+    patches: Patches,
+    evidence: EvidenceFile,
+    last: LastRecords,
+    clock: SessionClock,
+    note: Callable[[str, str], None],
+    write_facts: Callable[[], None],
+    torch: Any,
+) -> None:
+    """Write that there is torch, and hook what ends the process.
 
-    def make(original: Any) -> Any:
-        @functools.wraps(original)
-        def fork() -> Any:
-            try:
-                probe.forking()
-            except Exception as error:
-                probe.fault("fork", error)
-            return original()
+    Before it nothing is written: most Python processes of a shell script have nothing to do with training.
+    """
+    evidence.write(("torch", clock.now_us(), {"version": torch.__version__, "cuda": torch.version.cuda}))
+    last.add(write_facts)
 
-        return fork
+    def end_process(original: Function, kind: Any, error: Any, trace: Any) -> Any:
+        last.failed(error)
+        return original(kind, error, trace)
 
-    probe.patches.replace(os, "fork", make)
-    probe.patches.replace(os, "forkpty", make)
+    def end_thread(original: Function, args: Any) -> Any:
+        if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+            note("thread-died", traceback_text(args.exc_value))
+        return original(args)
 
-
-def watch_torch(probe: Probe, torch: Any) -> None:
-    """Before it nothing is written: most Python processes of a shell script have nothing to do with training."""
-    facts = {"version": torch.__version__, "cuda": torch.version.cuda}
-    probe.evidence.write(("torch", probe.clock.now_us(), facts))
-    probe.last.add(lambda: write_facts(probe))
-    probe.patches.replace(sys, "excepthook", _ends_process(probe))
+    patches.around(sys, "excepthook", end_process)
     threading = sys.modules.get("threading")
     if threading is not None:
-        probe.patches.replace(threading, "excepthook", _ends_thread(probe))
-    atexit.register(_at_exit, probe)  # once more: it then comes before what was registered earlier, which may hang
+        patches.around(threading, "excepthook", end_thread)
+    atexit.register(_at_exit, last)  # once more: it then comes before what was registered earlier, which may hang
 
 
-def watch_children(probe: Probe, util: Any) -> None:
-    """A child of multiprocessing leaves by its finalisers, without atexit: a forked one clears those that it inherited
-    before it calls what was registered for after a fork, a spawned one calls nothing such."""
+def install_children(patches: Patches, last: LastRecords, util: Any) -> None:
+    """Write the end of a child of multiprocessing, which leaves by its finalisers, without atexit.
 
-    def register(probe: Probe) -> None:
-        util.Finalize(None, _at_exit, args=(probe,), exitpriority=0)
+    A forked one clears those that it inherited before it calls what was registered for after a fork, a spawned one
+    calls nothing such.
+    """
 
-    register(probe)
-    util.register_after_fork(probe, register)
-    probe.patches.replace(traceback, "print_exc", _ends_child(probe))
-
-
-def write_facts(probe: Probe) -> None:
-    """What only the process itself knows, now. Costs a millisecond."""
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        probe.evidence.write_last(("facts", probe.clock.now_us(), {**_threads(probe, torch), **_cuda_facts(torch)}))
-
-
-def _ends_process(probe: Probe) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:
-        def excepthook(kind: Any, error: Any, trace: Any) -> Any:
-            probe.last.failed(error)
-            return original(kind, error, trace)
-
-        return excepthook
-
-    return make
-
-
-def _ends_child(probe: Probe) -> Callable[[Any], Any]:
-    """From Python 3.13 on finalisers run too late to see the error; but multiprocessing prints it, by this name."""
+    def register(last: LastRecords) -> None:
+        util.Finalize(None, _at_exit, args=(last,), exitpriority=0)
 
     def make(original: Any) -> Any:
+        # From Python 3.13 on finalisers run too late to see the error; but multiprocessing prints it, by this name.
         @functools.wraps(original)
         def print_exc(*args: Any, **kwargs: Any) -> Any:
             error = sys.exc_info()[1]
             if error is not None and sys._getframe(1).f_globals.get("__name__") == "multiprocessing.process":
-                probe.last.failed(error)
+                last.failed(error)
             return original(*args, **kwargs)
 
         return print_exc
 
-    return make
+    register(last)
+    util.register_after_fork(last, register)
+    patches.replace(traceback, "print_exc", make)
 
 
-def _ends_thread(probe: Probe) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:
-        def excepthook(args: Any) -> Any:
-            if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
-                probe.note("thread-died", traceback_text(args.exc_value))
-            return original(args)
+def _at_exit(last: LastRecords) -> None:
+    """Write how the process ends.
 
-        return excepthook
-
-    return make
-
-
-def _at_exit(probe: Probe) -> None:
-    """In a child of multiprocessing, the error that ends it is on its way meanwhile, and is printed without a hook.
-    Elsewhere another excepthook may have replaced ours; at a prompt, an error ends nothing."""
+    In a child of multiprocessing, the error that ends it is on its way meanwhile, and is printed without a hook.
+    Elsewhere another excepthook may have replaced ours; at a prompt, an error ends nothing.
+    """
     error = sys.exc_info()[1] or (None if hasattr(sys, "ps1") else getattr(sys, "last_value", None))
     if isinstance(error, BaseException) and not isinstance(error, SystemExit):
-        probe.last.failed(error)
-    probe.last.write(probe.ending)
+        last.failed(error)
+    last.write()
 
 
-def _threads(probe: Probe, torch: ModuleType | Any) -> dict[str, Any]:
-    cv2: Any = sys.modules.get("cv2") if "cv2" in probe.used else None
+def write_facts(evidence: EvidenceFile, clock: SessionClock, used: set[str]) -> None:
+    """Write what only the process itself knows, now. Costs a millisecond. `used`: libraries that it has called."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        evidence.write_last(("facts", clock.now_us(), {**_threads(used, torch), **_cuda_facts(torch)}))
+
+
+def _threads(used: set[str], torch: ModuleType | Any) -> dict[str, Any]:
+    cv2: Any = sys.modules.get("cv2") if "cv2" in used else None
     return {
         "torch_threads": _asked(torch.get_num_threads),
         "interop_threads": _asked(torch.get_num_interop_threads),
@@ -137,7 +132,7 @@ def _threads(probe: Probe, torch: ModuleType | Any) -> dict[str, Any]:
 
 
 def _omp_threads(info: str) -> int | None:
-    """From the line `omp_get_max_threads() : 8`."""
+    """Read the line `omp_get_max_threads() : 8`."""
     for line in info.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "omp_get_max_threads()":
@@ -146,7 +141,7 @@ def _omp_threads(info: str) -> int | None:
 
 
 def _cuda_facts(torch: ModuleType | Any) -> dict[str, Any]:
-    """Nothing here may begin a context: a process that has none stays without."""
+    """Ask CUDA, without beginning a context: a process that has none stays without."""
     if not torch.cuda.is_initialized():
         return dict.fromkeys(("device", *_CUDA_BYTES))
     cuda = torch.cuda
@@ -159,68 +154,64 @@ _CUDA_BYTES = ("cuda_allocated_bytes", "cuda_reserved_bytes", "cuda_peak_bytes",
 
 
 def _asked(ask: Callable[[], Any]) -> Any:
-    """None where it cannot say: after an error on the device, or in a module that is only half there."""
+    """Return None where it cannot say: after an error on the device, or in a module that is only half there."""
     try:
         return ask()
     except Exception:
         return None
 
 
-# -- from doctor/probe/hooks/saving.py: Libraries that write files without a word to Python: the undo journal is told
-# by these.
-#
-# They write where they are told to, rather than to another place: scripts rename, copy, list and load again what they
-# have saved, by any means.
+# Libraries that write files without a word to Python: the undo journal learns of these from hooks. They write where
+# they are told to, rather than to another place: scripts rename, copy, list and load again what they have saved, by any
+# means.
 
 
-def watch_torch_save(probe: Probe, serialization: Any) -> None:
-    """torch.save and torch.jit.save."""
-    _tell(probe, serialization, "save", lambda obj, f, *_, **__: f)
+def install_torch_save(patches: Patches, serialization: Any) -> None:
+    """Hook torch.save and torch.jit.save."""
+    _watch_save(patches, serialization, "save", lambda obj, f, *_, **__: f)
 
 
-def watch_script_module(probe: Probe, script: Any) -> None:
-    """`save` of a scripted module, and of a traced one, whose class has a copy of it."""
+def install_script_save(patches: Patches, script: Any) -> None:
+    """Hook `save` of a scripted module, and of a traced one, whose class has a copy of it."""
     for owner in (script.RecursiveScriptModule, script.ScriptModule):
-        _tell(probe, owner, "save", lambda self, f, *_, **__: f)
+        _watch_save(patches, owner, "save", lambda self, f, *_, **__: f)
 
 
-def watch_package(probe: Probe, package_exporter: Any) -> None:
-    """torch.package."""
-    _tell(probe, package_exporter.PackageExporter, "__init__", lambda self, f, *_, **__: f)
+def install_package_save(patches: Patches, package_exporter: Any) -> None:
+    """Hook torch.package."""
+    _watch_save(patches, package_exporter.PackageExporter, "__init__", lambda self, f, *_, **__: f)
 
 
-def watch_safetensors(probe: Probe, safetensors: Any) -> None:
-    """What `save_file` of each framework calls."""
-    _tell(probe, safetensors, "serialize_file", lambda tensor_dict, filename, *_, **__: filename)
+def install_safetensors_save(patches: Patches, safetensors: Any) -> None:
+    """Hook what `save_file` of each framework calls."""
+    _watch_save(patches, safetensors, "serialize_file", lambda tensor_dict, filename, *_, **__: filename)
 
 
-def watch_imwrite(probe: Probe, cv2: Any) -> None:
-    _tell(probe, cv2, "imwrite", lambda filename, *_, **__: filename)
+def install_opencv_save(patches: Patches, cv2: Any) -> None:
+    """Hook cv2.imwrite."""
+    _watch_save(patches, cv2, "imwrite", lambda filename, *_, **__: filename)
 
 
-def watch_hdf5(probe: Probe, files: Any) -> None:
-    _tell(probe, files.File, "__init__", lambda self, name, mode="r", *_, **__: None if mode == "r" else name)
+def install_hdf5_save(patches: Patches, files: Any) -> None:
+    """Hook h5py.File."""
+    _watch_save(patches, files.File, "__init__", lambda self, name, mode="r", *_, **__: None if mode == "r" else name)
 
 
-def _tell(probe: Probe, owner: Any, name: str, path_of: Callable[..., Any]) -> None:
-    """Before each call of `owner.name`, tells what `path_of` makes of its arguments: a path, or anything else."""
+def _watch_save(patches: Patches, owner: Any, name: str, path_of: Function) -> None:
+    """Tell the journal, before each call of `owner.name`, what `path_of` makes of its arguments, if that is a path."""
     if hands_off.active() is None:
         return
 
-    def make(original: Any) -> Any:
-        @functools.wraps(original)
-        def saving(*args: Any, **kwargs: Any) -> Any:
-            journal = hands_off.active()
-            if journal is not None:
-                journal.guarded(_tell_path, journal, path_of, args, kwargs)
-            return original(*args, **kwargs)
+    def save(original: Function, *args: Any, **kwargs: Any) -> Any:
+        journal = hands_off.active()
+        if journal is not None:
+            journal.guarded(_tell_path, journal, path_of, args, kwargs)
+        return original(*args, **kwargs)
 
-        return saving
-
-    probe.patches.replace(owner, name, make)
+    patches.around(owner, name, save)
 
 
-def _tell_path(journal: UndoJournal, path_of: Callable[..., Any], args: Any, kwargs: Any) -> None:
+def _tell_path(journal: UndoJournal, path_of: Function, args: Any, kwargs: Any) -> None:
     try:
         path = path_of(*args, **kwargs)
     except TypeError:  # called as it cannot be: that is for the original to say

@@ -1,4 +1,9 @@
-"""Hooks on what a training step calls: backward passes, optimizers, GradScaler, collectives, engines, torch.compile."""
+"""Hooks on what a training step calls: backward passes, optimizers, GradScaler, collectives, engines, torch.compile.
+
+No function of the probe's is compiled. After a break in a graph the compiler looks at every function that Python calls,
+the probe's among them. What a traced function itself calls of ours is another matter: that asks `is_compiling()` first,
+and leads straight to the original.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +11,20 @@ import functools
 import sys
 from functools import partial
 from threading import get_ident
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..overhead import NOBODY
 from ..training.steps import BACKWARD, CLOSURE, COLLECTIVE, OPTIMIZER
-from ..training.training import TrainingObserver, now
-from ..training.windows import ranks_of
-from .compiler import compiling
+from ..training.training import now
 
 if TYPE_CHECKING:
-    from ..probe import Probe
+    from collections.abc import Iterator
 
-
-# -- from doctor/probe/hooks/collectives.py: Collective calls of torch.distributed that the training thread waits for.
-
+    from ..evidence_file import LastRecords
+    from ..patches import Function, Patches
+    from ..training.training import TrainingObserver
+    from ..training.windows import Windows
 
 COLLECTIVES = (
     "all_reduce",
@@ -42,68 +46,15 @@ COLLECTIVES = (
     "scatter",
     "scatter_object_list",
 )
+_PACKAGE = __name__.rpartition(".hooks.")[0]
+_UNSEEN_STEPS = (
+    "Backward passes ran, but no optimizer's step() was seen: it is part of a compiled function, or of an engine with "
+    "an optimizer of its own. Each batch counts as a step."
+)
 
 
-def install_collectives(probe: Probe, torch: ModuleType) -> None:
-    """Hooks torch.distributed, and the module that its functions come from, whose own calls of them are then inner ones
-    of a call that is counted. FSDP and DDP call others, which do not wait."""
-    distributed = torch.distributed
-    if not distributed.is_available():
-        return
-    probe.training.world_size = lambda: distributed.get_world_size() if distributed.is_initialized() else 1
-    probe.training.ranks = lambda: ranks_of(torch)
-    origin = sys.modules["torch.distributed.distributed_c10d"]
-    for name in COLLECTIVES:
-        if not hasattr(origin, name):
-            continue
-        hooked = _hooked_collective(probe.training, compiling(torch), name)
-        probe.patches.replace(origin, name, hooked)
-        probe.patches.replace(distributed, name, partial(_already_hooked, getattr(origin, name)))
-
-
-def _already_hooked(hooked: Callable[..., Any], _: Any) -> Callable[..., Any]:
-    return hooked
-
-
-def _hooked_collective(
-    training: TrainingObserver, is_compiling: Callable[[], bool], name: str
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def collective(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling():
-                return original(*args, **kwargs)
-            is_inner = not training.is_here() or training.steps.is_within(COLLECTIVE)
-            if is_inner or kwargs.get("async_op") or not training.enter(COLLECTIVE):
-                return original(*args, **kwargs)
-            start = now()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                training.leave()
-                training.collective(name, start, _collective_bytes(args))
-
-        return collective
-
-    return make
-
-
-def _collective_bytes(args: tuple[Any, ...]) -> int | None:
-    """Of the first tensor, or list of tensors, among a call's arguments."""
-    for value in args[:1]:
-        tensors = value if isinstance(value, (list, tuple)) else [value]
-        sizes = [tensor.nbytes for tensor in tensors if hasattr(tensor, "nbytes")]
-        return sum(sizes) if sizes else None
-    return None
-
-
-# -- from doctor/probe/hooks/backward.py: Backward passes, and with several ranks the moment at which a rank's own
-# gradients are done.
-
-
-def install_backward(probe: Probe, torch: ModuleType) -> None:
-    """Hooks torch.autograd.backward, which Tensor.backward calls."""
-    training = probe.training
+def install_backward(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
+    """Hook torch.autograd.backward, which Tensor.backward calls."""
     autograd = torch.autograd
     is_compiling = compiling(torch)
 
@@ -112,7 +63,7 @@ def install_backward(probe: Probe, torch: ModuleType) -> None:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if is_compiling():
                 return original(tensors, *args, **kwargs)
-            if training.seek is not None and training.is_here():
+            if training.seek is not None and training.thread.is_here():
                 training.seek()
             if not training.enter(BACKWARD, "b"):
                 return original(tensors, *args, **kwargs)
@@ -126,13 +77,15 @@ def install_backward(probe: Probe, torch: ModuleType) -> None:
 
         return backward
 
-    probe.hook(torch, "autograd.backward", hooked, "backward passes were")
+    patches.hook(torch, "autograd.backward", hooked, "backward passes were")
 
 
 def _stamped(training: TrainingObserver, autograd: ModuleType, tensors: Any) -> Any | None:
-    """A hook on the root of the graph, which queues a callback for when all gradients are done. Callbacks run in the
-    order in which they were queued, and DistributedDataParallel queues the one that waits for the other ranks later,
-    when its last bucket is full."""
+    """Hook the root of the graph, so that a callback is queued for when a rank's own gradients are done.
+
+    Callbacks run in the order in which they were queued, and DistributedDataParallel queues the one that waits for the
+    other ranks later, when its last bucket is full.
+    """
     compiled = sys.modules.get("torch._dynamo.compiled_autograd")
     if getattr(compiled, "compiled_autograd_enabled", False):
         return None  # it traces what hooks do
@@ -148,34 +101,30 @@ def _stamped(training: TrainingObserver, autograd: ModuleType, tensors: Any) -> 
         return None
 
 
-# -- from doctor/probe/hooks/optimizer.py: Optimizers: when each takes a step. A step of training ends with the last
-# of them.
-
-
-def install_optimizers(probe: Probe, torch: ModuleType) -> None:
-    """Registers torch's hooks for every optimizer."""
-    training = probe.training
-    probe.last.add(training.finish)
+def install_optimizers(patches: Patches, training: TrainingObserver, last: LastRecords, torch: ModuleType) -> None:
+    """Register torch's hooks for every optimizer. A step of training ends with the last of them."""
+    last.add(training.finish)
     optimizer = sys.modules[torch.optim.Optimizer.__module__]
     if not hasattr(optimizer, "register_optimizer_step_pre_hook"):
         training.say("engine", "This torch has no hooks for all optimizers (2.0 has); no steps were seen.")
         return
     begins, ends = optimizer_hooks(training, compiling(torch))
-    probe.at_detach(optimizer.register_optimizer_step_pre_hook(begins).remove)
-    probe.at_detach(optimizer.register_optimizer_step_post_hook(ends).remove)
+    patches.at_restore(optimizer.register_optimizer_step_pre_hook(begins).remove)
+    patches.at_restore(optimizer.register_optimizer_step_post_hook(ends).remove)
 
 
 def optimizer_hooks(
     training: TrainingObserver, is_compiling: Callable[[], bool]
 ) -> tuple[Callable[..., Any], Callable[..., None]]:
-    """What to call before and after a step of any optimizer.
+    """Return what to call before and after a step of any optimizer.
 
     A compiler that traces an optimizer's step traces these as well. It must find nothing in them: such a step runs
     without hooks.
     """
+    thread = training.thread
 
     def begins(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
-        if training.resting != NOBODY or is_compiling():
+        if thread.paused != NOBODY or is_compiling():
             return None
         try:
             return _with_closure(training, args, kwargs) if training.optimizer_begins(optimizer) else None
@@ -187,9 +136,9 @@ def optimizer_hooks(
         if is_compiling():
             return
         try:
-            if training.resting == get_ident():
-                training.rests.optimizer_stepped()
-            elif training.is_here() and training.steps.is_within(OPTIMIZER):
+            if thread.paused == get_ident():
+                training.pauses.optimizer_stepped()
+            elif thread.is_here() and training.steps.is_within(OPTIMIZER):
                 training.optimizer_ends(optimizer)
         except Exception as error:
             training.fail("optimizer", error)
@@ -198,7 +147,7 @@ def optimizer_hooks(
 
 
 def _with_closure(training: TrainingObserver, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
-    """The arguments with a closure that is not counted as the optimizer's own time; None where there is none."""
+    """Return the arguments with a closure that is not counted as the optimizer's own time; None where there is none."""
     if callable(kwargs.get("closure")):
         return args, {**kwargs, "closure": _outside(training, kwargs["closure"])}
     if len(args) > 1 and callable(args[1]):
@@ -218,107 +167,137 @@ def _outside(training: TrainingObserver, closure: Callable[[], Any]) -> Callable
     return outside
 
 
-# -- from doctor/probe/hooks/scaler.py: GradScaler: the steps that it skips.
+def install_scaler(patches: Patches, training: TrainingObserver, grad_scaler: ModuleType) -> None:
+    """Hook torch.amp.grad_scaler, or torch.cuda.amp.grad_scaler before torch 2.3.
 
-
-def install_scaler(probe: Probe, grad_scaler: ModuleType) -> None:
-    """Hooks torch.amp.grad_scaler, or torch.cuda.amp.grad_scaler before torch 2.3. A skipped step is one in which the
-    scaler calls no optimizer."""
-    training = probe.training
+    A skipped step is one in which the scaler calls no optimizer.
+    """
     its = grad_scaler.GradScaler
     if "_maybe_opt_step" not in vars(its) and hasattr(its, "_maybe_opt_step"):  # the other module's, which is hooked
         return
 
-    def hooked(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def _maybe_opt_step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            seen = training.steps_seen
-            start = now()
-            result = original(scaler, optimizer, *args, **kwargs)
-            if training.steps_seen == seen and training.is_here():
-                try:
-                    training.skipped(optimizer, start)
-                except Exception as error:
-                    training.fail("GradScaler.step", error)
-            return result
-
-        return _maybe_opt_step
-
-    probe.hook(grad_scaler, "GradScaler._maybe_opt_step", hooked, "steps that it skips were")
-
-
-# -- from doctor/probe/hooks/schedulers.py: Schedulers of learning rates that raise when they are stepped beyond their
-# end.
-
-
-def install_schedulers(probe: Probe, lr_scheduler: ModuleType) -> None:
-    """Hooks torch.optim.lr_scheduler. In a run that is only observed none is stepped more often than it would be."""
-    if probe.settings.observe:
-        return
-
-    def hooked(original: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(original)
-        def __init__(scheduler: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            original(scheduler, *args, **kwargs)
-            probe.training.schedulers.add(scheduler)
-
-        return __init__
-
-    probe.patches.replace(lr_scheduler.OneCycleLR, "__init__", hooked)
-
-
-# -- from doctor/probe/hooks/engines.py: Ways to train in which steps or devices are not what torch's own hooks show.
-
-
-def watch_data_parallel(probe: Probe, module: ModuleType) -> None:
-    """torch.nn.parallel.data_parallel: one process, one thread a device, and the model copied to each at every step."""
-
-    def hooked(original: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(original)
-        def __init__(parallel: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            original(parallel, *args, **kwargs)
-            devices = len(getattr(parallel, "device_ids", ()))
-            if devices > 1:
-                probe.training.say("data-parallel", f"nn.DataParallel spreads each batch over {devices} devices.")
-
-        return __init__
-
-    probe.patches.replace(module.DataParallel, "__init__", hooked)
-
-
-def watch_deepspeed(probe: Probe, engine: ModuleType) -> None:
-    """deepspeed.runtime.engine: its `step()` may step the optimizer once for each group of parameters, and at a
-    micro-batch that is not the last of its step does not step at all."""
-    training = probe.training
-
-    def hooked(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def step(original: Function, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        seen = training.steps_seen
+        start = now()
+        result = original(scaler, optimizer, *args, **kwargs)
+        if training.steps_seen == seen and training.thread.is_here():
             try:
-                is_counted = self.is_gradient_accumulation_boundary() and training.optimizer_begins(self)
+                training.skipped(optimizer, start)
             except Exception as error:
-                training.fail("DeepSpeedEngine.step", error)
-                is_counted = False
+                training.fail("GradScaler.step", error)
+        return result
+
+    patches.hook_around(grad_scaler, "GradScaler._maybe_opt_step", step, "steps that it skips were")
+
+
+def install_schedulers(patches: Patches, windows: Windows, lr_scheduler: ModuleType) -> None:
+    """Hook torch.optim.lr_scheduler: schedulers that raise when they are stepped beyond their end."""
+
+    def new(original: Function, scheduler: Any, *args: Any, **kwargs: Any) -> None:
+        original(scheduler, *args, **kwargs)
+        windows.schedulers.add(scheduler)
+
+    patches.around(lr_scheduler.OneCycleLR, "__init__", new)
+
+
+def install_collectives(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
+    """Hook collective calls of torch.distributed that the training thread waits for.
+
+    Also in the module that its functions come from, whose own calls of them are then inner ones of a call that is
+    counted. FSDP and DDP call others, which do not wait.
+    """
+    distributed = torch.distributed
+    if not distributed.is_available():
+        return
+    training.group.watch(distributed)
+    origin = sys.modules["torch.distributed.distributed_c10d"]
+    for name in COLLECTIVES:
+        if hasattr(origin, name):
+            patches.replace(origin, name, _hooked_collective(training, compiling(torch), name))
+            patches.replace(distributed, name, partial(_already_hooked, getattr(origin, name)))
+
+
+def _already_hooked(hooked: Function, _: Function) -> Function:
+    return hooked
+
+
+def _hooked_collective(
+    training: TrainingObserver, is_compiling: Callable[[], bool], name: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def collective(*args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return original(*args, **kwargs)
+            is_inner = not training.thread.is_here() or training.steps.is_within(COLLECTIVE)
+            if is_inner or kwargs.get("async_op") or not training.enter(COLLECTIVE):
+                return original(*args, **kwargs)
+            start = now()
             try:
-                return original(self, *args, **kwargs)
+                return original(*args, **kwargs)
             finally:
-                if is_counted:
-                    training.optimizer_ends(self)
+                training.leave()
+                training.collective(name, start, _collective_bytes(args))
 
-        return step
+        return collective
 
-    probe.patches.replace(engine.DeepSpeedEngine, "step", hooked)
+    return make
 
 
-def watch_end(probe: Probe, torch: ModuleType) -> None:
-    """At the end: says why no steps were seen, and that functions were compiled."""
-    training = probe.training
+def _collective_bytes(args: tuple[Any, ...]) -> int | None:
+    """Return the bytes of the first tensor, or list of tensors, among a call's arguments."""
+    for value in args[:1]:
+        tensors = value if isinstance(value, (list, tuple)) else [value]
+        sizes = [tensor.nbytes for tensor in tensors if hasattr(tensor, "nbytes")]
+        return sum(sizes) if sizes else None
+    return None
+
+
+# Ways to train in which steps or devices are not what torch's own hooks show.
+
+
+def install_data_parallel(patches: Patches, training: TrainingObserver, module: ModuleType) -> None:
+    """Hook torch.nn.parallel.data_parallel: one thread a device, and the model copied to each at every step."""
+
+    def new(original: Function, parallel: Any, *args: Any, **kwargs: Any) -> None:
+        original(parallel, *args, **kwargs)
+        devices = len(getattr(parallel, "device_ids", ()))
+        if devices > 1:
+            training.say("data-parallel", f"nn.DataParallel spreads each batch over {devices} devices.")
+
+    patches.around(module.DataParallel, "__init__", new)
+
+
+def install_deepspeed(patches: Patches, training: TrainingObserver, engine: ModuleType) -> None:
+    """Hook deepspeed.runtime.engine.
+
+    Its `step()` may step the optimizer once for each group of parameters, and at a micro-batch that is not the last of
+    its step does not step at all.
+    """
+
+    def step(original: Function, self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            is_counted = self.is_gradient_accumulation_boundary() and training.optimizer_begins(self)
+        except Exception as error:
+            training.fail("DeepSpeedEngine.step", error)
+            is_counted = False
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            if is_counted:
+                training.optimizer_ends(self)
+
+    patches.around(engine.DeepSpeedEngine, "step", step)
+
+
+def install_end(training: TrainingObserver, torch: ModuleType) -> None:
+    """Say at the end why no steps were seen, and that functions were compiled."""
     before = _compiled_graphs()
 
     def say() -> None:
-        if training.passes and not training.steps_seen and training.backwards_seen:
+        if training.counter.passes and not training.steps_seen and training.backwards_seen:
             training.say("engine", _UNSEEN_STEPS)
-        elif training.passes and not training.steps_seen:
+        elif training.counter.passes and not training.steps_seen:
             training.say("no-optimizer", "No optimizer took a step: each batch counts as a step.")
         graphs = _compiled_graphs() - before
         if graphs:
@@ -327,33 +306,50 @@ def watch_end(probe: Probe, torch: ModuleType) -> None:
     training.at_finish.append(say)
 
 
-_UNSEEN_STEPS = (
-    "Backward passes ran, but no optimizer's step() was seen: it is part of a compiled function, or of an engine with "
-    "an optimizer of its own. Each batch counts as a step."
-)
-
-
 def _compiled_graphs() -> int:
     utils = sys.modules.get("torch._dynamo.utils")
     return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
 
 
-# -- from doctor/probe/hooks/spans.py: Calls of other people's functions, timed as spans of the step.
+def install_compiler(eval_frame: ModuleType) -> None:
+    """Mark all code of the probe for the compiler to skip, once torch._dynamo.eval_frame has been imported."""
+    for code in _code():
+        eval_frame.skip_code(code)
 
 
-def spanned(training: TrainingObserver, kind: str, begin_mark: str, end_mark: str) -> Callable[..., Callable[..., Any]]:
-    """Makes a function that counts as a span where the training thread calls it."""
+def compiling(torch: ModuleType) -> Callable[[], bool]:
+    """Return `torch.compiler.is_compiling`, which a trace takes for a constant.
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if not training.enter(kind, begin_mark):
-                return original(*args, **kwargs)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                training.leave(end_mark)
+    A torch without one (before 2.1) is taken to compile nothing; torch._dynamo is not asked, since the mere question
+    imports it, which takes seconds.
+    """
+    known: Callable[[], bool] | None = getattr(getattr(torch, "compiler", None), "is_compiling", None)
+    return (lambda: False) if known is None else known
 
-        return wrapper
 
-    return make
+def _code() -> Iterator[CodeType]:
+    for name, module in list(sys.modules.items()):
+        if name == _PACKAGE or name.startswith(_PACKAGE + "."):
+            for value in list(vars(module).values()):
+                yield from _code_of(value, module.__name__)
+
+
+def _code_of(value: Any, module: str) -> Iterator[CodeType]:
+    value = getattr(value, "__func__", value)
+    if getattr(value, "__module__", None) != module:
+        return
+    if isinstance(value, FunctionType):
+        yield from _nested(value.__code__)
+    elif isinstance(value, property) and value.fget is not None:
+        yield from _nested(value.fget.__code__)
+    elif isinstance(value, type):
+        for member in list(vars(value).values()):
+            yield from _code_of(member, module)
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    """Yield a function's code, and that of the functions which it makes."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)

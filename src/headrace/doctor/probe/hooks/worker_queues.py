@@ -7,58 +7,139 @@ import inspect
 import os
 import time
 from multiprocessing.reduction import ForkingPickler
-from time import thread_time_ns
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from ..batch_production import ProducedBatch
 from ..training.step_records import ATTRIBUTE, QueueReader
 from ..training.training import now
 
 if TYPE_CHECKING:
-    from ..probe import Probe
+    from ..batch_production import BatchRecorder, ProducedBatch
+    from ..evidence_file import EvidenceFile
+    from ..patches import Fault, Patches
+    from ..settings import SessionClock
     from ..training.training import TrainingObserver
 
-
-# -- from doctor/probe/hooks/workers.py: The worker loop of a DataLoader: when an index arrived, when its batch was in
-# the pipe, and what pickling took.
-
-
 UNSEEN_WORKERS = "what workers do was"
+QUEUE_METHODS = ("get", "put", "_send_bytes")
+"""What a queue of multiprocessing has."""
 
 
-def install_workers(probe: Probe, worker: ModuleType) -> None:
+# In the process that trains: which batch comes from the workers, and how long unpickling and pinning it take.
+
+
+def hook_queues(patches: Patches, training: TrainingObserver, dataloader: ModuleType) -> None:
+    """Hook what torch.utils.data.dataloader reads its workers' queues by."""
+    readers = training.readers
+
+    def loads(original: Callable[..., Any]) -> Any:
+        current = readers.current
+
+        def loads(*args: Any, **kwargs: Any) -> Any:
+            reader = current()
+            if reader is None:
+                return original(*args, **kwargs)
+            start, cpu = now(), time.thread_time_ns()
+            value = original(*args, **kwargs)
+            end, cpu = now(), time.thread_time_ns() - cpu
+            try:
+                reader.read(value, end, end - start, cpu)
+            except Exception as error:
+                training.fail("unpickling", error)
+            return value
+
+        return staticmethod(loads)
+
+    def pin_memory_loop(original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def _pin_memory_loop(*args: Any, **kwargs: Any) -> None:
+            readers.begin(QueueReader())
+            try:
+                original(*args, **kwargs)
+            finally:
+                readers.end()
+
+        return _pin_memory_loop
+
+    def pin_memory(original: Callable[..., Any]) -> Callable[..., Any]:
+        current = readers.current
+
+        @functools.wraps(original)
+        def pin_memory(*args: Any, **kwargs: Any) -> Any:
+            reader = current()
+            if reader is None or reader.pinning:
+                return original(*args, **kwargs)
+            reader.pinning = True
+            start = now()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                reader.pinning = False
+                reader.pin(start, now() - start)
+
+        return pin_memory
+
+    hook_iterator(patches, dataloader, "_MultiProcessingDataLoaderIter")
+    patches.replace(ForkingPickler, "loads", loads)
+    patches.hook(dataloader, "_utils.pin_memory._pin_memory_loop", pin_memory_loop, "pinning was")
+    patches.hook(dataloader, "_utils.pin_memory.pin_memory", pin_memory, "pinning was")
+
+
+def hook_iterator(patches: Patches, module: ModuleType, iterator: str) -> None:
+    """Hook an iterator over worker processes, for the index of a batch that is handed out of order."""
+
+    def try_get_data(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def _try_get_data(iterator: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(iterator, *args, **kwargs)
+            pass_ = getattr(iterator, ATTRIBUTE, None)
+            if pass_ is not None and result[0] and type(result[1]) is tuple and type(result[1][0]) is int:
+                pass_.index = result[1][0]
+            return result
+
+        return _try_get_data
+
+    patches.hook(module, f"{iterator}._try_get_data", try_get_data, "batches that come out of order were")
+
+
+# In a worker: when an index arrived, when its batch was in the pipe, and what pickling took.
+
+
+def install_workers(
+    patches: Patches,
+    batches: BatchRecorder,
+    evidence: EvidenceFile,
+    clock: SessionClock,
+    fault: Fault,
+    worker: ModuleType,
+) -> None:
     """Hook torch.utils.data._utils.worker, or a module with such a loop."""
-    probe.hook(worker, "_worker_loop", lambda original: _observed(probe, original), UNSEEN_WORKERS)
+    close = batches.guard(batches.close)
 
+    def observe(original: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        roles = loop_roles(inspect.signature(original).bind(*args, **kwargs).arguments)
+        evidence.write(("worker", clock.now_us(), _worker_facts(clock, roles)))
+        if roles.index_queue is None or roles.data_queue is None:
+            patches.unknown(f"{original.__module__}._worker_loop", UNSEEN_WORKERS)
+            return
+        _IndexQueue(batches, roles.index_queue)
+        _DataQueue(patches, batches, roles.data_queue)
 
-def _observed(probe: Probe, original: Callable[..., None]) -> Callable[..., None]:
-    """Under the original's name, by which spawned workers find it."""
+    def hooked(original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)  # spawned workers find it by the original's name
+        def _worker_loop(*args: Any, **kwargs: Any) -> None:
+            try:
+                observe(original, args, kwargs)
+            except Exception as error:
+                fault("worker loop", error)
+            try:
+                original(*args, **kwargs)
+            finally:
+                close()
 
-    close = probe.batches.guard(probe.batches.close)
+        return _worker_loop
 
-    @functools.wraps(original)
-    def _worker_loop(*args: Any, **kwargs: Any) -> None:
-        try:
-            _observe(probe, original, args, kwargs)
-        except Exception as error:
-            probe.fault("worker loop", error)
-        try:
-            original(*args, **kwargs)
-        finally:
-            close()
-
-    return _worker_loop
-
-
-def _observe(probe: Probe, original: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    roles = loop_roles(inspect.signature(original).bind(*args, **kwargs).arguments)
-    probe.evidence.write(("worker", probe.clock.now_us(), _facts(probe, roles)))
-    if roles.index_queue is None or roles.data_queue is None:
-        probe.unknown(f"{original.__module__}._worker_loop", UNSEEN_WORKERS)
-        return
-    _IndexQueue(probe, roles.index_queue)
-    _DataQueue(probe, roles.data_queue)
+    patches.hook(worker, "_worker_loop", hooked, UNSEEN_WORKERS)
 
 
 class LoopRoles(NamedTuple):
@@ -89,11 +170,7 @@ def loop_roles(arguments: dict[str, Any]) -> LoopRoles:
     )
 
 
-QUEUE_METHODS = ("get", "put", "_send_bytes")
-"""What a queue of multiprocessing has."""
-
-
-def _facts(probe: Probe, roles: LoopRoles) -> dict[str, Any]:
+def _worker_facts(clock: SessionClock, roles: LoopRoles) -> dict[str, Any]:
     dataset = type(roles.dataset)
     return {
         "id": roles.worker_id,
@@ -101,37 +178,36 @@ def _facts(probe: Probe, roles: LoopRoles) -> dict[str, Any]:
         "num_workers": roles.num_workers,
         "dataset": None if roles.dataset is None else f"{dataset.__module__}.{dataset.__qualname__}",
         "start_method": _start_method(),
-        "started_us": _started_us(probe),
+        "started_us": _started_us(clock),
     }
 
 
 def _start_method() -> str | None:
-    """A loader without a context of its own starts processes that carry none: then it is the default's."""
+    """Return how this process was started; by the default, where its loader had no context of its own."""
     import multiprocessing
 
     own: str | None = getattr(multiprocessing.process.current_process(), "_start_method", None)
     return multiprocessing.get_start_method(allow_none=True) if own is None else own
 
 
-def _started_us(probe: Probe) -> int | None:
-    """When the kernel started this process, to its clock tick (10 ms)."""
+def _started_us(clock: SessionClock) -> int | None:
+    """Return when the kernel started this process, to its clock tick (10 ms)."""
     try:
         with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])
         age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, AttributeError, ValueError, IndexError):
         return None
-    return probe.clock.now_us() - round(age_s * 1e6)
+    return clock.now_us() - round(age_s * 1e6)
 
 
 class _IndexQueue:
-    """Sees what the loop gets. It sets `get` on the queue itself, which stays the object that it is."""
+    """What the loop gets. It sets `get` on the queue itself, which stays the object that it is."""
 
-    def __init__(self, probe: Probe, queue: Any) -> None:
-        self._batches = probe.batches
+    def __init__(self, batches: BatchRecorder, queue: Any) -> None:
+        self._batches = batches
         self._epoch = 0
-        guard = probe.batches.guard
-        self._drop, self._begin = guard(self._drop_unsent), guard(self._begin_batch)
+        self._drop, self._begin = batches.guard(self._drop_unsent), batches.guard(self._begin_batch)
         self._get = queue.get
         queue.get = self.get
 
@@ -142,7 +218,7 @@ class _IndexQueue:
         return message
 
     def _drop_unsent(self) -> None:
-        """The loop skips what it gets once the pass is over."""
+        """Drop what the loop got and skips, once the pass is over."""
         unsent = self._batches.current()
         if unsent is not None:
             self._batches.drop(unsent)
@@ -156,21 +232,17 @@ class _IndexQueue:
 
 
 class _DataQueue:
-    """Sees what the loop puts, and what becomes of it in the queue's feeder thread: pickled, then in the pipe."""
+    """What the loop puts, and what becomes of it in the queue's feeder thread: pickled, then in the pipe."""
 
-    def __init__(self, probe: Probe, queue: Any) -> None:
-        # Here and not above: processes that have no workers load this module, too, and should not pay for it.
-        from multiprocessing.reduction import ForkingPickler
-
-        self._batches = probe.batches
+    def __init__(self, patches: Patches, batches: BatchRecorder, queue: Any) -> None:
+        self._batches = batches
         self._unsent: dict[int, ProducedBatch] = {}
         self._sending: ProducedBatch | None = None
         self._serialise = 0
-        guard = probe.batches.guard
-        self._end, self._written = guard(self._end_batch), guard(self._write_sent)
+        self._end, self._written = batches.guard(self._end_batch), batches.guard(self._write_sent)
         self._put, self._send = queue.put, queue._send_bytes
         queue.put, queue._send_bytes = self.put, self.send
-        probe.patches.replace(ForkingPickler, "dumps", self._pickling)
+        patches.around(ForkingPickler, "dumps", self._dumps)
 
     def put(self, message: Any, *args: Any, **kwargs: Any) -> None:
         self._end(message)
@@ -184,19 +256,15 @@ class _DataQueue:
         elif batch is not None:
             self._batches.drop(batch)
 
-    def _pickling(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def dumps(cls: Any, message: Any, *args: Any, **kwargs: Any) -> Any:
-            batch = self._unsent.pop(id(message), None)
-            if batch is None:
-                return original(cls, message, *args, **kwargs)
-            started = time.monotonic_ns()
-            data = original(cls, message, *args, **kwargs)
-            self._serialise = time.monotonic_ns() - started
-            self._sending = batch
-            return data
-
-        return dumps
+    def _dumps(self, original: Callable[..., Any], cls: Any, message: Any, *args: Any, **kwargs: Any) -> Any:
+        batch = self._unsent.pop(id(message), None)
+        if batch is None:
+            return original(cls, message, *args, **kwargs)
+        started = time.monotonic_ns()
+        data = original(cls, message, *args, **kwargs)
+        self._serialise = time.monotonic_ns() - started
+        self._sending = batch
+        return data
 
     def send(self, data: Any) -> None:
         self._send(data)
@@ -206,90 +274,3 @@ class _DataQueue:
         batch, self._sending = self._sending, None
         if batch is not None:
             self._batches.write(batch, time.monotonic_ns(), self._serialise)
-
-
-# -- from doctor/probe/hooks/arrivals.py: Batches that come from workers: which one it is, how long unpickling it
-# takes, and pinning it.
-
-
-def install_queues(probe: Probe, dataloader: ModuleType) -> None:
-    """Hooks torch.utils.data.dataloader."""
-    hooks = QueueHooks(probe.training)
-    install_iterator(probe, dataloader, "_MultiProcessingDataLoaderIter")
-    probe.patches.replace(ForkingPickler, "loads", hooks.loads)
-    probe.hook(dataloader, "_utils.pin_memory._pin_memory_loop", hooks.pin_memory_loop, "pinning was")
-    probe.hook(dataloader, "_utils.pin_memory.pin_memory", hooks.pin_memory, "pinning was")
-
-
-def install_iterator(probe: Probe, module: ModuleType, iterator: str) -> None:
-    """Hooks an iterator over worker processes."""
-    unseen = "batches that come out of order were"
-    probe.hook(module, f"{iterator}._try_get_data", QueueHooks(probe.training).try_get_data, unseen)
-
-
-class QueueHooks:
-    """Each method takes what it stands for, and gives what stands for it."""
-
-    def __init__(self, training: TrainingObserver) -> None:
-        self._training = training
-
-    def try_get_data(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Tells the index of a batch that is handed out as soon as it came, whatever the order."""
-
-        @functools.wraps(original)
-        def _try_get_data(iterator: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(iterator, *args, **kwargs)
-            pass_ = getattr(iterator, ATTRIBUTE, None)
-            if pass_ is not None and result[0] and type(result[1]) is tuple and type(result[1][0]) is int:
-                pass_.index = result[1][0]
-            return result
-
-        return _try_get_data
-
-    def loads(self, original: Callable[..., Any]) -> Any:
-        current = self._training.readers.current
-
-        def loads(*args: Any, **kwargs: Any) -> Any:
-            reader = current()
-            if reader is None:
-                return original(*args, **kwargs)
-            start, cpu = now(), thread_time_ns()
-            value = original(*args, **kwargs)
-            end, cpu = now(), thread_time_ns() - cpu
-            try:
-                reader.read(value, end, end - start, cpu)
-            except Exception as error:
-                self._training.fail("unpickling", error)
-            return value
-
-        return staticmethod(loads)
-
-    def pin_memory_loop(self, original: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(original)
-        def _pin_memory_loop(*args: Any, **kwargs: Any) -> None:
-            readers = self._training.readers
-            readers.begin(QueueReader())
-            try:
-                original(*args, **kwargs)
-            finally:
-                readers.end()
-
-        return _pin_memory_loop
-
-    def pin_memory(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        current = self._training.readers.current
-
-        @functools.wraps(original)
-        def pin_memory(*args: Any, **kwargs: Any) -> Any:
-            reader = current()
-            if reader is None or reader.pinning:
-                return original(*args, **kwargs)
-            reader.pinning = True
-            start = now()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                reader.pinning = False
-                reader.pin(start, now() - start)
-
-        return pin_memory

@@ -9,74 +9,62 @@ import os
 import tarfile
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..stages import Builtin
-from .loaders import AppliedRemedy
+from ..patches import Builtin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-    from ..probe import Probe
+    from ..patches import Function
+    from . import InjectedRemedy
 
-
-# -- from doctor/probe/remedies/indexed_tar.py: An index of an archive's members in place of what tarfile does: no
-# scan of all headers, no search in a list.
-#
-# The `TarFile` stays the user's, with its file and its way to read; only the list of its members, and the answer to a
-# name, come from headrace's index, which is kept in the session's folder and shared by all processes.
-
-
+BY_PATH = {
+    "cv2": ("imread", "imreadmulti"),
+    "torchvision.io.image": ("read_file",),
+    "torchvision.io.video": ("read_video",),
+    "numpy": ("fromfile", "load", "memmap"),
+}
+"""Functions that C opens files for, by the path that is their first argument."""
 _LINKS = (tarfile.LNKTYPE, tarfile.SYMTYPE)
 """To follow one, older Pythons look it up in their own list of members."""
 _INDEX = "_headrace_index"
 """Attribute of a TarFile: what answers in its place; None where that is not certain to answer the same."""
 
 
-def install_indexed_tar(probe: Probe, _: bool, applied: AppliedRemedy) -> None:
-    tars = _Tars(os.path.join(probe.settings.folder, "tars"), applied)
-    probe.when_imported("tarfile", tars.watch)
+def install_indexed_tar(remedy: InjectedRemedy, _: bool) -> None:
+    """Answer for an archive's members by an index: no scan of all headers, no search in a list.
+
+    The `TarFile` stays the user's, with its file and its way to read; only the list of its members, and the answer to a
+    name, come from headrace's index, which lies in the session's folder and is shared by all processes.
+    """
+    remedy.when_imported("tarfile", _Tars(os.path.join(remedy.folder, "tars"), remedy).install)
 
 
 class _Tars:
-    def __init__(self, cache: str, applied: AppliedRemedy) -> None:
+    """The archives of a process and their indices."""
+
+    def __init__(self, cache: str, remedy: InjectedRemedy) -> None:
         self._cache = cache
-        self._applied = applied
+        self._remedy = remedy
         self._known: dict[tuple[Any, ...], Any] = {}
         """Indices, by path, size and time of their tars: inherited by a fork, since they are read by offset."""
-        self._find, self._fill = applied.guarded(self._find_member), applied.guarded(self._fill_members)
+        self._find, self._fill = remedy.guarded(self._find_member), remedy.guarded(self._fill_members)
 
-    def watch(self, probe: Probe, module: Any) -> None:
-        tar = module.TarFile
-        probe.patches.replace(tar, "getmember", self.getmember)
-        probe.patches.replace(tar, "getmembers", self.getmembers)
-        probe.patches.replace(tar, "__iter__", self.iter)
+    def install(self, module: Any) -> None:
+        self._remedy.patches.around(module.TarFile, "getmember", self._getmember)
+        self._remedy.patches.around(module.TarFile, "getmembers", self._all_members)
+        self._remedy.patches.around(module.TarFile, "__iter__", self._all_members)
 
-    def getmember(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def getmember(tar: Any, name: str) -> Any:
-            member = self._find(tar, name)
-            return original(tar, name) if member is None else member
+    def _getmember(self, original: Function, tar: Any, name: str) -> Any:
+        member = self._find(tar, name)
+        return original(tar, name) if member is None else member
 
-        return getmember
-
-    def getmembers(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def getmembers(tar: Any) -> Any:
-            self._fill(tar)
-            return original(tar)
-
-        return getmembers
-
-    def iter(self, original: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-        @functools.wraps(original)
-        def __iter__(tar: Any) -> Iterator[Any]:  # noqa: N807
-            self._fill(tar)
-            return original(tar)
-
-        return __iter__
+    def _all_members(self, original: Callable[[Any], Iterator[Any]], tar: Any) -> Iterator[Any]:
+        self._fill(tar)
+        return original(tar)
 
     def _find_member(self, tar: Any, name: str) -> Any:
-        """None for what the index does not have under just that name: tarfile then says so in its own way."""
+        """Return None for what the index does not have under just that name: tarfile then says so in its own way."""
         index = self._index(tar)
         name = name.rstrip("/")
         if index is None or name not in index:
@@ -84,11 +72,11 @@ class _Tars:
         member = index.getmember(name)
         if member.name != name or member.type in _LINKS:
             return None
-        self._applied.took()
+        self._remedy.took()
         return tar_info(tar, member)
 
     def _fill_members(self, tar: Any) -> None:
-        """All members, as if every header had been read; nothing where some have been already."""
+        """Fill in all members, as if every header had been read; nothing where some have been already."""
         if tar._loaded or len(tar.members) > 1:
             return
         index = self._index(tar)
@@ -98,7 +86,7 @@ class _Tars:
         tar.firstmember = None
         tar.offset = os.fstat(tar.fileobj.fileno()).st_size
         tar._loaded = True
-        self._applied.took()
+        self._remedy.took()
 
     def _index(self, tar: Any) -> Any:
         if not hasattr(tar, _INDEX):
@@ -116,7 +104,7 @@ class _Tars:
             try:
                 index = index_of(tar.fileobj.name, self._cache)
             except ImportError as error:
-                self._applied.refused(f"headrace is not installed in the environment of the command ({error})")
+                self._remedy.refused(f"headrace is not installed in the environment of the command ({error})")
                 return None
             # Of what lies in several pieces, tarfile knows more than the index does.
             self._known[key] = None if any(member.issparse() for member in index) else index
@@ -124,14 +112,14 @@ class _Tars:
 
 
 def index_of(path: str, cache: str) -> Any:
-    """Headrace's index of an archive, kept in the folder `cache`. Raises ImportError where it is not installed."""
+    """Return headrace's index of an archive, in the folder `cache`. Raises ImportError where it is not installed."""
     from headrace import IndexedTar
 
     return IndexedTar(path, cache=cache)
 
 
 def _is_plain(tar: Any) -> bool:
-    """Whether tarfile itself has opened a file, not compressed, for reading, and nobody has subclassed anything."""
+    """Tell whether tarfile itself has opened a file, not compressed, for reading, with no subclass of anybody's."""
     raw = getattr(tar.fileobj, "raw", None)
     return bool(
         tar.mode == "r"
@@ -146,7 +134,7 @@ def _is_plain(tar: Any) -> bool:
 
 
 def tar_info(tar: Any, member: Any) -> Any:
-    """With all that reading needs. Owner, mode and time are those of a new TarInfo, since the index has none."""
+    """Return all that reading needs. Owner, mode and time are those of a new TarInfo, since the index has none."""
     info = tar.tarinfo(member.name)
     info.size, info.type, info.linkname = member.size, member.type, member.linkname
     info.offset_data = member.offset_data
@@ -155,49 +143,33 @@ def tar_info(tar: Any, member: Any) -> Any:
     return info
 
 
-# -- from doctor/probe/remedies/staging.py: Files that were copied to memory or to a local disk before the run: who
-# opens one for reading is given the copy.
+def install_staging(remedy: InjectedRemedy, pairs: list[list[str]]) -> None:
+    """Open copies of files that were staged in memory or on a local disk before the run, where they are to be read.
 
-
-BY_PATH = {
-    "cv2": ("imread", "imreadmulti"),
-    "torchvision.io.image": ("read_file",),
-    "torchvision.io.video": ("read_video",),
-    "numpy": ("fromfile", "load", "memmap"),
-}
-"""Functions that C opens files for, by the path that is their first argument."""
-
-
-def install_staging(probe: Probe, pairs: list[list[str]], applied: AppliedRemedy) -> None:
-    """`pairs` are [source, copy]: files, or folders with all that is in them."""
-    redirect = _Redirect(pairs, applied)
-    probe.patches.replace(builtins, "open", redirect.opening)
-    probe.patches.replace(io, "open", redirect.opening)
-    probe.patches.replace(os, "open", redirect.opening_descriptor)
-    probe.when_imported("tarfile", redirect.watch_tars)
-    probe.when_imported("h5py._hl.files", redirect.watch_hdf5)
+    `pairs` are [source, copy]: files, or folders with all that is in them.
+    """
+    redirect = _Redirect(pairs, remedy)
+    remedy.patches.replace(builtins, "open", redirect.opening)
+    remedy.patches.replace(io, "open", redirect.opening)
+    remedy.patches.replace(os, "open", redirect.opening_descriptor)
+    remedy.when_imported("tarfile", redirect.install_tarfile)
+    remedy.when_imported("h5py._hl.files", redirect.install_hdf5)
     for module, names in BY_PATH.items():
-        probe.when_imported(module, functools.partial(_replace, redirect, names))
-
-
-def _replace(redirect: _Redirect, names: tuple[str, ...], probe: Probe, module: ModuleType) -> None:
-    for name in names:
-        if not isinstance(getattr(module, name, None), type):  # numpy.memmap is a class, which opens by `open`
-            probe.patches.replace(module, name, redirect.reading)
+        remedy.when_imported(module, functools.partial(redirect.install_functions, names))
 
 
 class _Redirect:
-    """From paths to those of their copies."""
+    """Redirection from paths to those of their copies."""
 
-    def __init__(self, pairs: list[list[str]], applied: AppliedRemedy) -> None:
+    def __init__(self, pairs: list[list[str]], remedy: InjectedRemedy) -> None:
         self._files = {os.path.abspath(source): copy for source, copy in pairs if not os.path.isdir(copy)}
         self._folders = [
             (os.path.join(os.path.abspath(source), ""), copy) for source, copy in pairs if os.path.isdir(copy)
         ]
-        self._applied = applied
-        self._find = applied.guarded(self._copy_of)
+        self._remedy = remedy
+        self._find = remedy.guarded(self._copy_of)
 
-    def opening(self, original: Callable[..., Any]) -> Builtin:
+    def opening(self, original: Function) -> Builtin:
         def open_(*args: Any, **kwargs: Any) -> Any:
             mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
             file = args[0] if args else kwargs.get("file")
@@ -216,26 +188,23 @@ class _Redirect:
 
         return Builtin(original, open_)
 
-    def reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def read(path: Any, *args: Any, **kwargs: Any) -> Any:
-            return original(self._find(path) or path, *args, **kwargs)
+    def install_functions(self, names: tuple[str, ...], module: ModuleType) -> None:
+        for name in names:
+            if not isinstance(getattr(module, name, None), type):  # numpy.memmap is a class, which opens by `open`
+                self._remedy.patches.around(module, name, self._read)
 
-        return read
+    def _read(self, original: Function, path: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(self._find(path) or path, *args, **kwargs)
 
-    def watch_tars(self, probe: Probe, tarfile: Any) -> None:
-        """It has `open` by a name of its own, which was taken before ours was there."""
-        probe.patches.replace(tarfile, "bltn_open", self.opening)
+    def install_tarfile(self, tarfile: Any) -> None:
+        """Hook its own name for `open`, which was taken before ours was there."""
+        self._remedy.patches.replace(tarfile, "bltn_open", self.opening)
 
-    def watch_hdf5(self, probe: Probe, files: Any) -> None:
-        def make(original: Callable[..., None]) -> Callable[..., None]:
-            @functools.wraps(original)
-            def __init__(file: Any, name: Any, mode: str = "r", *args: Any, **kwargs: Any) -> None:  # noqa: N807
-                original(file, (self._find(name) if mode == "r" else None) or name, mode, *args, **kwargs)
+    def install_hdf5(self, files: Any) -> None:
+        self._remedy.patches.around(files.File, "__init__", self._open_hdf5)
 
-            return __init__
-
-        probe.patches.replace(files.File, "__init__", make)
+    def _open_hdf5(self, original: Function, file: Any, name: Any, mode: str = "r", *args: Any, **kwargs: Any) -> None:
+        original(file, (self._find(name) if mode == "r" else None) or name, mode, *args, **kwargs)
 
     def _copy_of(self, file: Any) -> str | None:
         if not isinstance(file, (str, os.PathLike)):
@@ -246,11 +215,11 @@ class _Redirect:
         path = os.path.abspath(given)
         copy = self._files.get(path) or self._in_folder(path)
         if copy is not None:
-            self._applied.took()
+            self._remedy.took()
         return copy
 
     def _in_folder(self, path: str) -> str | None:
-        """None also for what was not there when the folder was copied."""
+        """Return the copy in a staged folder; None also for what was not there when the folder was copied."""
         for folder, copy in self._folders:
             if path.startswith(folder):
                 inside = os.path.join(copy, path[len(folder) :])

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import copy
-import functools
 import hashlib
 import io
 import os
 from typing import TYPE_CHECKING, Any, Callable
 
-from .loaders import AppliedRemedy, change
+from .loaders import change
 
 if TYPE_CHECKING:
-    from ..probe import Probe
+    from ..patches import Function
+    from . import InjectedRemedy
 
-
-# -- from doctor/probe/remedies/images.py: What remedies for images share: which image of Pillow's may be answered
-# for, and where its bytes come from.
-
-
+OTHER_FILTER = "images are resized with another filter than BILINEAR, the one that the native decoder has"
+_BILINEAR = 2
 _STARTS = {"JPEG": b"\xff\xd8", "PNG": b"\x89PNG"}
+_BYTES = {"L": 1, "RGB": 4}
+"""Of a pixel in Pillow's memory."""
+
+
+# Which image of Pillow's may be answered for, and where its bytes come from.
 
 
 def is_unread(image: Any) -> bool:
-    """Whether it is a file that was opened and of which no pixel has been decoded: one frame of a usual kind."""
+    """Tell a file that was opened and of which no pixel has been decoded: one frame of a usual kind."""
     return bool(
         getattr(image, "tile", None)
         and getattr(image, "format", None) in _STARTS
@@ -36,7 +38,7 @@ def is_unread(image: Any) -> bool:
 
 
 def whole_bytes(image: Any) -> bytes | None:
-    """The file that it was opened from, whose position stays; None where it does not begin with the image."""
+    """Read the file that it was opened from, whose position stays; None where it does not begin with the image."""
     file = image.fp
     at = file.tell()
     file.seek(0)
@@ -46,7 +48,7 @@ def whole_bytes(image: Any) -> bytes | None:
 
 
 def source_key(image: Any) -> tuple[Any, ...] | None:
-    """What tells the file that it was opened from: its path, its place in a tar, or what it holds."""
+    """Return what tells the file that it was opened from: its path, its place in a tar, or what it holds."""
     raw = getattr(image.fp, "raw", None)
     if type(raw).__module__ == "tarfile":
         member: Any = raw
@@ -60,7 +62,7 @@ def source_key(image: Any) -> tuple[Any, ...] | None:
 
 
 def finish(image: Any) -> None:
-    """Its pixels are there: what Pillow's own `load` does when it is done."""
+    """Do what Pillow's own `load` does when its pixels are there."""
     image.tile = []
     if image._exclusive_fp and image._close_exclusive_fp_after_loading and image.fp is not None:
         image.fp.close()
@@ -70,65 +72,49 @@ def finish(image: Any) -> None:
     image.fp = None
 
 
-# -- from doctor/probe/remedies/native_decode.py: Headrace's decoder in place of Pillow's, where an image is only
-# opened, converted to RGB and resized.
-#
-# A PNG's pixels are those that Pillow gives. A bilinear resize of an image that was not decoded yet is the core's, to
-# within one level of what Pillow gives. All else is Pillow's, as ever; so is what the decoder declines.
+def install_native_decode(remedy: InjectedRemedy, _: bool) -> None:
+    """Decode with headrace where an image is only opened, converted to RGB and resized.
 
+    A PNG's pixels are those that Pillow gives. A bilinear resize of an image that was not decoded yet is the core's, to
+    within one level of what Pillow gives. All else is Pillow's, as ever; so is what the decoder declines.
+    """
 
-_BILINEAR = 2
-OTHER_FILTER = "images are resized with another filter than BILINEAR, the one that the native decoder has"
+    def install(image: Any) -> None:
+        decoder = _Decoder(image, remedy)
+        remedy.when_imported("PIL.ImageFile", decoder.install)
+        remedy.patches.around(image.Image, "convert", decoder.convert)
+        remedy.patches.around(image.Image, "resize", decoder.resize)
 
-
-def install_native_decode(probe: Probe, _: bool, applied: AppliedRemedy) -> None:
-    probe.when_imported("PIL.Image", functools.partial(_watch, applied))
-
-
-def _watch(applied: AppliedRemedy, probe: Probe, image: Any) -> None:
-    decoder = _Decoder(image, applied)
-    probe.when_imported("PIL.ImageFile", decoder.watch)
-    probe.patches.replace(image.Image, "convert", decoder.convert)
-    probe.patches.replace(image.Image, "resize", decoder.resize)
+    remedy.when_imported("PIL.Image", install)
 
 
 class _Decoder:
-    def __init__(self, image: Any, applied: AppliedRemedy) -> None:
+    """Headrace's decoder in the place of Pillow's methods."""
+
+    def __init__(self, image: Any, remedy: InjectedRemedy) -> None:
         self._image = image
-        self._applied = applied
+        self._remedy = remedy
         self._core: Any = None
         self._deferred = _deferred_class(image.Image, self._pixels)
-        self._load, self._defer = applied.guarded(self._load_png), applied.guarded(self._defer_rgb)
-        self._cut, self._decline = applied.guarded(self._resized), applied.guarded(self._declined)
+        self._load, self._defer = remedy.guarded(self._load_png), remedy.guarded(self._defer_rgb)
+        self._cut, self._decline = remedy.guarded(self._resized), remedy.guarded(self._declined)
 
-    def watch(self, probe: Probe, image_file: Any) -> None:
-        probe.patches.replace(image_file.ImageFile, "load", self.load)
+    def install(self, image_file: Any) -> None:
+        self._remedy.patches.around(image_file.ImageFile, "load", self.load)
 
-    def load(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        @functools.wraps(original)
-        def load(image: Any) -> Any:
-            self._load(image)  # then there is nothing left to decode
-            return original(image)
+    def load(self, original: Function, image: Any) -> Any:
+        self._load(image)  # then there is nothing left to decode
+        return original(image)
 
-        return load
+    def convert(self, original: Function, image: Any, *args: Any, **kwargs: Any) -> Any:
+        is_rgb = (args == ("RGB",) and not kwargs) or (not args and kwargs == {"mode": "RGB"})
+        deferred = self._defer(image) if is_rgb else None
+        return original(image, *args, **kwargs) if deferred is None else deferred
 
-    def convert(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def convert(image: Any, *args: Any, **kwargs: Any) -> Any:
-            is_rgb = (args == ("RGB",) and not kwargs) or (not args and kwargs == {"mode": "RGB"})
-            deferred = self._defer(image) if is_rgb else None
-            return original(image, *args, **kwargs) if deferred is None else deferred
-
-        return convert
-
-    def resize(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def resize(image: Any, size: Any, resample: Any = None, *args: Any, **kwargs: Any) -> Any:
-            is_usual = resample == _BILINEAR and not args and not kwargs
-            cut = self._cut(image, size) if is_usual else self._decline(image)
-            return original(image, size, resample, *args, **kwargs) if cut is None else cut
-
-        return resize
+    def resize(self, original: Function, image: Any, size: Any, resample: Any = None, *args: Any, **kwargs: Any) -> Any:
+        is_usual = resample == _BILINEAR and not args and not kwargs
+        cut = self._cut(image, size) if is_usual else self._decline(image)
+        return original(image, size, resample, *args, **kwargs) if cut is None else cut
 
     def _load_png(self, image: Any) -> None:
         if image.format != "PNG" or not is_unread(image):
@@ -140,7 +126,7 @@ class _Decoder:
             finish(image)
 
     def _defer_rgb(self, image: Any) -> Any:
-        """The bytes are read now, since the file may be closed by the time somebody wants pixels."""
+        """Read the bytes now, since the file may be closed by the time somebody wants pixels."""
         if not is_unread(image):
             return None
         data = whole_bytes(image)
@@ -165,12 +151,12 @@ class _Decoder:
         return new
 
     def _declined(self, image: Any) -> None:
-        """Says so where the whole image must then be decoded, which a JPEG is no faster."""
+        """Say so where the whole image must then be decoded, which a JPEG is no faster."""
         if (type(image) is self._deferred and not image.is_loaded) or is_unread(image):
-            self._applied.refused(OTHER_FILTER)
+            self._remedy.refused(OTHER_FILTER)
 
     def _pixels(self, deferred: Any) -> Any:
-        """Of an image of which somebody wants them as they are."""
+        """Decode an image of which somebody wants the pixels as they are."""
         pixels = self._decoded(deferred.data, "RGB") if deferred.data.startswith(b"\x89PNG") else None
         if pixels is not None:
             return self._image.fromarray(pixels).im
@@ -179,7 +165,7 @@ class _Decoder:
             return image.im if image.mode == "RGB" else image.im.convert("RGB", 0)
 
     def _decoded(self, data: bytes, mode: str, size: tuple[int, int] | None = None) -> Any:
-        """An array [H, W] or [H, W, 3]; None where the decoder declines."""
+        """Return an array [H, W] or [H, W, 3]; None where the decoder declines."""
         if not self._is_there():
             return None
         core = self._core
@@ -188,7 +174,7 @@ class _Decoder:
             pixels = core.decode_image(data, view=view, mode=mode, dct_scaling=False, output="numpy")
         except core.HeadraceError:
             return None
-        self._applied.took()
+        self._remedy.took()
         return pixels[:, :, 0] if mode == "L" else pixels
 
     def _is_there(self) -> bool:
@@ -196,7 +182,7 @@ class _Decoder:
             try:
                 import headrace
             except ImportError as error:
-                self._applied.refused(f"headrace is not installed in the environment of the command ({error})")
+                self._remedy.refused(f"headrace is not installed in the environment of the command ({error})")
                 self._core = False
             else:
                 self._core = headrace
@@ -208,7 +194,7 @@ def _is_size(size: Any) -> bool:
 
 
 def _read_from(image: Any, data: bytes) -> None:
-    """What was to be read from its file is from now on read from memory, as its owner may think that it has been."""
+    """Read from memory what was to be read from its file, as its owner may think that it has been."""
     if image._exclusive_fp:
         image.fp.close()
     image.fp = io.BytesIO(data)
@@ -216,8 +202,10 @@ def _read_from(image: Any, data: bytes) -> None:
 
 
 def _deferred_class(base: Any, pixels_of: Callable[[Any], Any]) -> Any:
-    """An image of mode RGB whose pixels are decoded when they are first asked for. All of Pillow's methods call `load`
-    first, as they must for a file."""
+    """Return a class of images of mode RGB whose pixels are decoded when they are first asked for.
+
+    All of Pillow's methods call `load` first, as they must for a file.
+    """
 
     class RGBImage(base):  # type: ignore[misc]  # of the user's own Pillow
         def __init__(self, image: Any, data: bytes) -> None:
@@ -240,73 +228,57 @@ def _deferred_class(base: Any, pixels_of: Callable[[Any], Any]) -> Any:
     return RGBImage
 
 
-# -- from doctor/probe/remedies/cache.py: Decoded images, kept in the memory of each worker within a budget of bytes.
+def install_image_cache(remedy: InjectedRemedy, limits: dict[str, int]) -> None:
+    """Cache decoded images in the memory of each worker; `limits` has the `bytes` that each process may hold."""
+    cache = _ImageCache(limits["bytes"], remedy)
+    remedy.when_imported("PIL.ImageFile", cache.install)
+    remedy.when_imported("torch.utils.data.dataloader", cache.install_loaders)
 
 
-_BYTES = {"L": 1, "RGB": 4}
-"""Of a pixel in Pillow's memory."""
+class _ImageCache:
+    """What `load` gave, by where the image came from. What does not fit any more is not cached."""
 
-
-def install_image_cache(probe: Probe, limits: dict[str, int], applied: AppliedRemedy) -> None:
-    """`limits` has the `bytes` that each process may hold."""
-    cache = _Cache(limits["bytes"], applied)
-    probe.when_imported("PIL.ImageFile", cache.watch)
-    probe.when_imported("torch.utils.data.dataloader", cache.watch_loaders)
-
-
-def _keep_workers(probe: Probe, loader: Any) -> None:
-    if probe.training.is_its_thread() and loader.num_workers and not loader.persistent_workers:
-        change(loader, {"persistent_workers": True})
-
-
-class _Cache:
-    """What `load` gave, by where the image came from. What does not fit any more is not kept."""
-
-    def __init__(self, most_bytes: int, applied: AppliedRemedy) -> None:
+    def __init__(self, most_bytes: int, remedy: InjectedRemedy) -> None:
         self._free = most_bytes
         self._images: dict[tuple[Any, ...], tuple[Any, dict[Any, Any]]] = {}
-        self._applied = applied
-        self._key = applied.guarded(lambda image: source_key(image) if is_unread(image) else None)
-        self._give, self._keep = applied.guarded(self._give_kept), applied.guarded(self._keep_loaded)
+        self._remedy = remedy
+        self._key = remedy.guarded(lambda image: source_key(image) if is_unread(image) else None)
+        self._give, self._keep = remedy.guarded(self._give_cached), remedy.guarded(self._keep_loaded)
+        self._keep_workers = remedy.guarded(self._keep_workers_alive)
 
-    def watch(self, probe: Probe, image_file: Any) -> None:
-        probe.patches.replace(image_file.ImageFile, "load", self.load)
+    def install(self, image_file: Any) -> None:
+        self._remedy.patches.around(image_file.ImageFile, "load", self._load)
 
-    def watch_loaders(self, probe: Probe, dataloader: Any) -> None:
-        """Workers live on from one epoch to the next: what they hold would go with them."""
-        keep = self._applied.guarded(lambda loader: _keep_workers(probe, loader))
+    def install_loaders(self, dataloader: Any) -> None:
+        self._remedy.patches.around(dataloader.DataLoader, "__iter__", self._iter)
 
-        def make(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-            @functools.wraps(original)
-            def __iter__(loader: Any) -> Any:  # noqa: N807
-                keep(loader)
-                return original(loader)
+    def _iter(self, original: Function, loader: Any) -> Any:
+        self._keep_workers(loader)
+        return original(loader)
 
-            return __iter__
+    def _keep_workers_alive(self, loader: Any) -> None:
+        """Let workers live on from one epoch to the next: what they hold would go with them."""
+        is_ours = self._remedy.training.thread.is_its_thread()
+        if is_ours and loader.num_workers and not loader.persistent_workers:
+            change(loader, {"persistent_workers": True})
 
-        probe.patches.replace(dataloader.DataLoader, "__iter__", make)
+    def _load(self, original: Function, image: Any) -> Any:
+        key = self._key(image)
+        if key is None:
+            return original(image)
+        self._give(image, key)  # then there is nothing left to decode
+        result = original(image)
+        self._keep(image, key)
+        return result
 
-    def load(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        @functools.wraps(original)
-        def load(image: Any) -> Any:
-            key = self._key(image)
-            if key is None:
-                return original(image)
-            self._give(image, key)  # then there is nothing left to decode
-            result = original(image)
-            self._keep(image, key)
-            return result
-
-        return load
-
-    def _give_kept(self, image: Any, key: tuple[Any, ...]) -> None:
-        kept = self._images.get(key)
-        if kept is not None:
-            pixels, info = kept
+    def _give_cached(self, image: Any, key: tuple[Any, ...]) -> None:
+        cached = self._images.get(key)
+        if cached is not None:
+            pixels, info = cached
             image.im = pixels.copy()
             image.info.update(info)
             finish(image)
-            self._applied.took()
+            self._remedy.took()
 
     def _keep_loaded(self, image: Any, key: tuple[Any, ...]) -> None:
         if key in self._images or image.mode not in _BYTES:

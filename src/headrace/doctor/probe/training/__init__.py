@@ -1,3 +1,1 @@
 """The training thread: its steps, the batches that it receives, and the windows of a measured run."""
-
-from __future__ import annotations

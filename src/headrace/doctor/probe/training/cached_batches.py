@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 from .step_records import ReplayedBatch
 
 if TYPE_CHECKING:
-    from ..probe import Probe
+    from ..patches import Fault
     from .step_records import ObservedPass
+    from .training import TrainingObserver
 
-
-# -- from doctor/probe/windows/copying.py: Copies of a batch, so that a step may change the one that it is given.
-
-
+MOST_CACHED = 16
+"""More of them tell no more of a step's length, and each costs the observed run a copy."""
+MOST_CACHED_BYTES = 512 << 20
+MEMORY_SHARE = 0.1
+"""Of what is free on the machine, or within the limit of the container, among the ranks of the machine."""
+REPLAY_POLL_S = 0.002
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 _MOST_DEPTH = 32
 
@@ -27,14 +30,123 @@ Memo = dict[int, Any]
 """Copies by the identity of what they were made of: what a batch holds twice, its copy does too."""
 
 
+class CachedBatches:
+    """Cached batches of one DataLoader: few, and in the proportions of all that were seen.
+
+    One of each shape is cached as it is first seen, and one every so often, as long as there is room; then each stands
+    for as many as came with its shape, or were nearest to it in size.
+    """
+
+    def __init__(self, every: int, room_bytes: int, most: int = MOST_CACHED) -> None:
+        self._every = max(every, 1)
+        self._room_bytes = room_bytes
+        self._most = most
+        self._cached: list[_CachedBatch] = []
+        self._seen: Counter[int] = Counter()
+        self._bytes: dict[int, int] = {}
+        self._credit: list[float] = []
+        self._weights: list[float] = []
+        self.seen = 0
+        self.why_not = ""
+        """Why none of these batches can be replayed; empty while nothing speaks against it."""
+
+    def offer(self, batch: Any, size: int | None, shape: int | None) -> None:
+        """Take in a batch that the training thread has received."""
+        if self.why_not:
+            return
+        if size is None or shape is None:
+            self.why_not = "its batches hold no tensors, or more shapes than can be told apart"
+            return
+        is_new = shape not in self._seen
+        self._seen[shape] += 1
+        self._bytes[shape] = size
+        if (is_new or self.seen % self._every == 0) and len(self._cached) < self._most:
+            self._cache(batch, size, shape)
+        self.seen += 1
+
+    def _cache(self, batch: Any, size: int, shape: int) -> None:
+        if size > self._room_bytes:
+            if not self._cached:
+                self.why_not = f"there is no room in memory to keep a batch of {size} bytes"
+            return
+        try:
+            self._cached.append(_CachedBatch(copied(batch), size, shape))
+        except Uncopyable as error:
+            self.why_not = f"its batches cannot be copied ({error})"
+            self._cached.clear()
+            return
+        self._room_bytes -= size
+
+    def next(self) -> Any:
+        """Return a copy of the batch whose turn it is: in the long run each comes as often as it stands for batches."""
+        if not self._weights:
+            self._weights = self._shares()
+            self._credit = [0.0] * len(self._cached)
+        for turn, weight in enumerate(self._weights):
+            self._credit[turn] += weight
+        turn = max(range(len(self._cached)), key=self._credit.__getitem__)
+        self._credit[turn] -= 1.0
+        return copied(self._cached[turn].batch)
+
+    def _shares(self) -> list[float]:
+        shares = [0.0] * len(self._cached)
+        for shape, count in self._seen.items():
+            exact = [turn for turn, one in enumerate(self._cached) if one.shape == shape]
+            nearest = exact or self._nearest(self._bytes[shape])
+            for turn in nearest:
+                shares[turn] += count / len(nearest) / self.seen
+        return shares
+
+    def _nearest(self, size: int) -> list[int]:
+        return [min(range(len(self._cached)), key=lambda turn: abs(self._cached[turn].bytes - size))]
+
+
+class _CachedBatch(NamedTuple):
+    batch: Any
+    bytes: int
+    shape: int
+
+
+def room_bytes() -> int:
+    """Return how much memory may be used for caching batches."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    free = min([room for room in (_told(_free), _told(_below_limit)) if room is not None], default=0)
+    return min(MOST_CACHED_BYTES, int(free * MEMORY_SHARE / (int(ranks) if ranks.isdigit() and int(ranks) else 1)))
+
+
+def _told(ask: Callable[[], int | None]) -> int | None:
+    """Return None where the kernel does not tell."""
+    try:
+        return ask()
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _free() -> int | None:
+    with open("/proc/meminfo", encoding="ascii") as file:
+        lines = dict(line.split(":", 1) for line in file)
+    return int(lines["MemAvailable"].split()[0]) << 10 if "MemAvailable" in lines else None
+
+
+def _below_limit() -> int | None:
+    """Return the room of the control group that the process is in, as a container sees its own."""
+    limit = _file_text("/sys/fs/cgroup/memory.max")
+    return None if limit == "max" else max(0, int(limit) - int(_file_text("/sys/fs/cgroup/memory.current")))
+
+
+def _file_text(path: str) -> str:
+    with open(path, encoding="ascii") as file:
+        return file.read().strip()
+
+
 class Uncopyable(Exception):  # noqa: N818  (what a batch is, not what went wrong)
-    """Its text is the type of what cannot be copied, and why not."""
+    """What cannot be copied: its type, and why not."""
 
 
 def copied(batch: Any) -> Any:
-    """A batch like `batch`, of the same types, that shares no tensor and no container with it. Pinned tensors stay
-    pinned, and every tensor keeps its strides.
+    """Return a batch like `batch`, of the same types, that shares no tensor and no container with it.
 
+    Pinned tensors stay pinned, and every tensor keeps its strides. So a step may change the one that it is given.
     Raises Uncopyable, also for a tensor that is not in the host's memory.
     """
     return _copied(batch, {}, _MOST_DEPTH)
@@ -63,12 +175,10 @@ def _new(value: Any, memo: Memo, depth: int) -> Any:
         return _tensor(torch, value)
     if numpy is not None and type(value) is numpy.ndarray and value.dtype != object:
         return value.copy(order="K")
-    if isinstance(value, dict):
-        return _dict(value, memo, depth)
     if isinstance(value, tuple):
         return tuple.__new__(type(value), [_copied(inner, memo, depth) for inner in value])
-    if isinstance(value, list):
-        return _list(value, memo, depth)
+    if isinstance(value, (dict, list)):
+        return _container(value, memo, depth)
     return _object(value, memo, depth)
 
 
@@ -86,7 +196,7 @@ def _tensor(torch: Any, tensor: Any) -> Any:
 
 
 def _of_subclass(torch: Any, tensor: Any) -> Any:
-    """It may know how to copy what it holds beside its data; torch's own way asks more of a subclass than most have."""
+    """Copy as the subclass knows to copy what it holds beside its data; torch's own way asks more than most have."""
     if type(tensor).__deepcopy__ is not torch.Tensor.__deepcopy__:
         return copy.deepcopy(tensor)
     with torch.no_grad():
@@ -94,26 +204,18 @@ def _of_subclass(torch: Any, tensor: Any) -> Any:
     return new if type(new) is type(tensor) else copy.deepcopy(tensor)
 
 
-def _dict(value: dict[Any, Any], memo: Memo, depth: int) -> Any:
-    """Its own kind of dict, with what that holds beside its items: a default's factory, attributes."""
-    new = value.copy() if type(value) is dict else copy.copy(value)
-    for key in dict.keys(value):
-        dict.__setitem__(new, key, _copied(dict.__getitem__(value, key), memo, depth))
-    _attributes(new, memo, depth)
-    return new
-
-
-def _list(value: list[Any], memo: Memo, depth: int) -> Any:
-    new = value[:] if type(value) is list else copy.copy(value)
-    for position, inner in enumerate(list.__iter__(value)):
-        list.__setitem__(new, position, _copied(inner, memo, depth))
+def _container(value: Any, memo: Memo, depth: int) -> Any:
+    """Copy its own kind of dict or list, with what that holds beside its items: a default's factory, attributes."""
+    kind: Any = dict if isinstance(value, dict) else list
+    new = value.copy() if type(value) is kind else copy.copy(value)
+    for key in dict.keys(value) if kind is dict else range(list.__len__(value)):
+        kind.__setitem__(new, key, _copied(kind.__getitem__(value, key), memo, depth))
     _attributes(new, memo, depth)
     return new
 
 
 def _object(value: Any, memo: Memo, depth: int) -> Any:
-    """Of an object with attributes, a dataclass or a UserDict say, one with copies of them. Anything else copies
-    itself."""
+    """Copy an object with its attributes, a dataclass or a UserDict say. Anything else copies itself."""
     if callable(value) or not hasattr(value, "__dict__"):
         return copy.deepcopy(value)
     new = copy.copy(value)
@@ -123,7 +225,7 @@ def _object(value: Any, memo: Memo, depth: int) -> Any:
 
 
 def _attributes(new: Any, memo: Memo, depth: int) -> None:
-    """Past `__setattr__`, which a frozen dataclass forbids."""
+    """Copy attributes past `__setattr__`, which a frozen dataclass forbids."""
     try:
         attributes = object.__getattribute__(new, "__dict__")
     except AttributeError:
@@ -132,143 +234,16 @@ def _attributes(new: Any, memo: Memo, depth: int) -> None:
         attributes[name] = _copied(inner, memo, depth)
 
 
-# -- from doctor/probe/windows/kept.py: Batches of the observed steps that are kept for replay: few, and in the
-# proportions of all that were seen.
-
-
-MOST_CACHED = 16
-"""More of them tell no more of a step's length, and each costs the observed run a copy."""
-
-
-class _CachedBatch(NamedTuple):
-    batch: Any
-    bytes: int
-    shape: int
-
-
-class CachedBatches:
-    """The batches of one DataLoader. One of each shape is kept as it is first seen, and one every so often, as long as
-    there is room; then each stands for as many as came with its shape, or were nearest to it in size."""
-
-    def __init__(self, every: int, room_bytes: int, most: int = MOST_CACHED) -> None:
-        self._every = max(every, 1)
-        self._room_bytes = room_bytes
-        self._most = most
-        self._kept: list[_CachedBatch] = []
-        self._seen: Counter[int] = Counter()
-        self._bytes: dict[int, int] = {}
-        self._credit: list[float] = []
-        self._weights: list[float] = []
-        self.seen = 0
-        self.why_not = ""
-        """Why none of these batches can be replayed; empty while nothing speaks against it."""
-
-    def offer(self, batch: Any, size: int | None, shape: int | None) -> None:
-        """The training thread has received this one."""
-        if self.why_not:
-            return
-        if size is None or shape is None:
-            self.why_not = "its batches hold no tensors, or more shapes than can be told apart"
-            return
-        is_new = shape not in self._seen
-        self._seen[shape] += 1
-        self._bytes[shape] = size
-        if (is_new or self.seen % self._every == 0) and len(self._kept) < self._most:
-            self._keep(batch, size, shape)
-        self.seen += 1
-
-    def _keep(self, batch: Any, size: int, shape: int) -> None:
-        if size > self._room_bytes:
-            if not self._kept:
-                self.why_not = f"there is no room in memory to keep a batch of {size} bytes"
-            return
-        try:
-            self._kept.append(_CachedBatch(copied(batch), size, shape))
-        except Uncopyable as error:
-            self.why_not = f"its batches cannot be copied ({error})"
-            self._kept.clear()
-            return
-        self._room_bytes -= size
-
-    def next(self) -> Any:
-        """A copy of the batch whose turn it is: in the long run each comes as often as it stands for batches."""
-        if not self._weights:
-            self._weights = self._shares()
-            self._credit = [0.0] * len(self._kept)
-        for turn, weight in enumerate(self._weights):
-            self._credit[turn] += weight
-        turn = max(range(len(self._kept)), key=self._credit.__getitem__)
-        self._credit[turn] -= 1.0
-        return copied(self._kept[turn].batch)
-
-    def _shares(self) -> list[float]:
-        shares = [0.0] * len(self._kept)
-        for shape, count in self._seen.items():
-            exact = [turn for turn, one in enumerate(self._kept) if one.shape == shape]
-            nearest = exact or self._nearest(self._bytes[shape])
-            for turn in nearest:
-                shares[turn] += count / len(nearest) / self.seen
-        return shares
-
-    def _nearest(self, size: int) -> list[int]:
-        return [min(range(len(self._kept)), key=lambda turn: abs(self._kept[turn].bytes - size))]
-
-
-# -- from doctor/probe/windows/memory.py: How much memory may be used for keeping batches.
-
-
-MOST_CACHED_BYTES = 512 << 20
-MEMORY_SHARE = 0.1
-"""Of what is free on the machine, or within the limit of the container, among the ranks of the machine."""
-
-
-def room_bytes() -> int:
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-    free = min([room for room in (_told(_free), _told(_below_limit)) if room is not None], default=0)
-    return min(MOST_CACHED_BYTES, int(free * MEMORY_SHARE / (int(ranks) if ranks.isdigit() and int(ranks) else 1)))
-
-
-def _told(ask: Callable[[], int | None]) -> int | None:
-    """None where the kernel does not tell."""
-    try:
-        return ask()
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _free() -> int | None:
-    with open("/proc/meminfo", encoding="ascii") as file:
-        lines = dict(line.split(":", 1) for line in file)
-    return int(lines["MemAvailable"].split()[0]) << 10 if "MemAvailable" in lines else None
-
-
-def _below_limit() -> int | None:
-    """Of the control group that the process is in, as a container sees its own."""
-    limit = _file_text("/sys/fs/cgroup/memory.max")
-    return None if limit == "max" else max(0, int(limit) - int(_file_text("/sys/fs/cgroup/memory.current")))
-
-
-def _file_text(path: str) -> str:
-    with open(path, encoding="ascii") as file:
-        return file.read().strip()
-
-
-# -- from doctor/probe/hooks/replays.py: Copies of kept batches, in place of what a DataLoader would give.
-
-
-REPLAY_POLL_S = 0.002
-
-
 class BatchReplayer:
     """What stands for a loader's `next()` and `iter()` while the run is replayed."""
 
-    def __init__(self, probe: Probe, is_grad_enabled: Callable[[], bool]) -> None:
-        self._probe = probe
-        self._training = probe.training
+    def __init__(self, training: TrainingObserver, is_grad_enabled: Callable[[], bool], fault: Fault) -> None:
+        self._training = training
         self._is_grad_enabled = is_grad_enabled
+        self._fault = fault
 
     def next(self, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
-        """A copy, for that pass; what `otherwise()` gives, where there is none."""
+        """Return a copy, for that pass; what `otherwise()` returns, where there is none."""
         training = self._training
         try:
             start = training.ask()
@@ -276,31 +251,35 @@ class BatchReplayer:
             batch = training.windows.copy(pass_)
             training.replayed(pass_.number, start, training.received(), self._is_grad_enabled())
         except Exception as error:
-            training.is_fetching = False
+            training.thread.is_fetching = False
             training.windows.close()
-            self._probe.fault("replay", error)
+            self._fault("replay", error)
             return otherwise()
         return batch
 
     def next_elsewhere(self, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
-        """The same in a thread that hands its batches over: no more of them ahead than there ever were, since it may
-        have no bound but the loader's pace."""
+        """Return a copy in a thread that hands its batches over.
+
+        No more of them are ahead than there ever were, since it may have no bound but the loader's pace.
+        """
         training = self._training
         while self.is_on and training.elsewhere.is_far_ahead():
             time.sleep(REPLAY_POLL_S)
         start = time.monotonic_ns()
         try:
             batch = training.windows.copy(pass_)
-            copy = ReplayedBatch(pass_.number, start, time.monotonic_ns())
-            training.got_elsewhere(copy, threading.current_thread().name)
+            given = ReplayedBatch(pass_.number, start, time.monotonic_ns())
+            training.got_elsewhere(given, threading.current_thread().name)
         except Exception:  # the window has ended meanwhile
             return otherwise()
         return batch
 
     def iterator(self, loader: Any, number: int | None) -> ReplayIterator | None:
-        """For a new pass over the loader of that number: its workers get no new indices. None where it is begun in
-        another thread, for an evaluation, or over a loader whose batches are not replayed."""
-        if number is None or not self._training.is_here() or not self._is_grad_enabled():
+        """Return what stands for a new pass over the loader of that number: its workers get no new indices.
+
+        None where it is begun in another thread, for an evaluation, or over a loader whose batches are not replayed.
+        """
+        if number is None or not self._training.thread.is_here() or not self._is_grad_enabled():
             return None
         pass_ = self._training.windows.stand_in_for(number)
         return None if pass_ is None else ReplayIterator(self, pass_, loader)
@@ -311,7 +290,7 @@ class BatchReplayer:
 
 
 class ReplayIterator:
-    """The iterator of a pass whose batches are all copies."""
+    """Iterator of a pass whose batches are all copies."""
 
     def __init__(self, replays: BatchReplayer, pass_: ObservedPass, loader: Any) -> None:
         self._replays = replays

@@ -15,13 +15,11 @@ if TYPE_CHECKING:
     from .step_records import FetchedBatch, ObservedPass
     from .steps import OptimizerStep
 
-
-# -- from doctor/probe/windows/sources.py: The iterators behind the training loop, from which only we take batches
-# once it is fed with copies.
+LONGEST_STOP_S = 2.0
 
 
 class HeldIterator:
-    """One pass over a DataLoader. The iterator is the user's until `hold`: it ends its workers when it is dropped."""
+    """Iterator of one pass over a DataLoader, the user's until `hold`: it ends its workers when it is dropped."""
 
     def __init__(self, iterator: Any, pass_: ObservedPass, take: Callable[[Any, ObservedPass], FetchedBatch]) -> None:
         """`take(iterator, pass_)` receives the next batch, and raises StopIteration at the end."""
@@ -31,7 +29,7 @@ class HeldIterator:
         self.pass_ = pass_
 
     def hold(self) -> bool:
-        """Keeps the iterator until `let_go`. False where it has gone."""
+        """Hold the iterator until `let_go`. False where it has gone."""
         self._held = self._iterator()
         return self._held is not None
 
@@ -49,14 +47,14 @@ class HeldIterator:
         return asked if isinstance(asked, int) else 0
 
     def left(self) -> float:
-        """Batches that the pass has yet to give; without end where nobody knows how many it has."""
+        """Count the batches that the pass has yet to give; without end where nobody knows how many it has."""
         try:
             return float(len(self._held) - self.pass_.index - 1)
         except Exception:  # an iterable dataset's, or a sampler of the user's without a length
             return float("inf")
 
     def renewed(self) -> HeldIterator | None:
-        """A new pass over the same DataLoader in place of this one, which ends. None where that has gone."""
+        """Begin a new pass over the same DataLoader in place of this one, which ends. None where that has gone."""
         loader = self.pass_.owner()
         if loader is None:
             return None
@@ -70,28 +68,23 @@ class HeldIterator:
         return self._take(self._held, self.pass_)
 
     def is_idle(self) -> bool | None:
-        """Whether its workers have made all that they were asked for; None where that cannot be told."""
+        """Tell whether its workers have produced all that they were asked for; None where that cannot be told."""
         asked = getattr(self._held, "_tasks_outstanding", None)
-        queues = [getattr(self._held, name, None) for name in ("_worker_result_queue", "_data_queue")]
-        if asked is None or queues[0] is None:
+        results, data = (getattr(self._held, name, None) for name in ("_worker_result_queue", "_data_queue"))
+        if asked is None or results is None:
             return None
+        queues = [results] if data is None or data is results else [results, data]  # one, where nothing is pinned
         try:
-            return bool(sum(queue.qsize() for queue in _distinct(queues)) >= asked)
+            return bool(sum(queue.qsize() for queue in queues) >= asked)
         except NotImplementedError:  # macOS
             return None
 
 
-def _distinct(queues: list[Any]) -> list[Any]:
-    """Where nothing is pinned, both names are one queue."""
-    return list({id(queue): queue for queue in queues if queue is not None}.values())
-
-
-# -- from doctor/probe/windows/observed.py: What is gathered in the observed steps for the windows after them:
-# batches, where they came from, and how fast.
-
-
 class ObservedLoaders:
-    """By DataLoader, of those whose batches fed a step. `since` is when the first observed step began, 0 before."""
+    """What is gathered in the observed steps for the windows after them: batches, where they came from, how fast.
+
+    By DataLoader, of those whose batches fed a step. `since` is when the first observed step began, 0 before.
+    """
 
     def __init__(self, steps: int) -> None:
         self._asked = steps
@@ -99,7 +92,7 @@ class ObservedLoaders:
         self._fed: Counter[int] = Counter()
         self._steps = 0
         self.since = 0
-        self.kept: dict[int, CachedBatches] = {}
+        self.cached: dict[int, CachedBatches] = {}
         self.sources: dict[int, HeldIterator] = {}
         """The newest."""
         self.most_gets = 0
@@ -108,23 +101,24 @@ class ObservedLoaders:
     @property
     def loaders(self) -> list[int]:
         """Those that fed steps, by number."""
-        return [loader for loader in self._fed if loader in self.kept]
+        return [loader for loader in self._fed if loader in self.cached]
 
     def add_source(self, pass_: ObservedPass, source: Callable[[], HeldIterator]) -> None:
-        """The pass has given a batch."""
+        """Take in the source of a pass that has given a batch."""
         if pass_.number not in self._passes:
             self._passes[pass_.number] = pass_
             self.sources[pass_.loader] = source()
 
     def offer(self, pass_: ObservedPass, batch: Any, received: FetchedBatch, gets: int) -> None:
-        """A batch of an observed step, which it has `gets` of."""
-        kept = self.kept.get(pass_.loader)
-        if kept is None:
-            kept = self.kept[pass_.loader] = CachedBatches(self._asked * max(gets, 1) // MOST_CACHED, room_bytes())
-        kept.offer(batch, received.bytes, received.shape)
+        """Offer a batch of an observed step, which has `gets` of them."""
+        cached = self.cached.get(pass_.loader)
+        if cached is None:
+            every = self._asked * max(gets, 1) // MOST_CACHED
+            cached = self.cached[pass_.loader] = CachedBatches(every, room_bytes())
+        cached.offer(batch, received.bytes, received.shape)
 
     def closed(self, step: OptimizerStep, is_measured: bool) -> None:
-        """A step has been closed; the warm-up's are not measured."""
+        """Count a step that has been closed; the warm-up's are not measured."""
         feeding = [event.pass_ for event, _ in step.gets if event.pass_ not in step.evaluated]
         self.most_gets = max(self.most_gets, len(feeding))
         if is_measured:
@@ -133,30 +127,25 @@ class ObservedLoaders:
             self._fed.update(self._passes[one].loader for one in feeding if one in self._passes)
 
     def pass_of(self, loader: int) -> ObservedPass | None:
-        """The newest that gave batches."""
+        """Return the newest pass that gave batches."""
         return next((one for one in reversed(list(self._passes.values())) if one.loader == loader), None)
 
     def per_step(self, loader: int) -> float:
-        """Batches of that loader."""
         return self._fed[loader] / max(self._steps, 1)
 
     def forget(self) -> None:
         for source in self.sources.values():
             source.let_go()
         self.sources.clear()
-        self.kept.clear()
+        self.cached.clear()
         self._fed.clear()
 
 
-# -- from doctor/probe/windows/load.py: Takes batches at the pace observed and drops them, so that the workers go on
-# while the loop is fed with copies.
-
-
-LONGEST_STOP_S = 2.0
-
-
 class BackgroundLoad:
-    """A thread for one source. It ends when it is stopped, or when the source does."""
+    """Thread that takes batches of one source at the pace observed and drops them, so that the workers go on.
+
+    It ends when it is stopped, or when the source does.
+    """
 
     def __init__(self, source: HeldIterator, interval_s: float) -> None:
         self.source = source
@@ -175,7 +164,7 @@ class BackgroundLoad:
         return not self._ended.is_set()
 
     def stop(self) -> bool:
-        """Whether it has ended in time: else it is in the middle of waiting for a batch, and the source is its own."""
+        """Stop, and tell whether it has ended in time: else it waits for a batch, and the source is its own."""
         self._stop.set()
         self._thread.join(LONGEST_STOP_S)
         return not self._thread.is_alive()
@@ -191,9 +180,6 @@ class BackgroundLoad:
             self._ended.set()
 
 
-# -- from doctor/probe/windows/drain.py: Takes batches as fast as they come: what the loader could give at most.
-
-
 class SourceShare(NamedTuple):
     """A source, and how many of its batches a step takes."""
 
@@ -202,8 +188,10 @@ class SourceShare(NamedTuple):
 
 
 def drain(shares: list[SourceShare], steps: int, deadline_s: float) -> list[FetchedBatch]:
-    """Batches for so many steps, beyond those that lay ready; fewer where the first source ends, or time does. At most
-    one batch's time longer than `deadline_s`."""
+    """Take the batches of so many steps as fast as they come, beyond those that lay ready.
+
+    There are fewer where the first source ends, or time does. At most one batch's time longer than `deadline_s`.
+    """
     batches: list[FetchedBatch] = []
     taken = [0] * len(shares)
     most = sum(round(share.per_step * steps) + share.source.outstanding for share in shares)

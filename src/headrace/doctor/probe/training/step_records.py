@@ -6,25 +6,29 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, TypeVar, Union
 
-from ..evidence_file import LONGEST_HELD_NS, MOST_HELD, Record
-from .steps import OptimizerStep
+from ..evidence_file import LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
 
 if TYPE_CHECKING:
+    from ..hooks.device import DeviceMarks, Marks
     from ..overhead import TrainingCost
-    from ..probe import Probe
     from ..settings import SessionClock
-    from .device_marks import DeviceMarks, Marks
-    from .training import TrainingObserver
+    from .steps import OptimizerStep
 
-
-# -- from doctor/probe/step_records.py: The evidence's records of one step, and of its batches.
+Times = TypeVar("Times")
+ATTRIBUTE = "_headrace_pass"
+"""Of a DataLoader's iterator: the `ObservedPass` that it is in."""
+MOST_READ = 4096
+"""Batches that a reader remembers; a DataLoader itself holds as many as its workers may prefetch."""
+MOST_ELSEWHERE = 1024
+"""Batches of other threads that are remembered;"""
+MOST_EXPECTED = 128
+"""of these, those that are expected in the training thread yet."""
 
 
 class FetchedBatch(NamedTuple):
-    """A batch, as docs/doctor/evidence.md has it; times are readings of the clock."""
+    """A batch that a thread received, as the `get` record has it; times are readings of the clock."""
 
     pass_: int
     index_: int
@@ -40,7 +44,7 @@ class FetchedBatch(NamedTuple):
 
 
 class ReplayedBatch(NamedTuple):
-    """A `next()` that gave a copy of a batch that was kept."""
+    """A `next()` that gave a copy of a cached batch."""
 
     pass_: int
     start: int
@@ -51,8 +55,166 @@ GivenBatch = Union[FetchedBatch, ReplayedBatch]
 """What a `next()` gave."""
 
 
+class QueueReader:
+    """What is read from the workers' queue of one iterator, batch by batch, until the batch is handed out.
+
+    These are the end, duration and CPU time of unpickling, and the start and duration of pinning. The thread that pins
+    is not the one that asks for batches, and knows a batch's index only when it reads it.
+    """
+
+    __slots__ = ("index", "pinned", "pinning", "unpickled")
+
+    def __init__(self) -> None:
+        self.index: int | None = None
+        """Of the batch that was read last."""
+        self.unpickled: dict[int, tuple[int, int, int]] = {}
+        self.pinned: dict[int, tuple[int, int]] = {}
+        self.pinning = False
+
+    def read(self, value: Any, end: int, duration: int, cpu: int) -> None:
+        """Record what was unpickled, where it is a batch: a tuple that begins with its index."""
+        if type(value) is tuple and len(value) > 1 and type(value[0]) is int:
+            self.index = value[0]
+            _put(self.unpickled, value[0], (end, duration, cpu))
+
+    def pin(self, start: int, duration: int) -> None:
+        """Record that the batch read last was pinned. Without workers none was read, and 0 stands for its index."""
+        _put(self.pinned, self.index or 0, (start, duration))
+
+
+def _put(held: dict[int, Times], index: int, times: Times) -> None:
+    """Put it in place of the oldest, where there are too many: of batches that nobody asks after."""
+    if len(held) >= MOST_READ:
+        held.pop(next(iter(held)), None)
+    held[index] = times
+
+
+class QueueReaders:
+    """Threads that read for an iterator at this moment."""
+
+    def __init__(self) -> None:
+        self._by_thread: dict[int, QueueReader] = {}
+
+    def current(self) -> QueueReader | None:
+        return self._by_thread.get(threading.get_ident())
+
+    def begin(self, reader: QueueReader) -> None:
+        """Read for it in the calling thread."""
+        self._by_thread[threading.get_ident()] = reader
+
+    def end(self) -> None:
+        """Read for nothing in the calling thread."""
+        self._by_thread.pop(threading.get_ident(), None)
+
+    def of(self, thread: int | None) -> QueueReader | None:
+        return None if thread is None else self._by_thread.get(thread)
+
+    def clear(self) -> None:
+        self._by_thread.clear()
+
+
+class ObservedPass:
+    """One iteration over a DataLoader: from its `iter()` on."""
+
+    __slots__ = ("epoch", "has_workers", "index", "loader", "makers", "number", "owner", "reader", "training")
+
+    def __init__(
+        self,
+        training: object,
+        number: int,
+        epoch: int,
+        has_workers: bool,
+        *,
+        loader: int,
+        owner: Callable[[], Any],
+        makers: int,
+    ) -> None:
+        self.training = training
+        """The observer that follows it; a process may have had another before."""
+        self.number = number
+        self.epoch = epoch
+        """Passes that the same workers made before."""
+        self.has_workers = has_workers
+        """Whether they are processes."""
+        self.loader = loader
+        """Its number."""
+        self.owner = owner
+        """Returns the DataLoader, or None once that has gone."""
+        self.makers = makers
+        """Processes, or threads, that produce batches before they are asked for."""
+        self.index = -1
+        """Of the batch that came out of the queue last, or that the process produced last."""
+        self.reader = QueueReader()
+        """Of what is read in the thread that asks for batches."""
+
+
+class HandedOverBatches:
+    """Batches that other threads than the training thread received, until it takes them over.
+
+    Filled by any thread, emptied by the training thread alone: each of its calls is one operation of a deque.
+    """
+
+    def __init__(self) -> None:
+        self._batches: deque[GivenBatch] = deque(maxlen=MOST_ELSEWHERE)
+        self._first: list[Callable[[], None]] = []
+        self.threads: set[int] = set()
+        """Those that received a batch."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all batches and threads."""
+        self._batches.clear()
+        self.threads.clear()
+        self._most_ahead = 0
+        self._newest: GivenBatch | None = None
+        self.is_handed_over = False
+        """Whether the batches come to the training thread in a way that is seen."""
+
+    def at_first(self, call: Callable[[], None]) -> None:
+        """Call it once another thread has received a batch: at once, where one has."""
+        if self.threads:
+            call()
+        else:
+            self._first.append(call)
+
+    def add(self, batch: GivenBatch) -> None:
+        """Record a batch that the calling thread has received."""
+        self._batches.append(batch)
+        self._most_ahead = max(self._most_ahead, len(self._batches))
+        self._newest = batch
+        self.threads.add(threading.get_ident())
+        while self._first:
+            self._first.pop()()
+
+    def is_far_ahead(self) -> bool:
+        """Tell whether as many batches wait to be taken over as ever did."""
+        return len(self._batches) >= self._most_ahead
+
+    def put_on(self) -> GivenBatch | None:
+        """Return the batch that is put where the training thread will take it, the newest; None for what is none."""
+        self.is_handed_over = True
+        batch, self._newest = self._newest, None
+        return batch
+
+    def oldest(self) -> GivenBatch | None:
+        return self._batches[0] if self._batches else None
+
+    def take(self, batch: GivenBatch) -> bool:
+        """Tell whether the training thread takes it over only now."""
+        try:
+            self._batches.remove(batch)
+        except ValueError:
+            return False
+        return True
+
+    def left(self, is_over: bool) -> list[GivenBatch]:
+        """Remove and return those that nobody is expected to take over any more; all of them, once it `is_over`."""
+        held = MOST_EXPECTED if self.is_handed_over and not is_over else 0
+        return [self._batches.popleft() for _ in range(len(self._batches) - held)]
+
+
 def step_records(clock: SessionClock, step: OptimizerStep, cost: int) -> list[Record]:
-    """Its batches first, then the step; `cost` is the probe's, in tenths of a microsecond."""
+    """Return its batches' records, then the step's; `cost` is the probe's, in tenths of a microsecond."""
     zero = clock.us(step.start)
     spans = [
         (kind, clock.us(start) - zero, (end - start + 500) // 1000) for kind, start, end in step.spans if end > start
@@ -68,32 +230,19 @@ def step_records(clock: SessionClock, step: OptimizerStep, cost: int) -> list[Re
 
 
 def batch_records(clock: SessionClock, step: OptimizerStep) -> list[Record]:
-    """A batch for an evaluation is a `fetch`, since no step waited for it."""
+    """Return the records of a step's batches. One for an evaluation is a `fetch`, since no step waited for it."""
     return [
         batch_record(clock, "fetch" if event.pass_ in step.evaluated else "get", batch) for event, batch in step.gets
     ]
 
 
 def fetch_records(clock: SessionClock, batches: Iterable[GivenBatch]) -> list[Record]:
-    """Batches that another thread received."""
+    """Return the records of batches that another thread received."""
     return [batch_record(clock, "fetch", batch) for batch in batches]
 
 
-def device_records(marks: DeviceMarks) -> list[Record]:
-    """Of the steps that the device has come past."""
-    return [_device_record(number, step_marks) for number, step_marks in marks.read()]
-
-
-def _device_record(number: int, marks: Marks) -> Record:
-    """Whole tenths, each since the mark before: the time of a long run's mark has ten digits, its distance few. Tenths
-    are rounded before they are subtracted, so that no error adds up."""
-    times = [round(us * 10) for _, us in marks]
-    gaps = [time - before for before, time in zip([0, *times], times)]
-    return ("device", number, "".join(kind for kind, _ in marks), gaps)
-
-
 def batch_record(clock: SessionClock, kind: str, batch: GivenBatch) -> Record:
-    """As a `get`, or another kind of record with the same elements; a copy is a `replayed`, whatever it was for."""
+    """Return a `get`, or another kind of record with the same fields; a copy is a `replayed`, whatever it was for."""
     if isinstance(batch, ReplayedBatch):
         return ("replayed", batch.pass_, clock.us(batch.start), (batch.end - batch.start) // 1000)
     return (
@@ -116,203 +265,61 @@ def _us(clock: SessionClock, reading: int | None) -> int | None:
     return None if reading is None else clock.us(reading)
 
 
-# -- from doctor/probe/passes.py: Passes over DataLoaders, and what the threads that read their workers' queues read
-# there.
+def device_records(marks: DeviceMarks) -> list[Record]:
+    """Return the records of the steps that the device has come past."""
+    return [_device_record(number, step_marks) for number, step_marks in marks.read()]
 
 
-Times = TypeVar("Times")
+def _device_record(number: int, marks: Marks) -> Record:
+    """Return whole tenths, each since the mark before: a long run's mark has ten digits, its distance few.
 
-ATTRIBUTE = "_headrace_pass"
-"""Of a DataLoader's iterator: the `Pass` that it is in."""
-
-MOST_READ = 4096
-"""Batches that a reader remembers; a DataLoader itself holds as many as its workers may prefetch."""
-
-
-class QueueReader:
-    """What is read from the workers' queue of one iterator, batch by batch, until the batch is handed out: the end,
-    duration and CPU time of unpickling, and the start and duration of pinning.
-
-    The thread that pins is not the one that asks for batches, and knows a batch's index only when it reads it.
+    Tenths are rounded before they are subtracted, so that no error adds up.
     """
-
-    __slots__ = ("index", "pinned", "pinning", "unpickled")
-
-    def __init__(self) -> None:
-        self.index: int | None = None
-        """Of the batch that was read last."""
-        self.unpickled: dict[int, tuple[int, int, int]] = {}
-        self.pinned: dict[int, tuple[int, int]] = {}
-        self.pinning = False
-
-    def read(self, value: Any, end: int, duration: int, cpu: int) -> None:
-        """Something was unpickled: a batch, where it is a tuple that begins with its index."""
-        if type(value) is tuple and len(value) > 1 and type(value[0]) is int:
-            self.index = value[0]
-            _put(self.unpickled, value[0], (end, duration, cpu))
-
-    def pin(self, start: int, duration: int) -> None:
-        """The batch that was read last was pinned. Without workers none was read, and 0 stands for its index."""
-        _put(self.pinned, self.index or 0, (start, duration))
-
-
-def _put(held: dict[int, Times], index: int, times: Times) -> None:
-    """In place of the oldest, where there are too many: of batches that nobody asks after."""
-    if len(held) >= MOST_READ:
-        held.pop(next(iter(held)), None)
-    held[index] = times
-
-
-class QueueReaders:
-    """The threads that read for an iterator at this moment."""
-
-    def __init__(self) -> None:
-        self._by_thread: dict[int, QueueReader] = {}
-
-    def current(self) -> QueueReader | None:
-        """Of the calling thread."""
-        return self._by_thread.get(threading.get_ident())
-
-    def begin(self, reader: QueueReader) -> None:
-        self._by_thread[threading.get_ident()] = reader
-
-    def end(self) -> None:
-        self._by_thread.pop(threading.get_ident(), None)
-
-    def of(self, thread: int | None) -> QueueReader | None:
-        return None if thread is None else self._by_thread.get(thread)
-
-    def clear(self) -> None:
-        self._by_thread.clear()
-
-
-class ObservedPass:
-    """One iteration over a DataLoader: from its `iter()` on."""
-
-    __slots__ = ("epoch", "has_workers", "index", "loader", "makers", "number", "owner", "reader", "training")
-
-    def __init__(
-        self,
-        training: TrainingObserver,
-        number: int,
-        epoch: int,
-        has_workers: bool,
-        *,
-        loader: int,
-        owner: Callable[[], Any],
-        makers: int,
-    ) -> None:
-        self.training = training
-        self.number = number
-        self.epoch = epoch
-        """Passes that the same workers made before."""
-        self.has_workers = has_workers
-        """Whether they are processes."""
-        self.loader = loader
-        """Its number."""
-        self.owner = owner
-        """Gives the DataLoader, or None once that has gone."""
-        self.makers = makers
-        """Processes, or threads, that make batches before they are asked for."""
-        self.index = -1
-        """Of the batch that came out of the queue last, or that the process made last."""
-        self.reader = QueueReader()
-        """Of what is read in the thread that asks for batches."""
-
-
-# -- from doctor/probe/elsewhere.py: Batches that other threads than the training thread received, until it takes them
-# over.
-
-
-MOST_ELSEWHERE = 1024
-MOST_EXPECTED = 128
-"""Of those that are expected in the training thread yet."""
-
-
-class HandedOverBatches:
-    """Filled by any thread, emptied by the training thread alone: each of its calls is one operation of a deque."""
-
-    def __init__(self) -> None:
-        self._batches: deque[GivenBatch] = deque(maxlen=MOST_ELSEWHERE)
-        self._most_ahead = 0
-        self._newest: GivenBatch | None = None
-        self.threads: set[int] = set()
-        """Those that received a batch."""
-        self.is_handed_over = False
-        """Whether the batches come to the training thread in a way that is seen."""
-
-    def add(self, batch: GivenBatch) -> None:
-        """The calling thread has received it."""
-        self._batches.append(batch)
-        self._most_ahead = max(self._most_ahead, len(self._batches))
-        self._newest = batch
-        self.threads.add(get_ident())
-
-    def is_far_ahead(self) -> bool:
-        """Whether as many batches wait to be taken over as ever did."""
-        return len(self._batches) >= self._most_ahead
-
-    def put_on(self) -> GivenBatch | None:
-        """The batch that was received last is put where the training thread will take it. None for what is no batch."""
-        self.is_handed_over = True
-        batch, self._newest = self._newest, None
-        return batch
-
-    def oldest(self) -> GivenBatch | None:
-        return self._batches[0] if self._batches else None
-
-    def take(self, batch: GivenBatch) -> bool:
-        """Whether the training thread takes it over only now."""
-        try:
-            self._batches.remove(batch)
-        except ValueError:
-            return False
-        return True
-
-    def left(self, is_over: bool) -> list[GivenBatch]:
-        """Those that nobody is expected to take over any more, removed; all of them, once it `is_over`."""
-        held = MOST_EXPECTED if self.is_handed_over and not is_over else 0
-        return [self._batches.popleft() for _ in range(len(self._batches) - held)]
-
-
-# -- from doctor/probe/step_writer.py: Closed steps on their way to the evidence, each with its share of what the
-# hooks cost.
+    times = [round(us * 10) for _, us in marks]
+    gaps = [time - before for before, time in zip([0, *times], times)]
+    return ("device", number, "".join(kind for kind, _ in marks), gaps)
 
 
 class StepWriter:
-    """Of one training thread."""
+    """Closed steps of one training thread on their way to the evidence, each with its share of what the hooks cost."""
 
-    def __init__(self, probe: Probe, costs: TrainingCost) -> None:
-        self._probe = probe
+    def __init__(
+        self, evidence: EvidenceFile, clock: SessionClock, costs: TrainingCost, production_ns: Callable[[], int]
+    ) -> None:
+        """`production_ns` returns what the probe has cost batch production in this process."""
+        self._evidence = evidence
+        self._clock = clock
         self._costs = costs
+        self._production_ns = production_ns
         self._unwritten: list[OptimizerStep] = []
         self._unpriced = 0
         """Steps closed since the costs were taken last."""
         self._written_at = 0
-        self._making_ns = 0
-        """What was spent on making batches in this process, when it was taken last."""
+        self._taken_ns = 0
+        """What batch production had cost when that was taken last."""
 
     def closed(self, step: OptimizerStep, is_wanted: bool) -> None:
-        """One that is not wanted has its share of the costs all the same."""
+        """Take a step in. One that is not wanted has its share of the costs all the same."""
         if is_wanted:
             self._unwritten.append(step)
         self._unpriced += 1
 
     def is_due(self, now: int) -> bool:
+        """Tell whether steps have been held long enough."""
         return self._unpriced >= MOST_HELD or now - self._written_at >= LONGEST_HELD_NS
 
     def write(self, beside: list[Record]) -> int:
-        """What is closed, and other records `beside` it. What it cost, in ns, is known of all together."""
+        """Write what is closed, and other records `beside` it; return what it cost, in ns, all together."""
         cost = self.take_cost()
         share = round(cost / 100) // max(self._unpriced, 1)
         steps, self._unwritten, self._unpriced = self._unwritten, [], 0
         self._written_at = time.monotonic_ns()
-        records = [record for step in steps for record in step_records(self._probe.clock, step, share)]
+        records = [record for step in steps for record in step_records(self._clock, step, share)]
         if records or beside:
-            self._probe.evidence.write(*records, *beside)
+            self._evidence.write(*records, *beside)
         return cost
 
     def take_cost(self) -> int:
-        """Nanoseconds that the training thread spent on us since the last call, making batches included."""
-        before, self._making_ns = self._making_ns, self._probe.batches.cost.total_ns
-        return self._costs.take() + self._making_ns - before
+        """Return the ns that the training thread spent on us since the last call, batch production included."""
+        before, self._taken_ns = self._taken_ns, self._production_ns()
+        return self._costs.take() + self._taken_ns - before

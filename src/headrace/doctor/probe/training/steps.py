@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-# -- from doctor/probe/evaluation.py: Which of the batches received within a step were for an evaluation, and not for
-# the step: a pure rule.
+from ..settings import CoreUse
 
-
+BACKWARD, OPTIMIZER, SKIPPED, COPY, COLLECTIVE, EVALUATION = "b", "o", "s", "h", "c", "e"
+"""Kinds of span, as in docs/doctor/evidence.md."""
+CLOSURE = ""
+"""The kind of what runs inside an optimizer and is not its own: an interval that is no span."""
 BEGUN, GOT, ENDED = "begun", "got", "ended"
+
+Span = tuple[str, int, int]
+"""Kind, start and end."""
 
 
 class PassEvent(NamedTuple):
@@ -21,68 +26,6 @@ class PassEvent(NamedTuple):
     end: int
     with_grad: bool
     """Whether autograd recorded when it was called."""
-
-
-def evaluation_passes(events: Sequence[PassEvent], backwards: Sequence[int], training: set[int]) -> set[int]:
-    """The passes in `events`, those of one step, that fed an evaluation. `backwards` are the starts of backward passes
-    within the step, `training` the passes that fed the step before and have not ended since.
-
-    One that feeds training goes on doing so. Of the others, a pass that was read while autograd was off evaluates, and
-    so does one that began and ended with no backward between, provided that another pass is there to have fed the step:
-    a fetcher that is one batch ahead ends a short epoch before the first of its backward passes, too.
-    """
-    seen = {event.pass_ for event in events if event.what == GOT} - training
-    suspects = {pass_ for pass_ in seen if _was_without_grad(events, pass_) or _was_brief(events, backwards, pass_)}
-    if suspects == seen and not training and backwards:
-        suspects.discard(max(seen, default=-1))
-    return suspects
-
-
-def evaluation_intervals(
-    events: Sequence[PassEvent], evaluated: set[int], training_starts: Sequence[int], end: int
-) -> list[tuple[int, int]]:
-    """When the step evaluated: from the start of an evaluating pass until it ended, or, where it was broken off, until
-    training went on (`training_starts`, starts of its backward passes and optimizers), at the latest until `end`."""
-    intervals: list[tuple[int, int]] = []
-    for position, event in enumerate(events):
-        if event.pass_ not in evaluated:
-            continue
-        until = event.end
-        if event.what != ENDED:
-            following = [start for start in training_starts if start >= event.end]
-            if position + 1 < len(events):
-                following.append(events[position + 1].start)
-            until = min([*following, end])
-        if intervals and intervals[-1][1] >= event.start:
-            intervals[-1] = (intervals[-1][0], until)
-        else:
-            intervals.append((event.start, until))
-    return intervals
-
-
-def _was_without_grad(events: Sequence[PassEvent], pass_: int) -> bool:
-    return any(event.what == GOT and event.pass_ == pass_ and not event.with_grad for event in events)
-
-
-def _was_brief(events: Sequence[PassEvent], backwards: Sequence[int], pass_: int) -> bool:
-    begun = next((event.start for event in events if event.pass_ == pass_ and event.what == BEGUN), None)
-    ended = next((event.end for event in events if event.pass_ == pass_ and event.what == ENDED), None)
-    if begun is None or ended is None:
-        return False
-    return not any(begun <= backward < ended for backward in backwards)
-
-
-# -- from doctor/probe/steps.py: Cuts what the training thread does into optimizer steps. Pure: it is fed with clock
-# readings and knows no torch.
-
-
-BACKWARD, OPTIMIZER, SKIPPED, COPY, COLLECTIVE, EVALUATION = "b", "o", "s", "h", "c", "e"
-"""Kinds of span, as in docs/doctor/evidence.md."""
-CLOSURE = ""
-"""The kind of what runs inside an optimizer and is not its own: an interval that is no span."""
-
-Span = tuple[str, int, int]
-"""Kind, start and end."""
 
 
 class OptimizerStep:
@@ -101,7 +44,7 @@ class OptimizerStep:
         """Passes of which the batches were for an evaluation."""
         self.collectives: list[tuple[int, int, Any]] = []
         self.ready: int | None = None
-        self.use: Any = None
+        self.use: CoreUse | None = None
         """Of the cores, where that was asked."""
 
 
@@ -109,7 +52,7 @@ class StepTimeline:
     """The step that is open, and what is open within it.
 
     Spans never overlap: an inner one interrupts the outer, which goes on as another span of its kind. At most
-    `most_spans` are kept apart in a step; of the others each kind's time is added to the last of that kind.
+    `most_spans` are recorded apart in a step; of the others each kind's time is added to the last of that kind.
     """
 
     def __init__(self, most_spans: int = 64, most_gets: int = 4096, most_collectives: int = 1024) -> None:
@@ -129,7 +72,7 @@ class StepTimeline:
         self.step: OptimizerStep | None = None
 
     def begin(self, start: int) -> OptimizerStep:
-        """The open step; where there is none yet, the first one begins."""
+        """Return the open step; where there is none yet, the first one begins."""
         if self.step is None:
             self.step = OptimizerStep(self.number, start)
         return self.step
@@ -152,16 +95,16 @@ class StepTimeline:
             step.end = end
 
     def collective(self, start: int, end: int, facts: Any) -> None:
-        """A collective call was made. `facts` are kept beside it. A loop that never steps has no end of them."""
+        """Record a collective call with its `facts`, a bounded number of them: a loop may never step."""
         if self.step is not None and len(self.step.collectives) < self._most_collectives:
             self.step.collectives.append((start, end, facts))
 
     @property
     def is_open(self) -> bool:
-        """Whether a span is under way."""
         return bool(self._open)
 
     def is_within(self, kind: str) -> bool:
+        """Tell whether a span of that kind is under way."""
         return any(kind == outer for outer, _ in self._open)
 
     def pass_begun(self, pass_: int, start: int, end: int, with_grad: bool) -> None:
@@ -171,7 +114,7 @@ class StepTimeline:
         self._note(PassEvent(ENDED, pass_, start, end, with_grad))
 
     def got(self, pass_: int, start: int, end: int, with_grad: bool, facts: Any) -> None:
-        """A batch was received. `facts` are kept beside it."""
+        """Record a batch with its `facts`."""
         event = PassEvent(GOT, pass_, start, end, with_grad)
         self._note(event)
         step = self.begin(start)
@@ -180,14 +123,14 @@ class StepTimeline:
         step.gets.append((event, facts))
 
     def fetching(self) -> OptimizerStep | None:
-        """A batch is about to be asked for, or a pass to begin: the step that has ended by now, if one has."""
+        """Return the step that has ended by now, if one has: a batch is about to be asked for, or a pass to begin."""
         if self._open and self._open[-1][0] == OPTIMIZER:  # it raised, and what comes after its steps was not called
             self._open.clear()
         step = self.step
         return None if step is None or step.end is None or self._open else self._close(step, step.end)
 
     def optimizer_begins(self, optimizer: Any, start: int) -> OptimizerStep | None:
-        """The step that has ended by now, if one has: when this optimizer takes another step."""
+        """Return the step that has ended by now, if one has: when this optimizer takes another step."""
         step = self.begin(start)
         closed = None
         if step.end is not None and optimizer in self._optimizers and not self._open:
@@ -196,6 +139,7 @@ class StepTimeline:
         return closed
 
     def optimizer_ends(self, optimizer: Any, end: int) -> None:
+        """End an optimizer's step, and with it the step, unless another optimizer goes on with that."""
         self.leave(end)
         self._optimizers.add(optimizer)
         self._stepped_inside = bool(self._open)
@@ -203,28 +147,28 @@ class StepTimeline:
             self.step.end = end
 
     def stepped_inside(self, optimizer: Any) -> None:
-        """An optimizer steps in a thread of autograd while this one waits for the backward pass."""
+        """Count an optimizer that steps in a thread of autograd while this one waits for the backward pass."""
         self._optimizers.add(optimizer)
         self._stepped_inside = bool(self._open)
 
     def skipped(self, optimizer: Any, start: int, end: int) -> None:
-        """A step in which GradScaler found infinite gradients, and called no optimizer."""
+        """End a step in which GradScaler found infinite gradients, and called no optimizer."""
         step = self.begin(start)
         self._add(step, SKIPPED, start, end)
         self._optimizers.add(optimizer)
         step.end = end
 
     def is_whole(self) -> bool:
-        """Whether as many optimizers have taken this step as the one before: nothing more is to be expected of it."""
+        """Tell whether as many optimizers have taken this step as the one before: nothing more is to be expected."""
         return self.step is not None and self.step.end is not None and len(self._optimizers) >= self.optimizers
 
     def finish(self) -> OptimizerStep | None:
-        """The step that has ended and was not closed yet, if there is one."""
+        """Return the step that has ended and was not closed yet, if there is one."""
         step = self.step
         return None if step is None or step.end is None else self._close(step, step.end)
 
     def resume(self, number: int, start: int) -> None:
-        """Drops the step that is open and whatever is in it; step `number` begins."""
+        """Drop the step that is open and whatever is in it, and begin step `number`."""
         self._open.clear()
         self._optimizers.clear()
         self._events.clear()
@@ -281,10 +225,61 @@ class StepTimeline:
         if step.evaluated:
             resumed = [start for kind, start, _ in step.spans if kind in (BACKWARD, OPTIMIZER, SKIPPED)]
             intervals = evaluation_intervals(events, step.evaluated, resumed, end)
-            step.spans = [span for span in step.spans if not _lies_in(span, intervals)]
+            step.spans = [
+                span for span in step.spans if not any(start <= span[1] < until for start, until in intervals)
+            ]
             step.spans.extend((EVALUATION, start, until) for start, until in intervals)
             step.spans.sort(key=lambda span: span[1])
 
 
-def _lies_in(span: Span, intervals: list[tuple[int, int]]) -> bool:
-    return any(start <= span[1] < until for start, until in intervals)
+def evaluation_passes(events: Sequence[PassEvent], backwards: Sequence[int], training: set[int]) -> set[int]:
+    """Return the passes in `events`, those of one step, that fed an evaluation, and not the step.
+
+    `backwards` are the starts of backward passes within the step, `training` the passes that fed the step before and
+    have not ended since. One that feeds training goes on doing so. Of the others, a pass that was read while autograd
+    was off evaluates, and so does one that began and ended with no backward between, provided that another pass is
+    there to have fed the step: a fetcher that is one batch ahead ends a short epoch before the first of its backward
+    passes, too.
+    """
+    seen = {event.pass_ for event in events if event.what == GOT} - training
+    suspects = {pass_ for pass_ in seen if _was_without_grad(events, pass_) or _was_brief(events, backwards, pass_)}
+    if suspects == seen and not training and backwards:
+        suspects.discard(max(seen, default=-1))
+    return suspects
+
+
+def evaluation_intervals(
+    events: Sequence[PassEvent], evaluated: set[int], training_starts: Sequence[int], end: int
+) -> list[tuple[int, int]]:
+    """Return when the step evaluated: from the start of an evaluating pass until it ended.
+
+    One that was broken off lasts until training went on (`training_starts`, starts of its backward passes and
+    optimizers), at the latest until `end`.
+    """
+    intervals: list[tuple[int, int]] = []
+    for position, event in enumerate(events):
+        if event.pass_ not in evaluated:
+            continue
+        until = event.end
+        if event.what != ENDED:
+            following = [start for start in training_starts if start >= event.end]
+            if position + 1 < len(events):
+                following.append(events[position + 1].start)
+            until = min([*following, end])
+        if intervals and intervals[-1][1] >= event.start:
+            intervals[-1] = (intervals[-1][0], until)
+        else:
+            intervals.append((event.start, until))
+    return intervals
+
+
+def _was_without_grad(events: Sequence[PassEvent], pass_: int) -> bool:
+    return any(event.what == GOT and event.pass_ == pass_ and not event.with_grad for event in events)
+
+
+def _was_brief(events: Sequence[PassEvent], backwards: Sequence[int], pass_: int) -> bool:
+    begun = next((event.start for event in events if event.pass_ == pass_ and event.what == BEGUN), None)
+    ended = next((event.end for event in events if event.pass_ == pass_ and event.what == ENDED), None)
+    if begun is None or ended is None:
+        return False
+    return not any(begun <= backward < ended for backward in backwards)

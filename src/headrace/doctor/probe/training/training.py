@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from threading import get_ident, main_thread
 from typing import TYPE_CHECKING, Any, Callable
-from weakref import WeakSet
 
-from ..evidence_file import BLOCK
+from ..evidence_file import BLOCK, EvidenceFile, LastRecords
 from ..overhead import NOBODY, PausedTraining, TrainingCost
 from ..settings import CoreUse, core_use
-from .device_marks import DeviceMarks, ProfilerRanges
 from .step_records import (
     GivenBatch,
     HandedOverBatches,
@@ -22,11 +21,13 @@ from .step_records import (
     fetch_records,
 )
 from .steps import BACKWARD, OPTIMIZER, OptimizerStep, StepTimeline
-from .windows import RankAgreement, StepLimit, StepsMeasured, Windows
+from .windows import RankGroup, StepLimit, StepsMeasured, Windows
 
 if TYPE_CHECKING:
-    from ..probe import Probe
-
+    from ..batch_production import BatchRecorder
+    from ..hooks.device import DeviceMarks, ProfilerRanges
+    from ..patches import Fault
+    from ..settings import ProbeSettings, SessionClock
 
 now = time.monotonic_ns
 READY_EVERY = 5
@@ -34,61 +35,121 @@ READY_EVERY = 5
 MARKED_COPIES = 4
 """Copies to the device after each batch that the device's marks show."""
 FLUSH_GETS = 64
-"""So many batches are written together where no optimizer has stepped."""
+"""So many batches are written together where no optimizer has stepped,"""
 FLUSH_AFTER_NS = 1_000_000_000
-"""Or as long after the first of them: a run that never trains may be ended by a signal at any time. Not where autograd
+"""or as long after the first of them: a run that never trains may be ended by a signal at any time. Not where autograd
 is off, as in a check of the validation loader that comes before the first step, whose batches are no step's."""
 
 
-class TrainingObserver:
-    """The training thread is the main one, or else the first other one in which an optimizer steps. What other threads
-    do makes no span; batches that they receive are kept apart.
+class TrainingThread:
+    """The thread that trains: the main one, or else the first other one in which an optimizer steps."""
 
-    Its methods are called in the order in which things happen, and `Finished` apart never raise: a failure switches all
-    of it off.
-    """
+    __slots__ = ("is_fetching", "observed", "paused")
 
-    def __init__(self, probe: Probe) -> None:
-        self.probe = probe
-        self.thread = NOBODY
-        self.marks: DeviceMarks | None = None
-        self.ranges: ProfilerRanges | None = None
-        self.readers = QueueReaders()
-        self.costs = TrainingCost()
-        self.may_rest = probe.settings.observe
-        """Whether steps may be let pass unobserved. Not where hooks would not see when to go on."""
-        self.limit = StepLimit(probe.settings.warmup, None if probe.settings.observe else probe.settings.steps)
-        self.at_close: list[Callable[[], None]] = []
-        """Called when a step has been written: what is to be done now and then."""
-        self.at_first_fetcher: list[Callable[[], None]] = []
-        """Called when a batch was received in another thread than the training thread for the first time."""
-        self.at_finish: list[Callable[[], None]] = []
-        self.at_finish.append(lambda: self.windows.close())
-        self.world_size: Callable[[], int] = lambda: 1
-        self.ranks: Callable[[], RankAgreement | None] = lambda: None
-        """How they decide something together; None where there is only this one."""
-        self.schedulers: WeakSet[Any] = WeakSet()
-        """Those of learning rates that raise beyond an end."""
-        self.windows = Windows(self)
-        self.seek: Callable[[], None] | None = None
-        """Looks for what gives the batches, while nothing is known to."""
-        self._said: set[str] = set()
-        self._begin(main_thread().ident or get_ident())
+    def __init__(self, thread: int) -> None:
+        self.begin(thread)
 
-    def _begin(self, thread: int) -> None:
-        self.thread = thread
-        self.resting = NOBODY
-        """The training thread while it is let alone: `thread` is nobody's then, so that hooks do nothing."""
-        self.rests = PausedTraining(self)
-        self.steps = StepTimeline()
-        self.writer = StepWriter(self.probe, self.costs)
-        self.elsewhere = HandedOverBatches()
+    def begin(self, thread: int) -> None:
+        self.observed = thread
+        """Its identity; nobody's while it is paused, so that hooks do nothing."""
+        self.paused = NOBODY
+        """Its identity while it is paused."""
+        self.is_fetching = False
+        """Whether it is in a `next()` or `iter()` of a DataLoader."""
+
+    def pause(self) -> None:
+        """Let it alone for a while."""
+        self.observed, self.paused = NOBODY, self.observed
+
+    def go_on(self) -> None:
+        self.observed, self.paused = self.paused, NOBODY
+
+    @property
+    def is_on(self) -> bool:
+        """Whether a thread is followed, be it paused."""
+        return self.observed != NOBODY or self.paused != NOBODY
+
+    def is_its_thread(self) -> bool:
+        """Tell whether the calling thread is the training thread, be it paused."""
+        return get_ident() in (self.observed, self.paused)
+
+    def is_here(self) -> bool:
+        """Tell whether the calling thread is the training thread, and waits for no batch: what it does counts."""
+        return get_ident() == self.observed and not self.is_fetching
+
+
+class PassCounter:
+    """Numbers of loaders and of their passes."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
         self.passes = 0
         self.loaders = 0
         self.opening: int | None = None
         """The number of the pass that is being begun in `iter(loader)`."""
-        self.is_fetching = False
-        """Whether the training thread is in a `next()` or `iter()` of a DataLoader."""
+
+    def next_pass(self) -> int:
+        self.passes += 1
+        return self.passes - 1
+
+    def next_loader(self) -> int:
+        self.loaders += 1
+        return self.loaders - 1
+
+
+class TrainingObserver:
+    """Observer of the training thread.
+
+    What other threads do makes no span; batches that they receive are recorded apart. Its methods are called in the
+    order in which things happen, and `StepsMeasured` apart never raise: a failure switches all of it off.
+    """
+
+    def __init__(
+        self,
+        settings: ProbeSettings,
+        evidence: EvidenceFile,
+        clock: SessionClock,
+        last: LastRecords,
+        *,
+        note: Callable[[str, str], None],
+        fault: Fault,
+        batches: BatchRecorder,
+    ) -> None:
+        self.settings, self.evidence, self.clock = settings, evidence, clock
+        self._last = last
+        self._note = note
+        self.fault = fault
+        self._new_writer = partial(StepWriter, evidence, clock, production_ns=lambda: batches.cost.total_ns)
+        self._another: Callable[[], TrainingObserver] = lambda: TrainingObserver(
+            settings, evidence, clock, last, note=note, fault=fault, batches=batches
+        )
+        self.thread = TrainingThread(main_thread().ident or get_ident())
+        self.counter = PassCounter()
+        self.readers = QueueReaders()
+        self.costs = TrainingCost()
+        self.elsewhere = HandedOverBatches()
+        self.group = RankGroup()
+        self.marks: DeviceMarks | None = None
+        self.ranges: ProfilerRanges | None = None
+        self.may_pause = settings.observe
+        """Whether steps may pass unobserved. Not where hooks would not see when to go on."""
+        self.limit = StepLimit(settings.warmup, None if settings.observe else settings.steps)
+        self.windows = Windows(self)
+        self.at_close: list[Callable[[], None]] = []
+        """Called when a step has been written: what is to be done now and then."""
+        self.at_finish: list[Callable[[], None]] = [self.windows.close]
+        self.seek: Callable[[], None] | None = None
+        """Looks for what gives the batches, while nothing is known to."""
+        self._said: set[str] = set()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.pauses = PausedTraining(self)
+        self.steps = StepTimeline()
+        self.writer = self._new_writer(costs=self.costs)
+        self.elsewhere.clear()
         self._copies = 0
         self.is_stamped = False
         """Whether the moment at which the open step's own gradients are done is wanted."""
@@ -97,128 +158,115 @@ class TrainingObserver:
         self._used: CoreUse | None = None
         """Of the cores, until the step closed last. Not where a run is only observed: it is to cost next to nothing."""
 
-    def follow_device(self, marks: DeviceMarks) -> None:
-        self.marks = marks
-
     # Passes and batches.
 
     def begin_pass(self) -> int:
-        """Gives its number. To be followed by `pass_begun` in the same thread."""
-        if get_ident() == self.thread:
+        """Begin a pass, and return its number. To be followed by `pass_begun` in the same thread."""
+        if get_ident() == self.thread.observed:
             self._close_what_ended()
             self.write_steps()
-        self.is_fetching |= self.is_its_thread()
-        number = self.opening = self.passes
-        self.passes += 1
+        self.thread.is_fetching |= self.thread.is_its_thread()
+        number = self.counter.opening = self.counter.next_pass()
         return number
 
     def pass_begun(self, number: int, start: int, with_grad: bool) -> None:
+        """Record a pass whose iterator is there."""
         self.pass_failed()
-        if get_ident() == self.thread:
+        if get_ident() == self.thread.observed:
             self.steps.pass_begun(number, start, now(), with_grad)
 
     def pass_failed(self) -> None:
-        """`iter(loader)` raised."""
-        self.opening = None
-        if self.is_its_thread():
-            self.is_fetching = False
+        """Begin no pass: `iter(loader)` raised."""
+        self.counter.opening = None
+        if self.thread.is_its_thread():
+            self.thread.is_fetching = False
 
     def ask(self) -> int:
-        """The training thread asks for a batch from the time on that this gives."""
+        """Return the time from which on the training thread asks for a batch."""
         begun = now()
         self._close_what_ended()
-        if self.marks is not None:
-            self.marks.mark("w")
-        if self.ranges is not None:
-            self.ranges.enter("w")
-        self.is_fetching = True
+        self._show("w", "w")
+        self.thread.is_fetching = True
         start = now()
         self.costs.measured_ns += start - begun
         return start
 
     def received(self) -> int:
-        """It has one, or the pass has ended: the time of that."""
+        """Return the time at which it has a batch, or the pass has ended."""
         end = now()
-        self.is_fetching = False
+        self.thread.is_fetching = False
         self._copies = 0
-        if self.marks is not None:
-            self.marks.mark("r")
-        if self.ranges is not None:
-            self.ranges.leave()
+        self._show_end("r")
         self.costs.since(end)
         return end
 
-    def gave_up(self) -> None:
-        """It asked another thread for a batch and got none: an error, or a time limit. Nothing of ours may hide it."""
+    def wait(self, where: str, call: Callable[[], Any], got: Callable[[Any, int, int], None]) -> Any:
+        """Return what `call()` returns, and count that as a wait for a batch.
+
+        `got(given, start, end)` takes what it gave. An error of the call, or its time limit, is hidden by nothing of
+        ours.
+        """
         try:
-            self.received()
+            start = self.ask()
         except Exception as error:
-            self.fail("prefetcher", error)
+            self.fail(where, error)
+            return call()
+        try:
+            given = call()
+        except BaseException:
+            self._guarded(where, self.received)
+            raise
+        self._guarded(where, lambda: got(given, start, self.received()))
+        return given
+
+    def _guarded(self, where: str, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception as error:
+            self.fail(where, error)
 
     def pass_ended(self, number: int, start: int, with_grad: bool) -> None:
-        """The `next()` called at `start` found no more batch."""
+        """Record that the `next()` called at `start` found no more batch."""
         end = now()
         self.steps.pass_ended(number, start, end, with_grad)
-        clock = self.probe.clock
-        self.probe.evidence.write(("last", number, clock.us(start), (end - start) // 1000))
+        self.evidence.write(("last", number, self.clock.us(start), (end - start) // 1000))
 
     def got_elsewhere(self, batch: GivenBatch, thread: str) -> None:
-        """Another thread has a batch."""
-        self.may_rest = False
+        """Record a batch of another thread."""
+        self.may_pause = False
         self.elsewhere.add(batch)
-        while self.at_first_fetcher:
-            self.at_first_fetcher.pop()()
         self.say("thread", f"Batches are fetched in another thread ({thread}) than the one that trains.")
 
-    def took_over(self, start: int, batch: GivenBatch | None) -> None:
-        """The training thread has waited since `start` for another thread, and has this batch of it now, if any."""
-        try:
-            end = self.received()
-            if batch is not None and self.elsewhere.take(batch):
-                self.got(batch._replace(start=start, end=end), True)
-        except Exception as error:
-            self.fail("prefetcher", error)
+    def took_over(self, batch: GivenBatch | None, start: int, end: int) -> None:
+        """Record what the training thread has got of another thread."""
+        if batch is not None and self.elsewhere.take(batch):
+            self.got(batch._replace(start=start, end=end), True)
 
     def got(self, batch: GivenBatch, with_grad: bool) -> None:
+        """Record a batch of the training thread."""
         self.steps.got(batch.pass_, batch.start, batch.end, with_grad, batch)
         step = self.steps.step
         if self.steps_seen or step is None:
             return
         is_due = with_grad and batch.end - step.gets[0][0].start >= FLUSH_AFTER_NS
         if is_due or len(step.gets) >= FLUSH_GETS:
-            self.probe.evidence.write(*batch_records(self.probe.clock, step))
+            self.evidence.write(*batch_records(self.clock, step))
             step.gets.clear()
 
     def replayed(self, pass_: int, start: int, end: int, with_grad: bool) -> None:
-        """A copy of a batch that was kept stood for one of that pass."""
+        """Record a copy of a cached batch, in place of one of that pass."""
         self.got(ReplayedBatch(pass_, start, end), with_grad)
 
     # Spans.
 
-    @property
-    def is_on(self) -> bool:
-        """Whether a thread is followed, be it at rest."""
-        return self.thread != NOBODY or self.resting != NOBODY
-
-    def is_its_thread(self) -> bool:
-        """Whether the calling thread is the training thread, be it at rest."""
-        return get_ident() in (self.thread, self.resting)
-
-    def is_here(self) -> bool:
-        """Whether the calling thread is the training thread, and does not wait for a batch: what it does counts."""
-        return get_ident() == self.thread and not self.is_fetching
-
     def enter(self, kind: str, mark: str = "") -> bool:
-        """A span begins, if this is true; `leave` ends it. `mark` is the kind of the device's mark."""
-        if get_ident() != self.thread or self.is_fetching:
+        """Begin a span, if this is true; `leave` ends it. `mark` is the kind of the device's mark."""
+        if get_ident() != self.thread.observed or self.thread.is_fetching:
             return False
         try:
             start = now()
             self.steps.enter(kind, start)
-            if self.marks is not None and mark:
-                self.marks.mark(mark)
-            if self.ranges is not None:
-                self.ranges.enter(kind)
+            self._show(kind, mark)
             self.backwards_seen += kind is BACKWARD
             self.costs.since(start)
         except Exception as error:
@@ -227,30 +275,40 @@ class TrainingObserver:
         return True
 
     def leave(self, mark: str = "") -> None:
-        if get_ident() != self.thread:
+        if get_ident() != self.thread.observed:
             return
         try:
             end = now()
             self.steps.leave(end)
-            if self.marks is not None and mark:
-                self.marks.mark(mark)
-            if self.ranges is not None:
-                self.ranges.leave()
+            self._show_end(mark)
             self.costs.since(end)
         except Exception as error:
             self.fail("spans", error)
 
+    def _show(self, kind: str, mark: str) -> None:
+        """Show a span that begins on the device's stream and in profilers."""
+        if self.marks is not None and mark:
+            self.marks.mark(mark)
+        if self.ranges is not None:
+            self.ranges.enter(kind)
+
+    def _show_end(self, mark: str) -> None:
+        if self.marks is not None and mark:
+            self.marks.mark(mark)
+        if self.ranges is not None:
+            self.ranges.leave()
+
     def may_mark_copy(self) -> bool:
-        """Whether the device's marks may show this copy: a batch of many tensors must not cost a mark for each."""
+        """Tell whether marks may show this copy: a batch of many tensors must not cost a mark for each."""
         self._copies += 1
         return self._copies <= MARKED_COPIES
 
     def collective(self, name: str, start: int, size: int | None) -> None:
-        """A synchronous call has ended in the training thread."""
-        self.steps.collective(start, now(), (self.probe.evidence.name(name), size))
+        """Record a synchronous call that has ended in the training thread."""
+        self.steps.collective(start, now(), (self.evidence.name(name), size))
 
     def gradients_ready(self) -> None:
-        """This rank's own gradients are done; it has waited for no other rank yet."""
+        """Stamp the step: this rank's own gradients are done, and it has waited for no other rank yet."""
         try:
             if self.steps.step is not None:
                 self.steps.step.ready = now()
@@ -262,37 +320,34 @@ class TrainingObserver:
     # Optimizers.
 
     def optimizer_begins(self, optimizer: Any) -> bool:
-        """True where `optimizer_ends` must be called."""
+        """Begin an optimizer's step. True where `optimizer_ends` must be called."""
         if not self._is_training_thread(optimizer):
             return False
         begun = now()
         closed = self.steps.optimizer_begins(id(optimizer), begun)
         if closed is not None:
             self._close(closed)
-            if self.resting != NOBODY:
+            if self.thread.paused != NOBODY:
                 return False
         if self.limit.is_over:
             raise StepsMeasured
         if self.marks is not None:
             self.marks.device.follow()
-            self.marks.mark("o")
-        if self.ranges is not None:
-            self.ranges.enter(OPTIMIZER)
+        self._show(OPTIMIZER, "o")
         self.costs.since(begun)
         return True
 
     def optimizer_ends(self, optimizer: Any) -> None:
         end = now()
         self.steps.optimizer_ends(id(optimizer), end)
-        self.may_rest &= not self.steps.is_open
-        if self.ranges is not None:
-            self.ranges.leave()
+        self.may_pause &= not self.steps.is_open
+        self._show_end("")
         self.costs.since(end)
         self._step_ended()
 
     def skipped(self, optimizer: Any, start: int) -> None:
-        """GradScaler found infinite gradients and called no optimizer."""
-        if get_ident() != self.thread:
+        """End a step in which GradScaler found infinite gradients and called no optimizer."""
+        if get_ident() != self.thread.observed:
             return
         self.steps.skipped(id(optimizer), start, now())
         self.say("scaler", "GradScaler skipped steps because gradients were infinite. Each is counted as a step.")
@@ -300,24 +355,21 @@ class TrainingObserver:
 
     def _is_training_thread(self, optimizer: Any) -> bool:
         thread = get_ident()
-        if thread == self.thread:
-            return not self.is_fetching
-        if self.thread == NOBODY:
+        if thread == self.thread.observed:
+            return not self.thread.is_fetching
+        if self.thread.observed == NOBODY:
             return False
         if self.steps.is_within(BACKWARD):
-            self.may_rest = False
+            self.may_pause = False
             self.steps.stepped_inside(id(optimizer))
         elif not self.steps_seen:
-            self._begin_in(thread)
+            self.thread.begin(thread)
+            self.counter.opening = None
+            self._begin()
             return True
         else:
             self.say("engine", "Optimizers step in several threads at once; only one of them was followed.")
         return False
-
-    def _begin_in(self, thread: int) -> None:
-        passes, loaders = self.passes, self.loaders
-        self._begin(thread)
-        self.passes, self.loaders = passes, loaders
 
     def _step_ended(self) -> None:
         self.steps_seen += 1
@@ -330,28 +382,28 @@ class TrainingObserver:
         if self.limit.is_reached(ended):
             self.finish()
             self.limit.is_over = True
-            self.probe.ending = "steps"
+            self._last.reason = "steps"
             raise StepsMeasured
 
     # Writing.
 
     def finish(self) -> None:
-        """Writes what is left. The process, its observation or its measured steps end."""
-        if not self.is_on:
+        """Write what is left: the process, its observation or its measured steps end."""
+        if not self.thread.is_on:
             return
         try:
-            self.may_rest = False
-            self.rests.end()
+            self.may_pause = False
+            self.pauses.end()
             closed = self.steps.finish()
             if closed is not None:
                 self._close(closed)
             self.write_steps()
             step = self.steps.step
-            left = fetch_records(self.probe.clock, self.elsewhere.left(is_over=True))
+            left = fetch_records(self.clock, self.elsewhere.left(is_over=True))
             if step is not None:
-                left += batch_records(self.probe.clock, step)
+                left += batch_records(self.clock, step)
                 step.gets.clear()
-            self.probe.evidence.write(*left)
+            self.evidence.write(*left)
             if self.ranges is not None:
                 self.ranges.close()
             for call in self.at_finish:
@@ -367,23 +419,23 @@ class TrainingObserver:
             raise StepsMeasured
 
     def stop(self) -> None:
-        """The same, and nothing is observed from now on, by whatever functions of ours others still hold."""
+        """Finish, and observe nothing from now on, by whatever functions of ours others still hold."""
         self.finish()
-        self.thread = NOBODY
+        self.thread.observed = NOBODY
         self.readers.clear()
 
     def _close(self, step: OptimizerStep) -> None:
         end = step.end or step.start
-        self.rests.observed(end - step.start)
-        if not self.probe.settings.observe:
+        self.pauses.observed(end - step.start)
+        if not self.settings.observe:
             self._use_cores(step, end - step.start)
-        is_wanted = self.probe.evidence.wants(step.number)
+        is_wanted = self.evidence.wants(step.number)
         self.writer.closed(step, is_wanted)
         if self.marks is not None:
             self.marks.close(step.number, is_wanted)
         if self.limit.settle(step.number, self.steps.gets):
             self._agree_on_warmup()
-            self.probe.evidence.write(("facts", self.probe.clock.now_us(), {"warmup_steps": self.limit.warmup}))
+            self.evidence.write(("facts", self.clock.now_us(), {"warmup_steps": self.limit.warmup}))
         if self.writer.is_due(end):
             self.write_steps()
         if self.windows.is_keeping or self.windows.is_replaying:
@@ -392,68 +444,71 @@ class TrainingObserver:
             self.say("optimizers", f"{self.steps.optimizers} optimizers take part in a step.")
         for call in self.at_close:
             call()
-        self.is_stamped = self.steps.number % READY_EVERY == 0 and self.world_size() > 1
+        self.is_stamped = self.steps.number % READY_EVERY == 0 and self.group.world_size() > 1
         if self.ranges is not None:
             self.ranges.step(self.steps.number)
-        if self.may_rest and self.ranges is None and self.steps.number % BLOCK == 0:
-            self.rests.begin_if_due(end)
+        if self.may_pause and self.ranges is None and self.steps.number % BLOCK == 0:
+            self.pauses.begin_if_due(end)
 
     def _use_cores(self, step: OptimizerStep, duration: int) -> None:
-        """Steps are closed as long after their ends as one another: the distance of two is that of their ends."""
+        """Note the use between the ends of two steps, which are closed as long after their ends as one another."""
         used, self._used = self._used, core_use(duration)
         step.use = None if used is None else self._used.since(used)
 
     def _agree_on_warmup(self) -> None:
-        """All ranks take the longest, since all must end after the same step."""
+        """Take the longest of all ranks, since all must end after the same step."""
         begun = now()
         try:
-            ranks = None if self.probe.settings.observe else self.ranks()
+            ranks = None if self.settings.observe else self.group.ranks()
             agreed = None if ranks is None else ranks.agree("warm-up", self.limit.warmup, max)
         except Exception as error:  # a store that cannot do it
-            self.probe.fault("agreement of ranks", error)
+            self.fault("agreement of ranks", error)
             return
         finally:
             self.costs.leave_out(begun)
         self.limit.warmup = self.limit.warmup if agreed is None else agreed
 
     def write_steps(self) -> None:
-        """Those that are closed."""
-        beside = fetch_records(self.probe.clock, self.elsewhere.left(is_over=False))
+        """Write the steps that are closed."""
+        beside = fetch_records(self.clock, self.elsewhere.left(is_over=False))
         if self.marks is not None:
             beside += device_records(self.marks)
-        self.rests.spent(self.writer.write(beside))
+        self.pauses.spent(self.writer.write(beside))
 
     def scratch(self) -> TrainingObserver:
-        """One that writes nothing, to try hooks on in the calling thread."""
-        scratch = type(self)(self.probe)
-        scratch.thread = get_ident()
+        """Return one that writes nothing, to try hooks on in the calling thread."""
+        scratch = self._another()
+        scratch.thread.begin(get_ident())
         scratch.steps_seen = 1
         return scratch
 
     # Trouble.
 
     def has_said(self, code: str) -> bool:
+        """Tell whether a note of that code was written."""
         return code in self._said
 
     def say(self, code: str, text: str) -> None:
-        """Notes something for the report, each code once."""
+        """Note something for the report, each code once."""
         if code not in self._said:
             self._said.add(code)
-            self.probe.note(code, text)
+            self._note(code, text)
 
     def fail(self, where: str, error: BaseException) -> None:
-        """Something of ours went wrong: from now on nothing of this process's training is observed."""
-        self.thread = self.resting = NOBODY
-        self.rests.forget()
+        """Observe nothing of this process's training from now on: something of ours went wrong."""
+        self.thread.observed = self.thread.paused = NOBODY
+        self.pauses.forget()
         self.readers.clear()
-        self.probe.fault(f"training: {where}", error)
+        self.fault(f"training: {where}", error)
 
     def forked(self) -> None:
-        """In the child of a fork: it has trained nothing yet. CUDA cannot be used in it."""
+        """Begin anew in the child of a fork, which has trained nothing yet. CUDA cannot be used in it."""
         self.marks = None
         self.ranges = None
         self.readers.clear()
         self.costs.forget()
         self.windows.forked()
         self._said = set()
-        self._begin(get_ident())
+        self.thread.begin(get_ident())
+        self.counter.reset()
+        self._begin()

@@ -1,4 +1,4 @@
-"""The windows of a measured run: observe, replay, load and drain."""
+"""The windows of a measured run: observe, replay, load and drain, and when the run has shown enough."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Callable
+from weakref import WeakSet
 
 from .loader_sources import BackgroundLoad, HeldIterator, ObservedLoaders, SourceShare, drain
 from .step_records import batch_record
@@ -16,70 +17,34 @@ if TYPE_CHECKING:
     from .steps import OptimizerStep
     from .training import TrainingObserver
 
-
-# -- from doctor/probe/windows/agreement.py: What all ranks decide together, so that none does what another does not.
-
-
+now = time.monotonic_ns
+OBSERVE, REPLAY, LOAD, DRAIN, OVER = "observe", "replay", "load", "drain", ""
+SETTLING_STEPS = 3
+"""Warm-up steps beyond those that empty the prefetch queue: kernels are chosen, compiled and cached in them."""
 DEADLINE_S = 30.0
 """Ranks train in step: one that comes so much later is in another part of its program."""
+LONGEST_PAUSE_S = 10.0
+"""What training waits at most for the workers to finish, or to be at work again, before a window."""
+UNTOLD_PAUSE_S = 0.5
+"""The same for workers that do not tell whether they have finished."""
+POLL_S = 0.002
+GREED = 4
+"""A step that asks for so many times the batches of any step before it does not train on them."""
 _NONE = json.dumps(None)
 
 
-class RankAgreement:
-    """The ranks of a training, by the key-value store that they met in. Nothing of theirs in it is touched."""
-
-    def __init__(self, store: Any, rank: int, count: int) -> None:
-        self._store = store
-        self._rank = rank
-        self.count = count
-
-    def agree(self, question: str, vote: Any, merge: Callable[[list[Any]], Any], deadline_s: float = DEADLINE_S) -> Any:
-        """What `merge` makes of the votes of all ranks, by rank: the same on each of them. None, on each as well, where
-        not all have voted by then. Votes and what is made of them are JSON."""
-        if self.count == 1:
-            return merge([vote])
-        key = f"headrace/{question}/"
-        self._store.set(f"{key}{self._rank}", json.dumps(vote))
-        if self._store.add(key + "votes", 1) == self.count:
-            votes = [json.loads(self._store.get(f"{key}{rank}")) for rank in range(self.count)]
-            return self._decided(key, json.dumps(merge(votes)))
-        try:
-            self._store.wait([key + "decision"], timedelta(seconds=deadline_s))
-        except Exception:  # each kind of store has one of its own for what came too late
-            return self._decided(key, _NONE)
-        return self._decided(key, _NONE)
-
-    def _decided(self, key: str, proposal: str) -> Any:
-        """The first proposal counts, whoever made it."""
-        return json.loads(self._store.compare_set(key + "decision", "", proposal))
-
-
-def ranks_of(torch: Any) -> RankAgreement | None:
-    """None where there are several, which torch.distributed does not join."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        store = distributed.distributed_c10d._get_default_store()
-        return RankAgreement(store, distributed.get_rank(), distributed.get_world_size())
-    return None
-
-
-# -- from doctor/probe/ending.py: When a run that is measured has shown enough, and how it is ended then.
-
-
-SETTLING_STEPS = 3
-"""Warm-up steps beyond those that empty the prefetch queue: kernels are chosen, compiled and cached in them."""
-
-
 class StepsMeasured(SystemExit):
-    """Raised in the training thread once the steps asked for were measured: the command exits with status 0."""
+    """End of the command, with status 0, raised in the training thread once the steps asked for were measured."""
 
     def __init__(self) -> None:
         super().__init__(0)
 
 
 class StepLimit:
-    """Counts warm-up and measured steps. Every rank that trains with the same settings comes to the same number, so
-    that all of them end after the same step."""
+    """Count of warm-up and measured steps.
+
+    Every rank that trains with the same settings comes to the same number, so that all of them end after the same step.
+    """
 
     def __init__(self, warmup: int | None, steps: int | None) -> None:
         """`warmup` None: as many steps as empty the prefetch queue, and three more. `steps` None: no end."""
@@ -89,89 +54,128 @@ class StepLimit:
         self.is_over = False
 
     def prefetches(self, batches: int) -> None:
-        """A DataLoader was begun whose workers may make so many batches ahead."""
+        """Count a DataLoader that was begun, whose workers may produce so many batches ahead."""
         self._prefetched = max(self._prefetched, batches)
 
     def settle(self, number: int, gets: int) -> bool:
-        """A step was closed that got so many batches. True where that decided the warm-up: the second step tells, since
-        the first one has also what a fetcher gets ahead."""
+        """Count a step that was closed and got so many batches. True where that decided the warm-up.
+
+        The second step does, since the first one has also what a fetcher gets ahead.
+        """
         if self.warmup is not None or number < 1:
             return False
         self.warmup = -(-self._prefetched // max(gets, 1)) + SETTLING_STEPS
         return True
 
     def extend(self, steps: int) -> None:
-        """So many more are made before the end."""
+        """Move the end by so many steps."""
         self._steps = (self._steps or 0) + steps
 
     def is_reached(self, steps: int) -> bool:
-        """Whether so many steps are enough."""
+        """Tell whether so many steps are enough."""
         return self._steps is not None and self.warmup is not None and steps >= self.warmup + self._steps
 
 
-# -- from doctor/probe/windows/obstacles.py: Why replaying batches would be wrong in a run, or cannot be done.
+class RankAgreement:
+    """Decisions of all ranks of a training together, by the key-value store that they met in.
+
+    Nothing of theirs in it is touched.
+    """
+
+    def __init__(self, store: Any, rank: int, count: int) -> None:
+        self._store = store
+        self._rank = rank
+        self.count = count
+
+    def agree(self, question: str, vote: Any, merge: Callable[[list[Any]], Any], deadline_s: float = DEADLINE_S) -> Any:
+        """Return what `merge` makes of the votes of all ranks, by rank: the same on each of them.
+
+        None, on each as well, where not all have voted by then. Votes and what is made of them are JSON.
+        """
+        if self.count == 1:
+            return merge([vote])
+        key = f"headrace/{question}/"
+        self._store.set(f"{key}{self._rank}", json.dumps(vote))
+        proposal = _NONE
+        if self._store.add(key + "votes", 1) == self.count:
+            proposal = json.dumps(merge([json.loads(self._store.get(f"{key}{rank}")) for rank in range(self.count)]))
+        else:
+            try:
+                self._store.wait([key + "decision"], timedelta(seconds=deadline_s))
+            except Exception:  # each kind of store has one of its own for what came too late
+                proposal = _NONE
+        # The first proposal counts, whoever made it.
+        return json.loads(self._store.compare_set(key + "decision", "", proposal))
 
 
-def obstacle(training: TrainingObserver, observed: ObservedLoaders, steps: int) -> str:
-    """Half a sentence, of this process; empty where nothing speaks against `steps` more steps."""
+class RankGroup:
+    """The ranks of this training, as torch.distributed joins them."""
+
+    def __init__(self) -> None:
+        self._distributed: Any = None
+
+    def watch(self, distributed: Any) -> None:
+        """Ask torch.distributed from now on."""
+        self._distributed = distributed
+
+    def _is_joined(self) -> bool:
+        return self._distributed is not None and bool(self._distributed.is_initialized())
+
+    def world_size(self) -> int:
+        """Return the number of ranks that are joined."""
+        return int(self._distributed.get_world_size()) if self._is_joined() else 1
+
+    def ranks(self) -> RankAgreement | None:
+        """Return how they decide something together; None where there are none that are joined."""
+        if not self._is_joined():
+            return None
+        store = self._distributed.distributed_c10d._get_default_store()
+        return RankAgreement(store, self._distributed.get_rank(), self.world_size())
+
+
+def obstacle(training: TrainingObserver, observed: ObservedLoaders, schedulers: WeakSet[Any], steps: int) -> str:
+    """Return why replaying `steps` more steps would be wrong in this process, or cannot be done.
+
+    It is half a sentence; empty where nothing speaks against it.
+    """
     if training.has_said("capture"):
         return "steps run as CUDA graphs, which read batches from where they were when they were captured"
     if training.elsewhere.threads and not training.elsewhere.is_handed_over:
         return "batches are fetched in another thread, and it is not seen how the one that trains gets them"
-    if _is_unjoined(training):
-        return "there are several ranks, which torch.distributed does not join"
-    kept = (observed.kept[loader] for loader in observed.loaders)
-    return next((one.why_not for one in kept if one.why_not), "") or _scheduler(training, steps)
-
-
-def _is_unjoined(training: TrainingObserver) -> bool:
     ranks = os.environ.get("WORLD_SIZE", "")
-    return ranks.isdigit() and int(ranks) > 1 and training.world_size() == 1
+    if ranks.isdigit() and int(ranks) > 1 and training.group.world_size() == 1:
+        return "there are several ranks, which torch.distributed does not join"
+    cached = (observed.cached[loader] for loader in observed.loaders)
+    return next((one.why_not for one in cached if one.why_not), "") or _scheduler_end(training, schedulers, steps)
 
 
-def _scheduler(training: TrainingObserver, steps: int) -> str:
-    """One raises when it is stepped beyond its end, which the loader's own end keeps it from."""
-    for scheduler in training.schedulers:
-        total, at = _whole_number(scheduler, "total_steps"), _whole_number(scheduler, "last_epoch")
-        if total is None or at is None:
+def _scheduler_end(training: TrainingObserver, schedulers: WeakSet[Any], steps: int) -> str:
+    """Name a scheduler that raises when it is stepped beyond its end, from which the loader's own end keeps it."""
+    for scheduler in schedulers:
+        total, at = getattr(scheduler, "total_steps", None), getattr(scheduler, "last_epoch", None)
+        if not isinstance(total, int) or not isinstance(at, int):
             continue
         a_step = at / max(training.steps_seen - 1, 1)  # it follows the step that has just ended
         if at + a_step * (steps + 1) > total:
-            left = total - at
-            return f"{type(scheduler).__name__} ends after {left} more of its steps, and raises beyond that"
+            return f"{type(scheduler).__name__} ends after {total - at} more of its steps, and raises beyond that"
     return ""
 
 
-def _whole_number(scheduler: Any, name: str) -> int | None:
-    value = getattr(scheduler, name, None)
-    return value if isinstance(value, int) else None
-
-
-# -- from doctor/probe/windows/windows.py: A measured run from its first observed step to its end: which window it is
-# in, and when the next one begins.
-
-
-now = time.monotonic_ns
-OBSERVE, REPLAY, LOAD, DRAIN, OVER = "observe", "replay", "load", "drain", ""
-LONGEST_PAUSE_S = 10.0
-"""What training waits at most for the workers to finish, or to be at work again, before a window."""
-UNTOLD_PAUSE_S = 0.5
-"""The same for makers that do not tell whether they have finished."""
-POLL_S = 0.002
-GREED = 4
-"""A step that asks for so many times the batches of any step before it does not train on them."""
-
-
 class Windows:
-    """Batches are kept while it observes (`is_keeping`); then the loop is fed with copies of them (`is_replaying`), at
-    the end with the workers at work. All ranks replay, or none does, and each makes as many steps as the others."""
+    """A measured run from its first observed step to its end: which window it is in, and when the next one begins.
+
+    Batches are cached while it observes (`is_keeping`); then the loop is fed with copies of them (`is_replaying`), at
+    the end with the workers at work. All ranks replay, or none does, and each makes as many steps as the others.
+    """
 
     def __init__(self, training: TrainingObserver) -> None:
         self._training = training
-        settings = training.probe.settings
+        settings = training.settings
         self._steps = 0 if settings.observe else settings.replay
         self._drain_s = settings.drain_s
         self._observed = ObservedLoaders(settings.steps)
+        self.schedulers: WeakSet[Any] = WeakSet()
+        """Those of learning rates that raise beyond an end."""
         self.is_keeping = self._steps > 0
         self.is_replaying = False
         self._name = OBSERVE
@@ -193,14 +197,13 @@ class Windows:
         """The step before which the workers were at work in the load window."""
 
     def keep(self, source: Callable[[], HeldIterator], pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
-        """The training thread has received a batch of a DataLoader with autograd on, and will have it next."""
+        """Take a batch of a DataLoader that was received with autograd on, before the training thread has it."""
         self._observed.add_source(pass_, source)
         warmup = self._training.limit.warmup
         if warmup is not None and self._training.steps.number >= warmup:
             self._observed.offer(pass_, batch, received, self._training.steps.gets)
 
     def closed(self, step: OptimizerStep) -> None:
-        """A step has been closed."""
         self._replayed = 0
         if self.is_keeping:
             warmup = self._training.limit.warmup
@@ -211,18 +214,21 @@ class Windows:
     # The change of windows.
 
     def changes_at(self, steps: int) -> bool:
-        """Whether another window, and not the end, comes after so many steps."""
+        """Tell whether another window, and not the end, comes after so many steps."""
         return steps == self._change
 
     def go_on(self) -> None:
-        """A window has had its steps, and the last of them has just ended. Further steps are made where that has moved
-        the training's limit: by as many on every rank, whatever becomes of them on one."""
+        """End a window that has had its steps, of which the last has just ended.
+
+        Further steps are made where that has moved the training's limit: by as many on every rank, whatever becomes of
+        them on one.
+        """
         if not self._steps or self._name == OVER:
             return
         try:
             self._next()
         except Exception as error:
-            self._training.probe.fault("windows", error)
+            self._training.fault("windows", error)
             self.close()
 
     def _next(self) -> None:
@@ -249,11 +255,11 @@ class Windows:
         self.is_keeping = False
 
     def _may_replay(self) -> bool:
-        observed, ranks = self._observed, self._training.ranks()
+        observed, ranks = self._observed, self._training.group.ranks()
         for loader in observed.loaders:
             observed.sources[loader].hold()
         vote = {
-            "why_not": obstacle(self._training, observed, 2 * (SETTLING_STEPS + self._steps)),
+            "why_not": obstacle(self._training, observed, self.schedulers, 2 * (SETTLING_STEPS + self._steps)),
             "feeds": bool(observed.loaders),
             "works_ahead": any(observed.sources[loader].pass_.makers for loader in observed.loaders),
         }
@@ -271,7 +277,7 @@ class Windows:
         steps = SETTLING_STEPS + self._steps
         self._training.limit.extend(2 * steps if self._has_load else steps)
         self._change = self._first + steps if self._has_load else None
-        self._passes = self._training.passes
+        self._passes = self._training.counter.passes
         self.is_replaying = True
         held = self._held()
         if any(source.pass_.makers and source.is_idle() is None for source in held):
@@ -279,7 +285,7 @@ class Windows:
         _wait(lambda: all(source.is_idle() is not False for source in held))
 
     def _begin_load(self) -> None:
-        """The pace is that of the observed run in time, however fast the steps are now."""
+        """Load the workers at the pace of the observed run in time, however fast the steps are now."""
         replay_s = (self._ended() - self._since) / 1e9
         self._begin(LOAD)
         observed = self._observed
@@ -306,14 +312,16 @@ class Windows:
         ]
         batches = drain(shares, self._steps, self._drain_s) if shares else []
         if batches:
-            clock = self._training.probe.clock
-            self._training.probe.evidence.write(*(batch_record(clock, "drained", batch) for batch in batches))
+            clock = self._training.clock
+            self._training.evidence.write(*(batch_record(clock, "drained", batch) for batch in batches))
             self._write_window(batches[-1].end, settling=0)
 
     def _renew(self, steps: float) -> None:
-        """Begins a new pass over the loaders that have too few batches left for so many steps as observed, in the
-        training thread, where passes are begun. Not beside other ranks, which it may take to begin one, nor where
-        another thread might begin one, too."""
+        """Begin a new pass over the loaders that have too few batches left for so many steps as observed.
+
+        In the training thread, where passes are begun. Not beside other ranks, which it may take to begin one, nor
+        where another thread might begin one, too.
+        """
         if not self._is_alone or self._training.elsewhere.threads:
             return
         self.is_replaying = False
@@ -322,7 +330,8 @@ class Windows:
             renewed = source.renewed() if source.left() < wanted else None
             if renewed is not None:
                 self._observed.sources[renewed.pass_.loader] = renewed
-        self._passes = self._training.passes  # with persistent workers the loop's own iterator is in a new pass now
+        # With persistent workers the loop's own iterator is in a new pass now.
+        self._passes = self._training.counter.passes
         self.is_replaying = True
 
     def _begin(self, name: str) -> None:
@@ -331,8 +340,10 @@ class Windows:
         self._since = self._ended()
 
     def close(self) -> None:
-        """Nothing of the windows goes on: the run ends, or its observation does. One that is broken off is written as
-        far as it came."""
+        """End all windows: the run ends, or its observation does.
+
+        One that is broken off is written as far as it came.
+        """
         if self._name in (REPLAY, LOAD):
             self._write_window(self._ended())
         self._name = OVER
@@ -343,7 +354,7 @@ class Windows:
         self._observed.forget()
 
     def forked(self) -> None:
-        """In the child of a fork, where nothing is trained and no thread of ours goes on."""
+        """Train nothing in the child of a fork, where no thread of ours goes on."""
         self._name = OVER
         self.is_keeping = self.is_replaying = False
         # What is held stays: an iterator that is dropped here would end the workers of the process that was forked.
@@ -352,21 +363,23 @@ class Windows:
     # Replay.
 
     def serves(self, pass_: ObservedPass) -> bool:
-        """Whether copies stand for the batches of that pass."""
+        """Tell whether copies stand for the batches of that pass."""
         return pass_.number < self._passes and pass_.loader in self._observed.loaders
 
     def stand_in_for(self, loader: int) -> ObservedPass | None:
-        """The pass that a new one over that loader goes on with, as long as copies stand for its batches."""
+        """Return the pass that a new one over that loader goes on with, as long as copies stand for its batches."""
         pass_ = self._observed.pass_of(loader)
         return pass_ if pass_ is not None and self.serves(pass_) else None
 
     def copy(self, pass_: ObservedPass) -> Any:
-        """Of a batch that was kept, for that pass."""
-        return self._observed.kept[pass_.loader].next()
+        return self._observed.cached[pass_.loader].next()
 
     def asked(self) -> None:
-        """The training thread asks for a copy. Raises LookupError where it asked for so many in this step that it is
-        not for training: the pass must find its own end."""
+        """Count a copy that the training thread asks for.
+
+        Raises LookupError where it asked for so many in this step that it is not for training: the pass must find its
+        own end.
+        """
         self._replayed += 1
         if self._replayed > GREED * (self._observed.most_gets + 1):
             raise LookupError(f"a step asked for {self._replayed} batches")
@@ -374,12 +387,12 @@ class Windows:
     # What the window is.
 
     def _ended(self) -> int:
-        """When the last step did."""
+        """Return when the last step ended."""
         step = self._training.steps.step
         return now() if step is None or step.end is None else step.end
 
     def _steps_so_far(self) -> int:
-        """Those that have ended, the open one included if it has."""
+        """Count the steps that have ended, the open one included if it has."""
         steps = self._training.steps
         is_ended = steps.step is not None and steps.step.end is not None
         return steps.number + is_ended - self._first
@@ -389,18 +402,18 @@ class Windows:
         return [sources[loader] for loader in self._observed.loaders if sources[loader].is_held]
 
     def _write_window(self, end: int, settling: int = SETTLING_STEPS) -> None:
-        """Unless it has no step beyond those that settle."""
+        """Write the window, unless it has no step beyond those that settle."""
         steps = 0 if self._name == DRAIN else self._steps_so_far()
         if self._name == LOAD and self._loaded < self._first + steps - 1:  # the last step is not closed yet
             steps = self._loaded - self._first
         if steps > settling or self._name == DRAIN:
-            us = self._training.probe.clock.us
+            us = self._training.clock.us
             record = ("window", self._name, self._first, steps, settling, us(self._since), us(end))
-            self._training.probe.evidence.write(record)
+            self._training.evidence.write(record)
 
 
 def _merged(votes: list[dict[str, Any]]) -> dict[str, Any]:
-    """A rank whose steps are fed by others has no say but for what forbids it."""
+    """Merge votes. A rank whose steps are fed by others has no say but for what forbids it."""
     nothing = "" if any(vote["feeds"] for vote in votes) else "no DataLoader that is known fed its steps"
     against = ((rank, vote["why_not"]) for rank, vote in enumerate(votes) if vote["why_not"])
     why_not = next((why if len(votes) == 1 else f"on rank {rank} {why}" for rank, why in against), nothing)

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup, escape
 
-from headrace.doctor.report.escaping import safe, share
-
-# -- from doctor/report/html/svg.py: SVG and HTML elements, escaped.
-
+from headrace.doctor.quantities import percent
+from headrace.doctor.report.escaping import safe
 
 Attribute = str | float | None
 MOST_TEXT = 300
@@ -19,8 +17,10 @@ MOST_TEXT = 300
 
 
 def element(name: str, *children: str | Markup, **attributes: Attribute) -> Markup:
-    """`class_` and `stroke_width` are the attributes `class` and `stroke-width`; one that is None is left out. Text
-    among the children is escaped."""
+    """Return an SVG or HTML element, its texts escaped.
+
+    `class_` and `stroke_width` are the attributes `class` and `stroke-width`; one that is None is left out.
+    """
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_text(key, value))}"'
         for key, value in attributes.items()
@@ -31,16 +31,16 @@ def element(name: str, *children: str | Markup, **attributes: Attribute) -> Mark
 
 
 def figure(value: float) -> str:
-    """A coordinate in as few characters as a screen can show of it."""
+    """Return a coordinate in as few characters as a screen can show of it."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def percent(share: float) -> str:
+def css_percent(share: float) -> str:
     return f"{figure(share * 100)}%"
 
 
 def seen(text: str, *, most: int = MOST_TEXT) -> str:
-    """`text` as `safe` has it, in at most so many characters; a sign stands where something is missing."""
+    """Return `text`, safe to show, in at most so many characters, with a sign where something is missing."""
     shown = safe(text[: most + 1])
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
@@ -51,16 +51,13 @@ def _text(key: str, value: str | float) -> str:
     return figure(value)
 
 
-# -- from doctor/report/html/axis.py: Axes that begin at zero and have round figures on them.
-
-
 ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
 UNITS = (("s", 1e6), ("ms", 1e3), ("µs", 1.0))
 
 
 @dataclass(frozen=True)
 class Axis:
-    """From 0 to `top`. `ticks` are values and their texts."""
+    """Axis from 0 to `top`. `ticks` are values and their texts."""
 
     top: float
     ticks: list[tuple[float, str]]
@@ -68,21 +65,21 @@ class Axis:
 
 
 def time_axis(most_us: float, *, lines: int = 5) -> Axis:
-    """In the largest unit that the longest time is at least one of."""
+    """Return an axis in the largest unit that the longest time holds at least one of."""
     unit, us = next(((unit, us) for unit, us in UNITS if most_us >= us), UNITS[-1])
     axis = plain_axis(most_us / us, lines=lines)
     return Axis(axis.top * us, [(value * us, text) for value, text in axis.ticks], unit)
 
 
 def plain_axis(most: float, *, lines: int = 4, whole: bool = False) -> Axis:
-    """Of counts where `whole`: no tick lies between two of them."""
+    """Return an axis from zero. With `whole`, no tick lies between two counts."""
     step = _step(most, lines, whole=whole)
     count = max(math.ceil(most / step - 1e-9), 1)
     return Axis(count * step, [(place * step, f"{place * step:.6g}") for place in range(count + 1)])
 
 
 def round_step(count: int, *, most: int) -> int:
-    """A round number of things, so that `count` of them hold at most about `most` times as many."""
+    """Return a round number that goes into `count` about `most` times."""
     return round(_step(count, most, whole=True))
 
 
@@ -91,10 +88,6 @@ def _step(most: float, lines: int, *, whole: bool) -> float:
     power = 10.0 ** math.floor(math.log10(least))
     step = next(power * digit for digit in ROUND if power * digit >= least * (1 - 1e-9))
     return max(math.ceil(step), 1) if whole else step
-
-
-# -- from doctor/report/html/columns.py: Charts over time: columns side by side, stacked from zero, with an axis of
-# round figures.
 
 
 MOST_COLUMNS = 240
@@ -118,8 +111,11 @@ class Layer:
 
 @dataclass(frozen=True)
 class ColumnChart:
-    """A chart. `titles` are shown where a pointer rests on a column; `places` are [share of the width, text] below the
-    zero line; `mark` is a value with a line across."""
+    """Columns side by side over time, stacked from zero.
+
+    `titles` show where a pointer rests on a column; `places` are [share of the width, text] below the zero line;
+    `mark` is a value with a line across.
+    """
 
     layers: Sequence[Layer]
     titles: Sequence[str]
@@ -132,13 +128,13 @@ class ColumnChart:
 
 
 def buckets(count: int, most: int = MOST_COLUMNS) -> list[range]:
-    """Neighbours put together, so that there are at most `most` columns."""
+    """Join neighbours, so that there are at most `most` columns."""
     each = max(-(-count // most), 1)
     return [range(start, min(start + each, count)) for start in range(0, count, each)]
 
 
 def columns(chart: ColumnChart) -> Markup:
-    """The scale beside the plot keeps its width; the plot takes what there is."""
+    """Draw a chart. The scale keeps its width; the plot takes what there is."""
     return element("div", _scale(chart.axis), _plot(chart), class_="columns")
 
 
@@ -180,7 +176,7 @@ def _y(value: float, axis: Axis) -> float:
 
 
 def _areas(chart: ColumnChart, count: int) -> Markup:
-    """The highest is drawn first and the lowest last, each down to the zero line, so that no seam shows."""
+    """Draw the highest layer first and the lowest last, each down to the zero line, so that no seam shows."""
     heights = _cumulative(chart.layers, count)
     paths = [
         element("path", class_=f"fill c-{layer.colour}", d=_path(reached, chart.axis, gap=GAP if count <= APART else 0))
@@ -207,7 +203,7 @@ def _cumulative(layers: Sequence[Layer], count: int) -> list[list[float]]:
 
 
 def _path(reached: Sequence[float], axis: Axis, *, gap: float) -> str:
-    """A column of its own each where there is a gap between them, else one outline."""
+    """Return a column each where there are gaps between them, else one outline."""
     tops = [figure(PLOT_PX * (1 - min(value / axis.top, 1.0))) for value in reached]
     if gap:
         width = figure(1 - gap)
@@ -220,36 +216,34 @@ def _path(reached: Sequence[float], axis: Axis, *, gap: float) -> str:
 
 
 def _cuts(chart: ColumnChart, count: int) -> list[Markup]:
-    return [element("text", "▲", class_="cut", x=percent((place + 0.5) / count), y=HEAD_PX + 3) for place in chart.cut]
+    return [
+        element("text", "▲", class_="cut", x=css_percent((place + 0.5) / count), y=HEAD_PX + 3) for place in chart.cut
+    ]
 
 
 def _places(places: Sequence[tuple[float, str]]) -> list[Markup]:
     y = HEAD_PX + PLOT_PX + FOOT_PX - 5
-    return [element("text", text, class_=f"tick {_anchor(share)}", x=percent(share), y=y) for share, text in places]
+    return [element("text", text, class_=f"tick {_anchor(share)}", x=css_percent(share), y=y) for share, text in places]
 
 
 def _anchor(share: float) -> str:
-    """Where its place is in a text, so that none reaches beyond the plot."""
+    """Return a text's anchor, so that it does not reach beyond the plot."""
     return "start" if share < EDGE else "end" if share > 1 - EDGE else "middle"
 
 
 def _titles(titles: Sequence[str]) -> list[Markup]:
-    width = percent(1 / max(len(titles), 1))
+    width = css_percent(1 / max(len(titles), 1))
     return [
         element(
             "rect",
             element("title", title),
             class_="touch",
-            x=percent(place / len(titles)),
+            x=css_percent(place / len(titles)),
             width=width,
             height=HEAD_PX + PLOT_PX,
         )
         for place, title in enumerate(titles)
     ]
-
-
-# -- from doctor/report/html/bars.py: Horizontal bars from zero. Their lengths are shares of the page's width, so that
-# they fit a phone as they are.
 
 
 HEIGHT_PX = 20
@@ -276,7 +270,7 @@ class BarMeasure:
 
 
 def stacked(segments: Sequence[BarSegment], *, top: float, label: str, labelled: bool = True) -> Markup:
-    """Pieces end to end, the whole width being `top`."""
+    """Draw pieces end to end; the whole width is `top`."""
     pieces, start = [], 0.0
     for segment in segments:
         width = segment.value / top if top > 0 else 0.0
@@ -288,29 +282,31 @@ def stacked(segments: Sequence[BarSegment], *, top: float, label: str, labelled:
 
 
 def measures(bars: Sequence[BarMeasure], *, top: float, label: str, mark: float | None = None) -> Markup:
-    """Bars under each other, each with its interval; `mark` is a line across, such as a floor."""
+    """Draw bars under each other, each with its interval; `mark` is a line across, such as a lower bound."""
     height = HEIGHT_PX if len(bars) == 1 else 13 * len(bars) + 2
     thick = (height - 2) / max(len(bars), 1)
     pieces = [piece for place, bar in enumerate(bars) for piece in _measure(bar, 1 + place * thick, thick, top)]
     if mark is not None and top > 0:
-        at = percent(mark / top)
+        at = css_percent(mark / top)
         pieces.append(element("line", class_="mark", x1=at, x2=at, y1=0, y2=height))
     return element("svg", *pieces, class_="bar", width="100%", height=height, role="img", aria_label=label)
 
 
 def _piece(segment: BarSegment, start: float, width: float, whole: float) -> Markup:
     title = element("title", segment.text)
-    place = {"x": percent(start), "width": percent(width)}
+    place = {"x": css_percent(start), "width": css_percent(width)}
     rect = element("rect", title, class_=f"fill c-{segment.colour}", y=0, height=HEIGHT_PX, **place)
     if not whole or width < LABELLED:
         return rect
-    text = element("text", share(segment.value / whole), class_="in", x=percent(start + width / 2), y=HEIGHT_PX / 2)
+    text = element(
+        "text", percent(segment.value / whole), class_="in", x=css_percent(start + width / 2), y=HEIGHT_PX / 2
+    )
     return rect + text
 
 
 def _measure(bar: BarMeasure, y: float, thick: float, top: float) -> list[Markup]:
     def at(value: float) -> str:
-        return percent(min(value / top, 1.0) if top > 0 else 0.0)
+        return css_percent(min(value / top, 1.0) if top > 0 else 0.0)
 
     pieces = [element("rect", class_=f"measure {bar.kind}", x=0, y=y + 1, width=at(bar.value), height=thick - 2)]
     if bar.bounds is None:
@@ -323,10 +319,6 @@ def _measure(bar: BarMeasure, y: float, thick: float, top: float) -> list[Markup
         for kind in ("casing", "whisker")
         for start, end, half in ends
     ]
-
-
-# -- from doctor/report/html/colours.py: Which colour of the style sheet each thing has, by the name of its class.
-# Waiting has one that nothing else has.
 
 
 OTHER = "other"
@@ -354,10 +346,10 @@ _CATEGORIES = {
 
 
 def part_colour(name: str) -> str:
-    """Of a part of a step."""
+    """Return the colour of a part of a step."""
     return _PARTS.get(name, OTHER)
 
 
 def category_colour(name: str) -> str:
-    """Of a stage of making batches, by its category."""
+    """Return the colour of a stage by its category."""
     return _CATEGORIES.get(name, OTHER)

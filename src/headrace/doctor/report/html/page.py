@@ -12,20 +12,19 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from headrace.doctor.causes.remedy import Prescription
-from headrace.doctor.causes.verdict import BOUND
-from headrace.doctor.measure.diagnosis import Diagnosis
-from headrace.doctor.measure.steps import WAIT
-from headrace.doctor.report.escaping import counted, duration, number, share
+from headrace.doctor.causes import Prescription
+from headrace.doctor.measure import BOUND, WAIT, Diagnosis
+from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.html import tables, timelines
 from headrace.doctor.report.html.charts import seen
 from headrace.doctor.report.html.report_data import ReportData
 from headrace.doctor.report.remedy_text import interval, is_refused, remedy_rows, times, together
 from headrace.doctor.report.run_text import (
     command_line,
-    cost_words,
+    cost_text,
     ending,
     last_words,
+    latest_ranks,
     machine_lines,
     machine_names,
 )
@@ -34,17 +33,17 @@ from headrace.doctor.session.model import Session
 
 FOLDER = Path(__file__).parent / "templates"
 MOST_BYTES = 1_000_000
-"""Of the file: it is mailed and opened on phones."""
+"""Size limit of the file: it is mailed and opened on phones."""
 TEXT_LIMITS = (1_200, 240, 60)
 """Characters of one text that are shown; the shorter ones where the file would be too large."""
 MOST_HOSTS = 8
 _BADGES = {"red": "● Input-bound", "yellow": "◐ Partly input-bound", "green": "○ Not input-bound"}
-"""How much of a step is waited for, for those who do not see the colour too."""
+"""The same as the colour, for those who do not see it."""
 _FUNCTIONS = (
-    *(counted, duration, number, share, times, remedy_rows),
-    *(command_line, ending, cost_words, last_words, machine_lines, machine_names),
+    *(counted, duration, number, percent, times, remedy_rows),
+    *(command_line, ending, cost_text, last_words, latest_ranks, machine_lines, machine_names),
 )
-"""What templates may call by its own name, beside all of `tables` and `timelines`."""
+"""Functions that templates may call, alongside all of `tables` and `timelines`."""
 
 
 def html_page(
@@ -106,15 +105,15 @@ def _tiles(report: ReportData) -> Iterator[tuple[str, str, str]]:
         wait = next((part for part in budget.parts if part.name == WAIT), None)
         if wait is not None:
             by_gpu = diagnosis.seen_by == "gpu" and diagnosis.wait_share is not None
-            gpu = f", {share(diagnosis.wait_share)} as the GPU sees it" if by_gpu else ""
-            yield "Of it waiting for data", duration(wait.us), f"{share(wait.share)} of the {budget.unit}{gpu}"
+            gpu = f", {percent(diagnosis.wait_share)} as the GPU sees it" if by_gpu else ""
+            yield "Data wait", duration(wait.us), f"{percent(wait.share)} of the {budget.unit}{gpu}"
     if report.prescription is not None:
         yield from _predicted_tiles(report.prescription)
 
 
 def _predicted_tiles(prescription: Prescription) -> Iterator[tuple[str, str, str]]:
     if prescription.floors is not None and prescription.floors.replay_us is not None:
-        yield "Floor", duration(prescription.floors.replay_us), "on kept batches: no loader makes it shorter"
+        yield "Lower bound", duration(prescription.floors.replay_us), "on cached batches: no loader makes it shorter"
     best, outcome = prescription.best, together(prescription)
     if best is not None:
         between = interval(best.low_us, best.high_us)
@@ -131,8 +130,10 @@ def _style() -> str:
 
 @cache
 def _environment(limit: int) -> Environment:
-    """Return the templates' environment, which escapes every text twice over: by Jinja for HTML, and before that
-    whatever would not be seen as itself."""
+    """Return the templates' environment, which escapes every text twice over.
+
+    Jinja escapes it for HTML, and before that `seen` escapes whatever would not be seen as itself.
+    """
 
     def shown(value: object) -> object:
         return value if isinstance(value, Markup) or not isinstance(value, str) else seen(value, most=limit)

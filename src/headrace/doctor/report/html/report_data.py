@@ -1,14 +1,21 @@
-"""What the HTML report is made from: a session, its diagnosis, and the trainer that the page is about."""
+"""Data of the HTML report: a session, its diagnosis, and the trainer that the page is about."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
 
-from headrace.doctor.causes.remedy import Prescription
-from headrace.doctor.measure.batches import Join
-from headrace.doctor.measure.diagnosis import Diagnosis, LoaderProduction, StepBudget, TimePart
-from headrace.doctor.measure.steps import MeasuredTraining, training, with_loaders_as_one
+from headrace.doctor.causes import Prescription
+from headrace.doctor.measure import (
+    Diagnosis,
+    Join,
+    LoaderProduction,
+    MeasuredTraining,
+    StepBudget,
+    TimePart,
+    training,
+    with_loaders_as_one,
+)
 from headrace.doctor.report.terminal import waiting_most
 from headrace.doctor.session.model import BatchProducer, Session
 
@@ -48,19 +55,19 @@ class ReportData:
 
     @cached_property
     def loaders(self) -> list[LoaderProduction]:
-        """How the batches of that rank were made, a loader each; of all ranks where no budget is known."""
+        """Batch production of that rank, a loader each; of all ranks where no budget is known."""
         pid = None if self.budget is None else self.budget.pid
         return [one for one in self.diagnosis.makings if pid in (None, one.trainer)]
 
     @cached_property
     def wait(self) -> list[TimePart]:
-        """What the wait for data consists of."""
+        """Parts of the wait for data."""
         pid = None if self.budget is None else self.budget.pid
         return next((one.parts for one in self.diagnosis.waits if one.pid == pid), [])
 
     @cached_property
     def causes(self) -> list[TimePart]:
-        """What the wait for data comes from."""
+        """Causes of the wait for data."""
         pid = None if self.budget is None else self.budget.pid
         return next((one.parts for one in self.diagnosis.causes if one.pid == pid), [])
 

@@ -10,12 +10,18 @@ from typing import Any
 
 from markupsafe import Markup
 
-from headrace.doctor.causes.processes import hanging
-from headrace.doctor.measure.batches import batch_stages
-from headrace.doctor.measure.diagnosis import LoaderProduction, RankView, StagePart, StepBudget, TimePart
-from headrace.doctor.measure.ranks import is_late
-from headrace.doctor.measure.steps import MeasuredTraining
-from headrace.doctor.report.escaping import ABSENT, counted, duration, number, share
+from headrace.doctor.causes import hanging
+from headrace.doctor.measure import (
+    LoaderProduction,
+    MeasuredTraining,
+    RankView,
+    StagePart,
+    StepBudget,
+    TimePart,
+    batch_stages,
+    is_late,
+)
+from headrace.doctor.quantities import ABSENT, counted, duration, number, percent
 from headrace.doctor.report.html.charts import (
     BarMeasure,
     BarSegment,
@@ -25,8 +31,8 @@ from headrace.doctor.report.html.charts import (
     stacked,
 )
 from headrace.doctor.report.html.report_data import ReportData
-from headrace.doctor.report.remedy_text import RemedyRow, RemedyRows, bounds, floor_rows, remedy_rows, times
-from headrace.doctor.report.run_text import note_texts
+from headrace.doctor.report.remedy_text import RemedyRow, RemedyRows, bound_rows, bounds, remedy_rows, times
+from headrace.doctor.report.run_text import computing_share, name_text, note_texts, stage_text, start_up_text
 from headrace.doctor.report.terminal import SLOW
 from headrace.doctor.session.model import BatchProducer, LoaderFacts, Machine, Session
 
@@ -46,7 +52,7 @@ MOST_STACKS = 60
 MOST_REMEDIES = 24
 """Remedies that are shown."""
 LEAST_LINE_SHARE = 0.005
-"""Of the making of batches, below which a line is not worth one."""
+"""Share of batch production below which a line of code is left out."""
 LOADER_FACTS = (
     "num_workers",
     "batch_size",
@@ -64,11 +70,6 @@ RANK_KEYS = (
     Key("other", "the rest of the step"),
 )
 _DIFF = {"+": "more", "-": "less", "@": "place"}
-
-
-def split_name(name: str) -> str:
-    """Return `category:label` in words."""
-    return name.replace(":", " ", 1)
 
 
 def left_out(many: Sequence[Any], most: int, one: str) -> str:
@@ -90,17 +91,17 @@ def step_rows(budget: StepBudget) -> list[Row]:
 
 def step_keys(budget: StepBudget) -> list[Key]:
     """Return the figures behind the bars: what a part takes, its share, and its share as the GPU sees it."""
-    gpu = {part.name: f" · GPU {share(part.share)}" for part in budget.device or []}
-    names = {part.name: f"{duration(part.us)} · {share(part.share)}" for part in budget.parts if part.us > 0}
+    gpu = {part.name: f" · GPU {percent(part.share)}" for part in budget.device or []}
+    names = {part.name: f"{duration(part.us)} · {percent(part.share)}" for part in budget.parts if part.us > 0}
     names |= {name: ABSENT for name in gpu if name not in names}
     return [Key(part_colour(name), name, figure + gpu.get(name, "")) for name, figure in names.items()]
 
 
-def floor_table(report: ReportData, means: dict[str, str]) -> list[Row]:
+def bound_table(report: ReportData, means: dict[str, str]) -> list[Row]:
     """Return the lower bounds of a step under their names, each with what it `means`."""
     assert report.prescription is not None
     assert report.prescription.floors is not None
-    rows = list(floor_rows(report.prescription.floors))
+    rows = list(bound_rows(report.prescription.floors))
     top = max(us for _, us in rows if us is not None)
     kinds = ["now", *["floor"] * (len(rows) - 1)]
     return [
@@ -122,15 +123,15 @@ def wait_rows(parts: list[TimePart], means: dict[str, str] | None = None) -> lis
 
 def _wait_row(part: TimePart, top: float, means: dict[str, str] | None) -> Row:
     colour = "wait" if means is not None else category_colour(part.name.partition(":")[0])
-    label = f"{split_name(part.name)}: {duration(part.us)} a step, {share(part.share)} of the wait"
-    row: Row = [split_name(part.name), _one_bar(colour, part.us, top, label), duration(part.us), share(part.share)]
+    label = f"{name_text(part.name)}: {duration(part.us)} a step, {percent(part.share)} of the wait"
+    row: Row = [name_text(part.name), _one_bar(colour, part.us, top, label), duration(part.us), percent(part.share)]
     return row if means is None else [*row, means.get(part.name, "")]
 
 
 def _parts_bar(parts: list[TimePart], whole_us: float) -> Markup:
-    said = ", ".join(f"{part.name} {duration(part.us)} ({share(part.share)})" for part in parts if part.us > 0)
+    said = ", ".join(f"{part.name} {duration(part.us)} ({percent(part.share)})" for part in parts if part.us > 0)
     segments = [
-        BarSegment(part_colour(part.name), part.us, f"{part.name}: {duration(part.us)}, {share(part.share)}")
+        BarSegment(part_colour(part.name), part.us, f"{part.name}: {duration(part.us)}, {percent(part.share)}")
         for part in parts
     ]
     return stacked(segments, top=whole_us, label=said)
@@ -145,7 +146,7 @@ def _one_bar(colour: str, value: float, top: float, label: str) -> Markup:
 
 @dataclass(frozen=True)
 class WorkerTable:
-    """What the mean batch of each worker was spent on."""
+    """Mean batch of each worker, split by stage."""
 
     rows: list[Row]
     keys: list[Key]
@@ -154,11 +155,9 @@ class WorkerTable:
 def loader_lead(loader: LoaderProduction) -> str:
     """Return who makes the batches, how busily, and what starting costs."""
     who = counted(loader.workers, "worker") if loader.workers else "The training thread makes its batches itself"
-    busy = f", busy {share(loader.busy)} of the time" if loader.workers else ""
-    again = ", new workers for each" if loader.respawned else ""
-    start = f"{duration(loader.start_up_us)} to start, {duration(loader.first_batch_us)} to the first batch"
+    busy = f", busy {percent(loader.busy)} of the time" if loader.workers else ""
     cost = f"{duration(loader.batch_us)} a batch, {number(loader.cores)} cores used"
-    return f"{who}{busy}; {cost}. {start}; {counted(loader.passes, 'pass')}{again}."
+    return f"{who}{busy}; {cost}. Start-up: {start_up_text(loader)}."
 
 
 def worker_table(report: ReportData) -> WorkerTable:
@@ -190,7 +189,7 @@ def _worker_row(maker: BatchProducer, count: int, stages: dict[str, float], orde
     name = "training thread" if maker.worker is None else f"worker {maker.worker}"
     whole = sum(stages.values())
     pieces = [
-        BarSegment(category_colour(one), stages[one], f"{one}: {duration(stages[one])}, {share(stages[one] / whole)}")
+        BarSegment(category_colour(one), stages[one], f"{one}: {duration(stages[one])}, {percent(stages[one] / whole)}")
         for one in order
         if one in stages and whole > 0
     ]
@@ -205,17 +204,16 @@ def stage_rows(loader: LoaderProduction) -> list[Row]:
 
 
 def _stage_row(stage: StagePart, top: float) -> Row:
-    name = f"{stage.category} {stage.label}" if stage.label else stage.category
-    bar = _one_bar(category_colour(stage.category), stage.share, top, f"{name}: {share(stage.share)} of making a batch")
-    cpu = None if stage.cpu_us is None or stage.wall_us <= 0 else min(stage.cpu_us / stage.wall_us, 1.0)
+    name = stage_text(stage)
+    bar = _one_bar(category_colour(stage.category), stage.share, top, f"{name}: {percent(stage.share)} of a batch")
     calls = number(stage.calls) if stage.calls > 0 else ""
-    return [name, bar, share(stage.share), duration(stage.wall_us), share(cpu), calls]
+    return [name, bar, percent(stage.share), duration(stage.wall_us), percent(computing_share(stage)), calls]
 
 
 def slow_rows(loaders: list[LoaderProduction]) -> list[Row]:
     """Return the slowest samples."""
     return [
-        [one.key, duration(one.wall_us), f"{number(one.times)} ×", split_name(one.stage)]
+        [one.key, duration(one.wall_us), f"{number(one.times)} ×", name_text(one.stage)]
         for loader in loaders
         for one in loader.slow
         if one.times >= SLOW
@@ -228,8 +226,8 @@ def line_rows(loaders: list[LoaderProduction]) -> list[Row]:
     return [
         [
             _shortened(line.place),
-            _one_bar("slate", line.share, lines[0].share, f"{line.place}: {share(line.share)} of making batches"),
-            share(line.share),
+            _one_bar("slate", line.share, lines[0].share, f"{line.place}: {percent(line.share)} of batch production"),
+            percent(line.share),
         ]
         for line in lines
         if line.share >= LEAST_LINE_SHARE
@@ -243,16 +241,11 @@ def _shortened(place: str) -> str:
     return f"…/{folder[2]}/{rest}" if folder[0] else place
 
 
-def sorted_ranks(report: ReportData) -> list[RankView]:
-    """Return the ranks, those that are late most first."""
-    return sorted(report.diagnosis.ranks, key=lambda rank: (-rank.late, rank.rank))
-
-
 def rank_lead(ranks: list[RankView]) -> str:
     """Return which rank is late, if one is."""
     first = ranks[0]
     if is_late(first, len(ranks)):
-        return f"Rank {first.rank} is the last in {share(first.late)} of the steps."
+        return f"Rank {first.rank} is the last in {percent(first.late)} of the steps."
     return "No rank is late often and by much."
 
 
@@ -274,8 +267,8 @@ def _rank_row(rank: RankView, top: float) -> Row:
     label = f"rank {rank.rank}, a step of {duration(rank.step_us)}: {', '.join(piece.text for piece in pieces)}"
     bar = stacked(pieces, top=top, label=label, labelled=False)
     waits = [duration(rank.lateness_us), duration(rank.data_wait_us), duration(rank.peer_wait_us)]
-    cause = "" if rank.cause is None else split_name(rank.cause)
-    return [f"rank {rank.rank}", bar, duration(rank.step_us), share(rank.late), *waits, cause]
+    cause = "" if rank.cause is None else name_text(rank.cause)
+    return [f"rank {rank.rank}", bar, duration(rank.step_us), percent(rank.late), *waits, cause]
 
 
 # Remedies
@@ -290,7 +283,7 @@ class RemedyTable:
 
 
 def remedy_table(report: ReportData) -> RemedyTable:
-    """Return no rows where no remedy helps, or where the step as it is is not known."""
+    """Return no rows where no remedy helps, or where the baseline is not known."""
     prescription, budget = report.prescription, report.budget
     assert prescription is not None
     rows, floors, again_us = remedy_rows(prescription), prescription.floors, prescription.again_us
@@ -302,13 +295,13 @@ def remedy_table(report: ReportData) -> RemedyTable:
     if len(rows.helps) > 1:
         drawn.append(replace(rows.together, title=_together(rows)))
     top = max([now_us, again_us or 0.0, *(reach for row in drawn for reach in _reaches(row))])
-    runs = [("As it is", now_us), *([] if again_us is None else [("As it is, again", again_us)])]
+    runs = [("Baseline", now_us), *([] if again_us is None else [("Baseline, again", again_us)])]
     shown = [_without(title, us, top=top, floor_us=floor_us) for title, us in runs]
-    keys = [Key("now", "as it is"), Key("predicted", "predicted")]
+    keys = [Key("now", "baseline"), Key("predicted", "predicted")]
     if any(row.outcome is not None for row in drawn):
         keys.append(Key("proved", "proved"))
     if floor_us is not None:
-        keys.append(Key("floor", "floor", duration(floor_us)))
+        keys.append(Key("floor", "lower bound", duration(floor_us)))
     return RemedyTable([*shown, *(_remedy_row(row, top=top, floor_us=floor_us) for row in drawn)], keys)
 
 

@@ -11,12 +11,18 @@ from statistics import fmean, quantiles
 
 from markupsafe import Markup
 
-from headrace.doctor.measure.batches import Finder, Join
-from headrace.doctor.measure.production import fed_loaders
-from headrace.doctor.measure.steps import ORDER, MeasuredStep, MeasuredTraining, queue_of
-from headrace.doctor.measure.view import step_parts
-from headrace.doctor.measure.waits import is_here
-from headrace.doctor.report.escaping import counted, duration, number, share
+from headrace.doctor.measure import (
+    ORDER,
+    Finder,
+    Join,
+    MeasuredStep,
+    MeasuredTraining,
+    fed_loaders,
+    is_here,
+    queue_of,
+    step_parts,
+)
+from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.html.charts import (
     MOST_COLUMNS,
     Axis,
@@ -37,7 +43,7 @@ from headrace.doctor.session.model import Machine, Trainer, TrainerPass
 FAR = 3.0
 """Times the 95th percentile, from which on a column is cut off so that the others can be seen."""
 ROOM = 1.2
-"""Of the 95th percentile, the axis's reach where columns are cut off."""
+"""The axis's reach where columns are cut off, in 95th percentiles."""
 PLACES = 6
 COMMAND, BUSY = "cpu_cores_command", "cpu_cores_busy"
 
@@ -51,9 +57,9 @@ class Timeline:
     unit: str
     lead: str = ""
     each: str = ""
-    """What one column is."""
+    """Text on what one column is."""
     cut: str = ""
-    """How many columns are longer than the axis, in words."""
+    """Text on columns that are longer than the axis."""
 
 
 # Steps
@@ -101,7 +107,7 @@ def _axis(wholes: list[float]) -> Axis:
 
 
 def _places(training: MeasuredTraining, groups: list[range]) -> list[tuple[float, str]]:
-    """Columns that hold a step of a round number, by that number, each in the middle of its column."""
+    """Return the columns that hold a step of a round number, each named in its middle."""
     numbers = [[training.steps[row].number for row in group] for group in groups]
     apart = round_step(numbers[-1][-1] - numbers[0][0] + 1, most=PLACES)
     named = [(place, next((number for number in of if number % apart == 0), None)) for place, of in enumerate(numbers)]
@@ -137,7 +143,7 @@ def _cut(cut: list[int], wholes: list[float]) -> str:
 
 @dataclass(frozen=True)
 class QueueDepth:
-    """From `times[row]` to the next time (the last is the end), `counts[row]` batches lay ready."""
+    """Batches that lay ready and were not yet taken: `counts[row]` of them from `times[row]` to the next time."""
 
     times: list[float]
     counts: list[int]
@@ -145,7 +151,7 @@ class QueueDepth:
     """Batches that may be in flight at once."""
 
     def mean(self, start: float, end: float) -> float:
-        """Over a stretch of time, weighted by it."""
+        """Return the mean over a stretch of time."""
         weighted = sum(inside * count for inside, count in self._stretches(start, end))
         return weighted / (end - start) if end > start else 0.0
 
@@ -164,8 +170,10 @@ class QueueDepth:
 
 
 def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
-    """Of the loaders that the steps waited for. None where no worker made batches, or where some of their evidence was
-    thinned, since batches that are not known of would be missing."""
+    """Count the ready batches of the loaders that the steps waited for.
+
+    None where no worker made batches, or where some of their evidence was thinned: unknown batches would be missing.
+    """
     trainer = training.trainer
     fed = fed_loaders(training)
     passes = [one for one in trainer.passes if one.loader in fed and not is_here(trainer, one)]
@@ -184,7 +192,7 @@ def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
 
 
 def _asked(trainer: Trainer) -> dict[tuple[int, int], int]:
-    """When the next() that gave a batch began, by pass and index."""
+    """Return when the next() that gave a batch began, by pass and index."""
     return {
         (number, index): start
         for gets in (trainer.gets, trainer.fetches)
@@ -195,7 +203,7 @@ def _asked(trainer: Trainer) -> dict[tuple[int, int], int]:
 def _ready(
     one: TrainerPass, finder: Finder, asked: dict[tuple[int, int], int], thrown_away: float
 ) -> Iterator[tuple[float, float]]:
-    """From when until when each batch of a pass lay ready; one that was asked for before it was sent never did."""
+    """Yield from when until when each batch lay ready; one that was asked for before it was sent never did."""
     for maker, row in finder.batches():
         sent, index = maker.batches.sent[row], maker.batches.index[row]
         if sent is not None:
@@ -203,7 +211,7 @@ def _ready(
 
 
 def _thrown_away(one: TrainerPass, passes: Sequence[TrainerPass]) -> float:
-    """When the batches of a pass that nobody asked for are of no more use: as the loader's next pass begins."""
+    """Return when batches that nobody asked for become useless: as the loader's next pass begins."""
     return min((other.start for other in passes if other.loader == one.loader and other.start > one.start), default=inf)
 
 
@@ -230,7 +238,7 @@ def batches_ready(report: ReportData) -> Timeline | None:
     mean = measured.mean(measured.times[0], measured.times[-1])
     most = f", of {measured.most} that may be in flight" if measured.most else ""
     each = zip(edges[:-1], means, strict=True)
-    lead = f"None was ready in {share(measured.empty)} of the time; {number(mean)} on average{most}."
+    lead = f"None was ready in {percent(measured.empty)} of the time; {number(mean)} on average{most}."
     chart = ColumnChart(
         layers=[Layer("sky", means)],
         titles=[f"at {duration(start - edges[0])}: {number(mean)} ready" for start, mean in each],

@@ -1,0 +1,108 @@
+"""Index of an archive, cached in its sidecar: members by name, and the samples that they make."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.data.archives.archive_columns import (
+    ArchiveKeys,
+    ArchiveMembers,
+    ArchiveSamples,
+    MemberPlaces,
+    archive_columns,
+    archive_files,
+)
+from headrace.data.archives.archive_members import GroupedMembers, SamplesOutline
+from headrace.data.storage.safetensors import Arrays, InvalidFileError, read_outline
+from headrace.data.storage.sidecar import FileIdentity, Sidecar, identify_archive, open_sidecar
+from headrace.data.table import table_digest
+from headrace.errors import DatasetError
+
+M = TypeVar("M", bound=ArchiveMembers)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SampleIndex(Generic[M]):
+    """Samples of one archive, and the members that they consist of."""
+
+    samples: GroupedMembers
+    digest: str
+    """`table_digest` of these samples alone."""
+    members: M
+
+
+@dataclass(frozen=True)
+class ArchiveKind(Generic[M]):
+    """Kind of archive: tars, or zips. One index serves readers of samples and readers of members by name."""
+
+    word: str
+    """Name in messages: "tar"."""
+    listed_by: str
+    """Command that lists an archive: "tar -tvf"."""
+    format: str
+    """Name and version of the index. Raise the version with its meaning: others are rebuilt."""
+    build: Callable[[str], tuple[Arrays, str]]
+    """Scans the archive at a path. In memory, however large it is: a member takes less than a hundred bytes."""
+    load: Callable[[Arrays, int], M]
+    """Loads the members from untrusted arrays, given the archive's bytes. Raises InvalidFileError."""
+    places: Callable[[Sequence[M]], MemberPlaces]
+
+    def open_members(self, path: str, identity: FileIdentity, *, cache: str | None) -> M:
+        """Return all members of the archive at `path`, which has this `identity`. Raises ReadError, DatasetError."""
+        return self._open(path, identity, cache, lambda members, _, __: members)
+
+    def open_index(self, path: str, *, cache: str | None) -> SampleIndex[M]:
+        """Return the samples of the archive at `path`.
+
+        Raises ReadError, or DatasetError if it is damaged, no such archive, or its members make no samples.
+        """
+
+        def load(members: M, arrays: Arrays, outline: str) -> SampleIndex[M]:
+            return SampleIndex(*_load_samples(path, arrays, outline, len(members)), members)
+
+        return self._open(path, identify_archive(path), cache, load)
+
+    def _open(self, path: str, identity: FileIdentity, cache: str | None, take: Callable[[M, Arrays, str], T]) -> T:
+        def load(arrays: Arrays, outline: str, archive_bytes: int) -> T:
+            return take(self.load(arrays, archive_bytes), arrays, outline)
+
+        sidecar = Sidecar(self.format, lambda path, _: self.build(path), load)
+        return open_sidecar(sidecar, path, identity, cache=cache)
+
+
+def index_arrays(
+    path: str, members: ArchiveMembers, types: npt.NDArray[np.uint8], skipped: Mapping[str, int], places: MemberPlaces
+) -> tuple[Arrays, str]:
+    """Return the arrays and the outline of the index of the archive at `path`, whose members have tar's `types`."""
+    names = members.names.strings
+    try:
+        samples = GroupedMembers.group(names, types, skipped)
+    except ValueError as error:
+        return members.to_arrays(), json.dumps({"ungrouped": str(error)})
+    alone = ArchiveSamples((names,), (samples,))
+    digest = table_digest(ArchiveKeys(alone), archive_columns(alone, archive_files([path]), places))
+    outline = {"extensions": samples.extensions, "skipped": dict(samples.skipped), "digest": digest}
+    return members.to_arrays() | samples.to_arrays(), json.dumps(outline)
+
+
+def _load_samples(path: str, arrays: Arrays, outline: str, members: int) -> tuple[GroupedMembers, str]:
+    """Return the samples and their digest, from untrusted input.
+
+    Raises InvalidFileError unless all fits an archive of so many members, and DatasetError if they make no samples.
+    """
+    known = read_outline(outline, SamplesOutline)
+    if known.ungrouped is not None:
+        raise DatasetError(
+            f"{path}: {known.ungrouped}. An extension is what follows the first dot of a file name: rename members "
+            f"so that their stems hold no dot"
+        )
+    if not known.digest:
+        raise InvalidFileError("the outline has no digest")
+    return GroupedMembers.from_arrays(arrays, known, members), known.digest

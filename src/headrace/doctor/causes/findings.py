@@ -1,0 +1,293 @@
+"""Diagnosis of a session: every finding, heaviest first, and the verdict that a report opens with."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from ..measure import (
+    BOUND,
+    SOURCE,
+    WAIT,
+    Diagnosis,
+    Finding,
+    Join,
+    RanksTogether,
+    RankView,
+    StepBudget,
+    TimePart,
+    TrainerView,
+    cost,
+    hosts,
+    is_late,
+    main_view,
+    rank_views,
+    ranks_together,
+)
+from ..quantities import counted, duration, percent
+from ..session.model import Session
+from .cores import CROWDED, core_findings
+from .gpu import gpu_findings
+from .memory import COPIED, OOM_KILL, memory_findings
+from .prefetch import wait_findings
+from .processes import NOT_KNOWN, NOT_SEEN, hanging, note_findings, process_findings
+from .sequences import padding_findings
+from .stage_names import by_category, category, named, who
+from .storage import FROM_DISK, storage_findings
+from .uneven_ranks import rank_findings
+from .workers import FEW_WORKERS, loader_findings
+
+WORTH_NAMING = 0.1
+"""Share of the wait from which a cause is named beside the first."""
+OUT_OF_ORDER = "out-of-order"
+BEHIND = {
+    "cores",
+    "cpu-throttled",
+    "data-parallel",
+    "few-workers",
+    "loader-limit",
+    OUT_OF_ORDER,
+    "padding",
+    "reads-from-disk",
+    "shapes-differ",
+    "threads",
+    "workers-cores",
+}
+"""Codes of findings that say why stages take as long as they do, or what a step loses besides waiting."""
+EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Iteration|Warning)(?:: |$)")
+"""The line of a traceback that names the exception; lines of its message may follow."""
+MOST_WORDS = 300
+"""Characters of the command's own last line."""
+
+
+def diagnose(session: Session) -> Diagnosis:
+    """Return the whole diagnosis. It is pure: the same session gives the same diagnosis."""
+    join = Join(session)
+    views = [TrainerView.of(session, trainer, join) for trainer in session.trainers]
+    main, ranks = main_view(views), ranks_together(views)
+    by_rank = rank_views(ranks)
+    found = _findings(session, main, ranks, by_rank)
+    return Diagnosis(
+        verdict=verdict(session, main, by_rank, found),
+        wait_share=None if main is None else main.wait_share,
+        seen_by="gpu" if main is not None and main.has_gpu else "cpu",
+        budgets=[view.budget for view in views if view.budget is not None],
+        waits=[view.split for view in views if view.split is not None],
+        causes=[view.causes for view in views if view.causes.parts],
+        makings=[making for view in views for making in view.makings],
+        ranks=by_rank,
+        findings=found,
+        cost=cost(session, views, join),
+    )
+
+
+def _findings(
+    session: Session, main: TrainerView | None, ranks: RanksTogether | None, by_rank: Sequence[RankView]
+) -> list[Finding]:
+    """Sort all findings by weight; those of equal weight stay as waits, loaders, ranks, processes, notes, machines.
+
+    How a loader is set up, what was noted, and what a machine is short of, never comes before what the verdict calls
+    the cause of the wait.
+    """
+    waits = [] if main is None else list(wait_findings(main))
+    around = [] if main is None else [*loader_findings(session, main), *padding_findings(main)]
+    of_run = [*([] if ranks is None else rank_findings(ranks, by_rank)), *process_findings(session)]
+    notes, of_machines = list(note_findings(session, main)), _of_machines(session, main)
+    if any(finding.code in CROWDED for finding in of_machines):
+        # The CPU time of threads that libraries start is not known to be the workers', so cores may seem free.
+        around = [finding for finding in around if finding.code != FEW_WORKERS]
+    is_bound = main is not None and (main.wait_share or 0.0) >= BOUND
+    most = waits[0].weight if waits and is_bound else 1.0
+    order = {id(finding): -finding.weight for finding in [*waits, *of_run]}
+    order |= {id(finding): -min(finding.weight, most) for finding in [*around, *notes, *of_machines]}
+    return sorted([*waits, *around, *of_run, *notes, *of_machines], key=lambda finding: order[id(finding)])
+
+
+def _of_machines(session: Session, main: TrainerView | None) -> list[Finding]:
+    """Return what machines are short of, weighed by the training.
+
+    Without training, a machine that is short of something explains nothing but how the command ended. What is read from
+    disk concerns as much of a step as is waited for reading.
+    """
+    found = machine_findings(session)
+    if main is None:
+        return [finding for finding in found if finding.code == OOM_KILL]
+    reading = sum(part.share for part in main.causes.parts if category(part.name) == "read") * (main.wait_share or 0.0)
+    return [replace(one, weight=max(one.weight, reading)) if one.code == FROM_DISK else one for one in found]
+
+
+def machine_findings(session: Session) -> list[Finding]:
+    """Return what cores, memory, storage and GPUs of all machines were short of, heaviest first.
+
+    What was not measured finds nothing.
+    """
+    found = [
+        replace(finding, text=f"{host.machine.host}: {finding.text}") if len(session.machines) > 1 else finding
+        for host in hosts(session)
+        for check in (core_findings, memory_findings, storage_findings, gpu_findings)
+        for finding in check(host)
+    ]
+    return sorted(found, key=lambda finding: -finding.weight)
+
+
+def verdict(session: Session, view: TrainerView | None, ranks: Sequence[RankView], findings: Sequence[Finding]) -> str:
+    """Say how the command ended, where it did not end well; then what it waits for; then what stands behind that.
+
+    `findings` come heaviest first.
+    """
+    parts = (_ending(session, view), _waiting(session, view), _not_known(session), _late(ranks), _behind(findings))
+    return " ".join(sentence for part in parts for sentence in part)
+
+
+def _ending(session: Session, view: TrainerView | None) -> Iterator[str]:
+    yield from (f"{who(session, process)} hangs." for process, _ in hanging(session))
+    outcome = session.outcome
+    steps = 0 if view is None else view.training.seen
+    after = f" after {counted(steps, view.training.unit)}" if view is not None and steps else ""
+    if outcome.why == "not found":
+        yield f"The command could not be started: {outcome.command[0] if outcome.command else 'nothing'} was not found."
+    elif outcome.why == "interrupted":
+        yield f"The run was interrupted{after}."
+    elif outcome.status not in (None, 0) and outcome.why != "steps":
+        yield f"The command failed with {status_words(outcome.status or 0)}{after}{_last_line(session)}"
+
+
+def status_words(status: int) -> str:
+    """Name an exit status as a shell has it: 128 + n for signal n."""
+    try:
+        return f"exit status {status} ({signal.Signals(status - 128).name})"
+    except ValueError:
+        return f"exit status {status}"
+
+
+def _last_line(session: Session) -> str:
+    """Return what ended the command: an exception, a trainer's before its launcher's; else what was written last."""
+    failed = [process for process in session.processes if process.error is not None and process.role != "worker"]
+    failed.sort(key=lambda process: process.role != "trainer")
+    lines = (failed[0].error or "").splitlines() if failed else session.outcome.last_lines
+    said = [line.strip() for line in lines if line.strip()]
+    raised = [line for line in lines if EXCEPTION.match(line)]
+    last = (raised or said or [""])[-1][:MOST_WORDS]
+    return f": {last}{'' if last.endswith(('.', '!', '?')) else '.'}" if last else "."
+
+
+def _waiting(session: Session, view: TrainerView | None) -> Iterator[str]:
+    if view is None:
+        yield _untrained(session)
+    elif view.budget is None:
+        yield "No step was completed and no batch was received, so there is nothing to say about its data."
+    elif view.wait_share is None:
+        yield _unasked(view, view.budget)
+        yield _most(view)
+    else:
+        yield from _share(view, view.wait_share)
+        yield from _short(session, view)
+
+
+def _not_known(session: Session) -> Iterator[str]:
+    """Name what no figure can tell, since a library is newer than the probe."""
+    yield from dict.fromkeys(note.text for note in session.notes if note.code in (NOT_KNOWN, NOT_SEEN))
+
+
+def _untrained(session: Session) -> str:
+    if session.outcome.why == "not found":
+        return "Nothing was run."
+    torch = any("torch" in process.facts for process in session.processes)
+    seen = (
+        "torch was imported, but no DataLoader was iterated and no optimizer stepped"
+        if torch
+        else "no Python process that could be observed imported torch"
+    )
+    unreached = f"; {counted(len(session.unreached), 'process')} could not be observed" if session.unreached else ""
+    return f"No training was seen: {seen}{unreached}."
+
+
+def _unasked(view: TrainerView, budget: StepBudget) -> str:
+    """Say why there is no wait to speak of."""
+    steps = counted(budget.steps, f"measured {budget.unit}")
+    if view.trainer.passes:
+        return (
+            f"A DataLoader was iterated, but no batch of it was received by the training thread for one of "
+            f"{steps}: what that waits for was not seen."
+        )
+    return (
+        f"No DataLoader was iterated in {steps}, and nothing else was seen to give batches: the wait for them, if "
+        "there is any, is in what is called not seen, or in other."
+    )
+
+
+def _share(view: TrainerView, share: float) -> Iterator[str]:
+    waiting, unit = _waiting_one(view), view.training.unit
+    if share < BOUND:
+        yield f"Not input-bound: {waiting} waits {percent(share)} of each {unit} for data."
+        yield _most(view)
+        return
+    named_causes = cause_words(view)
+    why = f"; {named_causes}" if named_causes else ""
+    yield f"{waiting[0].upper()}{waiting[1:]} waits {percent(share)} of each {unit} for data{why}."
+
+
+def _waiting_one(view: TrainerView) -> str:
+    """Name who waits; of several ranks, which."""
+    what = "GPU" if view.has_gpu else "training loop"
+    return f"the {what}" if view.only else f"the {what} of rank {view.trainer.rank}"
+
+
+def cause_words(view: TrainerView) -> str:
+    """Return `58 % of that is archive lookup (tarfile) in 2 workers, 21 % decode (PIL)`."""
+    parts = by_category(view.causes)
+    if not parts:
+        return ""
+    first, *others = parts
+    rest = [f"{percent(part.share)} {named(part.name)}" for part in others[:2] if part.share >= WORTH_NAMING]
+    return ", ".join([f"{percent(first.share)} of that is {named(first.name)}{_where(view, first.name)}", *rest])
+
+
+def _where(view: TrainerView, cause: str) -> str:
+    """Say where a stage runs; a part of the wait itself has its place in its name."""
+    if ":" not in cause and not any(category(part.name) == cause and ":" in part.name for part in view.causes.parts):
+        return ""
+    first = next(iter(view.makings), None)
+    if category(cause) == SOURCE:
+        return ""
+    if first is not None and first.workers:
+        return f" in {counted(first.workers, first.makers)}"
+    return " in the training process, which has no workers"
+
+
+def _most(view: TrainerView) -> str:
+    assert view.budget is not None
+    parts: Sequence[TimePart] = view.budget.device or view.budget.parts
+    heaviest = max((part for part in parts if part.name != WAIT), key=lambda part: part.share, default=None)
+    unit = view.training.unit
+    return "" if heaviest is None else f"The largest part of a {unit} is {heaviest.name} ({percent(heaviest.share)})."
+
+
+def _late(ranks: Sequence[RankView]) -> Iterator[str]:
+    """Name the rank that all others wait for, where there is one."""
+    for rank in ranks:
+        if is_late(rank, len(ranks)):
+            peers = [other.peer_wait_us for other in ranks if other.peer_wait_us is not None and other is not rank]
+            waiting = f"; the others wait {duration(fmean(peers))} of each step for a peer" if peers else ""
+            yield f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps{waiting}."
+
+
+def _behind(findings: Sequence[Finding]) -> Iterator[str]:
+    """Say the heaviest finding that no stage and no part of a step says, and what may end the run without costing time.
+
+    That batches are unequal comes last: whatever disturbs the workers makes them so.
+    """
+    heavy = [finding for finding in findings if finding.code in BEHIND and finding.weight >= BOUND]
+    yield from (finding.text for finding in sorted(heavy, key=lambda finding: finding.code == OUT_OF_ORDER)[:1])
+    yield from (finding.text for finding in findings if finding.code in (COPIED, "loader-keeps-up"))
+
+
+def _short(session: Session, view: TrainerView) -> Iterator[str]:
+    """Say that a run gave less than was asked for: its figures bear less."""
+    measured = len(view.training.steps)
+    if session.mode == "measure" and measured < session.steps:
+        unit = view.training.unit
+        yield f"Measured over {counted(measured, unit)} of the {session.steps} asked for: the run ended first."

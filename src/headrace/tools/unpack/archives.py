@@ -1,0 +1,452 @@
+"""Members of tars, compressed tars and zips: kinds, attributes and bytes.
+
+A tar's names and places are its index's; tarfile parses the headers before each member for permissions and times. A
+compressed tar and a zip are read by tarfile and zipfile.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import os
+import stat
+import struct
+import tarfile
+import threading
+import time
+import zipfile
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import suppress
+from decimal import Decimal
+from importlib import import_module
+from typing import Any, NamedTuple, cast
+
+from headrace._core import tar_header_check
+from headrace.data import TAR, OpenFile, TarMember, decompress_command, identify, read_exactly
+from headrace.errors import ChangedError, DamagedMemberError, DatasetError, ReadError, UnsupportedMemberError
+from headrace.tools.unpack.plan import PIECE_BYTES, MemberAttributes, MemberKind, Piece, UnpackMember, decode
+
+_HEADERS_MOST_BYTES = 1 << 24
+"""Most bytes of the extension headers of one member, or of the map of a sparse file."""
+_NS_MOST = 2**63 - 1
+"""Latest time that os.utime takes."""
+_TAR_KINDS = {
+    **dict.fromkeys(tarfile.REGULAR_TYPES, MemberKind.FILE),
+    tarfile.DIRTYPE: MemberKind.FOLDER,
+    b"D": MemberKind.FOLDER,  # GNU's: a folder of an incremental dump, whose data lists what it held
+    tarfile.SYMTYPE: MemberKind.SYMBOLIC_LINK,
+    tarfile.LNKTYPE: MemberKind.HARD_LINK,
+    b"V": MemberKind.LABEL,  # GNU's: `tar --label`
+}
+_DAMAGED_TAR = (tarfile.TarError, ValueError, OverflowError)
+"""Errors by which tarfile says that a tar is damaged."""
+
+
+class _Buffers(threading.local):
+    """One buffer a thread: a new one for each file would be fetched from the system and given back each time."""
+
+    def __init__(self) -> None:
+        self.piece = memoryview(bytearray(PIECE_BYTES))
+
+
+_buffers = _Buffers()
+
+
+class TarArchive:
+    """An uncompressed tar, by its index."""
+
+    def __init__(self, path: str, *, cache: str | None) -> None:
+        """Open the tar. Raises ReadError, or DatasetError if it is no tar or is damaged."""
+        self.path = path
+        self._file = OpenFile(os.fsencode(path))
+        self._members = TAR.open_members(path, identify(self._file), cache=cache)
+        self._sparse: dict[int, tarfile.TarInfo] = {}
+        self._for_all: dict[str, str] = {}
+        # Global headers elsewhere come of tars that were joined, and none is known to give a time.
+        if len(self._members):
+            self._for_all = self._parse(0, self._members.member(0)).for_all
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def member(self, number: int) -> UnpackMember:
+        member = self._members.member(number)
+        if member.issparse():
+            info = self._sparse_info(number, member)
+            return UnpackMember(info.name, MemberKind.FILE, info.size, "")
+        return _tar_member(member)
+
+    def attributes(self, number: int) -> MemberAttributes:
+        member = self._members.member(number)
+        return _tar_attributes(
+            self._sparse_info(number, member) if member.issparse() else self._parse(number, member).info
+        )
+
+    def pieces(self, number: int) -> Iterator[Piece]:
+        member = self._members.member(number)
+        if not member.issparse():
+            yield from self._range(member.offset_data, member.size)
+            return
+        info = self._sparse_info(number, member)
+        data, end = info.offset_data, member.offset_data + member.size
+        for at, length in _sparse_map(info, end - data, self._place(member)):
+            yield from self._range(data, length, at=at)
+            data += length
+
+    def _range(self, offset: int, size: int, *, at: int = 0) -> Iterator[Piece]:
+        """Read `size` bytes from `offset` on, which go to position `at`."""
+        buffer = _buffers.piece
+        for done in range(0, size, PIECE_BYTES):
+            piece = buffer[: min(PIECE_BYTES, size - done)]
+            if self._file.read_into(piece, offset + done) < len(piece):
+                raise ChangedError(
+                    f"{self.path} at byte {offset}: expected {size} bytes, got fewer: the file has become shorter "
+                    f"since it was indexed. Run it again"
+                )
+            yield at + done, piece
+
+    def _sparse_info(self, number: int, member: TarMember) -> tarfile.TarInfo:
+        """Read the headers of a sparse file, whose map takes many forms; PAX's newest lies where the data begins."""
+        info = self._sparse.get(number)
+        if info is None:
+            info = self._parse(number, member).info
+            if info.sparse is None:
+                raise DamagedMemberError(f"{self._place(member)}: it has no map of data and holes")
+            info.offset_data += self._start(number)
+            self._sparse[number] = info
+        return info
+
+    def _parse(self, number: int, member: TarMember) -> _Headers:
+        """Parse the headers before a member's data, the last of which the index knows."""
+        start = self._start(number)
+        size = member.offset_data - start
+        if size > _HEADERS_MOST_BYTES:
+            raise DamagedMemberError(
+                f"{self._place(member)}: expected extension headers of at most {_HEADERS_MOST_BYTES:,} bytes, got "
+                f"{size:,}"
+            )
+        blocks = read_exactly(self._file, start, size)
+        header = blocks[-tarfile.BLOCKSIZE :]
+        if member.issparse():
+            blocks += read_exactly(self._file, member.offset_data, min(member.size, _HEADERS_MOST_BYTES - size))
+        elif tar_header_check(header) != self._members.header_check(number):
+            raise ChangedError(
+                f"{self.path} at byte {member.offset_data}: expected the header of member {member.name!r}, got "
+                f"another: the tar has been rewritten since it was indexed. Run it again once it is complete"
+            )
+        try:
+            if len(blocks) == tarfile.BLOCKSIZE and not self._for_all:
+                return _Headers(tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape"), {})
+            with tarfile.TarFile(fileobj=io.BytesIO(blocks), pax_headers=dict(self._for_all), ignore_zeros=True) as tar:
+                info = tar.next()
+        except _DAMAGED_TAR as error:
+            raise DamagedMemberError(
+                f"{self._place(member)}: its headers, or its map of data and holes, are damaged: {error}"
+            ) from error
+        if info is None:
+            raise DamagedMemberError(f"{self._place(member)}: its headers are gone")
+        return _Headers(info, dict(tar.pax_headers))
+
+    def _start(self, number: int) -> int:
+        """Return the first byte of the member's headers: where the data of the one before it ends."""
+        if number == 0:
+            return 0
+        before = self._members.member(number - 1)
+        return before.offset_data + -(-before.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+
+    def _place(self, member: TarMember) -> str:
+        return f"{self.path} at byte {member.offset_data}: member {member.name!r}"
+
+
+class _Headers(NamedTuple):
+    info: tarfile.TarInfo
+    for_all: dict[str, str]
+    """What PAX's global headers say of all members from this one on."""
+
+
+def _tar_member(info: TarMember | tarfile.TarInfo) -> UnpackMember:
+    kind = _TAR_KINDS.get(info.type, MemberKind.SPECIAL)
+    return UnpackMember(info.name, kind, info.size if kind is MemberKind.FILE else 0, info.linkname)
+
+
+def _tar_attributes(info: tarfile.TarInfo) -> MemberAttributes:
+    """Return the time to the nanosecond: tarfile's own is a float."""
+    try:
+        mtime_ns = Decimal(info.pax_headers.get("mtime", info.mtime)).scaleb(9)
+        bounded = mtime_ns if abs(mtime_ns) <= _NS_MOST else Decimal(_NS_MOST).copy_sign(mtime_ns)
+        return MemberAttributes(info.mode, int(bounded))
+    except (ArithmeticError, ValueError):  # no time at all
+        return MemberAttributes(info.mode, 0)
+
+
+def _sparse_map(info: tarfile.TarInfo, data_bytes: int, place: str) -> list[tuple[int, int]]:
+    """Return (position, length) of each range of a sparse file that has bytes, which lie one after another in the tar.
+
+    Raises DamagedMemberError unless they rise, end within the file's size, and have no more than `data_bytes` bytes
+    together.
+    """
+    ranges = cast(list[tuple[int, int]], info.sparse)
+    end = total = 0
+    for at, length in ranges:
+        if length < 0 or at < end or at + length > info.size:
+            raise DamagedMemberError(f"{place}: its map of data and holes does not fit its {info.size:,} bytes")
+        end, total = at + length, total + length
+    if total > data_bytes:
+        raise DamagedMemberError(f"{place}: expected {total:,} bytes of data by its map, got {data_bytes:,}")
+    return ranges
+
+
+class StreamedMember(NamedTuple):
+    """A member of an archive that is read from its beginning to its end, once."""
+
+    member: UnpackMember
+    attributes: MemberAttributes
+    pieces: Iterator[Piece]
+    """To be taken before the next member is asked for, or not at all."""
+
+
+def stream_tar(path: str, compression: str) -> Iterator[StreamedMember]:
+    """Yield every member of a compressed tar, up to its very end, where the compression has its checksum.
+
+    Raises ReadError, DatasetError (damaged, cut short, no tar) or DamagedMemberError; so do the members' pieces.
+    """
+    with _open_decompressed(path, compression) as decompressed:
+        file = _ForwardFile(path, decompressed)
+        try:
+            # As a plain file: tarfile's own streams copy their buffer for each header.
+            with tarfile.TarFile(fileobj=file) as tar:  # type: ignore[arg-type]
+                while (info := tar.next()) is not None:
+                    tar.members.clear()  # type: ignore[attr-defined]  # each would be kept
+                    file.restore_name(info, tar)
+                    yield StreamedMember(_tar_member(info), _tar_attributes(info), file.pieces(info, tar.offset))
+        except _DAMAGED_TAR as error:
+            raise _damaged_tar(path, str(error)) from error
+        if any(file.block):  # which tarfile takes for the end of the archive
+            raise _damaged_tar(path, "expected a header, got a block that is none")
+        file.drain()
+
+
+class _ForwardFile:
+    """What tarfile needs of a file that cannot go back. Raises ReadError or DatasetError."""
+
+    def __init__(self, path: str, file: Any) -> None:
+        self._path = path
+        self._file = file
+        self._at = 0
+        self.block = b""
+        """Last block that was asked for: once tarfile has read a header, that header."""
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, at: int) -> None:
+        if at < self._at:
+            raise _damaged_tar(self._path, "a header points back")
+        while self._at < at and self.read(min(at - self._at, PIECE_BYTES)):
+            pass
+
+    def read(self, size: int) -> bytes:
+        """Read `size` bytes; fewer only at the end."""
+        data = b""
+        while len(data) < size and (part := self._read(size - len(data))):
+            data = data + part if data else part
+        self._at += len(data)
+        if size == tarfile.BLOCKSIZE:
+            self.block = data
+        return data
+
+    def drain(self) -> None:
+        while self.read(PIECE_BYTES):
+            pass
+
+    def restore_name(self, info: tarfile.TarInfo, tar: tarfile.TarFile) -> None:
+        """Take off the times that GNU tar writes into an incremental dump's headers.
+
+        They stand where POSIX has the beginning of a name.
+        """
+        if self.block[257:265] == tarfile.GNU_MAGIC:
+            times = tarfile.nts(self.block[345:500], tar.encoding, tar.errors)  # type: ignore[attr-defined]
+            info.name = info.name.removeprefix(f"{times}/" if times else "")
+
+    def pieces(self, info: tarfile.TarInfo, end: int) -> Iterator[Piece]:
+        """Read a member's data, behind which the next header lies at `end`."""
+        place, ranges = f"{self._path}: member {info.name!r}", [(0, info.size)]
+        self.seek(info.offset_data)
+        if info.sparse is not None:
+            ranges = _sparse_map(info, end - info.offset_data, place)
+        for at, length in ranges:
+            for done in range(0, length, PIECE_BYTES):
+                data = self.read(min(PIECE_BYTES, length - done))
+                if len(data) < min(PIECE_BYTES, length - done):
+                    raise _damaged_tar(self._path, f"it is cut short inside member {info.name!r}")
+                yield at + done, memoryview(data)
+
+    def _read(self, size: int) -> bytes:
+        try:
+            data: bytes = self._file.read(size)
+        except OSError as error:
+            if error.errno is not None:
+                raise ReadError(f"{self._path}: could not be read: {error.strerror}. Check the disk") from error
+            raise _damaged_tar(self._path, str(error)) from error
+        except Exception as error:  # each format has errors of its own, and zstd's is no more than an Exception
+            raise _damaged_tar(self._path, str(error)) from error
+        return data
+
+
+def _damaged_tar(path: str, why: str) -> DatasetError:
+    """Say that files made before may be wrong, and have their names: the checksum, if there is one, is of the whole."""
+    return DatasetError(
+        f"{path}: {why}. Check it with `tar -tf`, copy or write it again, and unpack that into an empty folder: what "
+        f"was made of this one may be wrong"
+    )
+
+
+_DECOMPRESSORS = {
+    "gzip": ("gzip",),
+    "bzip2": ("bz2",),
+    "xz": ("lzma",),
+    "zstd": ("compression.zstd", "backports.zstd", "pyarrow"),  # Python's own from 3.14 on
+}
+
+
+def _open_decompressed(path: str, compression: str) -> Any:
+    """Open a file that is compressed as a whole. Raises ReadError, or DatasetError if nothing installed opens it."""
+    for name in _DECOMPRESSORS.get(compression, ()):
+        with suppress(ImportError):
+            module = import_module(name)
+            try:
+                return module.input_stream(path, compression="zstd") if name == "pyarrow" else module.open(path)
+            except OSError as error:
+                raise ReadError(
+                    f"{path}: could not be read: {error.strerror}. Check its permissions and the disk"
+                ) from error
+    hint = " with pip install backports.zstd, or" if compression == "zstd" else ""
+    raise DatasetError(
+        f"{path}: it is compressed with {compression}, which nothing installed here opens. Open it{hint} with "
+        f"{decompress_command(path, compression)}, and unpack what that makes"
+    )
+
+
+_ZIP_UNIX = (3, 19)
+"""Systems whose attributes are those of Unix (APPNOTE.TXT 4.4.2): Unix itself, and macOS."""
+_ZIP_TIMES, _ZIP_HAS_MTIME = 0x5455, 1
+"""Info-ZIP's extra field of times in UTC; zip's own are local, and even."""
+_ZIP_LINK_MOST_BYTES = 4095
+_ZIP_ENCRYPTED = 1
+_ZIP_HEADER_BYTES = 30
+_DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, ValueError, OverflowError, EOFError)
+"""Errors by which zipfile says that a zip is damaged: numbers that do not fit, names that do not decode."""
+
+
+class ZipArchive:
+    """A zip, by its central directory, as zipfile reads it."""
+
+    def __init__(self, path: str) -> None:
+        """Open the zip. Raises ReadError, or DatasetError if it is no zip or is damaged."""
+        self.path = path
+        self._opening = threading.Lock()  # zipfile counts its readers, and not under one of its own
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except OSError as error:
+            raise ReadError(
+                f"{path}: could not be read: {error.strerror}. Check its permissions and the disk"
+            ) from error
+        except (*_DAMAGED_ZIP, NotImplementedError) as error:
+            raise DatasetError(f"{path}: {error}. Check it with `unzip -t`, and copy or write it again") from error
+        self._infos = self._zip.infolist()
+        self._starts = sorted(info.header_offset for info in self._infos)
+
+    def __len__(self) -> int:
+        return len(self._infos)
+
+    def member(self, number: int) -> UnpackMember:
+        info = self._infos[number]
+        kind = _zip_kind(info)
+        if kind is not MemberKind.SYMBOLIC_LINK:
+            return UnpackMember(info.filename, kind, info.file_size if kind is MemberKind.FILE else 0, "")
+        if info.file_size > _ZIP_LINK_MOST_BYTES:
+            return UnpackMember(info.filename, kind, 0, "")  # more than a path can hold
+        link = decode(b"".join(bytes(piece) for _, piece in self.pieces(number)))
+        return UnpackMember(info.filename, kind, 0, link)
+
+    def attributes(self, number: int) -> MemberAttributes:
+        info = self._infos[number]
+        seconds = _zip_utc_mtime(info.extra)
+        if seconds is None:
+            seconds = int(time.mktime((*info.date_time, 0, 0, -1)))
+        return MemberAttributes(_zip_mode(info), seconds * 10**9)
+
+    def pieces(self, number: int) -> Iterator[Piece]:
+        """Inflate a file, whose CRC is checked at its end."""
+        info, at = self._infos[number], 0
+        if info.flag_bits & _ZIP_ENCRYPTED:
+            raise UnsupportedMemberError(
+                f"{self.path}: member {info.filename!r} is encrypted. Unpack it with another tool"
+            )
+        if info.compress_size > self._room(info):
+            raise self._damaged(info, "it overlaps the next member, as in a zip bomb")
+        try:
+            with self._opening:
+                file = self._zip.open(info)
+            try:
+                while piece := file.read(PIECE_BYTES):
+                    yield at, memoryview(piece)
+                    at += len(piece)
+            finally:
+                with self._opening:
+                    file.close()
+        except NotImplementedError as error:
+            raise UnsupportedMemberError(
+                f"{self.path}: member {info.filename!r}: {error}. Unpack it with another tool"
+            ) from error
+        except _DAMAGED_ZIP as error:
+            raise self._damaged(info, str(error)) from error
+        except OSError as error:
+            if error.errno is None:  # bzip2's way of saying that its data is damaged
+                raise self._damaged(info, str(error)) from error
+            raise ReadError(f"{self.path}: could not be read: {error.strerror}. Check the disk") from error
+        if at != info.file_size:
+            raise self._damaged(info, f"expected {info.file_size:,} bytes, got {at:,}")
+
+    def _room(self, info: zipfile.ZipInfo) -> int:
+        """Return the bytes from a member's local header to what comes next."""
+        after = bisect_right(self._starts, info.header_offset)
+        end: int = self._starts[after] if after < len(self._starts) else self._zip.start_dir
+        return end - info.header_offset - _ZIP_HEADER_BYTES
+
+    def _place(self, info: zipfile.ZipInfo) -> str:
+        return f"{self.path} at byte {info.header_offset}: member {info.filename!r}"
+
+    def _damaged(self, info: zipfile.ZipInfo, why: str) -> DamagedMemberError:
+        return DamagedMemberError(f"{self._place(info)}: {why}. Check it with `unzip -t`, and copy or write it again")
+
+
+def _zip_kind(info: zipfile.ZipInfo) -> MemberKind:
+    if info.is_dir():
+        return MemberKind.FOLDER
+    match stat.S_IFMT(_zip_mode(info) or 0):
+        case 0 | stat.S_IFREG:
+            return MemberKind.FILE
+        case stat.S_IFDIR:
+            return MemberKind.FOLDER
+        case stat.S_IFLNK:
+            return MemberKind.SYMBOLIC_LINK
+    return MemberKind.SPECIAL
+
+
+def _zip_mode(info: zipfile.ZipInfo) -> int | None:
+    """Return the mode as lstat has it; without it, files get the permissions of any new file."""
+    mode = info.external_attr >> 16
+    return mode if mode and info.create_system in _ZIP_UNIX else None
+
+
+def _zip_utc_mtime(extra: bytes) -> int | None:
+    while len(extra) >= 4:
+        kind, size = struct.unpack_from("<HH", extra)
+        if kind == _ZIP_TIMES and size >= 5 and len(extra) >= 9 and extra[4] & _ZIP_HAS_MTIME:
+            seconds: int = struct.unpack_from("<i", extra, 5)[0]
+            return seconds
+        extra = extra[4 + size :]
+    return None

@@ -1,0 +1,33 @@
+"""The example of docs/staging.md, run as it stands there."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from pathlib import Path
+
+from loader_data import CLASSES, encode, photograph
+
+from headrace.data.staging import unstage
+
+PAGE = Path(__file__).parents[3] / "docs" / "staging.md"
+PER_CLASS = 2
+
+
+def test_the_example(tmp_path, monkeypatch):
+    for name in CLASSES:
+        for number in range(PER_CLASS):
+            path = tmp_path / "train" / name / f"{number}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(encode(photograph(number, 40, 30), quality=90))
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    to = f"/dev/shm/headrace-test-{uuid.uuid4().hex}"
+    scope: dict[str, object] = {}
+    try:
+        exec(example.replace("/dev/shm/train", to), scope)
+        assert len(scope["data"]) == PER_CLASS * len(CLASSES)
+        assert scope["data"].table.columns["image"].files.root.startswith(to)
+    finally:
+        unstage(to)
+    assert not Path(to).exists()

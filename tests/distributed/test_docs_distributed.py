@@ -1,0 +1,58 @@
+"""The examples of docs/distributed.md and docs/fit-budget.md, run as they stand there, by one rank."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from loader_data import write_folder
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def example(page: str) -> str:
+    (found,) = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    return found
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Conv2d(3, 4, 1)
+
+    def forward(self, image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(self.layer(image.float()).mean((2, 3)), label % 4)
+
+
+@pytest.fixture
+def scope(tmp_path, monkeypatch) -> dict[str, Any]:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "train", 8)
+    return {"Model": Model, "ACCUMULATED": 2}
+
+
+def test_the_script_trains_and_saves(scope, tmp_path):
+    exec(example("distributed.md"), scope)
+    torch.manual_seed(0)
+    scope["main"]()
+    saved = torch.load(tmp_path / "model.pt")
+    assert set(saved) == {"layer.weight", "layer.bias"}
+
+
+def test_the_budget_is_taken_by_a_loader(scope):
+    import headrace as hr
+
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    exec(
+        example("fit-budget.md"),
+        scope | {"hr": hr, "torch": torch, "model": model, "optimizer": optimizer, "device": "cpu"},
+        scope,
+    )
+    assert 600_000 <= scope["budget"].pixels <= 2_000_000
+    assert [len(batch["image"]) for batch in scope["loader"]] == [8]

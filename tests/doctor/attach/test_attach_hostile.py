@@ -1,0 +1,309 @@
+"""Commands that do what is hard on whoever watches them: their own status, no orphan, and what they left is there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from attach_runs import begin_session, doctor, ended, evidence, observed, records, stub_torch
+from processes import eventually, source_paths
+
+from headrace.doctor.attach import process_tree
+
+NAMESPACE = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-m"]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    return stub_torch(tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture
+def script(site, monkeypatch, tmp_path):
+    """Makes the command that runs a script of this source, where `import torch` works."""
+    monkeypatch.setenv("PYTHONPATH", str(site))
+
+    def make(source: str) -> list[str]:
+        path = tmp_path / "train.py"
+        path.write_text(f"import os, sys, torch\n{source}\n")
+        return [sys.executable, str(path)]
+
+    return make
+
+
+def kinds(process: list[list[object]]) -> list[object]:
+    return [record[0] for record in process]
+
+
+def test_one_that_leaves_without_a_word_has_no_end(script, tmp_path):
+    assert observed(script("os._exit(3)"), tmp_path).status == 3
+    (process,) = evidence(tmp_path).values()
+    assert {"process", "torch"} <= set(kinds(process))
+    assert "end" not in kinds(process)
+
+
+def test_one_that_is_killed_has_none_either(script, tmp_path):
+    assert observed(script("os.kill(os.getpid(), 9)"), tmp_path).status == 137
+    (process,) = evidence(tmp_path).values()
+    assert "end" not in kinds(process)
+
+
+def test_one_that_becomes_another_program_is_followed(script, tmp_path):
+    again = "if sys.argv[1:] == ['again']: sys.exit(4)\nos.execv(sys.executable, [sys.executable, __file__, 'again'])"
+    assert observed(script(again), tmp_path).status == 4
+    files = sorted((tmp_path / "evidence").iterdir())
+    assert len(files) == 2
+    assert ["end" in file.read_text() for file in sorted(files, key=lambda file: file.stat().st_mtime_ns)] == [
+        False,
+        True,
+    ]
+
+
+def test_one_that_becomes_a_program_without_python(script, tmp_path):
+    assert observed(script("os.execvp('sh', ['sh', '-c', 'exit 6'])"), tmp_path).status == 6
+    assert len(evidence(tmp_path)) == 1
+
+
+def test_one_that_begins_a_session_of_its_own(script, tmp_path):
+    ended = observed(script("os.setsid(); sys.exit(5)"), tmp_path)
+    assert (ended.status, ended.leftovers) == (5, [])
+
+
+def test_workers_of_one_that_began_a_session_belong_to_it(script, tmp_path):
+    """They share its session: that they are in none of ours does not make them detached."""
+    child = "if os.fork() == 0: os.execvp('sleep', ['sleep', '1000'])"
+    ended = observed(script(f"os.setsid()\n{child}\nos._exit(5)"), tmp_path)
+    assert ended.status == 5
+    assert [leftover.fate for leftover in ended.leftovers] == ["terminated"]
+
+
+def test_forks_of_its_own_write_nothing_into_its_file(script, tmp_path):
+    source = """
+probe = sys.modules["_headrace_probe"]._active
+for way in ("exit", "_exit", "error"):
+    if os.fork() == 0:
+        probe.note("forked", way)
+        {"exit": sys.exit, "_exit": os._exit, "error": int}[way]("x" if way == "error" else 0)
+    os.wait()
+probe.note("forked", "parent")
+"""
+    assert observed(script(source), tmp_path).status == 0
+    by_note = {
+        note: [kind for kind in kinds(process) if kind != "name"]
+        for process in evidence(tmp_path).values()
+        for note in [record[3] for record in process if record[0] == "note" and record[2] == "forked"]
+    }
+    assert set(by_note) == {"exit", "_exit", "error", "parent"}
+    assert by_note["_exit"] == ["process", "note"]
+    assert "error" not in by_note["exit"]
+    assert "error" in by_note["error"]
+    assert by_note["parent"].count("process") == 1
+
+
+def test_a_double_fork_leaves_nobody(script, tmp_path):
+    """A daemon of the old kind, that does not begin a session: it ends with the command."""
+    source = (
+        "if os.fork() == 0:\n    if os.fork() == 0: os.execvp('sleep', ['sleep', '1000'])\n    os._exit(0)\nos.wait()"
+    )
+    ended = observed(script(source), tmp_path)
+    assert ended.status == 0
+    assert [(leftover.command, leftover.fate) for leftover in ended.leftovers] == [(["sleep", "1000"], "terminated")]
+    assert process_tree.process_stat(ended.leftovers[0].pid) is None
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["ours", "the user's hook"])
+def test_an_error_is_kept_whoever_shows_it(replaced, script, tmp_path, capfd):
+    hook = "sys.excepthook = lambda *_: print('mine')\n" if replaced else ""
+    assert observed(script(f"{hook}raise RuntimeError('out of luck')"), tmp_path).status == 1
+    ((_, _, text),) = records(tmp_path, "error")
+    assert text.splitlines()[-1] == "RuntimeError: out of luck"
+    out, error = capfd.readouterr()
+    assert out == ("mine\n" if replaced else "")
+    assert "headrace" not in error
+    assert (error == "") == replaced
+
+
+def test_an_error_in_a_thread_is_noted_and_ends_nothing(script, tmp_path, capfd):
+    source = "import threading\nthread = threading.Thread(target=lambda: 1 / 0)\nthread.start(); thread.join()"
+    assert observed(script(source), tmp_path).status == 0
+    notes = [record for record in records(tmp_path, "note") if record[2] == "thread-died"]
+    assert [note[3].splitlines()[-1] for note in notes] == ["ZeroDivisionError: division by zero"]
+    assert records(tmp_path, "error") == []
+    assert "Exception in thread Thread-1" in capfd.readouterr().err
+
+
+def test_an_error_text_is_bounded(script, tmp_path, capfd):
+    source = """
+def deep(n):
+    if n == 0:
+        raise ValueError("x" * 100_000)
+    try:
+        deep(n - 1)
+    except ValueError as error:
+        raise ValueError(n) from error
+
+deep(100)
+"""
+    observed(script(source), tmp_path)
+    ((_, _, text),) = records(tmp_path, "error")
+    assert len(text) <= 16_000
+    assert len(text.splitlines()) == 50
+    assert text.endswith("ValueError: 100")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_children_of_multiprocessing_say_how_they_end(method, script, tmp_path):
+    source = f"""
+import multiprocessing
+
+def child(fail):
+    sys.modules["_headrace_probe"]._active.note("in-child", str(fail))
+    if fail:
+        raise RuntimeError("in the child")
+
+if __name__ == "__main__":
+    for fail in (False, True):
+        process = multiprocessing.get_context({method!r}).Process(target=child, args=(fail,))
+        process.start()
+        process.join()
+        print(process.exitcode)
+"""
+    ended = observed(script(source), tmp_path, relay=True)
+    assert (ended.status, [line for line in ended.last_lines if line in "01"]) == (0, ["0", "1"])
+    children = {
+        record[3]: process
+        for process in evidence(tmp_path).values()
+        for record in process
+        if record[:1] == ["note"] and record[2] == "in-child"
+    }
+    assert [record[2] for record in children["False"] if record[0] in ("error", "end")] == ["exit"]
+    error, end = (record[2] for record in children["True"] if record[0] in ("error", "end"))
+    assert error.splitlines()[-1] == "RuntimeError: in the child"
+    assert end == "exit"
+
+
+def test_evidence_that_is_removed_meanwhile_ends_the_evidence_only(script, tmp_path, capfd):
+    source = """
+import shutil
+shutil.rmtree(os.environ["HEADRACE_DOCTOR"])
+if os.fork() == 0:
+    sys.exit(2)
+print(os.wait()[1])
+"""
+    folder = tmp_path / "session"
+    assert observed(script(source), folder).status == 0
+    out, error = capfd.readouterr()
+    assert out == "512\n"
+    assert "Traceback" not in error
+
+
+def test_two_doctors_at_once_know_nothing_of_each_other(script, tmp_path):
+    command = script("print('ready', flush=True); sys.stdin.readline(); sys.exit(3)")
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    with (
+        doctor(command, tmp_path / "one", stdin=subprocess.PIPE) as one,
+        doctor(command, tmp_path / "two", stdin=subprocess.PIPE) as two,
+    ):
+        for process in (one, two):
+            assert process.stdout.readline() == "ready\n"
+        for process in (one, two):
+            process.stdin.close()
+            said = ended(process)
+            assert (said["status"], said["missed"], said["leftovers"]) == (3, [], [])
+    assert len(evidence(tmp_path / "one")) == len(evidence(tmp_path / "two")) == 1
+
+
+def test_a_doctor_within_a_doctor(script, tmp_path):
+    """The inner one's command is the inner one's."""
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    begin_session(inner)
+    command = script("sys.exit(3)")
+    source = (
+        "import sys; from headrace.doctor.attach import run_command; "
+        "from headrace.doctor.probe.settings import ProbeSettings; "
+        "sys.exit(run_command(sys.argv[2:], ProbeSettings.read(sys.argv[1]), relay=True).status)"
+    )
+    paths = os.pathsep.join([*source_paths(), os.environ["PYTHONPATH"]])
+    within = ["env", f"PYTHONPATH={paths}", sys.executable, "-c", source, str(inner), *command]
+    assert observed(within, outer).status == 3
+    assert len(evidence(inner)) == 1
+    assert evidence(outer) == {}
+
+
+def test_a_doctor_that_is_killed_leaves_an_observed_command_alone(script, tmp_path):
+    command = script(f"sys.stdin.readline(); open({str(tmp_path / 'done')!r}, 'w').close()")
+    with doctor(command, tmp_path, relay=False, stdin=subprocess.PIPE) as process:
+        assert eventually(lambda: len(list((tmp_path / "evidence").glob("*.jsonl"))) == 1)
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        assert eventually((tmp_path / "done").exists)
+
+
+FULL = """
+import os, sys, torch
+probe = sys.modules["_headrace_probe"]._active
+for number in range(2000):
+    probe.note("filler", "x" * 1000)
+print("done")
+sys.exit(3)
+"""
+
+
+def test_a_full_disk_ends_the_evidence_only(site, tmp_path):
+    """A small file system of its own, in a mount namespace."""
+    mount = f'mount -t tmpfs -o size=1m tmpfs "{tmp_path}"'
+    if subprocess.run([*NAMESPACE, "sh", "-c", mount], capture_output=True).returncode:
+        pytest.skip("this system lets nobody mount a file system of their own (unshare -m)")
+    source = (
+        "import sys; from pathlib import Path; from attach_runs import observed; "
+        f"ended = observed(['{sys.executable}', '-c', sys.argv[1]], Path('{tmp_path}')); "
+        f"print(max(f.stat().st_size for f in Path('{tmp_path}/evidence').iterdir()), ended.status)"
+    )
+    paths = [*source_paths(), str(Path(__file__).parents[1]), str(site)]
+    done = subprocess.run(
+        [*NAMESPACE, "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, "-c", source, FULL],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    first, last = done.stdout.splitlines()
+    size, status = map(int, last.split())
+    assert (first, status) == ("done", 3)
+    assert 900_000 < size <= 1 << 20
+    assert done.stderr.count("the run goes on, this process is no longer observed") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_no_signal_is_lost_in_a_fork(script, tmp_path):
+    """What a handler raises, as Ctrl-C's does, comes out wherever the process is."""
+    source = """
+import random, signal
+raised = caught = 0
+
+def strike(*_):
+    global raised
+    raised += 1
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, strike)
+draw = random.Random(1)
+for number in range(300):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, draw.uniform(0.00005, 0.003))
+        while raised == number:
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+    except KeyboardInterrupt:
+        caught += 1
+print(raised, caught)
+"""
+    assert observed(script(source), tmp_path, relay=True).last_lines == ["300 300"]

@@ -1,0 +1,203 @@
+"""Runs that are cut short: by Ctrl-C, or because the doctor itself is killed, and what puts the files back then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from processes import DEADLINE_S, eventually, source_paths
+from undone_runs import Runs, settings, working_in
+
+from headrace.doctor.attach.hands_off import HandsOff, restore_session, unfinished_sessions
+from headrace.doctor.attach.undo import FormerPath, Undo, read_journal
+from headrace.doctor.probe.hands_off.undo_folder import UndoFolder
+from headrace.errors import UsageError
+from headrace.tools.bench.runs import tree as processes_of
+
+CHANGING = """
+import os, shutil, signal
+open('notes.txt', 'w').write('x')
+open('train.log', 'a').write('y')
+os.replace('last.ckpt', 'best.ckpt')
+shutil.rmtree('runs')
+os.makedirs('runs/new')
+open('runs/new/n', 'w').write('z')
+f = open('table.bin', 'r+b'); f.write(b'other'); f.flush()
+print('changed', os.getpid(), flush=True)
+signal.pause()
+"""
+DOCTOR = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    (tmp_path / "tmp").mkdir()
+    return Runs(tmp_path)
+
+
+@contextmanager
+def doctor(runs: Runs, *command: str) -> Iterator[subprocess.Popen[str]]:
+    """In the project, its session in a folder of temporary ones beside it. Whatever a test does, nothing is left."""
+    paths = os.pathsep.join(source_paths())
+    process = subprocess.Popen(
+        [sys.executable, "-c", DOCTOR, "doctor", *command],
+        cwd=runs.root,
+        env=os.environ | {"PYTHONPATH": paths, "TMPDIR": str(runs.root.parent / "tmp"), "TERM": "dumb"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        for pid in processes_of(process.pid) if process.poll() is None else []:
+            os.kill(pid, signal.SIGKILL)
+        process.communicate()
+
+
+def changed(process: subprocess.Popen[str], runs: Runs) -> int:
+    """Waits until the command has changed the project, and gives its pid."""
+    assert process.stdout is not None
+    pid = next(int(line.split()[1]) for line in process.stdout if line.startswith("changed"))
+    assert runs.now != runs.before
+    return pid
+
+
+def is_gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def killed(runs: Runs) -> Path:
+    """A doctor is killed in the middle of a run, then the run as well: the folder of its session."""
+    with doctor(runs, "--", sys.executable, "-c", CHANGING) as process:
+        command = changed(process, runs)
+        process.kill()
+        process.wait(DEADLINE_S)
+        os.kill(command, signal.SIGKILL)
+    eventually(lambda: is_gone(command))
+    (session,) = (runs.root.parent / "tmp").iterdir()
+    assert runs.now != runs.before
+    return session
+
+
+def test_ctrl_c_puts_the_files_back(runs: Runs) -> None:
+    with doctor(runs, "--", sys.executable, "-c", CHANGING) as process:
+        changed(process, runs)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130
+    assert "put-back: restored: best.ckpt, last.ckpt, notes.txt" in out
+    assert runs.now == runs.before
+
+
+def test_a_session_with_files_that_are_nowhere_else_stays(runs: Runs) -> None:
+    source = "import os; os.mkdir('a'); os.system('echo x > a/b')"
+    with doctor(runs, "--", sys.executable, "-c", source) as process:
+        _, error = process.communicate(timeout=DEADLINE_S)
+    (session,) = (runs.root.parent / "tmp").iterdir()
+    said = f"files that could not be put back, or that nobody is known to have made, are left in {session}"
+    assert said in error
+    assert (session / "written" / "a" / "b").read_text() == "x\n"
+    assert runs.now == runs.before
+
+
+def test_a_killed_command_has_its_files_put_back(runs: Runs) -> None:
+    with doctor(runs, "--", sys.executable, "-c", CHANGING) as process:
+        os.kill(changed(process, runs), signal.SIGKILL)
+        process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 137
+    assert runs.now == runs.before
+
+
+def test_the_next_doctor_puts_back_what_a_killed_one_could_not(runs: Runs) -> None:
+    session = killed(runs)
+    with doctor(runs, "--", "true") as process:
+        _, error = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0
+    assert f"an earlier doctor was killed in this folder; putting back what its command changed: {session}" in error
+    assert "restored: best.ckpt" in error
+    assert runs.now == runs.before
+    assert (session / "written" / "runs" / "new" / "n").read_text() == "z"
+
+
+def test_a_user_puts_back_what_a_killed_doctor_could_not(runs: Runs) -> None:
+    session = killed(runs)
+    with doctor(runs, "restore", str(session)) as process:
+        _, error = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, runs.now) == (0, runs.before)
+    assert f"moved to {session}/written: runs/new/n" in error
+    with doctor(runs, "restore", str(session)) as process:
+        _, error = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 125
+    assert "expected the folder of a session whose doctor was killed" in error
+
+
+def test_nothing_is_put_back_while_the_command_goes_on(runs: Runs) -> None:
+    with doctor(runs, "--", sys.executable, "-c", CHANGING) as process:
+        command = changed(process, runs)
+        (session,) = (runs.root.parent / "tmp").iterdir()
+        with pytest.raises(
+            UsageError, match=rf"whose doctor \(process {process.pid}\) runs and will restore the files"
+        ):
+            restore_session(session)
+        process.kill()
+        process.wait(DEADLINE_S)
+        with pytest.raises(UsageError, match=rf"of which process {command} still runs; end it first"):
+            restore_session(session)
+        os.kill(command, signal.SIGKILL)
+    eventually(lambda: is_gone(command))
+    assert restore_session(session).undone.failed == []
+    assert runs.now == runs.before
+
+
+def test_a_session_of_another_user_or_folder_is_not_believed(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = killed(runs)
+    monkeypatch.setattr("tempfile.tempdir", str(session.parent))
+    assert unfinished_sessions(runs.root) == [session]
+    assert unfinished_sessions(runs.root / "runs") == []
+    monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+    assert unfinished_sessions(runs.root) == []
+
+
+class CutShort(BaseException):
+    """What kills a doctor in the middle of its work."""
+
+
+@pytest.mark.parametrize("after", range(12))
+def test_putting_back_goes_on_where_it_was_cut_short(after: int, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = settings(runs.session)
+    with working_in(runs.root):
+        HandsOff(made, runs.root, keep=False).begin()
+        source = CHANGING.replace("signal.pause()", "os._exit(0)")
+        environment = os.environ | {"HEADRACE_DOCTOR": str(runs.session), "PYTHONPATH": str(site())}
+        subprocess.run([sys.executable, "-c", source], env=environment, check=True, capture_output=True)
+    assert runs.now != runs.before
+    folder = UndoFolder(str(runs.session))
+    steps = iter(range(after))
+    try_ = Undo._try
+
+    def cut(self: Undo, before: FormerPath, work: object) -> None:
+        if next(steps, None) is None:
+            raise CutShort
+        try_(self, before, work)  # type: ignore[arg-type]
+
+    journal = read_journal(Path(folder.journal))
+    monkeypatch.setattr(Undo, "_try", cut)
+    with pytest.raises(CutShort):
+        Undo(runs.root, journal, runs.session / "written", keep=False).run()
+    monkeypatch.setattr(Undo, "_try", try_)
+    assert Undo(runs.root, journal, runs.session / "written", keep=False).run().failed == []
+    assert runs.now == runs.before
+
+
+def site() -> Path:
+    from headrace.doctor.attach.injection import SITE_FOLDER
+
+    return SITE_FOLDER

@@ -1,0 +1,114 @@
+"""Cores that are shared, held back, or taken: each finding where its cause is, and none where it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from machine_findings import THREADS, Run, codes, only
+
+from headrace.doctor.causes.findings import machine_findings
+
+
+def test_threads_that_share_cores() -> None:
+    found = only(THREADS)
+    assert found.code == "threads"
+    assert found.text == "17 threads want to run on 4 cores."
+    assert found.evidence == (
+        "2 workers × 8 and 1 training process with 1 by what torch, OpenMP and OpenCV say; "
+        "work that was ready to run waited for a core 40 % of the time."
+    )
+    assert "cv2.setNumThreads(0)" in found.advice
+    assert found.weight == pytest.approx(0.4)
+
+
+def test_an_opencv_that_was_never_called_has_no_threads() -> None:
+    facts = {"torch_threads": 1, "omp_threads": 1, "opencv_threads": None}
+    assert "threads" not in codes(Run(**{**vars(THREADS), "facts": {"cores": 2}, "worker_facts": facts}))
+    found = only(Run(**{**vars(THREADS), "worker_facts": {"torch_threads": 8}}))
+    assert "OpenCV" not in found.evidence
+    assert "cv2" not in found.advice
+
+
+def test_a_trainer_without_a_gpu_computes_with_torchs_threads() -> None:
+    run = Run(
+        facts={"cores": 2},
+        workers=0,
+        trainer_facts={"torch_threads": 8},
+        columns={"pressure_cpu_some_share": 0.5},
+    )
+    assert only(run).text == "8 threads want to run on 2 cores."
+    run.device = "NVIDIA H100"
+    assert codes(run) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"facts": {"cores": 17}},
+        {"facts": {}},
+        {"worker_figures": {"cpu_wait_s": 0.5}},
+        {"worker_facts": {}},
+        {"worker_facts": {"torch_threads": 1, "opencv_threads": 1}},
+    ],
+)
+def test_threads_that_have_cores_or_are_unknown(change: dict[str, Any]) -> None:
+    run = Run(**{**vars(THREADS), **change})
+    assert "threads" not in codes(run)
+
+
+def test_threads_whose_waiting_was_not_measured_weigh_nothing() -> None:
+    found = only(Run(**{**vars(THREADS), "worker_figures": {}}))
+    assert found.weight == 0
+    assert found.evidence.endswith("how long they waited for a core was not measured.")
+
+
+def test_more_workers_than_cores() -> None:
+    run = Run(
+        facts={"cores": 1.5, "cores_quota": 1.5, "cores_online": 64},
+        workers=8,
+        worker_figures={"cpu_wait_s": 7.0},
+    )
+    found = only(run)
+    assert (found.code, found.text) == ("workers-cores", "8 workers share 1.5 cores.")
+    assert found.evidence.startswith("The process may use a quota of 1.5 of 64 cores; ")
+    run.worker_figures = {"cpu_wait_s": 0.2}
+    assert codes(run) == [], "expected none where they wait for storage, not for cores"
+
+
+def test_cores_held_back_by_a_quota() -> None:
+    columns = {"cpu_throttled_cores": 0.5, "cpu_throttled_periods_share": 0.4, "cpu_cores_command": 2.0}
+    found = only(Run(facts={"cores_quota": 2.0}, columns=columns))
+    assert found.code == "cpu-throttled"
+    assert found.text == "The control group's CPU quota held the processes back in 40 % of its periods."
+    assert found.evidence == "A quota of 2 cores; 0.5 cores' worth of work stood still on average."
+    assert found.weight == pytest.approx(0.2)
+    assert codes(Run(columns={**columns, "cpu_throttled_periods_share": 0.0})) == []
+
+
+def test_other_processes_take_cores() -> None:
+    columns = {"cpu_cores_busy": 4.0, "cpu_cores_other": 1.0, "cpu_cores_command": 2.9, "pressure_cpu_some_share": 0.4}
+    found = only(Run(facts={"cores": 4}, columns=columns))
+    assert found.text == "Other processes use 1 of 4 cores."
+    assert found.evidence == "100 % of the cores were busy; the command itself had 2.9."
+    assert found.weight == pytest.approx(0.1), "expected their part of the waiting"
+    assert codes(Run(facts={"cores": 8}, columns=columns)) == [], "expected none while cores are free"
+
+
+def test_waiting_that_others_cause_is_not_laid_to_threads() -> None:
+    columns = {"cpu_cores_busy": 4.0, "cpu_cores_other": 3.0, "cpu_cores_command": 1.0}
+    found = machine_findings(Run(**{**vars(THREADS), "columns": columns}).session())
+    assert [(finding.code, finding.weight) for finding in found] == [
+        ("cpu-others", pytest.approx(0.3)),
+        ("threads", pytest.approx(0.1)),
+    ]
+
+
+def test_workers_of_many_threads_are_one_finding() -> None:
+    run = Run(**{**vars(THREADS), "facts": {"cores": 1}})
+    assert codes(run) == ["threads"]
+
+
+def test_cores_given_to_other_machines() -> None:
+    found = only(Run(facts={"cores": 4}, columns={"cpu_cores_stolen": 0.4}))
+    assert (found.code, found.weight) == ("cpu-stolen", pytest.approx(0.1))

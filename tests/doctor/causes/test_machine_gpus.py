@@ -1,0 +1,83 @@
+"""GPUs that are held back or idle: each finding where its cause is, and none where it is not."""
+
+from __future__ import annotations
+
+import pytest
+from machine_findings import GB, GPU, TRAINER, Run, codes, gpu, only
+
+from headrace.doctor.causes.findings import machine_findings
+
+
+@pytest.mark.parametrize(
+    ("run", "code", "text", "evidence"),
+    [
+        (
+            gpu({"slowed_by_heat": 0.5, "sm_clock_mhz": 1000.0}),
+            "gpu-heat",
+            "GPU 0 was slowed down by heat in 50 % of the readings.",
+            "SM clock 1000 MHz on average, 2,000 at most.",
+        ),
+        (
+            gpu({"slowed_by_power": 1.0, "sm_clock_mhz": 1900.0}),
+            "gpu-power",
+            "GPU 0 was held at its power limit in 100 % of the readings.",
+            "SM clock 1900 MHz on average, 2,000 at most; its limit is 700 W.",
+        ),
+        (
+            gpu({"pcie_received_bytes_per_s": 3e9}, pcie_width=4),
+            "gpu-pcie",
+            "GPU 0 is linked by PCIe 5 ×4 of 5 ×16.",
+            "The widest and fastest seen in the run; it received 3.0 GB a second.",
+        ),
+        (
+            gpu({"memory_used_bytes": 20.0 * GB}),
+            "gpu-memory-left",
+            "GPU 0 has 60 GB of 80 GB of memory left.",
+            "All processes together, at the fullest reading; torch's cache counts as used.",
+        ),
+        (
+            gpu({"utilisation_percent": 98.0, "sm_percent": 23.0}),
+            "gpu-util",
+            "GPU 0 shows 98 % GPU-Util, yet 23 % of its SMs were active.",
+            "GPU-Util says that some kernel ran, not that the GPU was busy.",
+        ),
+    ],
+)
+def test_gpus(run: Run, code: str, text: str, evidence: str) -> None:
+    found = only(run)
+    assert (found.code, found.text, found.evidence) == (code, text, evidence)
+    assert 0 <= found.weight <= 0.5
+
+
+def test_a_gpu_at_its_best_finds_nothing() -> None:
+    columns: dict[str, float | None] = {
+        "slowed_by_heat": 0.0,
+        "slowed_by_power": 0.0,
+        "sm_clock_mhz": 1980.0,
+        "memory_used_bytes": 70.0 * GB,
+        "utilisation_percent": 99.0,
+        "sm_percent": 90.0,
+    }
+    assert codes(gpu(columns)) == []
+
+
+def test_a_gpu_of_another_command_is_left_alone() -> None:
+    run = gpu({"memory_used_bytes": 1.0 * GB})
+    run.facts["gpus"]["gpu0"]["pids"] = [TRAINER + 1]
+    run.facts["gpus"]["gpu1"] = {**GPU, "pids": [9]}
+    run.columns["gpu1_memory_used_bytes"] = 1.0 * GB
+    assert [finding.text[:5] for finding in machine_findings(run.session())] == ["GPU 0"]
+
+
+def test_in_a_container_whose_processes_have_other_numbers_the_gpus_in_use_count() -> None:
+    run = gpu({"memory_used_bytes": 1.0 * GB}, pids=[987_654])
+    assert codes(run) == [], "expected none for a command that does not train on a GPU"
+    run.device = "NVIDIA H100"
+    assert codes(run) == ["gpu-memory-left"]
+
+
+def test_a_gpu_by_its_mig_instance() -> None:
+    run = gpu({})
+    run.facts["gpus"] = {"gpu0_mig1": GPU}
+    run.columns = {"gpu0_mig1_memory_used_bytes": 1.0 * GB}
+    assert only(run).text.startswith("GPU 0 MIG 1 has ")

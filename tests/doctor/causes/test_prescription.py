@@ -1,0 +1,370 @@
+"""The whole prescription: its order, what goes together, the patch, when to stop; and that nothing makes it fail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from made_prescriptions import COLUMNS, GB, ROOMY, made, prescribed, respawned, with_batches, with_copies, with_gpu
+from made_sessions import MadeRun
+from patching import patch
+
+from headrace.doctor.causes.findings import diagnose
+from headrace.doctor.causes.prescription import predicted_of, prescribe
+from headrace.doctor.causes.remedy import Prediction
+from headrace.doctor.edits.script_source import files_here, read_file
+from headrace.doctor.report.outputs import document
+from headrace.doctor.session.model import (
+    Calibration,
+    CommandOutcome,
+    MachineSurvey,
+    Proof,
+    SeenFile,
+    Session,
+    SessionNote,
+)
+
+TAR = MadeRun(stages={"lookup:tarfile member": 12_000, "decode:Pillow load": 8_000, "transform:RandomResizedCrop": 500})
+SCRIPT = """import tarfile
+from torch.utils.data import DataLoader
+
+
+class Members:
+    def __init__(self, path):
+        self.tar = tarfile.open(path)
+
+    def __getitem__(self, name):
+        return self.tar.extractfile(name).read()
+
+
+loader = DataLoader(Members("a.tar"), batch_size=4, num_workers=2)
+for batch in loader:
+    train(batch)
+"""
+FILES = {"train.py": SCRIPT}
+
+
+def test_what_helps_comes_first_the_most_gain_before_others() -> None:
+    remedies = prescribed(made(TAR)).remedies
+    assert [one.helps for one in remedies] == sorted([one.helps for one in remedies], reverse=True)
+    steps = [one.prediction.step_us for one in remedies if one.prediction is not None]
+    assert steps == sorted(steps)
+    assert len(steps) > 2
+
+
+def test_together_they_gain_as_much_as_the_best_of_them_or_more() -> None:
+    found = prescribed(made(TAR))
+    assert found.together[0] == "indexed-tar"
+    assert len(found.together) == len(set(found.together)) > 1
+    steps = [one.prediction.step_us for one in found.remedies if one.prediction is not None]
+    assert found.best is not None
+    assert found.best.step_us <= 1.01 * min(steps)
+
+
+def test_a_subset_is_predicted_as_the_whole_is() -> None:
+    session = made(TAR)
+    diagnosis, found = diagnose(session), prescribed(session)
+    assert predicted_of(session, diagnosis, found.together) == found.best is not None
+    single = {one.code: one.prediction for one in found.remedies}
+    assert predicted_of(session, diagnosis, ["indexed-tar"]) == single["indexed-tar"]
+    assert predicted_of(session, diagnosis, ["workers", "prefetch"]) is None, "a longer queue does not help there"
+
+
+def test_what_adds_nothing_is_left_out() -> None:
+    """Kept samples need no decoder, and workers that are kept need not be fewer."""
+    session = made(MadeRun(stages=TAR.stages, facts={"length": 100}))
+    helping = {one.code for one in prescribed(session).remedies if one.helps}
+    assert {"cache", "workers", "indexed-tar", "native-decode"} <= helping
+    assert len(prescribed(session).together) < len(helping)
+
+
+def test_the_same_session_gives_the_same_prescription() -> None:
+    session = made(TAR)
+    assert prescribed(session, FILES) == prescribed(session, FILES)
+
+
+def test_stop_says_what_bounds_the_step() -> None:
+    found = prescribed(made(MadeRun(stages={"decode:Pillow load": 500})))
+    assert found.stop == (
+        "Stop: not input-bound. A step waits 0 % for data; what bounds it is backward 57 %, forward 29 %."
+    )
+    assert found.best is None
+    assert not any(one.helps for one in found.remedies)
+
+
+def test_no_stop_where_data_is_what_bounds_it() -> None:
+    assert prescribed(made(TAR)).stop == ""
+
+
+def test_nothing_that_trained_nothing_to_do() -> None:
+    session = Session("", "measure", "0", None, 200, CommandOutcome([], 0, "finished", 0))
+    found = prescribed(session)
+    assert (found.remedies, found.best, found.stop, found.patch) == ([], None, "", "")
+
+
+def test_the_patch_makes_all_certain_changes_at_once(tmp_path: Path) -> None:
+    session = made(MadeRun(stages={"lookup:tarfile member": 12_000, "getitem:rest": 12_000}))
+    found = prescribe(session, diagnose(session), files_here_of(tmp_path))
+    (tmp_path / "all.diff").write_text(found.patch)
+    patch(tmp_path, "all.diff")
+    text = (tmp_path / "train.py").read_text()
+    assert "self.tar = headrace.IndexedTar(path)" in text
+    assert "num_workers=8" in text
+    assert "import headrace\n" in text
+
+
+def files_here_of(folder: Path) -> Any:
+    """The script as it lies in a folder, though the session names it without one."""
+    (folder / "train.py").write_text(SCRIPT)
+    here = files_here()
+    return type(here)(lambda path: read_file(str(folder / path)), ".")
+
+
+def test_each_remedy_has_its_own_diff() -> None:
+    edits = {one.code: one.edit for one in prescribed(made(TAR), FILES).remedies if one.edit is not None}
+    assert set(edits) == {"workers", "indexed-tar"}
+    workers = edits["workers"]
+    assert (workers.file, workers.line) == ("train.py", 13)
+    assert '+loader = DataLoader(Members("a.tar"), batch_size=4, num_workers=6)\n' in workers.diff
+    assert "IndexedTar" not in workers.diff
+
+
+def test_a_file_that_is_gone_leaves_hints() -> None:
+    found = prescribed(made(TAR))
+    assert found.patch == ""
+    assert all(one.edit is None and one.hint for one in found.remedies if one.helps)
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_bytes(b"\xff\xfe")
+    assert read_file(str(tmp_path / "train.py")) is None
+    assert read_file(str(tmp_path / "gone.py")) is None
+    assert prescribed(made(TAR), {"train.py": "def ("}).patch == ""
+
+
+def test_the_json_report_has_the_prescription_beside_the_diagnosis() -> None:
+    session = made(TAR)
+    found = prescribed(session)
+    told = json.loads(document(session, diagnose(session), found))
+    assert told["prescription"]["remedies"][0]["code"] == found.remedies[0].code
+    assert json.loads(document(session, None))["prescription"] is None
+
+
+STAGES = st.dictionaries(
+    st.sampled_from(
+        [
+            "read:file",
+            "read:tarfile",
+            "lookup:tarfile member",
+            "scan:tarfile open",
+            "decode:Pillow load",
+            "decode:cv2.imread",
+            "transform:Resize",
+            "transform:RandomCrop",
+            "tokenise:Bert",
+            "collate:default",
+            "getitem:rest",
+            "other:fetch",
+            "new:kind",
+        ]
+    ),
+    st.integers(0, 20_000),
+    min_size=1,
+)
+RUNS = st.builds(
+    MadeRun,
+    steps=st.integers(1, 12),
+    workers=st.integers(0, 5),
+    prefetch=st.integers(1, 4),
+    stages=STAGES,
+    slow_batches=st.dictionaries(st.integers(0, 12), st.integers(0, 90_000), max_size=2),
+    cpu=st.floats(0, 1),
+    samples=st.integers(1, 4),
+    pickle=st.integers(0, 4_000),
+    unpickle=st.integers(0, 4_000),
+    forward=st.integers(0, 5_000),
+    backward=st.integers(0, 5_000),
+    optimizer=st.integers(1, 500),
+    begun=st.integers(0, 50_000),
+    gpu=st.booleans(),
+    facts=st.fixed_dictionaries(
+        {},
+        optional={
+            "length": st.none() | st.integers(0, 10**9),
+            "start_method": st.sampled_from(["fork", "spawn", None]),
+            "persistent_workers": st.booleans(),
+            "pin_memory": st.booleans(),
+            "batch_size": st.none() | st.integers(1, 64),
+            "file": st.none() | st.just("train.py"),
+            "num_workers": st.none() | st.integers(0, 4),
+        },
+    ),
+)
+SURVEYS = st.none() | st.builds(
+    MachineSurvey,
+    files=st.lists(st.builds(SeenFile, st.just("/data/a.tar"), st.integers(0, 10**13), st.just(1)), max_size=2),
+    calibrations=st.lists(
+        st.builds(
+            Calibration,
+            st.sampled_from(["native-decode", "indexed-tar"]),
+            st.just("image"),
+            st.just(["a.png"]),
+            st.sampled_from([[], [0.0], [900.0]]),
+            st.just([450.0]),
+            st.sampled_from([[], [786_432]]),
+        ),
+        max_size=2,
+    ),
+)
+
+
+@examples(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(
+    run=RUNS,
+    survey=SURVEYS,
+    facts=st.sampled_from([ROOMY, {}, {"cores": 1}, {"cores": 0.5, "shm_bytes": 0}]),
+    columns=st.sampled_from([COLUMNS, {}, {"memory_available_bytes": 1.0}]),
+    shape=st.sampled_from(["", "float32[4,3,64,64] int64[4]", "int64[4,512]", "uint8[]", "odd"]),
+    is_on_gpu=st.booleans(),
+    passes=st.sampled_from([1, 3]),
+)
+def test_no_session_makes_it_fail(
+    run: MadeRun, survey: MachineSurvey | None, facts: Any, columns: Any, shape: str, is_on_gpu: bool, passes: int
+) -> None:
+    session = made(run, facts=facts, columns=columns) if passes == 1 or not run.workers else respawned(run)
+    session.survey = survey
+    session = with_batches(session, shape, 5 * GB)
+    if is_on_gpu:
+        session = with_copies(with_gpu(session), 300)
+        session.notes.append(SessionNote("data-parallel", "", 100))
+    found = prescribed(session, FILES)
+    predictions = [found.best, *(one.prediction for one in found.remedies)]
+    assert all(_is_ordered(one) for one in predictions if one is not None)
+    for one in found.remedies:
+        assert one.title
+        assert one.why.endswith("."), one.why
+        assert not (one.helps and one.hint == "" and one.edit is None)
+        assert one.helps or (one.prediction is None and one.changes is None)
+
+
+def _is_ordered(prediction: Prediction) -> bool:
+    return 0 < prediction.low_us <= prediction.step_us <= prediction.high_us
+
+
+def test_a_proof_stands_beside_what_was_predicted_of_it() -> None:
+    session = made(TAR)
+    session.proofs = [
+        Proof(["indexed-tar"], {"indexed_tar": True}, "measured", steps=[5_000] * 40, samples="same"),
+        Proof(["indexed-tar", "workers"], {}, "broke", detail="no such file"),
+    ]
+    found = prescribed(session)
+    one, both = found.outcomes
+    by_code = {each.code: each.prediction for each in found.remedies}
+    assert (one.predicted, one.recommended) == (by_code["indexed-tar"], True)
+    assert both.predicted is not None
+    assert both.predicted.step_us < (one.predicted.step_us if one.predicted is not None else 0)
+    assert both.recommended is False
+
+
+def test_a_gain_is_told_beside_the_run_once_more_as_it_is() -> None:
+    """Which was faster than the measured run, on a machine that has become so."""
+    session = made(TAR)
+    session.proofs = [Proof(["indexed-tar"], {}, "measured", steps=[5_000] * 40, samples="same", others_cores=0.5)]
+    [gain] = prescribed(session).outcomes
+    session.control = Proof([], {}, "measured", steps=[5_050] * 40, others_cores=0.1)
+    found = prescribed(session)
+    [none] = found.outcomes
+    assert found.again_us == 5_050
+    assert none.speedup == pytest.approx(1.01)
+    assert gain.speedup is not None
+    assert gain.speedup > 1.01
+    assert (gain.recommended, none.recommended) == (True, False)
+    assert none.disturbed_by == pytest.approx(0.4)
+    assert none.predicted == gain.predicted
+
+
+def test_a_gain_is_told_by_the_shorter_run_and_harm_by_the_longer() -> None:
+    session = made(TAR)
+    session.proofs = [harm(["indexed-tar"])]
+    [before] = prescribed(session).outcomes
+    session.control = Proof([], {}, "measured", steps=[10**9] * 40)
+    assert prescribed(session).outcomes[0].speedup == before.speedup
+    both = prescribed(session).together[:2]
+    session.proofs = [harm(both, steps=[10**8] * 40)]
+    assert set(both) <= set(prescribed(session).together)
+    session.control = None
+    assert not set(both) <= set(prescribed(session).together)
+
+
+def test_a_control_without_figures_changes_nothing() -> None:
+    session = made(TAR)
+    session.proofs = [harm(["indexed-tar"])]
+    before = prescribed(session).outcomes
+    session.control = Proof([], {}, "interrupted")
+    assert prescribed(session).outcomes == before
+    assert prescribed(session).again_us is None
+
+
+def harm(codes: list[str], **said: Any) -> Proof:
+    return Proof(codes, {}, **({"why": "measured", "steps": [5_000] * 40, "samples": "same"} | said))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"why": "broke", "steps": []},
+        {"why": "timed out", "steps": []},
+        {"samples": "different"},
+        {"steps": [10**9] * 40},
+        {"steps": [10_250] * 40},
+    ],
+    ids=["broke", "timed out", "other samples", "longer", "no certain gain"],
+)
+def test_what_a_proof_spoke_against_is_not_to_be_made(said: dict[str, Any]) -> None:
+    session = made(TAR)
+    assert "indexed-tar" in prescribed(session, FILES).together
+    assert "IndexedTar" in prescribed(session, FILES).patch
+    session.proofs = [harm(["indexed-tar"], **said)]
+    found = prescribed(session, FILES)
+    assert "indexed-tar" not in found.together
+    assert "IndexedTar" not in found.patch
+    assert found.left_out == ["indexed-tar"]
+    assert [one.is_refused for one in found.outcomes] == [True]
+    assert found.best == predicted_of(session, diagnose(session), found.together)
+
+
+def test_what_gains_only_beside_another_is_to_be_made_with_it() -> None:
+    session = made(TAR)
+    first, second = prescribed(session).together[:2]
+    session.proofs = [harm([first], steps=[7_000] * 40), harm([second], steps=[10_100] * 40)]
+    assert prescribed(session).left_out == [second]
+    session.proofs.append(harm([first, second], steps=[5_000] * 40))
+    assert prescribed(session).left_out == []
+    session.proofs[-1] = harm([first, second], steps=[7_000] * 40)
+    assert prescribed(session).left_out == [second]
+
+
+def test_of_what_broke_the_run_together_one_stays() -> None:
+    session = made(TAR)
+    before = prescribed(session).together
+    session.proofs = [harm(before[:2]), harm(before[:2], why="broke", steps=[])]
+    found = prescribed(session).together
+    assert before[0] in found
+    assert before[1] not in found
+
+
+@pytest.mark.parametrize("said", [{"samples": None}, {"why": "not tried", "steps": []}, {"why": "interrupted"}])
+def test_what_no_proof_spoke_against_stays(said: dict[str, Any]) -> None:
+    session = made(TAR)
+    before = prescribed(session, FILES)
+    session.proofs = [harm(["indexed-tar"], **said)]
+    assert prescribed(session, FILES).patch == before.patch
+
+
+def test_a_run_without_windows_says_why() -> None:
+    assert prescribed(made(TAR)).why_no_windows == "The run was only observed, as it was asked to be."

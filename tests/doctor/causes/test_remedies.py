@@ -1,0 +1,686 @@
+"""Each remedy both ways: where it helps, by how much and by what change; and where not, with the number."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from made_prescriptions import (
+    GB,
+    ROOMY,
+    helping,
+    made,
+    prescribed,
+    remedy,
+    respawned,
+    why_not,
+    with_batches,
+    with_copies,
+    with_gpu,
+    with_survey,
+)
+from made_reports import made_diagnosis, made_prescription, made_session
+from made_sessions import MadeRun
+from report_pages import printed
+
+from headrace.doctor.causes.decoding import BY_CALL
+from headrace.doctor.causes.findings import diagnose
+from headrace.doctor.causes.remedy import Prediction
+from headrace.doctor.causes.storage import FilesRead
+from headrace.doctor.probe.hooks.image_libraries import OPENCV_TRANSFORMS, PILLOW_TRANSFORMS
+from headrace.doctor.report.terminal import text
+from headrace.doctor.session.model import (
+    Calibration,
+    FileOpens,
+    LoaderFacts,
+    MachineSurvey,
+    Proof,
+    SeenFile,
+    SeenFolder,
+    Session,
+    SessionNote,
+    StagingPlace,
+    TrainerPass,
+)
+
+FEW = MadeRun()
+"""Two workers, a batch in 10 ms, a step of 3.5 ms: 5 ms a step, of which 1.5 ms are waited for."""
+TAR = MadeRun(
+    stages={"lookup:tarfile member": 12_000, "decode:Pillow load": 8_000, "transform:RandomResizedCrop": 500},
+    facts={"length": 100},
+)
+"""12 + 8 + 0.5 ms a batch in two workers: a step takes 10.25 ms."""
+BOUND = MadeRun(stages={"decode:Pillow load": 500})
+"""Nothing is waited for."""
+IMAGES = ("float32[4,3,512,512] int64[4]", 4 * 3 * 512 * 512 * 4 + 32)
+
+
+def predicted(prediction: Prediction | None, us: float) -> None:
+    assert prediction is not None
+    assert prediction.low_us <= prediction.step_us <= prediction.high_us
+    assert prediction.step_us == pytest.approx(us, rel=0.1)
+
+
+def test_more_workers() -> None:
+    found = helping(made(FEW), "workers")
+    assert found.title == "3 workers in place of 2"
+    assert found.why == "2 workers used 1.0 of 8 cores, busy 100 % of the time, and each step waits 1.5 ms for them."
+    assert found.costs == ["500 MB of memory, 500 MB a worker"]
+    assert found.changes == {"loaders": {"0": {"num_workers": 3}}}
+    assert found.confidence == "high"
+    predicted(found.prediction, 3_500)
+
+
+def test_one_report_has_one_figure_of_demanded_cores() -> None:
+    """That of the finding, of the remedy, and of whatever else says it."""
+    session = made(MadeRun(cpu=1.0, pickle=2_000, unpickle=500), facts=ROOMY | {"cores": 2})
+    diagnosis = diagnose(session)
+    finding = next(one for one in diagnosis.findings if one.code == "cores")
+    page = " ".join(text(session, diagnosis, prescribed(session)).split())
+    figures = re.findall(r"([\d.]+) cores(?:' worth)? of work", page)
+    assert len(figures) > 1
+    assert set(figures) == set(re.findall(r"([\d.]+) cores' worth", finding.text))
+
+
+def test_what_was_tried_is_listed_whatever_is_predicted_by_then() -> None:
+    session = made(FEW)
+    assert not remedy(session, "cache").helps
+    session.proofs = [Proof(["cache"], {}, "not applied", "nothing in the run took it")]
+    lines = " ".join(printed(session, diagnose(session), prescribed(session)).split())
+    assert "could not be tried: nothing in the run took it" in lines
+    many = made_prescription()
+    first = many.remedies[0]
+    remedies = [replace(first, code=f"code-{place}", title=f"remedy {place}") for place in range(7)]
+    tried = [replace(many.outcomes[0], remedies=["code-6"])]
+    shown = printed(made_session(), made_diagnosis(), replace(many, remedies=remedies, outcomes=tried))
+    assert "Remedy 6" in shown
+
+
+OPTIONS = """import argparse
+from torch.utils.data import DataLoader
+parser = argparse.ArgumentParser()
+parser.add_argument("-j", "--workers", default=2, type=int)
+args = parser.parse_args()
+loader = DataLoader(data, 4, num_workers=args.workers)
+for _ in loader:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "hint", "changed"),
+    [
+        (["train.py"], "run it with --workers 3", "default=3, type=int"),
+        (["train.py", "-j", "2"], "run it with -j 3", None),
+        (["train.py", "-j2"], "run it with -j 3", None),
+        (["train.py", "--workers=2"], "run it with --workers 3", None),
+    ],
+)
+def test_workers_by_the_scripts_own_option(command: list[str], hint: str, changed: str | None) -> None:
+    session = made(replace(FEW, facts={"file": "/home/ada/train.py", "line": 7}))
+    session.outcome.command = ["python", *command]
+    found = helping(session, "workers", {"/home/ada/train.py": OPTIONS})
+    assert found.hint == hint
+    if changed is None:
+        assert found.edit is None
+    else:
+        assert found.edit is not None
+        assert [line for line in found.edit.diff.splitlines() if line.startswith("+") and changed in line]
+        assert "DataLoader(data, 4, num_workers=3" not in found.edit.diff
+
+
+def test_workers_where_there_are_none() -> None:
+    found = helping(made(MadeRun(workers=0)), "workers")
+    assert found.title.endswith("in place of none")
+    assert found.why == (
+        "Batches are made in the training thread: nothing is trained meanwhile. Handing them over is assumed to take "
+        "806 µs of a core a step."
+    )
+    assert found.confidence == "medium"
+
+
+def test_more_workers_than_cores_bear() -> None:
+    assert why_not(made(MadeRun(cpu=1.0), facts=ROOMY | {"cores": 2}), "workers") == (
+        "Making batches as fast as the trainer can take them is 2.9 cores' worth of work, and there are 2: more "
+        "workers cannot help."
+    )
+
+
+def test_workers_for_whom_nobody_waits() -> None:
+    assert why_not(made(BOUND), "workers") == "A step waits 0 % for data: that is all that workers could gain."
+
+
+def test_workers_that_fit_into_no_memory() -> None:
+    session = made(FEW, columns={"memory_available_bytes": 0.4 * GB})
+    assert why_not(session, "workers").startswith("2 workers would give ")
+
+
+def test_a_longer_queue_bridges_rare_slow_batches() -> None:
+    run = MadeRun(
+        steps=160,
+        stages={"decode:Pillow load": 4_000},
+        slow_batches=dict.fromkeys(range(15, 160, 20), 36000),
+        workers=2,
+    )
+    found = helping(made(run), "prefetch")
+    assert found.title.endswith("batches ahead for each worker in place of 2")
+    assert found.why == "Single slow batches hold up the others: 4 batches ahead do not bridge them."
+    assert found.costs[0].endswith("of shared memory for the batches that wait")
+
+
+def test_a_longer_queue_makes_no_batch_faster() -> None:
+    assert why_not(made(FEW), "prefetch") == (
+        "With 4 batches ahead for each of 2 workers a step takes 5.0 ms, and 5.0 ms now: a longer queue makes no "
+        "batch faster."
+    )
+
+
+def test_a_longer_queue_without_workers() -> None:
+    assert why_not(made(MadeRun(workers=0)), "prefetch") == "There are no workers (num_workers=0), and so no queue."
+
+
+def test_a_longer_queue_that_shared_memory_does_not_hold() -> None:
+    session = with_batches(made(FEW, facts=ROOMY | {"shm_bytes": 1.5 * GB}), "uint8[4,9]", GB)
+    assert why_not(session, "prefetch") == "Twice as many batches need 4.0 GB more of /dev/shm, and 500 MB are free."
+
+
+def test_workers_are_kept_already() -> None:
+    session = made(MadeRun(facts={"persistent_workers": True}))
+    assert why_not(session, "persistent-workers") == "Workers persist already (persistent_workers=True)."
+
+
+def test_one_pass_says_nothing_of_the_next() -> None:
+    assert why_not(made(FEW), "persistent-workers") == (
+        "One pass over the data was seen, and starting its workers took 0 ms: whether another begins is not known."
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"start_method": "fork"}, "Workers start by fork, in 0 ms: nothing starts them faster."),
+        (
+            {"start_method": "spawn", "persistent_workers": True},
+            "Workers are started once (persistent_workers=True).",
+        ),
+    ],
+)
+def test_start_methods_that_are_right(facts: dict[str, object], why: str) -> None:
+    assert why_not(made(MadeRun(facts=facts)), "start-method") == why
+
+
+def test_pinned_already() -> None:
+    session = with_gpu(made(MadeRun(facts={"pin_memory": True})))
+    assert why_not(session, "pin-memory") == "Already pinned (pin_memory=True)."
+
+
+@pytest.mark.parametrize("code", ["pin-memory", "device-prefetch"])
+def test_nothing_is_copied_without_a_gpu(code: str) -> None:
+    assert why_not(made(FEW), code) == "No GPU was used: nothing is copied to one."
+
+
+@pytest.mark.parametrize("code", ["pin-memory", "device-prefetch"])
+def test_copies_that_are_short(code: str) -> None:
+    session = with_copies(with_gpu(made(BOUND)), 20)
+    assert why_not(session, code) == "Copies to the GPU take 20 µs (0.6 %) of a step: that is all that it could gain."
+
+
+def test_copies_on_a_side_stream() -> None:
+    session = with_copies(with_gpu(made(BOUND)), 800)
+    found = helping(session, "device-prefetch")
+    assert found.why == "Copies to the GPU take 800 µs (23 %) of a step, and the step stands still meanwhile."
+    assert found.changes == {"device_prefetch": True}
+    predicted(found.prediction, 2_700)
+
+
+def test_pinning_takes_an_assumption_and_says_so() -> None:
+    found = helping(with_copies(with_gpu(made(BOUND)), 800), "pin-memory")
+    assert found.confidence == "low"
+    assert found.why.endswith("How much of a copy runs alongside the step was not measured: assumed is all to none.")
+    assert found.prediction is not None
+    assert found.prediction.low_us < 2_800
+    assert found.prediction.high_us > 3_450
+
+
+def test_threads_that_are_too_many() -> None:
+    session = made(MadeRun(steps=20), facts={"cores": 2})
+    for process in session.processes:
+        process.facts["facts"] = {"opencv_threads": 8, "torch_threads": 2}
+    session.machines[0].processes = {
+        maker.pid: {"started": 0, "last": 10_000_000, "cpu_wait_s": 5.0} for maker in session.makers
+    }
+    found = helping(session, "threads")
+    assert found.why.startswith("18 threads want to run on 2 cores. 2 workers × 8 and 1 training process with 2")
+    assert "Assumed is that half of that waiting goes" in found.why
+    assert found.changes == {"threads": {"trainer": 2, "worker": 1}}
+
+
+def test_threads_of_the_training_process_alone() -> None:
+    session = made(MadeRun(steps=20), facts={"cores": 2})
+    for process in session.processes:
+        process.facts["facts"] = {"torch_threads": 2 if process.pid == 100 else 1}
+    assert why_not(session, "threads") == (
+        "Workers have one thread each already; the training process computes with 2 threads."
+    )
+
+
+def test_threads_that_are_not() -> None:
+    assert why_not(made(FEW), "threads") == ("2 workers compute 1.0 cores' worth on 8: their threads are not too many.")
+
+
+def calibrated(code: str, unit: str, present: list[float], other: list[float], pixels: int = 0) -> MachineSurvey:
+    files = [f"/data/{number}.png" for number in range(len(other))]
+    return MachineSurvey(
+        calibrations=[Calibration(code, unit, files, present, other, [pixels] * len(other) if pixels else [])]
+    )
+
+
+def test_an_index_of_the_tar_as_it_was_timed() -> None:
+    survey = calibrated("indexed-tar", "look-up", [], [6.0] * 10)
+    found = helping(with_survey(made(TAR), survey), "indexed-tar")
+    assert found.why == (
+        "tarfile finds members by reading its way through the archive: 3.0 ms a sample, 59 % of making a batch. Timed "
+        "on 10 look-ups in the run's own files: 0.2 % of the time."
+    )
+    assert found.confidence == "medium"
+    assert found.changes == {"indexed_tar": True}
+    predicted(found.prediction, 4_250)
+
+
+def test_an_index_of_the_tar_untimed_is_an_assumption() -> None:
+    found = helping(made(TAR), "indexed-tar")
+    assert found.confidence == "low"
+    assert found.why.endswith("It was not timed on the run's own files: assumed is 0 % to 20 % of the time.")
+
+
+def test_a_tar_that_is_compressed_has_no_places_to_go_to() -> None:
+    session = with_survey(made(TAR), MachineSurvey(files=[SeenFile("/data/train.tar.gz", 9, 3)]))
+    assert why_not(session, "indexed-tar") == (
+        "/data/train.tar.gz is compressed: members can be found only by unpacking what is before."
+    )
+    helping(with_survey(made(TAR), MachineSurvey(files=[SeenFile("/data/train.tar", 9, 3)])), "indexed-tar")
+
+
+def test_a_tar_that_is_searched_quickly() -> None:
+    run = MadeRun(stages={"read:tarfile": 9_000, "lookup:tarfile member": 90})
+    assert why_not(made(run), "indexed-tar") == "Looking members up is 1.0 % of making a batch."
+
+
+def test_no_tar_no_word_of_it() -> None:
+    assert "indexed-tar" not in [one.code for one in prescribed(made(FEW)).remedies]
+
+
+def test_native_decoding_as_it_was_timed() -> None:
+    survey = calibrated("native-decode", "image", [2_000.0] * 4, [500.0] * 4)
+    run = MadeRun(stages={"decode:Pillow load": 8_000, "collate:default": 2_000})
+    found = helping(with_survey(made(run), survey), "native-decode")
+    assert found.why == (
+        "Pillow decodes for 2.0 ms a sample, 80 % of making a batch. Timed on 4 images in the run's own files: 25 % of "
+        "the time."
+    )
+    assert found.changes == {"native_decode": True}
+    predicted(found.prediction, 3_500)
+    assert helping(made(replace(run, takes=())), "native-decode").changes is None, "nothing in a run would take it"
+
+
+@pytest.mark.parametrize(
+    ("stages", "why"),
+    [
+        ({"getitem:rest": 9_000}, "Nothing is decoded while batches are made."),
+        (
+            {"decode:cv2.imread": 9_000},
+            "Pillow's decoding is 0 % of making a batch; the rest is decode (cv2.imread).",
+        ),
+        ({"decode:Pillow load": 90, "getitem:rest": 9_000}, "Pillow's decoding is 1.0 % of making a batch."),
+    ],
+)
+def test_native_decoding_of_little(stages: dict[str, int], why: str) -> None:
+    assert why_not(made(MadeRun(stages=stages)), "native-decode") == why
+
+
+def test_smaller_samples() -> None:
+    session = with_batches(made(MadeRun(pickle=500, unpickle=3_000)), *IMAGES)
+    found = helping(session, "smaller-samples")
+    assert "float32[4,3,512,512] as uint8 is 25 % of the bytes." in found.why
+    assert found.changes is None
+    assert found.hint.startswith("give float32[4,3,512,512] as uint8 from the dataset")
+
+
+def test_samples_that_are_small_already() -> None:
+    session = with_batches(made(MadeRun(unpickle=3_000)), "uint8[4,3,512,512]", 4 * 3 * 512 * 512)
+    assert why_not(session, "smaller-samples") == ("Its 3.1 MB have small dtypes already: uint8[4,3,512,512].")
+
+
+def test_samples_that_travel_quickly() -> None:
+    session = with_batches(made(FEW), *IMAGES)
+    assert why_not(made(FEW), "smaller-samples") == (
+        "A batch has 4.1 kB: what moving it takes does not come of its size."
+    )
+    assert why_not(session, "smaller-samples") == "Moving a batch of 13 MB between processes takes 0 ms a step (0 %)."
+
+
+TEXTS = MadeRun(stages={"tokenise:BertTokenizer": 12_000, "collate:default": 1_000})
+
+
+def test_texts_by_the_batch() -> None:
+    found = helping(made(TEXTS), "batch-tokeniser")
+    assert found.why.startswith("The tokeniser is called 4 times a batch, 3.0 ms a sample, 92 % of making a batch.")
+    assert found.confidence == "low"
+
+
+def test_texts_that_cost_nothing() -> None:
+    run = MadeRun(stages={"tokenise:BertTokenizer": 50, "getitem:rest": 9_000})
+    assert why_not(made(run), "batch-tokeniser") == "Tokenising is 0.6 % of making a batch."
+
+
+def padded(session: Session, *, filled: int, longest: int) -> Session:
+    """Its first batch was looked at: 4 rows of 512 tokens."""
+    looks = session.trainers[0].padding
+    looks.pass_, looks.index, looks.rows, looks.width = [0], [0], [4], [512]
+    looks.filled, looks.longest = [filled], [longest]
+    return session
+
+
+def test_padding_to_the_batch() -> None:
+    """Of a step of 3.5 ms, forward and backward take 3; a quarter of the tokens would be left."""
+    found = helping(padded(made(BOUND), filled=400, longest=128), "pad-to-batch")
+    assert found.why == (
+        "80 % of the tokens that are trained on are padding: sequences are 512 tokens long, where the longest of a "
+        "batch has 128 on average, and forward and backward take 86 % of a step. Assumed is that 50 % to 100 % of "
+        "forward and backward go with the tokens."
+    )
+    assert found.confidence == "low"
+    predicted(found.prediction, 3_500 - 0.8 * 0.75 * 3_000)
+    assert found.prediction is not None
+    assert found.prediction.low_us < 3_500 - 0.75 * 3_000 < 3_500 - 0.5 * 0.75 * 3_000 < found.prediction.high_us
+
+
+def test_padding_that_is_no_longer_than_it_must_be() -> None:
+    assert why_not(padded(made(BOUND), filled=400, longest=512), "pad-to-batch") == (
+        "Each batch is as long as its longest sequence already; 80 % of the tokens are padding."
+    )
+    assert "pad-to-batch" not in [one.code for one in prescribed(made(BOUND)).remedies]
+
+
+def test_a_cache_of_what_is_the_same_each_time() -> None:
+    survey = calibrated("native-decode", "image", [2e3], [5e2], pixels=1_000_000)
+    found = helping(with_survey(made(TAR), survey), "cache")
+    assert found.title == "samples cached after decoding"
+    assert found.why.startswith(
+        "98 % of making a batch is deterministic. Augmentation is random from RandomResizedCrop on: "
+        "random numbers are drawn in it or before it. Caching may start no later than decoding."
+    )
+    assert found.costs == [
+        "400 MB for 400 samples of 1.0 MB, of 32 GB that are free",
+        "800 MB where each of 2 workers has a cache of its own, and shuffles",
+    ]
+    assert found.changes is None, "samples do not come again in the one pass that was seen"
+
+
+def test_a_cache_after_resize() -> None:
+    stages = {"decode:Pillow load": 4_000, "transform:Resize": 4_000, "transform:ColorJitter": 2_000}
+    session = with_batches(made(MadeRun(stages=stages, facts={"length": 10})), *IMAGES)
+    found = helping(session, "cache")
+    assert "random from ColorJitter on: random numbers are drawn in it or before it." in found.why
+    assert "Caching may start no later than Resize." in found.why
+    assert found.costs[0].startswith("31 MB for 40 samples of 786 kB")
+
+
+def test_a_cache_after_normalize_holds_floats() -> None:
+    """What Normalize gives is no image of bytes: it takes what it takes in the batch."""
+    stages = {"decode:Pillow load": 4_000, "transform:ToTensor": 4_000, "transform:Normalize": 4_000}
+    found = helping(with_batches(made(MadeRun(stages=stages, facts={"length": 10})), *IMAGES), "cache")
+    assert found.title == "samples cached after Normalize"
+    assert found.costs[0].startswith("126 MB for 40 samples of 3.1 MB")
+    assert "all up to Normalize, and augment=" in (found.hint or "")
+
+
+def cut(stages: tuple[str, ...], **run: Any) -> str:
+    """Where a cache would start, and why there. Each of the stages takes as long as the others."""
+    session = made(MadeRun(stages=dict.fromkeys(stages, 4_000), facts={"length": 10}, **run))
+    found = remedy(with_batches(session, *IMAGES), "cache")
+    return f"{found.title}: {found.why}"
+
+
+OWN_RESIZE = ("decode:Pillow load", "transform:Pillow resize", "collate:default")
+
+
+def test_a_resize_of_the_scripts_own_is_kept_only_where_samples_were_made_twice() -> None:
+    assert cut(OWN_RESIZE).startswith("samples cached after Pillow resize: ")
+    for fewer in ({"twice": False}, {"looks": 0}, {"looks": 1}):
+        said = cut(OWN_RESIZE, **fewer)
+        assert said.startswith("samples cached after decoding: "), fewer
+    assert "samples were not made twice, so nobody knows" in cut(OWN_RESIZE, twice=False)
+
+
+def test_a_resize_after_something_that_drew_or_differed_is_not_kept() -> None:
+    for fault in ({"draws": ("transform:Pillow resize",)}, {"differs": ("transform:Pillow resize",)}):
+        assert cut(OWN_RESIZE, **fault).startswith("samples cached after decoding: ")
+    behind = ("decode:OpenCV imdecode", "transform:OpenCV flip", "transform:OpenCV cvtColor")
+    assert cut(behind, draws=("transform:OpenCV flip",)).startswith("samples cached after decoding: ")
+
+
+def test_a_librarys_resize_is_kept_where_nothing_was_seen_to_draw() -> None:
+    stages = ("decode:Pillow load", "transform:Resize")
+    assert cut(stages, twice=False).startswith("samples cached after Resize: ")
+    assert cut(stages, twice=False, draws=("decode:",)).startswith("samples cached after decoding: ")
+    assert cut(stages, looks=0).startswith("samples cached after decoding: ")
+
+
+def test_calls_are_known_by_the_names_that_stages_have() -> None:
+    every = {f"transform:OpenCV {name}" for name in OPENCV_TRANSFORMS}
+    every |= {f"transform:Pillow {name}" for name in PILLOW_TRANSFORMS}
+    known = {f"transform:{name}" for name in BY_CALL if not name.startswith("torchvision")}
+    assert known <= every
+    assert cut(("decode:OpenCV imdecode", "transform:OpenCV cvtColor")).startswith(
+        "samples cached after OpenCV cvtColor: "
+    )
+
+
+def test_samples_that_read_something_else_each_time_are_not_cached() -> None:
+    assert cut(OWN_RESIZE, differs=("decode:",)).endswith(
+        "What is read for a sample was something else when the sample was made again."
+    )
+
+
+def test_stages_of_a_validation_are_not_those_of_training() -> None:
+    """Its passes come first, and its workers' stages in another order."""
+    stages = {"decode:Pillow load": 4_000, "transform:RandomResizedCrop": 4_000, "transform:Normalize": 4_000}
+    session = with_batches(made(MadeRun(stages=stages, facts={"length": 10})), *IMAGES)
+    order = ["decode:Pillow load", "transform:Normalize", "transform:RandomResizedCrop"]
+    validation = made(MadeRun(stages=dict.fromkeys(order, 4_000), pid=900, draws=())).makers
+    for maker in validation:
+        maker.trainer = session.trainers[0].pid
+    session.makers = [*validation, *session.makers]
+    session.trainers[0].passes.insert(0, TrainerPass(7, 1, 0, 0, 0, [maker.pid for maker in validation]))
+    session.trainers[0].loaders.append(LoaderFacts(1, dict(session.trainers[0].loaders[0].facts)))
+    assert remedy(session, "cache").title == "samples cached after decoding"
+
+
+def test_a_cache_that_does_not_fit() -> None:
+    survey = calibrated("native-decode", "image", [2e3], [5e2], pixels=1_000_000_000)
+    assert why_not(with_survey(made(TAR), survey), "cache") == (
+        "400 samples of 1.0 GB are 400 GB, and 32 GB of memory are free. Augmentation is random from "
+        "RandomResizedCrop on: random numbers are drawn in it or before it. Caching may start no later than decoding."
+    )
+
+
+def test_a_cache_of_next_to_nothing() -> None:
+    run = MadeRun(stages={"transform:RandomCrop": 9_000, "read:file": 90})
+    assert why_not(made(run), "cache") == (
+        "The deterministic part is 1.0 % of making a batch. Augmentation is random from RandomCrop on: "
+        "random numbers are drawn in it or before it. Caching may start no later than reading."
+    )
+
+
+STORED = MadeRun(stages={"read:file": 9_000, "collate:default": 500}, cpu=0.1)
+PLACES = [StagingPlace("/dev/shm", 8 * GB, "memory"), StagingPlace("/nvme", 100 * GB, "disk")]
+
+
+@pytest.mark.parametrize(
+    ("size", "place"), [(GB, "/dev/shm"), (30 * GB, "/nvme")], ids=["memory has room", "only the disk has room"]
+)
+def test_files_are_staged_where_they_fit(size: int, place: str) -> None:
+    survey = MachineSurvey([SeenFile("/data/a.tar", size, 9)], PLACES)
+    found = helping(with_survey(made(STORED), survey), "staging")
+    assert found.why == "Workers wait 2.0 ms a sample for files to be read, 85 % of making a batch."
+    assert found.changes == {"staging": [["/data/a.tar", f"{place}/headrace-staged/data/a.tar"]]}
+
+
+def test_files_that_fit_nowhere() -> None:
+    survey = MachineSurvey([SeenFile("/data/a.tar", 90 * GB, 9)], PLACES)
+    assert why_not(with_survey(made(STORED), survey), "staging").endswith(
+        "They are 90 GB, and 2 times that must fit: /dev/shm has 8.0 GB, /nvme has 100 GB."
+    )
+
+
+def images(size: int, *, files: int = 1000, sized: int = 1000, opens: int = 900, is_whole: bool = True) -> SeenFile:
+    return SeenFile("/data/im[g]", size, 0, opens, SeenFolder(files, 500, [".jpg"], True, sized, is_whole))
+
+
+def test_a_folder_is_staged_as_a_whole() -> None:
+    survey = MachineSurvey([images(GB, files=100_000), SeenFile("/dev/shm/a.bin", 50 * GB, 0, 9)], PLACES)
+    found = helping(with_survey(made(STORED), survey), "staging")
+    assert found.costs == ["about 1.0 GB (by the sizes of 1,000 of 100,000 files) in /dev/shm, copied before each run"]
+    assert found.hint == "cp -r '/data/im[g]' /dev/shm/, and give the script that path"
+    copy = "/dev/shm/headrace-staged/data/im[g]"
+    assert found.changes == {"staging": [["/data/im[g]", copy, ["**/*.jpg"]]]}
+
+
+def test_a_part_of_the_files_is_staged_and_predicted() -> None:
+    """What is opened most for its size comes first; 1 of 4 opens stay where they are."""
+    slow = MadeRun(stages={"read:file": 40_000, "collate:default": 500}, cpu=0.1)
+    survey = MachineSurvey([images(90 * GB, opens=250), SeenFile("/data/a.bin", GB, 0, 750)], [PLACES[0]])
+    session = with_survey(made(slow), survey)
+    found = helping(session, "staging")
+    assert found.title == "the files of 75 % of the reads in /dev/shm"
+    assert found.why.endswith("Of the files that are read (91 GB), 1.0 GB fit: 75 % of the reads.")
+    assert found.changes == {"staging": [["/data/a.bin", "/dev/shm/headrace-staged/data/a.bin"]]}
+    whole = helping(with_survey(made(slow), MachineSurvey([SeenFile("/data/a.bin", GB, 0, 750)], PLACES)), "staging")
+    predicted(whole.prediction, 3_500)
+    predicted(found.prediction, (4_050 + 36_450 / 4) / 2)
+
+
+def test_of_a_file_that_stays_open_opens_say_nothing() -> None:
+    files = FilesRead([SeenFile("/data/a.tar", 3 * GB, 9, 2), SeenFile("/data/a.bin", GB, 0, 998)], [], 0)
+    assert files.share(files.sized[:1]) == 0.75
+
+
+def test_opens_that_are_not_told_one_by_one_are_not_staged() -> None:
+    session = with_survey(made(STORED), MachineSurvey([SeenFile("/data/a.bin", GB, 0, 50)], PLACES))
+    session.opened = FileOpens(rest=50)
+    assert helping(session, "staging").title == "the files of 50 % of the reads in /dev/shm"
+
+
+def test_a_folder_whose_size_is_not_known() -> None:
+    survey = MachineSurvey([images(0, files=200_000, sized=0, is_whole=False)], PLACES)
+    assert why_not(with_survey(made(STORED), survey), "staging").endswith(
+        "Listing /data/im[g], of 200,000 files and more, takes too long: their size is not known."
+    )
+
+
+def test_files_that_lie_in_memory() -> None:
+    survey = MachineSurvey([SeenFile("/dev/shm/a.bin", GB, 0, 9)], PLACES)
+    assert why_not(with_survey(made(STORED), survey), "staging").endswith(
+        "Those that were opened are in memory already."
+    )
+
+
+def test_files_that_are_in_memory_anyway() -> None:
+    session = made(STORED)
+    session.machines[0].processes = {maker.pid: {"read_call_bytes": 1000, "read_bytes": 30} for maker in session.makers}
+    assert why_not(session, "staging") == "97 % of what is read comes from the page cache, as fast as memory."
+
+
+def test_files_that_nobody_waits_for() -> None:
+    assert why_not(made(FEW), "staging") == "Waiting for files to be read is 0 % of making a batch."
+
+
+def two_ranks(second: str) -> list[str]:
+    session = made(MadeRun(rank=0), MadeRun(rank=1, pid=200))
+    session.trainers[1].shapes = [second]
+    return [one.why for one in prescribed(session).remedies if one.code == "same-shape"]
+
+
+def test_ranks_with_other_shapes() -> None:
+    assert two_ranks("float32[4,3,9,9]")[0].startswith("Ranks have batches of other shapes in 100 % of the steps")
+
+
+def test_ranks_with_the_same_shapes() -> None:
+    assert two_ranks("float32[4,3,8,8]") == ["Ranks have other shapes in 0 % of the steps."]
+
+
+def test_data_parallel() -> None:
+    session = made(FEW)
+    session.notes.append(SessionNote("data-parallel", "nn.DataParallel is used", 100))
+    found = helping(session, "ddp")
+    assert found.prediction is None
+    assert found.title == "DistributedDataParallel in place of DataParallel"
+
+
+GPUS = {"gpus": {"gpu0": {"memory_bytes": 80 * GB, "pids": [100]}}}
+
+
+@pytest.mark.parametrize(
+    ("used", "run", "helps", "why"),
+    [
+        (20, BOUND, True, "GPU 0 has 60 GB of 80 GB of memory left."),
+        (70, BOUND, False, "Less than 50 % of the GPU's memory is left: 70 GB of 80 GB in use at most."),
+        (20, FEW, False, "GPU 0 has 60 GB of 80 GB of memory left. But a step waits 29 % for data, and a larger batch"),
+    ],
+)
+def test_memory_for_a_larger_batch(used: int, run: MadeRun, helps: bool, why: str) -> None:
+    session = with_gpu(made(run, facts=ROOMY | GPUS, columns={"gpu0_memory_used_bytes": float(used * GB)}))
+    session.machines[0].processes[100] = {}
+    found = remedy(session, "larger-batch")
+    assert found.helps is helps
+    assert found.why.startswith(why)
+
+
+def test_workers_that_live_on() -> None:
+    session = respawned(MadeRun(steps=60))
+    found = helping(session, "persistent-workers")
+    assert found.why.startswith("Each of 3 passes started 2 workers anew: ")
+    assert found.changes == {"loaders": {"0": {"persistent_workers": True}}}
+    assert found.costs == ["1.0 GB of workers' memory stay in use between epochs"]
+
+
+def test_workers_that_are_spawned() -> None:
+    found = helping(respawned(MadeRun(steps=60, facts={"start_method": "spawn"})), "start-method")
+    assert found.confidence == "low"
+    assert found.changes == {"loaders": {"0": {"multiprocessing_context": "forkserver"}}}
+
+
+def test_a_cache_in_the_one_process_that_makes_all_batches_can_be_proved() -> None:
+    run = MadeRun(
+        workers=1, steps=60, stages={"decode:Pillow load": 9_000}, facts={"length": 60, "persistent_workers": True}
+    )
+    session = with_batches(made(run), "uint8[4,3,64,64]", 49_152)
+    trainer = session.trainers[0]
+    trainer.passes.append(
+        replace(trainer.passes[0], number=1, start=trainer.steps.start[30], ready=trainer.steps.start[30], epoch=1)
+    )
+    trainer.gets.pass_[30:] = [1] * 30
+    epochs = session.makers[0].batches.epoch
+    epochs[30:] = [1] * len(epochs[30:])
+    assert helping(session, "cache").changes == {"cache": {"bytes": 240 * 12_288 * 4 // 3}}
+
+
+def test_reads_that_waited_for_a_core_are_no_reason_to_copy_files() -> None:
+    session = made(STORED)
+    for maker in session.makers:
+        maker.batches.delay = [8_500] * len(maker.batches.index)
+    assert why_not(session, "staging") == "Waiting for files to be read is 0.5 % of making a batch."
+
+
+def test_more_workers_on_storage_that_may_give_no_more() -> None:
+    found = helping(made(STORED), "workers")
+    assert found.confidence == "low"
+    assert found.why.endswith(
+        "Reading waits for storage 85 % of the time; assumed is that storage gives more to more workers, or no more "
+        "than now."
+    )
+    assert found.prediction is not None
+    assert found.prediction.high_us > 4_750, "as it is now is within what may come of it"

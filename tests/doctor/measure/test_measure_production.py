@@ -1,0 +1,340 @@
+"""How batches were made, what is odd about it, and what the probe cost."""
+
+from __future__ import annotations
+
+import pytest
+from made_sessions import MadeRun, machine, made_session, process, read, simulate, write_evidence, write_settings
+
+from headrace.doctor.causes import findings
+from headrace.doctor.causes.findings import diagnose
+from headrace.doctor.measure.batches import MadeBatch, slow_samples, with_threads
+from headrace.doctor.measure.diagnosis import Diagnosis, Finding, LoaderProduction
+from headrace.doctor.measure.steps import with_loaders_as_one
+from headrace.doctor.session.model import BatchProducer, LoaderFacts, ProducedBatches, SlowSample, Trainer, TrainerPass
+
+
+def making_of(tmp_path, run=None, **arguments) -> LoaderProduction:
+    (making,) = diagnose(made_session(tmp_path, run or MadeRun(), **arguments)).makings
+    return making
+
+
+def finding(diagnosis: Diagnosis, code: str) -> Finding | None:
+    return next((one for one in diagnosis.findings if one.code == code), None)
+
+
+def test_stages_are_shares_of_the_time_that_makers_were_busy(tmp_path):
+    stages = {"read:a": 1_000, "decode:b": 6_000, "collate:c": 3_000}
+    making = making_of(tmp_path, MadeRun(stages=stages, samples=4))
+    assert [(part.category, part.label, part.share) for part in making.stages] == [
+        ("decode", "b", pytest.approx(0.6)),
+        ("collate", "c", pytest.approx(0.3)),
+        ("read", "a", pytest.approx(0.1)),
+    ]
+    first = making.stages[0]
+    assert (first.wall_us, first.cpu_us, first.calls) == (1_500, 750, 4), "a sample, a sample, a batch"
+
+
+def test_what_no_stage_covers_is_named_and_the_shares_sum_to_one(tmp_path):
+    write_settings(tmp_path, warmup=0)
+    for name, records in simulate(MadeRun(stages={"decode:a": 4_000, "getitem:rest": 6_000}, pickle=2_500)).items():
+        uncovered = [
+            [*record[:8], [stage for stage in record[8] if stage[0] == 10]] if record[0] == "batch" else record
+            for record in records
+        ]
+        write_evidence(tmp_path, name, uncovered)
+    (making,) = diagnose(read(tmp_path)).makings
+    assert {f"{part.category}:{part.label}": part.share for part in making.stages} == {
+        "other:rest": pytest.approx(6_000 / 12_500),
+        "decode:a": pytest.approx(4_000 / 12_500),
+        "serialise:to the trainer": pytest.approx(2_500 / 12_500),
+    }
+    assert sum(part.share for part in making.stages) == pytest.approx(1)
+    assert [part.cpu_us for part in making.stages if part.category in ("other", "serialise")] == [None, None]
+
+
+def test_waiting_for_threads_of_ones_own_is_what_they_did(tmp_path):
+    """Of 10 ms in the dataset's own code 2 ms are CPU; meanwhile two threads decode and read for 12 and 4 ms."""
+    write_settings(tmp_path, warmup=0)
+    for name, records in simulate(MadeRun(stages={"getitem:rest": 10_000, "decode:a": 0, "read:b": 0})).items():
+        helped = [
+            [*record[:8], [[10, 4, 10_000, 2_000]], [[11, 8, 12_000, 900], [12, 8, 4_000, 100]]]
+            if record[0] == "batch"
+            else record
+            for record in records
+        ]
+        write_evidence(tmp_path, name, helped)
+    (making,) = diagnose(read(tmp_path)).makings
+    assert {f"{part.category}:{part.label}": (part.share, part.calls) for part in making.stages} == {
+        "decode:a": (pytest.approx(0.6), 8),
+        "read:b": (pytest.approx(0.2), 8),
+        "getitem:rest": (pytest.approx(0.2), 4),
+    }
+
+
+def test_threads_explain_no_more_than_was_waited():
+    busy = {"getitem:rest": (1, 100, 100)}
+    assert with_threads(busy, {"decode:a": (1, 500, 5)}) == busy
+    assert with_threads({"getitem:rest": (1, 100, 0)}, {"decode:a": (1, 30, 30), "read:b": (1, 7, 0)}) == {
+        "getitem:rest": (1, 63, 0),
+        "decode:a": (1, 30, 30),
+        "read:b": (1, 7, 0),
+    }
+    assert with_threads({"read:b": (1, 100, 0)}, {"decode:a": (1, 30, 30)}) == {"read:b": (1, 100, 0)}
+
+
+def test_how_busy_the_workers_are_and_on_how_many_cores(tmp_path):
+    """A step takes 3.5 ms and a batch 2 ms of one worker: of two, each is busy 2 ms in 7."""
+    making = making_of(tmp_path, MadeRun(stages={"decode:a": 2_000}, workers=2, steps=200))
+    assert making.busy == pytest.approx(2 / 7, rel=0.02)
+    assert making.cores == pytest.approx(1 / 3.5, rel=0.02), "half of the time is CPU"
+    assert (making.workers, making.batch_us) == (2, 2_000)
+
+
+def test_workers_that_are_waited_for_are_busy(tmp_path):
+    assert making_of(tmp_path).busy > 0.95
+
+
+def test_without_workers_the_trainer_is_the_maker(tmp_path):
+    making = making_of(tmp_path, MadeRun(workers=0, stages={"decode:a": 7_000}))
+    assert making.workers == 0
+    assert making.busy == pytest.approx(7 / 10.5, rel=0.02)
+
+
+def test_a_thinned_worker_is_as_busy_as_it_was(tmp_path):
+    run = MadeRun(stages={"decode:a": 2_000}, workers=1, steps=200)
+    write_settings(tmp_path)
+    for name, records in simulate(run).items():
+        write_evidence(tmp_path, name, [one for one in records if one[0] != "batch" or one[2] % 4 == 0])
+    path = tmp_path / "evidence" / "host-101-0.jsonl"
+    write_settings(tmp_path, most_bytes=path.stat().st_size * 2)
+    (making,) = diagnose(read(tmp_path)).makings
+    assert making.busy == pytest.approx(2 / 3.5, rel=0.05)
+    assert making.cores == pytest.approx(1 / 3.5, rel=0.05)
+    assert making.batches < 60
+
+
+def test_slow_samples_are_the_worst_of_all_workers_with_their_stage(tmp_path):
+    session = made_session(tmp_path, MadeRun(samples=4))
+    session.makers[0].slow = [SlowSample("'a.png'", 0, 1, 30_000, [(0, 1_000), (1, 29_000)])]
+    session.makers[1].slow = [SlowSample("'b.png'", 0, 2, 5_000, [(0, 5_000)]), SlowSample("'a.png'", 0, 3, 100, [])]
+    diagnosis = diagnose(session)
+    assert [(one.key, one.wall_us, one.stage) for one in diagnosis.makings[0].slow] == [
+        ("'a.png'", 30_000, "collate:default"),
+        ("'b.png'", 5_000, "decode:PIL.Image.load"),
+    ]
+    assert diagnosis.makings[0].slow[0].times == pytest.approx(30_000 / 2_500)
+    found = finding(diagnosis, "slow-samples")
+    assert found is not None
+    assert found.text == (
+        "At least 1 sample took 5 times as long as the median or longer; the worst 12 times, most of it in collate "
+        "(default)."
+    )
+    assert found.evidence == "'a.png': 30.0 ms"
+
+
+def test_lines_are_shares_of_busy_time(tmp_path):
+    write_settings(tmp_path)
+    for name, records in simulate(MadeRun(workers=1, steps=10, stages={"getitem:rest": 1_000})).items():
+        worker = [["name", 50, "train.py:3:load"], ["lines", 9, [[50, 6_000]]]] if "101" in name else []
+        write_evidence(tmp_path, name, [*records, *worker])
+    session = read(tmp_path)
+    (making,) = diagnose(session).makings
+    made = len(session.makers[0].batches.index)
+    assert [(line.place, line.share) for line in making.lines] == [("train.py:3:load", pytest.approx(6 / made))]
+
+
+def epochs(tmp_path, workers_of, *, iter_us=30_000, loaders=()):
+    """Passes of 5 steps each, by the pids that served them; each begins with `iter_us` of iter(). `loaders` are the
+    facts of those that are made anew, one a pass; else all are of one."""
+    write_settings(tmp_path, warmup=0)
+    known = loaders or [{"num_workers": 1, "batch_size": 2}]
+    records = [process(7), *(["loader", number, 0, facts] for number, facts in enumerate(known))]
+    made = {pid: [] for pid in workers_of}
+    now, step = 0, 0
+    for number, pid in enumerate(workers_of):
+        epoch = workers_of[:number].count(pid)
+        records.append(["pass", number, number if loaders else 0, now, now + iter_us, epoch, [pid]])
+        begin = now
+        now += iter_us
+        for index in range(5):
+            made[pid].append(["batch", epoch, index, now + 1, now + 900, now + 950, 0, 2, []])
+            records.append(["get", number, index, now, 1_000, now + 1_000, 0])
+            records.append(["step", step, begin, now + 4_000, [["b", now - begin + 2_000, 1_000]], 0])
+            step, now = step + 1, now + 4_000
+            begin = now
+    write_evidence(tmp_path, "trainer", records)
+    for pid, batches in made.items():
+        write_evidence(tmp_path, str(pid), [process(pid), ["worker", 0, {"id": 0, "parent": 7}], *batches])
+    return diagnose(read(tmp_path))
+
+
+def test_workers_that_start_anew_for_each_pass_are_told(tmp_path):
+    diagnosis = epochs(tmp_path, [8, 9, 10])
+    (making,) = diagnosis.makings
+    assert (making.respawned, making.passes, making.start_up_us, making.first_batch_us) == (True, 3, 30_000, 1_000)
+    found = finding(diagnosis, "respawn")
+    assert found is not None
+    assert found.text == "Each of 3 passes started 1 worker anew."
+    assert found.evidence == "iter() took 30.0 ms, its first batch 1.0 ms"
+    assert found.weight == pytest.approx(90 / 150, rel=1e-3)
+
+
+def test_workers_that_stay_are_not_respawned(tmp_path):
+    diagnosis = epochs(tmp_path, [8, 8, 8], iter_us=10)
+    assert diagnosis.makings[0].respawned is False
+    assert finding(diagnosis, "respawn") is None
+
+
+def test_more_work_than_cores_is_told_with_both_figures(tmp_path):
+    """A batch costs 20 ms of CPU and is trained on in 3.5 ms: 5.7 cores of work."""
+    session = made_session(tmp_path, MadeRun(stages={"decode:a": 40_000}, workers=4), machines=[machine(cores=2)])
+    found = finding(diagnose(session), "cores")
+    assert found is not None
+    assert found.text == (
+        "Making batches as fast as the trainer can take them is 5.7 cores' worth of work, and there are 2: more "
+        "workers will not help."
+    )
+    assert finding(diagnose(session), "few-workers") is None
+
+
+@pytest.mark.parametrize(
+    ("unpickle", "pin", "cores"),
+    [
+        pytest.param(1_500, None, "4.0", id="between the steps: 3.5 + 1.5 ms"),
+        pytest.param(1_500, 500, "5.7", id="in a thread that pins, hidden: 3.5 ms"),
+        pytest.param(4_500, 500, "4.0", id="in a thread that pins, longer: 4.5 + 0.5 ms"),
+        pytest.param(8_000, None, None, id="so long that the cores suffice: 3.5 + 8 ms"),
+    ],
+)
+def test_a_trainer_takes_no_batch_before_it_has_unpickled_it(tmp_path, unpickle, pin, cores):
+    """A batch costs 20 ms of CPU, and there are 2 cores."""
+    run = MadeRun(stages={"decode:a": 40_000}, workers=4, unpickle=unpickle)
+    session = made_session(tmp_path, run, machines=[machine(cores=2)])
+    gets = session.trainers[0].gets
+    gets.pin = [pin for _ in gets.pin]
+    found = finding(diagnose(session), "cores")
+    assert (None if found is None else found.text.partition(" them is ")[2][:3]) == cores
+
+
+def test_where_cores_are_left_more_workers_help_up_to_them(tmp_path):
+    session = made_session(tmp_path, MadeRun(stages={"decode:a": 40_000}, workers=2), machines=[machine(cores=4)])
+    found = finding(diagnose(session), "cores")
+    assert found is not None
+    assert found.text.endswith("there are 4: more workers help up to that only.")
+    assert finding(diagnose(session), "few-workers") is not None
+
+
+def test_few_workers_beside_idle_cores_are_told(tmp_path):
+    session = made_session(tmp_path, machines=[machine(cores=16)])
+    found = finding(diagnose(session), "few-workers")
+    assert found is not None
+    assert found.text == "The loader's 2 workers never rest, and use 1.0 of 16 cores."
+    assert finding(diagnose(session), "cores") is None
+
+
+def test_cores_that_other_programs_use_are_not_left_for_workers(tmp_path):
+    crowded = machine(cores=16)
+    crowded.time, crowded.columns = [1, 2, 3], {"cpu_cores_other": [12.0, 14.0, 13.0]}
+    assert finding(diagnose(made_session(tmp_path, machines=[crowded])), "few-workers") is None
+
+
+@pytest.mark.parametrize("code", ["threads", "workers-cores", "cpu-throttled"])
+def test_workers_that_have_too_few_cores_are_not_called_too_few(tmp_path, monkeypatch, code):
+    """Threads of libraries are not in their CPU time, so that cores seem free."""
+    crowded = Finding(code, 0.3, "They share 16 cores.", "", "")
+    monkeypatch.setattr(findings, "machine_findings", lambda session: [crowded])
+    diagnosis = diagnose(made_session(tmp_path, machines=[machine(cores=16)]))
+    assert finding(diagnosis, "few-workers") is None
+    assert diagnosis.verdict.endswith("They share 16 cores.")
+
+
+def test_memory_that_is_not_pinned_is_told_where_a_gpu_copies_from_it(tmp_path):
+    session = made_session(tmp_path, MadeRun(gpu=True))
+    steps = session.trainers[0].steps
+    steps.device = [
+        None if marks is None else [("s", 0.0 + at), ("h", 1_000.0 + at), ("i", 2_000.0 + at)]
+        for at, marks in zip(range(0, 200_000, 5_000), steps.device, strict=True)
+    ]
+    found = finding(diagnose(session), "pin-memory")
+    assert found is not None
+    assert found.text == (
+        "Batches are copied to the GPU from memory that is not pinned, which takes 20 % of each step."
+    )
+    assert found.evidence == "pin_memory=False in the loader of train.py:12"
+    session.trainers[0].loaders[0].facts["pin_memory"] = True
+    assert finding(diagnose(session), "pin-memory") is None
+
+
+def test_making_in_the_training_thread_is_told(tmp_path):
+    found = finding(diagnose(made_session(tmp_path, MadeRun(workers=0))), "no-workers")
+    assert found is not None
+    assert found.weight == pytest.approx(10 / 13.5)
+
+
+def test_findings_come_heaviest_first(tmp_path):
+    weights = [one.weight for one in diagnose(made_session(tmp_path, MadeRun(workers=0))).findings]
+    assert weights == sorted(weights, reverse=True)
+    assert len(weights) > 2
+
+
+def test_the_probes_cost_is_what_it_measured(tmp_path):
+    write_settings(tmp_path)
+    for name, records in simulate(MadeRun(probe=35.0, steps=40)).items():
+        write_evidence(tmp_path, name, records if name == "host-100-0" else [*records, ["probe", 1, 2_100]])
+    session = read(tmp_path)
+    session.warmup = 4
+    cost = diagnose(session).cost
+    busy = sum(sum(one.batches.fetched) - sum(one.batches.start) for one in session.makers)
+    assert cost.step_us == 35.0
+    assert cost.step_share == pytest.approx(35 / 5_000)
+    assert cost.worker_share == pytest.approx(4_200 / busy)
+    assert cost.evidence_bytes == sum(path.stat().st_size for path in (tmp_path / "evidence").iterdir())
+
+
+def test_a_cost_that_was_not_measured_is_none(tmp_path):
+    session = made_session(tmp_path)
+    session.trainers[0].steps.probe = [None] * 40
+    cost = diagnose(session).cost
+    assert (cost.step_us, cost.step_share, cost.worker_share) == (None, None, None)
+
+
+def test_a_cost_of_nothing_is_zero(tmp_path):
+    assert diagnose(made_session(tmp_path, MadeRun(probe=0.0))).cost.step_us == 0.0
+
+
+def test_loaders_made_anew_for_each_pass_are_one(tmp_path):
+    made = {"num_workers": 1, "dataset": "train.Images", "length": 5, "file": "train.py", "line": 9}
+    diagnosis = epochs(tmp_path, [8, 9, 10], loaders=[made, made, made])
+    (making,) = diagnosis.makings
+    assert (making.loader, making.passes, making.batches, making.respawned) == (0, 3, 15, True)
+    found = finding(diagnosis, "respawn")
+    assert found is not None
+    assert found.text == "Each of 3 passes started 1 worker anew."
+    assert found.advice.startswith("Look at persistent_workers=True, on a DataLoader that is made once")
+
+
+def test_loaders_that_differ_are_several(tmp_path):
+    made = {"num_workers": 1, "dataset": "train.Images", "length": 5}
+    diagnosis = epochs(tmp_path, [8, 9, 10], loaders=[made, made | {"length": 2}, made | {"length": 7}])
+    assert sorted(making.loader for making in diagnosis.makings) == [0, 1, 2]
+
+
+def test_equal_loaders_that_take_turns_are_several():
+    facts = {"dataset": "train.Images"}
+    loaders = [LoaderFacts(0, facts), LoaderFacts(1, facts)]
+    passes = [TrainerPass(number, number % 2, number * 100, number * 100 + 1, 0, [9]) for number in range(4)]
+    trainer = Trainer(7, "host", 0, loaders=loaders, passes=passes)
+    assert with_loaders_as_one(trainer) == trainer
+
+
+def slow_keys(maker):
+    made = [MadeBatch(maker, row) for row in range(len(maker.batches.index))]
+    return [sample.key for sample in slow_samples([maker], made, 2)]
+
+
+def test_slow_samples_without_keys_are_told_apart_by_their_batch():
+    samples = [SlowSample("('sample', 1)", 0, batch, 900 - batch, []) for batch in (3, 8)]
+    keyed = [SlowSample("'a.jpg'", epoch, 5, 500, []) for epoch in (0, 1)]
+    batches = ProducedBatches([0], [0], [0], [100], [None], [None], [2], [[]])
+    maker = BatchProducer(9, "host", 7, 0, batches=batches, slow=[*samples, *keyed])
+    assert slow_keys(maker) == ["1 of batch 3", "1 of batch 8", "'a.jpg'"]

@@ -1,0 +1,209 @@
+"""The order of proofs, the time they may take, and what ends them: by a clock and runs that are made."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_sessions import MadeRun, read, write_run, write_settings
+from rich.console import Console
+
+from headrace.doctor.causes.remedy import Prescription, Remedy
+from headrace.doctor.prove import baseline as pace_module
+from headrace.doctor.prove.baseline import BaselinePace, ComparedSamples
+from headrace.doctor.prove.prover import ProveProgress, Prover
+from headrace.doctor.prove.trial import Trial, TrialRequest
+from headrace.doctor.session.model import BatchDigest, Proof, Session
+from headrace.doctor.simulate.prediction import Prediction
+
+WORKERS = {"loaders": {"0": {"num_workers": 4}}}
+PREFETCH = {"loaders": {"0": {"prefetch_factor": 4}}}
+TAR = {"indexed_tar": True}
+DIGESTS = [BatchDigest(0, "a", "k", [[1.0, 2.0]])]
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """Steps of 20 ms and a first one after 0.1 s at most, of an epoch of 1000 batches."""
+    folder = tmp_path_factory.mktemp("session")
+    write_settings(folder, warmup=5)
+    slow = {"decode:PIL.Image.load": 38_000}
+    write_run(folder, MadeRun(steps=60, workers=2, stages=slow, facts={"length": 1000}))
+    session = read(folder)
+    session.trainers[0].digests = DIGESTS
+    return session
+
+
+class Runs:
+    """Stands in for the command: takes `seconds` of a clock, and comes to what `outcome` says of the changes."""
+
+    def __init__(self, outcome: Callable[[dict[str, Any]], tuple[str, int]], seconds: float = 1.0) -> None:
+        self._outcome = outcome
+        self._seconds = seconds
+        self.now = 0.0
+        self.orders: list[TrialRequest] = []
+        self.content = "a"
+
+    def __call__(self, order: TrialRequest) -> Trial:
+        self.orders.append(order)
+        self.now += self._seconds
+        why, step_us = self._outcome(order.changes)
+        samples = ComparedSamples({0: [BatchDigest(0, self.content, "k", [[9.0, 5.0]])]}, False)
+        return Trial(why, "", round(self._seconds * 1e6), [step_us] * order.steps, samples)
+
+
+def remedy(code: str, changes: dict[str, Any], step_us: float) -> Remedy:
+    return Remedy(code, code, True, "why", Prediction(step_us, step_us, step_us, 1.0), "high", changes=changes)
+
+
+def prover(session: Session, runs: Runs, *remedies: Remedy, budget_s: float = 120.0) -> Prover:
+    progress = ProveProgress(Console(file=io.StringIO()))
+    prescription = Prescription(None, "", "", list(remedies))
+    return Prover(session, prescription, runs, progress, budget_s, lambda: runs.now)
+
+
+BOTH = (remedy("workers", WORKERS, 12_000.0), remedy("indexed-tar", TAR, 15_000.0))
+
+
+def said(proofs: list[Proof]) -> list[tuple[list[str], str, str | None]]:
+    return [(proof.remedies, proof.why, proof.samples) for proof in proofs]
+
+
+def test_each_is_tried_and_then_all_together(session: Session) -> None:
+    runs = Runs(lambda changes: ("measured", 12_000 if changes else 20_000))
+    proofs = prover(session, runs, *BOTH).prove()
+    together = ["workers", "indexed-tar"]
+    assert said(proofs) == [
+        (["workers"], "measured", "same"),
+        (["indexed-tar"], "measured", "same"),
+        (together, "measured", "same"),
+    ]
+    assert [order.changes for order in runs.orders] == [{}, WORKERS, TAR, {**WORKERS, **TAR}]
+    assert [order.steps for order in runs.orders] == [60, 60, 60, 60]
+    assert [order.warmup for order in runs.orders] == [None, None, None, None]
+
+
+@pytest.mark.parametrize(("control_us", "are_tried"), [(30_000, True), (14_000, False)])
+def test_what_is_together_gained_beside_the_shorter_run(session: Session, control_us: int, are_tried: bool) -> None:
+    """Steps took 20 ms when they were measured."""
+    runs = Runs(lambda changes: ("measured", 15_000 if changes else control_us))
+    one = prover(session, runs, *BOTH)
+    proofs = one.prove()
+    assert [proof.remedies for proof in proofs[:2]] == [["workers"], ["indexed-tar"]]
+    assert (len(proofs) == 3) is are_tried
+    assert one.control is not None
+    assert one.control.steps == [control_us] * 60
+
+
+@pytest.mark.parametrize(("why", "said"), [("broke", "fails"), ("timed out", "takes too long")])
+def test_remedies_are_not_blamed_for_a_command_that_runs_only_once(session: Session, why: str, said: str) -> None:
+    runs = Runs(lambda changes: (why, 0))
+    proofs = prover(session, runs, *BOTH).prove()
+    assert [proof.why for proof in proofs] == ["not tried", "not tried"]
+    assert proofs[0].detail == f"the command {said} when it is run once more without remedies"
+    assert len(runs.orders) == 1
+
+
+def test_one_that_breaks_the_script_is_left_out_of_the_rest(session: Session) -> None:
+    runs = Runs(lambda changes: ("broke", 0) if changes == TAR else ("measured", 12_000 if changes else 20_000))
+    proofs = prover(session, runs, *BOTH, remedy("prefetch", PREFETCH, 16_000.0)).prove()
+    assert [proof.why for proof in proofs] == ["measured", "broke", "measured", "measured"]
+    assert proofs[-1].remedies == ["workers", "prefetch"]
+    assert proofs[1].samples is None
+
+
+@pytest.mark.parametrize(("again", "samples"), [("b", None), ("a", "different")])
+def test_other_samples_count_where_the_run_itself_repeats(session: Session, again: str, samples: str | None) -> None:
+    """As the control says."""
+
+    def outcome(changes: dict[str, Any]) -> tuple[str, int]:
+        runs.content = "x" if changes else again
+        return "measured", 12_000
+
+    runs = Runs(outcome)
+    proofs = prover(session, runs, *BOTH).prove()
+    assert [proof.samples for proof in proofs][:2] == [samples, samples]
+
+
+def test_ctrl_c_in_a_run_ends_all_and_keeps_what_was_proved(session: Session) -> None:
+    runs = Runs(lambda changes: ("interrupted", 0) if changes == TAR else ("measured", 12_000))
+    proofs = prover(session, runs, *BOTH, remedy("prefetch", PREFETCH, 16_000.0)).prove()
+    assert [proof.why for proof in proofs] == ["measured", "interrupted"]
+
+
+def test_ctrl_c_around_a_run_does_the_same(session: Session) -> None:
+    def outcome(changes: dict[str, Any]) -> tuple[str, int]:
+        if changes == TAR:
+            raise KeyboardInterrupt
+        return "measured", 12_000
+
+    proofs = prover(session, Runs(outcome), *BOTH).prove()
+    assert said(proofs) == [(["workers"], "measured", "same"), (["indexed-tar"], "interrupted", None)]
+
+
+def test_ctrl_c_while_it_runs_once_more_as_it_is_ends_all(session: Session) -> None:
+    runs = Runs(lambda changes: ("measured" if changes else "interrupted", 12_000))
+    one = prover(session, runs, *BOTH)
+    assert one.prove() == []
+    assert one.control is not None
+    assert one.control.why == "interrupted"
+
+
+def test_what_does_not_fit_into_the_time_is_not_tried(session: Session) -> None:
+    runs = Runs(lambda changes: ("measured", 12_000), seconds=4.0)
+    proofs = prover(session, runs, *BOTH, budget_s=8.0).prove()
+    assert [proof.why for proof in proofs] == ["measured", "not tried"]
+    assert "s were left of 8 s; --prove-budget gives more" in proofs[1].detail
+
+
+def test_fewer_steps_are_measured_where_time_is_short(session: Session) -> None:
+    pace = BaselinePace.of(session)
+    assert pace is not None
+    runs = Runs(lambda changes: ("measured", 20_000))
+    one = remedy("workers", WORKERS, 20_000.0)
+    proofs = prover(session, runs, one, budget_s=pace.seconds(30, 20_000.0)).prove()
+    assert [len(proof.steps) for proof in proofs] == [pytest.approx(30, abs=1)]
+
+
+def test_a_cache_is_measured_once_it_is_full(session: Session) -> None:
+    runs = Runs(lambda changes: ("measured", 12_000 if changes else 20_000))
+    cache = remedy("cache", {"cache": {"bytes": 10}}, 12_000.0)
+    assert said(prover(session, runs, cache).prove()) == [(["cache"], "measured", None)], "of a long epoch none is seen"
+    assert runs.orders[1].warmup == 1005
+    [proof] = prover(session, runs, cache, budget_s=15.0).prove()
+    assert proof.why == "not tried"
+    assert "a first epoch to fill the cache included" in proof.detail
+
+
+def test_a_run_that_hangs_is_given_some_times_what_it_should_take(session: Session) -> None:
+    runs = Runs(lambda changes: ("timed out" if changes else "measured", 12_000))
+    [proof] = prover(session, runs, BOTH[0]).prove()
+    assert proof.why == "timed out"
+    assert runs.orders[1].most_s == 30.0  # the least that any is given
+
+
+def test_no_run_goes_far_beyond_the_time_for_all(session: Session) -> None:
+    runs = Runs(lambda changes: ("timed out", 0))
+    prover(session, runs, BOTH[0], budget_s=8.0).prove()
+    assert 8.0 <= runs.orders[0].most_s <= 8.0 + pace_module.GRACE_S
+
+
+def test_without_steps_nothing_is_tried(session: Session, tmp_path: Path) -> None:
+    write_settings(tmp_path, warmup=5)
+    runs = Runs(lambda changes: ("measured", 12_000 if changes else 20_000))
+    assert prover(read(tmp_path), runs, *BOTH).prove() == []
+    assert prover(session, runs).prove() == []
+    assert not runs.orders
+
+
+def test_each_run_is_told_of(session: Session) -> None:
+    runs = Runs(lambda changes: ("measured", 12_000 if changes else 20_000))
+    one = prover(session, runs, *BOTH)
+    one.prove()
+    told = one.progress._console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
+    assert told[0].startswith("headrace: trying it once more without remedies: of about 4 s; at most 120 s for all")
+    assert told[1].startswith("headrace: trying workers (1 of 2): of about 4 s; at most 119 s for all")
+    assert told[3].startswith("headrace: trying workers + indexed-tar together: of about 4 s; at most 117 s for all")

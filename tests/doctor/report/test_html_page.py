@@ -1,0 +1,349 @@
+"""The HTML report: what it says, that it is one small file which loads and runs nothing, and that its figures hold."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from html_pages import (
+    AGAIN,
+    Tag,
+    calm_page,
+    large_page,
+    made_page,
+    parsed,
+    sections,
+    words,
+)
+from made_reports import (
+    balanced_prescription,
+    made_diagnosis,
+    made_prescription,
+    made_ranks,
+    made_session,
+)
+from made_sessions import MadeRun, machine
+from made_sessions import made_session as simulated
+
+from headrace.doctor.causes.findings import diagnose
+from headrace.doctor.causes.remedy import Edit
+from headrace.doctor.measure.diagnosis import Diagnosis
+from headrace.doctor.report.html.page import FOLDER, MOST_BYTES, html_page
+from headrace.doctor.report.remedy_text import first_gain, helping, proved, title
+from headrace.doctor.session.model import CommandOutcome, Session
+
+PARTS = [
+    "step",
+    "remedies",
+    "floors",
+    "timeline",
+    "wait",
+    "workers",
+    "queue",
+    "ranks",
+    "samples",
+    "findings",
+    "machine",
+    "notes",
+]
+REFERS = ("href", "src", "action", "data", "poster", "srcset", "background", "xlink:href", "formaction", "manifest")
+
+
+def test_has_every_part_in_order_and_names_each_in_the_contents() -> None:
+    page = made_page()
+    assert list(sections(page)) == PARTS
+    links = [tag.attributes["href"] for tag in parsed(page) if tag.name == "a" and "nav" in tag.inside]
+    assert links == [f"#{name}" for name in PARTS]
+
+
+def test_says_the_verdict_and_the_first_thing_to_do_at_its_head() -> None:
+    (title,) = [tag for tag in parsed(made_page()) if tag.name == "h1"]
+    assert words(title) == made_diagnosis().verdict
+    (first,) = [tag for tag in parsed(made_page()) if tag.attributes.get("class") == "first"]
+    assert words(first) == "→ IndexedTar in place of tarfile.open: proved 39.0 ms a step, 2.6 × as fast"
+
+
+def test_a_remedy_that_breaks_the_run_is_not_recommended() -> None:
+    gains = [words(tag) for tag in parsed(made_page()) if tag.attributes.get("class", "").startswith("gain")]
+    assert gains == ["2.6 ×", "not recommended"]
+
+
+def test_stop_is_said_at_its_head() -> None:
+    page = calm_page()
+    (first,) = [tag for tag in parsed(page) if tag.attributes.get("class") == "first"]
+    assert words(first) == balanced_prescription().stop
+    assert "○ Not input-bound" in page
+    assert "the run was only observed" in words(sections(page)["floors"])
+
+
+@pytest.mark.parametrize(
+    ("share", "badge"),
+    [
+        (0.7, "● Input-bound"),
+        (0.12, "◐ Partly input-bound"),
+        (0.07, "◐ Partly input-bound"),
+        (0.01, "○ Not input-bound"),
+    ],
+)
+def test_a_badge_agrees_with_the_verdict(share: float, badge: str) -> None:
+    page = html_page(made_session(), replace(made_diagnosis(), wait_share=share), made_prescription())
+    assert [words(tag) for tag in parsed(page) if tag.attributes.get("class") == "badge"] == [badge]
+
+
+def test_what_was_not_seen_to_wait_has_no_badge() -> None:
+    page = html_page(made_session(), replace(made_diagnosis(), wait_share=None))
+    assert not [tag for tag in parsed(page) if tag.attributes.get("class") == "badge"]
+
+
+def test_remedies_stand_with_what_was_predicted_and_proved_and_their_change() -> None:
+    part = words(sections(made_page())["remedies"])
+    for text in (
+        "38.2 ms a step, 36.0 to 45.1 ms",
+        "proved 39.0 ms, 2.6 ×",
+        "the samples were the same",
+        "costs an index of 4.1 MB beside the archive",
+        "data/dataset.py:41",
+        "- self.tar = self.tar or tarfile.open(self.path)",
+        "+ self.tar = self.tar or headrace.IndexedTar(self.path)",
+        "breaks the run: RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed.",
+        "DataLoader(…, num_workers=5)",
+        "51 GB would be needed, and 38 GB are free",
+        "Together: 1, 2",
+    ):
+        assert text in part
+
+
+@pytest.mark.parametrize(("why", "says"), [("not tried", "not tried: 9 s"), ("not applied", "could not be tried: 9 s")])
+def test_what_was_not_tried_stays_as_it_was_predicted(why: str, says: str) -> None:
+    outcome = replace(made_prescription().outcomes[1], why=why, detail="9 s")
+    prescription = replace(made_prescription(), outcomes=[outcome])
+    page = html_page(made_session(), made_diagnosis(), prescription)
+    gains = [words(tag) for tag in parsed(page) if tag.attributes.get("class", "").startswith("gain")]
+    assert gains == ["2.6 ×", "1.41 ×"]
+    assert says in words(sections(page)["remedies"])
+
+
+def test_what_proofs_are_compared_with_is_drawn() -> None:
+    page = html_page(made_session(), made_diagnosis(), replace(made_prescription(), again_us=91_300.0))
+    assert "Baseline, again" in words(sections(page)["remedies"])
+    assert "baseline, again 91.3 ms a step" in page
+    assert "Baseline, again" not in words(
+        sections(html_page(made_session(), made_diagnosis(), made_prescription()))["remedies"]
+    )
+
+
+def test_a_proof_that_nothing_bounds_has_no_interval() -> None:
+    first = replace(made_prescription().outcomes[0], low_us=0.0, high_us=math.inf, recommended=False)
+    page = html_page(made_session(), made_diagnosis(), replace(made_prescription(), outcomes=[first]))
+    assert "not recommended, since the gain is not certain: proved 39.0 ms, 2.6 ×" in page
+    assert [width for kind, width in _rects(page, "measure") if kind == "measure proved"] == [39]
+
+
+def test_a_proof_beside_other_programs_says_so() -> None:
+    outcome = replace(made_prescription().outcomes[0], disturbed_by=0.9)
+    assert proved(outcome).endswith(", while other programs used 0.9 cores more than before")
+    assert proved(replace(outcome, disturbed_by=-0.9)).endswith("used 0.9 cores fewer than before")
+
+
+def test_a_diff_keeps_lines_that_look_like_names_of_files() -> None:
+    first, *others = made_prescription().remedies
+    edit = Edit("a.sql", 3, "--- a/a.sql\n+++ b/a.sql\n@@ -3 +3 @@\n--- old comment\n+++ counter\n")
+    prescription = replace(made_prescription(), remedies=[replace(first, edit=edit), *others])
+    lines = [
+        (tag.attributes["class"], tag.text)
+        for tag in parsed(html_page(made_session(), made_diagnosis(), prescription))
+        if tag.name == "span" and "pre" in tag.inside
+    ]
+    assert lines == [("place", "@@ -3 +3 @@"), ("less", "--- old comment"), ("more", "+++ counter")]
+
+
+def test_a_chart_says_in_words_what_it_shows() -> None:
+    charts = [tag for tag in parsed(made_page()) if tag.attributes.get("role") == "img"]
+    assert len(charts) > 20
+    assert all(len(chart.attributes["aria-label"]) > 10 for chart in charts)
+    labels = " | ".join(chart.attributes["aria-label"] for chart in charts)
+    assert "data wait 70.0 ms (70 %), host to device 1.2 ms (1.2 %)" in labels
+    assert "predicted 38.2 ms a step (36.0 to 45.1 ms), 2.6 × as fast; proved 39.0 ms, 2.6 ×" in labels
+
+
+def test_bars_are_as_long_as_what_they_stand_for() -> None:
+    bars = _rects(made_page(), "measure")
+    assert [width for kind, width in bars if kind == "measure now"] == [100, 100]
+    assert [width for kind, width in bars if kind == "measure predicted"] == [38.2, 71, 33.4]
+    assert [width for kind, width in bars if kind == "measure proved"] == [39, 34]
+    assert [width for kind, width in bars if kind == "measure floor"] == [31, 33.2, 92]
+
+
+def test_the_parts_of_a_step_fill_its_bar() -> None:
+    widths = [width for kind, width in _rects(html_page(made_session(), made_diagnosis()), "fill")]
+    assert widths[:6] == [70, 1.2, 9, 16, 3.4, 0.4]
+
+
+def test_each_section_with_a_figure_says_how_it_is_read() -> None:
+    tags = parsed(made_page())
+    figures = [tag for tag in tags if tag.name == "figure" and ("svg" in _names_in(tags, tag))]
+    captions = [tag for tag in tags if tag.name == "figcaption"]
+    assert len(figures) >= 10
+    assert len(captions) >= len(figures)
+
+
+def test_nothing_is_loaded_from_elsewhere_and_nothing_runs() -> None:
+    for tag in parsed(made_page()):
+        assert tag.name not in {"script", "iframe", "object", "embed", "link", "base", "img", "form"}
+        assert not [name for name in tag.attributes if name.startswith("on") or name == "style"]
+        for name in REFERS:
+            assert tag.attributes.get(name, "#").startswith("#")
+    style = next(tag.text for tag in parsed(made_page()) if tag.name == "style")
+    assert not re.search(r"url\(|@import|expression", style)
+
+
+def test_the_policy_allows_the_one_style_sheet_and_nothing_else() -> None:
+    tags = parsed(made_page())
+    policy = next(tag for tag in tags if tag.attributes.get("http-equiv") == "Content-Security-Policy")
+    style = next(tag.text for tag in tags if tag.name == "style")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    allowed = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    assert policy.attributes["content"] == allowed
+    assert tags.index(policy) < min(tags.index(tag) for tag in tags if tag.name == "style")
+
+
+def test_the_same_session_gives_the_same_page() -> None:
+    assert made_page() == made_page()
+
+
+def test_a_long_run_of_many_ranks_is_a_small_page() -> None:
+    page = large_page(steps=1_000)
+    assert len(page.encode()) < 0.3 * MOST_BYTES
+    assert "the mean of 5 steps" in words(sections(page)["timeline"])
+
+
+@pytest.mark.long
+def test_ten_thousand_steps_of_eight_ranks_are_less_than_a_megabyte() -> None:
+    assert len(large_page().encode()) < MOST_BYTES
+
+
+def test_texts_without_end_are_cut_so_that_the_page_stays_small() -> None:
+    evil = "<&\U000e0041" * 10_000
+    session, diagnosis, prescription = made_session(40), made_ranks(), made_prescription()
+    making = diagnosis.makings[0]
+    diagnosis = replace(
+        diagnosis,
+        verdict=evil,
+        findings=[replace(diagnosis.findings[0], text=evil, evidence=evil, advice=evil)] * 200,
+        makings=[
+            replace(
+                making,
+                stages=[replace(stage, label=evil) for stage in making.stages] * 30,
+                slow=[replace(making.slow[0], key=evil)] * 200,
+                lines=[replace(making.lines[0], place=evil)] * 200,
+            )
+        ],
+        ranks=[replace(rank, cause=evil) for rank in diagnosis.ranks] * 200,
+    )
+    edit = replace(prescription.remedies[0].edit, diff=f"+{evil}\n" * 500)  # type: ignore[type-var]
+    remedies = [replace(prescription.remedies[0], title=evil, why=evil, costs=[evil] * 50, edit=edit)] * 100
+    page = html_page(session, diagnosis, replace(prescription, remedies=remedies), again=evil)
+    assert len(page.encode()) < MOST_BYTES
+    assert "and 336 ranks more" in page
+
+
+def test_what_was_not_measured_is_a_dash() -> None:
+    floors = replace(made_prescription().floors, load_us=None)  # type: ignore[type-var]
+    page = html_page(made_session(), made_diagnosis(), replace(made_prescription(), floors=floors))
+    row = re.search(r"under load.*?</tr>", page, re.DOTALL)
+    assert row is not None
+    assert "–" in row.group()
+    assert "under load: – a step" in row.group()
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        Session("", "measure", "", None, 0, CommandOutcome(["x"], 0, "finished", 1_000_000)),
+        Session("", "observe", "", None, 0, CommandOutcome([], None, "running", 0)),
+    ],
+)
+def test_a_session_without_anything_has_a_page(session: Session) -> None:
+    page = html_page(session, Diagnosis("No training was seen.", None, "cpu"))
+    assert "No training was seen." in page
+    assert list(sections(page)) == []
+
+
+def test_a_command_that_failed_shows_its_last_words() -> None:
+    outcome = CommandOutcome(["python", "x.py"], 3, "failed", 2_000_000, ["Traceback", "ValueError: <odd>"])
+    page = html_page(replace(made_session(), outcome=outcome), Diagnosis("It failed.", None, "cpu"))
+    assert "ValueError: &lt;odd&gt;" in page
+    assert "failed after 2.0 s, exit status 3" in page
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        MadeRun(steps=60, slow_batches={30: 200_000}),
+        MadeRun(steps=60, workers=0),
+        MadeRun(steps=60, workers=4, prefetch=1, gpu=True),
+        MadeRun(steps=1),
+    ],
+)
+def test_simulated_runs_have_pages(run: MadeRun, tmp_path: Path) -> None:
+    session = simulated(tmp_path, run, machines=[machine(cores=2)])
+    page = html_page(session, diagnose(session))
+    names = list(sections(page))
+    assert {"step", "timeline", "machine"} <= set(names)
+    assert ("queue" in names) == (run.workers > 0)
+    parsed(page)
+
+
+@pytest.mark.long
+def test_the_templates_are_in_the_wheel(tmp_path: Path) -> None:
+    root = Path(__file__).parents[3]
+    options = ["--no-deps", "--no-build-isolation", "--quiet", "-C", "wheel.cmake=false", "-C", f"build-dir={tmp_path}"]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", str(root), *options, "-w", str(tmp_path)], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {Path(name).name for name in archive.namelist() if "/html/templates/" in name}
+    assert names == {path.name for path in FOLDER.iterdir()}
+
+
+def test_it_says_how_to_have_it_again() -> None:
+    assert AGAIN in words(sections(made_page())["notes"])
+
+
+def _rects(page: str, kind: str) -> list[tuple[str, float]]:
+    """Classes and widths in per cent, in order."""
+    return [
+        (tag.attributes["class"], float(tag.attributes["width"].rstrip("%")))
+        for tag in parsed(page)
+        if tag.name == "rect" and tag.attributes["class"].split()[0] == kind
+    ]
+
+
+def _names_in(tags: list[Tag], outer: Tag) -> set[str]:
+    first = tags.index(outer) + 1
+    depth = len(outer.inside)
+    names = set()
+    for tag in tags[first:]:
+        if len(tag.inside) <= depth:
+            break
+        names.add(tag.name)
+    return names
+
+
+def test_what_was_proved_is_said_before_what_is_predicted_to_gain_about_as_much() -> None:
+    prescription = made_prescription()
+    first, second = helping(prescription)[:2]
+    assert first.prediction is not None
+    proof = replace(
+        prescription.outcomes[0], remedies=[second.code], step_us=first.prediction.high_us - 1, recommended=True
+    )
+    assert first_gain(replace(prescription, outcomes=[proof])).startswith(f"{title(second)}: proved")
+    slower = replace(proof, step_us=first.prediction.high_us + 1)
+    assert first_gain(replace(prescription, outcomes=[slower])).startswith(f"{title(first)}: ")

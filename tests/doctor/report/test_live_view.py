@@ -1,0 +1,323 @@
+"""The live view: evidence is read as it grows, and what is shown of it is true."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import DEADLINE_S, source_paths
+from rich.console import Console
+
+from headrace.doctor.probe.settings import ProbeSettings
+from headrace.doctor.report.live import (
+    CurrentWindow,
+    EvidenceTail,
+    LivePace,
+    LivePaceMeter,
+    LiveView,
+    WindowMeter,
+    live_line,
+    live_page,
+)
+
+SECOND = 1_000_000
+
+
+def append(path: Path, *records: Any, end: str = "\n") -> None:
+    with open(path, "a", encoding="utf-8") as file:
+        file.write("\n".join(map(json.dumps, records)) + end)
+
+
+def step(number: int, start: int, end: int) -> list[Any]:
+    return ["step", number, start, end, [], 3]
+
+
+def get(start: int, duration: int) -> list[Any]:
+    return ["get", 0, 0, start, duration, None, None, None, None, None, None]
+
+
+def batch(start: int, end: int, stages: list[list[int]]) -> list[Any]:
+    return ["batch", 0, 0, start, end, end, 10, 4, stages]
+
+
+def pace_of(tail: EvidenceTail) -> LivePace:
+    meter = LivePaceMeter()
+    meter.add(tail.new_records())
+    return meter.pace()
+
+
+def test_each_record_is_read_once_and_only_when_whole(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    tail = EvidenceTail(tmp_path)
+    assert list(tail.new_records()) == []
+    append(file, ["name", 0, "read:x"], ["last", 1, 2, 3])
+    append(file, ["last", 4], end="")
+    assert [record for _, record in tail.new_records()] == [["last", 1, 2, 3]]
+    assert list(tail.new_records()) == []
+    append(file, end="\n")
+    (process, record), *rest = tail.new_records()
+    assert (record, rest, process.names) == (["last", 4], [], {0: "read:x"})
+
+
+def test_new_files_are_found_and_damaged_lines_passed_over(tmp_path: Path) -> None:
+    tail = EvidenceTail(tmp_path)
+    append(tmp_path / "a.jsonl", ["last", 1])
+    assert len(list(tail.new_records())) == 1
+    (tmp_path / "b.jsonl").write_bytes(b'{"no": "list"}\n\xff\xfe\nnot json\n[]\n["last",2]\n')
+    assert [record for _, record in tail.new_records()] == [["last", 2]]
+
+
+def test_a_folder_that_is_not_there_has_nothing(tmp_path: Path) -> None:
+    assert list(EvidenceTail(tmp_path / "none").new_records()) == []
+
+
+def test_what_is_longer_than_one_look_comes_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.doctor.report.live.MOST_BYTES_AT_ONCE", 40)
+    append(tmp_path / "a.jsonl", *(["last", number] for number in range(10)))
+    tail = EvidenceTail(tmp_path)
+    looks = [len(list(tail.new_records())) for _ in range(6)]
+    assert sum(looks) == 10
+    assert max(looks) < 10
+
+
+def test_the_pace_of_a_run(tmp_path: Path) -> None:
+    """Ten steps of 100 ms that wait 70; two workers make a batch of 150 in each 200 ms."""
+    append(tmp_path / "trainer.jsonl", *(get(n * 100_000, 70_000) for n in range(10)))
+    append(tmp_path / "trainer.jsonl", *(step(n, n * 100_000, (n + 1) * 100_000) for n in range(10)))
+    for worker in range(2):
+        made = [batch(n * 200_000, n * 200_000 + 150_000, [[0, 4, 90_000, 1], [1, 4, 60_000, 1]]) for n in range(5)]
+        append(tmp_path / f"worker{worker}.jsonl", ["name", 0, "decode:x"], ["name", 1, "read:y"], *made)
+    pace = pace_of(EvidenceTail(tmp_path))
+    assert pace.step == 9
+    assert pace.steps_per_s == pytest.approx(10)
+    assert pace.wait_share == pytest.approx(0.7)
+    assert pace.workers == 2
+    assert pace.busy == pytest.approx(0.75)
+    assert pace.stages == [("decode:x", pytest.approx(0.6)), ("read:y", pytest.approx(0.4))]
+
+
+def test_the_pace_forgets(tmp_path: Path) -> None:
+    append(
+        tmp_path / "a.jsonl", get(0, SECOND), step(0, 0, SECOND), get(60 * SECOND, 0), step(1, 60 * SECOND, 61 * SECOND)
+    )
+    assert pace_of(EvidenceTail(tmp_path)).wait_share == 0.0
+
+
+def test_records_of_an_unknown_shape_are_left_out(tmp_path: Path) -> None:
+    append(
+        tmp_path / "a.jsonl", ["step"], ["step", "x", None, {}, 1], ["get", 1], batch(0, 9, [[7, 1, 1, 1]]), [1], ["x"]
+    )
+    assert pace_of(EvidenceTail(tmp_path)) == LivePace(None, None, None, 0, None, [])
+
+
+PACE = LivePace(
+    120, 8.14, 0.71, 2, 0.99, [("lookup:tarfile", 0.58), ("decode:x", 0.3), ("read:\x1b[2J", 0.1), ("a:b", 0.02)]
+)
+
+
+def test_a_view_for_a_terminal() -> None:
+    lines = [line.plain for line in live_page(PACE, None, None, width=70, ascii_only=True).lines]
+    assert lines == [
+        "doctor  step 120, 8.1 steps/s",
+        "  waits for data  71 %  #################",
+        "  2 workers busy  99 %  ########################",
+        "  GPU busy           -",
+        "    lookup tarfile  58 %  ##############",
+        "    decode x        30 %  #######",
+        "    read \\x1b[2J    10 %  ##",
+    ]
+
+
+def test_a_line_for_what_is_no_terminal() -> None:
+    assert live_line(PACE, None, 0.22, ascii_only=False) == (
+        "headrace doctor: step 120, 8.1 steps/s, waits for data 71 %, 2 workers busy 99 %, "
+        "most in lookup tarfile 58 %, GPU busy 22 %"
+    )
+
+
+def test_where_nothing_was_seen_it_says_so() -> None:
+    (line,) = live_page(LivePace(None, None, None, 0, None), None, None, width=80, ascii_only=False).lines
+    assert line.plain == "headrace doctor: no step yet"
+
+
+def console(*, terminal: bool) -> tuple[Console, io.StringIO]:
+    file = io.StringIO()
+    return Console(file=file, force_terminal=terminal, width=80, color_system=None, _environ={}), file
+
+
+def settings(folder: Path, **asked: Any) -> ProbeSettings:
+    return ProbeSettings(str(folder), origin_us=0, origin_wall_us=0, boot_id="", **asked)
+
+
+def evidence(folder: Path) -> Path:
+    path = Path(settings(folder).evidence)
+    path.mkdir(exist_ok=True)
+    return path
+
+
+MEASURED: dict[str, Any] = {"steps": 20, "replay": 40}
+TWO_WORKERS, NO_WORKERS = ["loader", 0, 0, {"num_workers": 2}], ["loader", 0, 0, {"num_workers": 0}]
+CHOSEN = ["facts", 0, {"warmup_steps": 7}]
+OBSERVED, REPLAYED = ["window", "observe", 7, 20, 0, 0, 9], ["window", "replay", 27, 43, 3, 9, 99]
+LOADED, DRAINED = ["window", "load", 70, 43, 3, 99, 199], ["window", "drain", 113, 0, 0, 199, 299]
+
+
+def steps(many: int) -> list[Any]:
+    return [step(number, number, number + 1) for number in range(many)]
+
+
+@pytest.mark.parametrize(
+    ("records", "window"),
+    [
+        (steps(2), CurrentWindow("warm-up", 2)),
+        ([*steps(2), CHOSEN], CurrentWindow("warm-up", 2, 7)),
+        ([CHOSEN, *steps(7)], CurrentWindow("observe", 0, 20)),
+        ([CHOSEN, *steps(19)], CurrentWindow("observe", 12, 20)),
+        ([CHOSEN, *steps(27), OBSERVED], CurrentWindow("replay", 0, 40)),
+        ([CHOSEN, *steps(30), OBSERVED], CurrentWindow("replay", 0, 40)),
+        ([CHOSEN, *steps(44), OBSERVED], CurrentWindow("replay", 14, 40)),
+        ([TWO_WORKERS, *steps(75), OBSERVED, REPLAYED], CurrentWindow("load", 2, 40)),
+        ([["loader", 0, 0, {"num_workers": 0, "threads": 2}], *steps(71), REPLAYED], CurrentWindow("load", 0, 40)),
+        ([NO_WORKERS, *steps(70), OBSERVED, REPLAYED], CurrentWindow("drain")),
+        ([TWO_WORKERS, *steps(113), REPLAYED, LOADED], CurrentWindow("drain")),
+        ([*steps(113), LOADED, DRAINED], CurrentWindow("over")),
+        ([*steps(27), OBSERVED, ["note", 1, "no-replay", "It was only observed."]], CurrentWindow("over")),
+        ([*steps(9), ["end", 9, "exit"]], CurrentWindow("over")),
+        ([*steps(44), ["window", "odd"], ["window"], ["facts", 1, None]], CurrentWindow("warm-up", 44)),
+        ([TWO_WORKERS], None),
+    ],
+)
+def test_which_window_a_measured_run_is_in(tmp_path: Path, records: list[Any], window: CurrentWindow | None) -> None:
+    append(tmp_path / "a.jsonl", *records)
+    meter = WindowMeter(settings(tmp_path, **MEASURED))
+    meter.add(EvidenceTail(tmp_path).new_records())
+    assert meter.current() == window
+
+
+def test_a_warm_up_that_was_asked_for_is_known_from_the_start(tmp_path: Path) -> None:
+    append(tmp_path / "a.jsonl", *steps(5))
+    meter = WindowMeter(settings(tmp_path, **MEASURED, warmup=2))
+    meter.add(EvidenceTail(tmp_path).new_records())
+    assert meter.current() == CurrentWindow("observe", 3, 20)
+
+
+def test_a_run_that_is_only_observed_has_no_window(tmp_path: Path) -> None:
+    append(tmp_path / "a.jsonl", CHOSEN, *steps(9))
+    meter = WindowMeter(settings(tmp_path, observe=True))
+    meter.add(EvidenceTail(tmp_path).new_records())
+    assert meter.current() is None
+
+
+@pytest.mark.parametrize(
+    ("window", "says"),
+    [
+        (CurrentWindow("warm-up", 2), "warming up"),
+        (CurrentWindow("warm-up", 2, 7), "warming up 2 of 7 steps"),
+        (CurrentWindow("observe", 12, 20), "observing 12 of 20 steps"),
+        (CurrentWindow("replay", 14, 40), "replaying 14 of 40 steps"),
+        (CurrentWindow("load", 2, 40), "replaying with workers running 2 of 40 steps"),
+        (CurrentWindow("drain"), "draining the loader"),
+        (CurrentWindow("over"), "ending the run"),
+    ],
+)
+def test_both_views_say_which_window_it_is(window: CurrentWindow, says: str) -> None:
+    first, *_ = live_page(PACE, window, None, width=80, ascii_only=False).lines
+    assert first.plain == f"doctor  step 120, 8.1 steps/s, {says}"
+    line = live_line(PACE, window, None, ascii_only=False)
+    assert line.startswith(f"headrace doctor: step 120, 8.1 steps/s, {says}, waits for data 71 %, ")
+
+
+def test_on_a_terminal_the_output_stays_above_and_the_view_goes_away(tmp_path: Path) -> None:
+    terminal, file = console(terminal=True)
+    append(evidence(tmp_path) / "a.jsonl", get(0, 50_000), step(0, 0, 100_000))
+    with LiveView(settings(tmp_path), terminal) as view:
+        view.relay("epoch 1")
+        view.look()
+        view.relay("epoch 2")
+    shown = file.getvalue()
+    assert shown.index("epoch 1") < shown.index("waits for data") < shown.index("epoch 2")
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
+    assert shown.rstrip().endswith("\x1b[2K")
+
+
+def test_elsewhere_it_is_a_line(tmp_path: Path) -> None:
+    plain, file = console(terminal=False)
+    append(evidence(tmp_path) / "a.jsonl", get(0, 50_000), step(0, 0, 100_000))
+    with LiveView(settings(tmp_path), plain, gpu=lambda: 0.5) as view:
+        view.relay("epoch 1")
+        view.look()
+    assert file.getvalue() == (
+        "epoch 1\nheadrace doctor: step 0, 10 steps/s, waits for data 50 %, 0 workers busy –, GPU busy 50 %\n"
+    )
+
+
+def test_its_thread_ends_with_it_however_that_comes(tmp_path: Path) -> None:
+    terminal, file = console(terminal=True)
+    with pytest.raises(KeyboardInterrupt), LiveView(settings(tmp_path), terminal):
+        raise KeyboardInterrupt
+    assert not any("live" in thread.name for thread in threading.enumerate())
+    assert file.getvalue().count("\x1b[?25h") == 1
+
+
+def test_a_measured_run_says_how_far_its_window_is(tmp_path: Path) -> None:
+    plain, file = console(terminal=False)
+    append(evidence(tmp_path) / "a.jsonl", CHOSEN, *steps(44), OBSERVED)
+    with LiveView(settings(tmp_path, **MEASURED), plain) as view:
+        view.look()
+    assert "steps/s, replaying 14 of 40 steps, waits for data" in file.getvalue()
+
+
+def test_in_a_terminal_ctrl_c_ends_it_cleanly() -> None:
+    """The command gets the signal, the report comes, the cursor is back."""
+    outer, inner = pty.openpty()
+    command = [sys.executable, "-c", "import time; print('under way', flush=True); time.sleep(100)"]
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from headrace.tools.command_line import main; main()",
+            "doctor",
+            "--live",
+            "--",
+            *command,
+        ],
+        preexec_fn=lambda: os.login_tty(inner),
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(source_paths()), "TERM": "xterm", "COLUMNS": "100"},
+    )
+    os.close(inner)
+    try:
+        shown = _read_until(outer, "under way")
+        os.write(outer, b"\x03")
+        shown += _read_until(outer, None)
+        assert process.wait(DEADLINE_S) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(outer)
+    assert "The run was interrupted." in shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+    assert f"headrace{os.sep}doctor" not in shown  # a traceback, if any, is the command's
+
+
+def _read_until(terminal: int, text: str | None) -> str:
+    """What is written to the terminal until `text` has come, or until the last process has closed it."""
+    shown = b""
+    deadline = time.monotonic() + DEADLINE_S
+    while text is None or text.encode() not in shown:
+        if not select.select([terminal], [], [], deadline - time.monotonic())[0]:
+            raise AssertionError(f"hangs; it said:\n{shown.decode()}")
+        try:
+            shown += os.read(terminal, 1 << 16)
+        except OSError:  # EIO: nobody has it open any more
+            break
+    return shown.decode()

@@ -1,0 +1,355 @@
+"""The terminal's report: what it says first, how it fits, and that it never shows what was not measured as 0."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from machine_double import Texts, disk_line
+from made_reports import balanced_prescription, made_diagnosis, made_prescription, made_ranks, made_session
+from report_pages import AGAIN, GOLDEN, printed
+from rich.cells import cell_len
+from rich.console import Console
+
+from headrace.doctor.causes.remedy import Edit, Prescription
+from headrace.doctor.machine.host import Disks
+from headrace.doctor.measure.diagnosis import Diagnosis, LoaderProduction, ProbeCost, StepBudget
+from headrace.doctor.report.terminal import text
+from headrace.doctor.session.model import CommandOutcome, Machine, MeasuredWindow, Session, SessionNote
+
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "encoding", "verbose"),
+    [("screen", 100, "utf-8", False), ("narrow-ascii", 60, "ascii", False), ("verbose", 100, "utf-8", True)],
+)
+def test_looks_as_it_was_agreed(name: str, width: int, encoding: str, verbose: bool) -> None:
+    diagnosis = made_ranks() if verbose else made_diagnosis()
+    shown = printed(made_session(), diagnosis, width=width, encoding=encoding, verbose=verbose)
+    assert shown == (GOLDEN / f"report-{name}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "encoding", "verbose"),
+    [
+        ("remedies-screen", 100, "utf-8", False),
+        ("remedies-narrow-ascii", 60, "ascii", False),
+        ("remedies-verbose", 100, "utf-8", True),
+    ],
+)
+def test_what_to_do_looks_as_it_was_agreed(name: str, width: int, encoding: str, verbose: bool) -> None:
+    shown = printed(
+        made_session(), made_diagnosis(), made_prescription(), width=width, encoding=encoding, verbose=verbose
+    )
+    assert shown == (GOLDEN / f"report-{name}.txt").read_text(encoding="utf-8")
+
+
+def test_what_proofs_are_compared_with_is_told() -> None:
+    shown = printed(made_session(), made_diagnosis(), replace(made_prescription(), again_us=91_300.0), width=120)
+    assert "baseline 100 ms · again 91.3 ms · cached batches 31.0 ms" in shown
+
+
+def test_a_prescription_still_fits_a_terminal_of_forty_lines() -> None:
+    """Where no proof speaks at length against a remedy."""
+    prescription = replace(made_prescription(), outcomes=made_prescription().outcomes[:1])
+    assert len(printed(made_session(), made_diagnosis(), prescription).splitlines()) <= 40
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_word_of_a_remedy_is_left_out_and_no_figure_cut(width: int) -> None:
+    first, second, *others = made_prescription().remedies
+    costs = ["236 MB for 400 samples of 590 kB, of 24 GB that are free", "472 MB where each of 2 workers keeps its own"]
+    title = "samples kept as they are after Pillow resize in /dev/shm instead of a folder"
+    remedies = [replace(first, title=title, costs=costs), second, *others]
+    shown = printed(
+        made_session(),
+        made_diagnosis(),
+        replace(made_prescription(), remedies=remedies, outcomes=made_prescription().outcomes[1:]),
+        width=width,
+    )
+    part = shown[shown.index("What to do") : shown.index("  would not help")].splitlines()[1:]
+    assert "…" not in "".join(part)
+    begin = min(line.index("38.2 ms") for line in part if "38.2 ms" in line)
+    titles, figures = (" ".join(" ".join(column).split()) for column in zip(*_columns(part, begin), strict=True))
+    assert title[1:] in titles
+    assert f"38.2 ms (36.0 to 45.1 ms) 2.6 × costs {', '.join(costs)}" in figures
+    assert "refused breaks the run: RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed." in figures
+    assert "refused not recommended, since the samples were others: proved 34.0 ms, 2.9 ×" in figures
+
+
+def _columns(lines: list[str], begin: int) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        yield line[:begin], line[begin:]
+
+
+def test_the_remedy_that_gains_most_stands_at_the_top() -> None:
+    lines = printed(made_session(), made_diagnosis(), made_prescription()).splitlines()
+    assert lines[1] == "→ IndexedTar in place of tarfile.open: proved 39.0 ms a step, 2.6 × as fast"
+    unproved = replace(made_prescription(), outcomes=[])
+    lines = printed(made_session(), made_diagnosis(), unproved).splitlines()
+    assert lines[1] == "→ IndexedTar in place of tarfile.open: 38.2 ms a step (36.0 to 45.1 ms), 2.6 × as fast"
+
+
+def test_a_remedy_that_breaks_the_run_is_not_the_first_thing_to_do() -> None:
+    first, second, *_ = made_prescription().remedies
+    prescription = replace(made_prescription(), remedies=[second, first], outcomes=made_prescription().outcomes[1:])
+    lines = printed(made_session(), made_diagnosis(), prescription).splitlines()
+    assert lines[1].startswith("→ IndexedTar in place of tarfile.open: 38.2 ms")
+
+
+def test_stop_is_said_with_the_verdict() -> None:
+    lines = printed(made_session(), made_diagnosis(), balanced_prescription()).splitlines()
+    assert lines[1] == balanced_prescription().stop
+    assert lines[2].startswith("ended by the doctor")
+    assert "What to do  no lower bounds were measured: the run was only observed" in lines
+
+
+def test_a_remedy_whose_gain_is_not_known_has_a_dash_and_is_not_the_first_thing_to_do() -> None:
+    _, second, *_ = made_prescription().remedies
+    prescription = replace(made_prescription(), remedies=[replace(second, prediction=None)], best=None, outcomes=[])
+    lines = printed(made_session(), made_diagnosis(), prescription).splitlines()
+    assert lines[1] == f"→ {made_diagnosis().findings[0].advice}"
+    assert "  5 workers in place of 2  –      costs 720 MB of memory, 3 cores" in lines
+    assert not any(line.startswith("  Together") for line in lines)
+
+
+def test_no_line_of_a_diff_is_wrapped() -> None:
+    line = "+    loader = DataLoader(dataset, " + ", ".join(f"argument_{place}=value" for place in range(12)) + ")"
+    first, *others = made_prescription().remedies
+    edit = Edit("train.py", 1, f"--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-old\n{line}\n")
+    prescription = replace(made_prescription(), remedies=[replace(first, edit=edit), *others])
+    assert "     " + line in text(made_session(), made_diagnosis(), prescription).splitlines()
+    assert line in printed(made_session(), made_diagnosis(), prescription, width=60, verbose=True)
+
+
+def test_remedies_left_out_are_counted() -> None:
+    first = made_prescription().remedies[0]
+    many = [replace(first, code=f"code-{place}", title=f"remedy {place}") for place in range(7)]
+    shown = printed(made_session(), made_diagnosis(), replace(made_prescription(), remedies=many))
+    assert "Together with 4 more" in shown
+    assert "remedy 3" not in shown
+
+
+def test_says_first_what_is_wrong_and_then_what_to_do() -> None:
+    lines = printed(made_session(), made_diagnosis()).splitlines()
+    assert lines[0] == made_diagnosis().verdict
+    assert lines[1] == f"→ {made_diagnosis().findings[0].advice}"
+    assert lines[-1] == f"Again: {AGAIN}"
+
+
+def test_fits_a_terminal_of_forty_lines() -> None:
+    assert len(printed(made_session(), made_diagnosis()).splitlines()) <= 40
+
+
+@pytest.mark.parametrize("width", [60, 61, 79, 100, 200])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_no_line_is_wider_than_the_terminal(width: int, encoding: str) -> None:
+    diagnosis = _with_long_texts(made_ranks())
+    for verbose in (True, False):
+        page = printed(
+            made_session(), diagnosis, _with_long_remedies(), width=width, encoding=encoding, verbose=verbose
+        )
+        assert max(map(cell_len, page.splitlines())) <= width
+
+
+def test_a_terminal_narrower_than_sixty_gets_sixty() -> None:
+    assert printed(made_session(), made_diagnosis(), width=20) == printed(made_session(), made_diagnosis(), width=60)
+
+
+def test_the_whole_report_says_what_each_window_did() -> None:
+    session = made_session()
+    (trainer,) = session.trainers
+    trainer.windows = [
+        MeasuredWindow("observe", 7, 80, 0, 0, 2_000_000),
+        MeasuredWindow("replay", 87, 43, 3, 2_000_000, 2_490_000),
+        MeasuredWindow("load", 130, 43, 3, 2_490_000, 3_070_000),
+        MeasuredWindow("drain", 173, 0, 0, 3_070_000, 4_270_000),
+    ]
+    trainer.drained.index = list(range(44))
+    words = " ".join(text(session, made_diagnosis()).split())
+    assert (
+        "windows: 80 steps observed in 2.0 s · 40 steps replayed in 490 ms · "
+        "40 steps replayed with workers running in 580 ms · 44 batches drained in 1.2 s"
+    ) in words
+    assert "windows:" not in printed(session, made_diagnosis())
+
+
+def test_colours_the_wait_by_its_share() -> None:
+    shown = printed(made_session(), made_diagnosis(), colour=True)
+    wait = next(line for line in shown.splitlines() if "data wait" in line)
+    assert "\x1b[31m█" in wait
+    assert "\x1b[1;31m" in shown.splitlines()[0]
+    calm = printed(made_session(), replace(made_diagnosis(), wait_share=0.02), colour=True)
+    assert "\x1b[1;32m" in calm.splitlines()[0]
+
+
+def test_colours_change_nothing_else() -> None:
+    plain = printed(made_session(), made_diagnosis())
+    coloured = ESCAPES.sub("", printed(made_session(), made_diagnosis(), colour=True))
+    assert [line.rstrip() for line in coloured.splitlines()] == plain.splitlines()
+
+
+def test_no_colour_where_nobody_wants_any(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from headrace.doctor.report.terminal import show
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    with Console(force_terminal=True, width=100).capture() as captured:
+        pass
+    console = Console(force_terminal=True, width=100)
+    with console.capture() as captured:
+        show(made_session(), made_diagnosis(), console)
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", captured.get())
+
+
+def test_what_was_not_measured_is_a_dash() -> None:
+    making = replace(made_diagnosis().makings[0], start_up_us=None, first_batch_us=None)
+    diagnosis = replace(made_diagnosis(), makings=[making], cost=ProbeCost(None, None, None, 1000))
+    shown = printed(made_session(), diagnosis)
+    assert "start-up: – to start, – to the first batch" in shown
+    assert "measuring cost – a step (–), – of batch production" in shown
+    assert "GPU –" in next(line for line in shown.splitlines() if "forward" in line)
+
+
+def test_stages_left_out_are_summed_and_shown_when_asked_for() -> None:
+    short = printed(made_session(), made_diagnosis())
+    assert re.search(r"3 more +4.0 % .* 451 µs/sample", short)
+    assert "default_collate" not in short
+    whole = printed(made_session(), made_diagnosis(), verbose=True)
+    assert "default_collate" in whole
+    assert " more" not in whole
+
+
+def test_ranks_come_late_ones_first_with_what_makes_them_late() -> None:
+    lines = printed(made_session(), made_ranks()).splitlines()
+    ranks = [line.split() for line in lines if line.strip().startswith("rank ")]
+    assert [rank[1] for rank in ranks] == ["1", "0"]
+    assert ranks[0][-2:] == ["decode", "PIL.Image.load"]
+
+
+def test_the_rank_that_waits_longest_is_the_one_shown() -> None:
+    first = made_ranks().budgets[0]
+    parts = [replace(part, share=0.9) if part.name == "data wait" else part for part in first.parts]
+    budgets = [first, replace(first, rank=1, pid=101, parts=parts)]
+    makings = [made_ranks().makings[0], replace(made_ranks().makings[0], trainer=101, workers=3)]
+    lines = printed(made_session(), replace(made_ranks(), budgets=budgets, makings=makings)).splitlines()
+    assert any(line.startswith("Rank 1  100 ms") for line in lines)
+    assert any(line.startswith("3 workers (rank 1)  busy") for line in lines)
+    assert not any(line.startswith("Rank 0") for line in lines)
+    assert "  and 1 loader more: --verbose" in lines
+
+
+def test_a_command_that_failed_shows_its_last_words() -> None:
+    outcome = CommandOutcome(["python", "x.py"], 3, "failed", 2_000_000, [f"line {number}" for number in range(20)])
+    outcome.last_lines[-1] = "    " + "x" * 150
+    shown = printed(replace(made_session(), outcome=outcome), Diagnosis("It failed.", None, "cpu"))
+    assert "failed after 2.0 s, exit status 3: python x.py" in shown
+    assert "  line 18\n      " + "x" * 94 + "\n  " + "x" * 56 in shown
+    assert "  line 13" not in shown
+
+
+def test_a_process_that_hangs_shows_where() -> None:
+    session = made_session()
+    session.processes[1].stacks.append("File a.py, line 1\n    lock.acquire()\n")
+    lines = printed(session, made_diagnosis()).splitlines()
+    at = lines.index("Process 201 hangs here")
+    assert lines[at + 1 : at + 3] == ["  File a.py, line 1", "      lock.acquire()"]
+
+
+def test_of_a_long_note_the_last_line_and_all_of_them_when_asked_for() -> None:
+    session = replace(
+        made_session(), notes=[SessionNote("thread-died", "Traceback\n  File x\nValueError: odd\n", 7)], unreached=[]
+    )
+    short = printed(session, made_diagnosis())
+    assert "  • thread-died (process 7): ValueError: odd\n  • measuring" in short
+    whole = printed(session, made_diagnosis(), verbose=True)
+    assert "  • thread-died (process 7): ValueError: odd\n    Traceback\n      File x\n" in whole
+
+
+def test_equal_notes_of_many_processes_come_once() -> None:
+    notes = [SessionNote("hook-off", "PIL: TypeError", pid) for pid in range(16)]
+    session = replace(made_session(), notes=notes, unreached=[])
+    assert "  • hook-off (16 ×): PIL: TypeError\n" in printed(session, made_diagnosis())
+
+
+@pytest.mark.parametrize(
+    ("outcome", "says"),
+    [
+        (CommandOutcome(["x"], 0, "finished", 1_000_000), "ran to its end in 1.0 s: x"),
+        (CommandOutcome(["x"], 0, "steps", 1_000_000), "ended by the doctor after the steps asked for, in 1.0 s: x"),
+        (CommandOutcome(["x"], 137, "failed", 1_000_000), "ended by signal 9 after 1.0 s: x"),
+        (CommandOutcome(["x", "a b"], 127, "not found", 0), "could not be started, exit status 127: x 'a b'"),
+        (CommandOutcome(["x"], 130, "interrupted", 5_000), "interrupted after 5.0 ms, exit status 130: x"),
+        (CommandOutcome([], None, "finished", 1_000_000), "ran to its end in 1.0 s: watched in this process"),
+    ],
+)
+def test_says_how_it_ended(outcome: CommandOutcome, says: str) -> None:
+    session = Session("", "observe", "", None, 0, outcome)
+    assert printed(session, Diagnosis("No training was seen.", None, "cpu")).splitlines()[1] == says
+
+
+def test_a_session_without_anything_is_short() -> None:
+    session = Session("", "measure", "", None, 0, CommandOutcome(["x"], 0, "finished", 1_000_000))
+    lines = printed(session, Diagnosis("No training was seen.", None, "cpu")).splitlines()
+    assert lines[0] == "No training was seen."
+    assert len(lines) < 8
+
+
+def test_the_text_is_the_whole_report() -> None:
+    assert text(made_session(), made_diagnosis(), again=AGAIN) == printed(
+        made_session(), made_diagnosis(), verbose=True
+    )
+
+
+def _with_long_remedies() -> Prescription:
+    long, wide = "word " * 60 + "x" * 300, "映像" * 90
+    first, *others = made_prescription().remedies
+    edit = Edit(wide, 1, "+new\n-old")  # whose lines are never wrapped
+    remedies = [replace(first, title=wide, why=long, costs=[wide, long], edit=edit), *others]
+    return replace(made_prescription(), remedies=[*remedies, replace(others[-1], title=long, why=wide)])
+
+
+def _with_long_texts(diagnosis: Diagnosis) -> Diagnosis:
+    long, wide = "word " * 60 + "x" * 300, "映像" * 90
+    making: LoaderProduction = diagnosis.makings[0]
+    stages = [replace(stage, label=wide) for stage in making.stages]
+    lines = [replace(line, place=f"/{'long/' * 60}{wide}:1:f") for line in making.lines]
+    slow = [replace(one, key=long) for one in making.slow]
+    budget: StepBudget = diagnosis.budgets[0]
+    return replace(
+        diagnosis,
+        verdict=long,
+        makings=[replace(making, stages=stages, lines=lines, slow=slow)],
+        findings=[replace(one, text=long, evidence=wide, advice=long) for one in diagnosis.findings],
+        budgets=[replace(budget, parts=[replace(part, name=wide) for part in budget.parts])],
+        ranks=[replace(rank, cause=wide) for rank in diagnosis.ranks],
+    )
+
+
+def test_a_disk_is_shown_by_the_columns_that_the_sampler_gives_it() -> None:
+    kernel = Texts({"/proc/diskstats": disk_line(8, "sda", 0, reads=1)})
+    disks = Disks(kernel)
+    disks.read(0.0)
+    kernel.texts["/proc/diskstats"] = disk_line(8, "sda", 0, reads=101, sectors=40_000, read_ms=200)
+    row = disks.read(1.0)
+    machine = Machine("box", time=[0], columns={name: [value] for name, value in row.items()})
+    session = replace(made_session(), machines=[machine])
+    assert "disks   sda read at 20 MB/s, 20 MB/s at most, 2.0 ms a request" in printed(session, made_diagnosis())
+
+
+def test_slowest_samples_that_are_not_slow_are_not_called_so() -> None:
+    making = made_diagnosis().makings[0]
+    slow = [replace(making.slow[0], times=times) for times in (2.0, 1.9)]
+    shown = printed(made_session(), replace(made_diagnosis(), makings=[replace(making, slow=slow)]), verbose=True)
+    assert shown.count("slow sample") == 1
+
+
+def test_trainings_of_one_rank_are_told_apart() -> None:
+    (budget, *_) = made_diagnosis().budgets
+    diagnosis = replace(made_diagnosis(), budgets=[replace(budget, pid=pid) for pid in (11, 12)])
+    shown = printed(made_session(), diagnosis, verbose=True)
+    assert f"Process 11, rank {budget.rank}" in shown
+    assert f"Process 12, rank {budget.rank}" in shown

@@ -1,0 +1,203 @@
+"""Evidence files as probes leave them, and their merging into one session."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from made_sessions import MadeRun, made_session, process, read, simulate, write_evidence, write_run, write_settings
+
+from headrace.doctor.probe import evidence_schema as schema
+from headrace.doctor.session.evidence_reader import STRUCTS, read_evidence_lines
+
+GetRecord, ProcessRecord, StepRecord = (
+    STRUCTS[record] for record in (schema.GetRecord, schema.ProcessRecord, schema.StepRecord)
+)
+
+STEP = ["step", 0, 10, 30, [["b", 5, 7], ["o", 13, 2]], 25, 18, 1]
+
+
+def test_a_record_becomes_what_it_says(tmp_path):
+    path = write_evidence(tmp_path, "one", [process(7), STEP])
+    first, step = read_evidence_lines(path).records
+    assert isinstance(first, ProcessRecord)
+    assert step == StepRecord(0, 10, 30, [("b", 5, 7), ("o", 13, 2)], 25, 18, 1)
+
+
+def test_fields_and_kinds_of_a_newer_probe_are_passed_over(tmp_path):
+    path = write_evidence(tmp_path, "one", [process(7), ["weather", 1, "fine"], [*STEP, "more", 3]])
+    lines = read_evidence_lines(path)
+    assert [type(record) for record in lines.records] == [ProcessRecord, StepRecord]
+    assert lines.damaged == 0
+
+
+def test_a_get_that_measured_less_is_null_elsewhere(tmp_path):
+    path = write_evidence(tmp_path, "one", [["get", 0, 4, 100, 7]])
+    assert read_evidence_lines(path).records == [GetRecord(0, 4, 100, 7, None, None, None, None, None, None)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'["step",0,10,30,[["b",5,7]',
+        b'["step",0,"ten",30]',
+        b'["step",0]',
+        b'["step",0,10,30,[["b",5]]]',
+        b"\x00\x00\x00\x00",
+        b'["note",1,"x","\xff\xfe"]',
+        b"[]",
+        b"7",
+        b"{}",
+        b"[3]",
+        b"",
+    ],
+)
+def test_a_damaged_line_costs_itself_only_and_is_counted(tmp_path, line):
+    path = write_evidence(tmp_path, "one", [process(7), STEP])
+    path.write_bytes(path.read_bytes() + line + b"\n" + json.dumps([*STEP[:1], 1, *STEP[2:]]).encode() + b"\n")
+    lines = read_evidence_lines(path)
+    assert [type(record) for record in lines.records] == [ProcessRecord, StepRecord, StepRecord]
+    assert lines.damaged == 1
+
+
+def test_a_file_cut_anywhere_gives_the_records_before_the_cut(tmp_path):
+    path = write_evidence(tmp_path, "one", [process(7), STEP, STEP])
+    whole = path.read_bytes()
+    ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        lines = read_evidence_lines(path)
+        assert len(lines.records) == sum(end <= length for end in ends)
+        assert lines.damaged == (0 if length == 0 or length in ends else 1)
+        assert lines.bytes == length
+
+
+def test_processes_are_merged_by_their_role(tmp_path):
+    session = made_session(tmp_path, MadeRun(workers=2))
+    assert [(one.pid, one.role) for one in session.processes] == [(100, "trainer"), (101, "worker"), (102, "worker")]
+    assert [(one.pid, one.worker, one.trainer) for one in session.makers] == [(101, 0, 100), (102, 1, 100)]
+    (trainer,) = session.trainers
+    assert trainer.steps.number == list(range(40))
+    assert trainer.shapes == ["float32[4,3,8,8]"]
+    assert trainer.steps.spans[0] == [("b", 11_000, 2_000), ("o", 13_000, 500)], "absolute, not from the step's start"
+    assert trainer.steps.probe[0] == 20.0, "microseconds, from tenths"
+
+
+def test_a_trainer_without_workers_is_its_own_maker(tmp_path):
+    (maker,) = made_session(tmp_path, MadeRun(workers=0)).makers
+    assert (maker.pid, maker.trainer, maker.worker) == (100, 100, None)
+    assert maker.stages == ["decode:PIL.Image.load", "collate:default"]
+
+
+def test_marks_and_stamps_find_their_steps_whenever_they_were_written(tmp_path):
+    write_settings(tmp_path)
+    steps = [["step", number, number * 10, number * 10 + 10, [], None] for number in range(3)]
+    late = [["ready", 2, 25], *steps, ["device", 1, "swr", [15, 0, 2]], ["device", 9, "s", [95]]]
+    write_evidence(tmp_path, "a", [process(7), *late])
+    (trainer,) = read(tmp_path).trainers
+    assert trainer.steps.device == [None, [("s", 1.5), ("w", 1.5), ("r", 1.7)], None]
+    assert trainer.steps.ready == [None, None, 25]
+    assert trainer.steps.probe == [None, None, None]
+
+
+def test_names_that_were_lost_are_not_made_up(tmp_path):
+    write_settings(tmp_path)
+    batch = ["batch", 0, 0, 1, 2, 3, 0, 4, [[77, 1, 1, 1]]]
+    write_evidence(tmp_path, "a", [process(7), ["worker", 0, {"id": 0, "parent": 1}], batch, ["lines", 3, [[78, 5]]]])
+    (maker,) = read(tmp_path).makers
+    assert maker.stages == ["other:unnamed"]
+    assert maker.lines == []
+
+
+def test_stages_of_threads_beside_a_batch_are_kept_where_there_are_any(tmp_path):
+    write_settings(tmp_path)
+    names = [["name", 1, "getitem:rest"], ["name", 2, "decode:a"]]
+    plain = ["batch", 0, 0, 1, 2, 3, 0, 4, [[1, 1, 1, 1]]]
+    write_evidence(tmp_path, "a", [process(7), *names, plain, [*plain[:2], 1, *plain[3:], [[2, 3, 4, 5]]]])
+    write_evidence(tmp_path, "b", [process(8), *names, plain])
+    helped, alone = read(tmp_path).makers
+    assert helped.batches.beside == [[], [(1, 3, 4, 5)]]
+    assert alone.batches.beside == []
+
+
+def test_lines_sum_over_records_heaviest_first(tmp_path):
+    write_settings(tmp_path)
+    names = [["name", 1, "a.py:1:f"], ["name", 2, "a.py:2:g"]]
+    counts = [["lines", 5, [[1, 10], [2, 15]]], ["lines", 9, [[1, 10]]]]
+    write_evidence(tmp_path, "a", [process(7), *names, ["worker", 0, {"id": 0, "parent": 1}], *counts])
+    (maker,) = read(tmp_path).makers
+    assert [(line.place, line.us) for line in maker.lines] == [("a.py:1:f", 20), ("a.py:2:g", 15)]
+
+
+def test_how_a_process_ended_and_what_it_said(tmp_path):
+    write_settings(tmp_path)
+    write_evidence(tmp_path, "a", [process(1), ["end", 90, "exit"]])
+    write_evidence(tmp_path, "b", [process(2), ["error", 80, "ValueError: x"], ["end", 91, "exit"]])
+    write_evidence(tmp_path, "c", [process(3), ["stack", 50, "hung", "File x"], ["note", 51, "killed", "gone"]])
+    session = read(tmp_path)
+    assert [(one.ended, one.end, one.error) for one in session.processes] == [
+        ("exit", 90, None),
+        ("error", 91, "ValueError: x"),
+        (None, None, None),
+    ]
+    assert session.processes[2].stacks == ["hung: File x"]
+    assert [(note.code, note.text, note.pid, note.time) for note in session.notes] == [("killed", "gone", 3, 51)]
+
+
+def test_facts_stay_apart_by_kind_and_newer_ones_win(tmp_path):
+    write_settings(tmp_path)
+    records = [["torch", 1, {"version": "2.9"}], ["facts", 2, {"a": 1, "b": 1}], ["facts", 3, {"a": 2}]]
+    write_evidence(tmp_path, "a", [process(1), *records])
+    (one,) = read(tmp_path).processes
+    assert one.facts["process"]["version"] == 1
+    assert one.facts["torch"] == {"version": "2.9"}
+    assert one.facts["facts"] == {"a": 2, "b": 1}
+
+
+def test_a_file_without_its_first_line_is_noted(tmp_path):
+    write_settings(tmp_path)
+    write_evidence(tmp_path, "headless", [STEP])
+    session = read(tmp_path)
+    assert session.processes == []
+    assert [(note.code, note.text) for note in session.notes] == [
+        ("empty", "headless.jsonl: no process's first line; what it observed is lost")
+    ]
+
+
+def test_ranks_come_from_the_process_group_before_the_environment(tmp_path):
+    write_settings(tmp_path)
+    write_run(tmp_path, MadeRun(pid=200, rank=1, steps=2))
+    records = simulate(MadeRun(pid=300, rank=None, steps=2))["host-300-0"]
+    write_evidence(tmp_path, "c", [*records, ["facts", 9, {"rank": 0}]])
+    assert [(one.rank, one.pid) for one in read(tmp_path).trainers] == [(0, 300), (1, 200)]
+
+
+def test_a_half_full_file_and_a_damaged_one_are_called_cut(tmp_path):
+    path = write_run(tmp_path, MadeRun(steps=20)) or tmp_path / "evidence" / "host-100-0.jsonl"
+    size = path.stat().st_size
+    write_settings(tmp_path, most_bytes=size * 2)
+    assert [one.cut for one in read(tmp_path).processes] == [True, False, False]
+    write_settings(tmp_path, most_bytes=size * 2 + 1)
+    assert [one.cut for one in read(tmp_path).processes] == [False, False, False]
+    path.write_bytes(path.read_bytes()[:-3])
+    assert [one.cut for one in read(tmp_path).processes] == [True, False, False]
+
+
+def test_a_pid_used_by_two_hosts_stays_two_processes(tmp_path):
+    session = made_session(tmp_path, MadeRun(rank=0), MadeRun(rank=1, host="other"))
+    assert [(one.host, one.pid) for one in session.trainers] == [("host", 100), ("other", 100)]
+    assert {(one.host, one.pid, one.trainer) for one in session.makers} == {
+        (host, pid, 100) for host in ("host", "other") for pid in (101, 102)
+    }
+
+
+def test_the_evidence_of_a_large_run_can_still_be_made_and_measured():
+    """The benchmark drives the probe itself by a made clock, and so has to keep up with it."""
+    script = Path(__file__).parents[3] / "benchmarks" / "doctor_evidence.py"
+    options = ["--steps", "10", "--ranks", "1", "--workers", "1"]
+    ran = subprocess.run([sys.executable, script, *options], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("from the interpreter's start to its end") == 2

@@ -1,0 +1,261 @@
+"""What a batch holds, against a pipeline that shares no code with the core: Pillow's decode, crop and resize."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from loader_data import COUNT, add_member, encode, encoded, label_of, photograph, write_folder, write_tar
+from PIL import Image
+
+import headrace as hr
+from headrace import _core
+from headrace.plan import UniformPlan
+from headrace.views import compile_view
+
+BATCH = 16
+SEED = 9
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return hr.open(write_folder(tmp_path_factory.mktemp("pixels") / "photos"))
+
+
+@pytest.fixture(scope="module")
+def tar(tmp_path_factory):
+    return hr.open(write_tar(tmp_path_factory.mktemp("pixels") / "photos.tar"))
+
+
+def load(dataset, fields, **options):
+    given = {"batch_size": BATCH, "shuffle": True, "seed": SEED, "output": "numpy", "threads": 2, "on_error": "raise"}
+    return hr.Loader(dataset, fields, **(given | options))
+
+
+def image(**options):
+    return hr.Image(dct_scaling=False, **options)
+
+
+def planned(loader, step, epoch=0):
+    return UniformPlan(length=len(loader.dataset), batch_size=BATCH, shuffle=True, seed=SEED).batch(epoch, step)
+
+
+def views_of(view, plan, sizes):
+    """One view a sample, as numbers named by `_core.VIEW_COLUMNS`."""
+    key = UniformPlan(length=COUNT, batch_size=BATCH, shuffle=True, seed=SEED).key(plan.epoch)
+    widths, heights = (np.array(side, np.int32) for side in zip(*sizes, strict=True))
+    rows = _core.sample_views(compile_view(view).ops, key, plan.samples, plan.passes, 0, widths, heights)
+    return [dict(zip(_core.VIEW_COLUMNS, row, strict=True)) for row in rows]
+
+
+def pillow_view(picture, view, resample):
+    """Crop, resize, pad, flip, by Pillow and numpy. Windows of whole pixels only."""
+    box = tuple(view[name] for name in ("left", "top", "right", "bottom"))
+    assert box == (view["x0"], view["y0"], view["x1"], view["y1"])
+    inner = (int(view["inner_width"]), int(view["inner_height"]))
+    pixels = np.asarray(picture.crop(box).resize(inner, resample))
+    canvas = np.zeros((int(view["height"]), int(view["width"]), *pixels.shape[2:]), np.uint8)
+    top, left = int(view["inner_y"]), int(view["inner_x"])
+    canvas[top : top + inner[1], left : left + inner[0]] = pixels
+    canvas = canvas[:, ::-1] if view["hflip"] else canvas
+    return canvas[::-1] if view["vflip"] else canvas
+
+
+def reference(number, view, mode="RGB", resample=Image.Resampling.BILINEAR):
+    """[C, H, W] of uint8."""
+    picture = Image.open(io.BytesIO(encoded(number)[1])).convert(mode)
+    pixels = pillow_view(picture, view, resample)
+    return pixels.reshape(*pixels.shape[:2], -1).transpose(2, 0, 1)
+
+
+def size_of(number):
+    return Image.open(io.BytesIO(encoded(number)[1])).size
+
+
+VIEWS = {
+    "RandomResizedCrop": hr.RandomResizedCrop(32, flip=0.5),
+    "Resize": hr.Resize((30, 44)),
+    "RandomCrop": hr.RandomCrop((28, 36), flip=1.0),
+    "Letterbox": hr.Letterbox(50),
+    "flips": [hr.Resize((20, 20)), hr.RandomHorizontalFlip(), hr.RandomVerticalFlip()],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+@pytest.mark.parametrize("place", ["folder", "tar"])
+def test_batches_equal_pillow_to_one_level(folder, tar, place, view):
+    dataset = {"folder": folder, "tar": tar}[place]
+    loader = load(dataset, {"image": image(), "label": hr.Label()}, view=view)
+    for step, batch in enumerate(loader):
+        plan = planned(loader, step)
+        views = views_of(view, plan, [size_of(number) for number in plan.samples])
+        assert list(batch["label"]) == [label_of(number) for number in plan.samples]
+        for number, got, drawn in zip(plan.samples, batch["image"], views, strict=True):
+            expected = reference(number, drawn)
+            assert got.shape == expected.shape
+            assert np.abs(got.astype(int) - expected).max() <= 1, f"sample {number}"
+
+
+def test_resize_then_center_crop_equals_pillow(folder):
+    """A crop after a resize begins between pixels, so this has no window that Pillow could cut."""
+    loader = load(folder, {"image": image()}, view=[hr.Resize(36), hr.CenterCrop(32)])
+    for step, batch in enumerate(loader):
+        for number, got in zip(planned(loader, step).samples, batch["image"], strict=True):
+            picture = Image.open(io.BytesIO(encoded(number)[1])).convert("RGB")
+            width, height = picture.size
+            size = (36, int(36 * height / width)) if width <= height else (int(36 * width / height), 36)
+            resized = picture.resize(size, Image.Resampling.BILINEAR)
+            left, top = round((size[0] - 32) / 2), round((size[1] - 32) / 2)
+            expected = np.asarray(resized.crop((left, top, left + 32, top + 32))).transpose(2, 0, 1)
+            assert np.abs(got.astype(int) - expected).max() <= 1, f"sample {number}"
+
+
+def test_nearest_equals_nearest_exact(folder):
+    """The source pixel in which the output pixel's centre falls, in whole numbers (torch's own rounds at ties)."""
+    loader = load(folder, {"image": image(filter="nearest")}, view=hr.Resize((30, 44)))
+    for step, batch in enumerate(loader):
+        for number, got in zip(planned(loader, step).samples, batch["image"], strict=True):
+            pixels = np.asarray(Image.open(io.BytesIO(encoded(number)[1])).convert("RGB")).transpose(2, 0, 1)
+            height, width = pixels.shape[1:]
+            rows = (2 * np.arange(30) + 1) * height // 60
+            columns = (2 * np.arange(44) + 1) * width // 88
+            expected = pixels[:, rows[:, None], columns]
+            np.testing.assert_array_equal(got, expected, err_msg=f"sample {number}")
+
+
+def test_grey_mode_equals_pillow(folder):
+    view = hr.RandomResizedCrop(32)
+    loader = load(folder, {"image": image(mode="L")}, view=view)
+    for step, batch in enumerate(loader):
+        plan = planned(loader, step)
+        views = views_of(view, plan, [size_of(number) for number in plan.samples])
+        assert batch["image"].shape[1:] == (1, 32, 32)
+        for number, got, drawn in zip(plan.samples, batch["image"], views, strict=True):
+            assert np.abs(got.astype(int) - reference(number, drawn, "L")).max() <= 2, f"sample {number}"
+
+
+@pytest.mark.parametrize("normalize", [None, hr.IMAGENET], ids=["plain", "normalized"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_floats_equal_arithmetic_on_the_bytes(folder, dtype, normalize):
+    import torch
+
+    fields = {
+        "bytes": image(source="image"),
+        "floats": image(source="image", dtype=dtype, normalize=normalize),
+    }
+    for batch in load(folder, fields, view=hr.RandomResizedCrop(24), output="torch"):
+        exact = batch["bytes"].numpy().astype(np.float64) / 255
+        if normalize is not None:
+            mean, std = (np.array(part)[:, None, None] for part in (normalize.mean, normalize.std))
+            exact = (exact - mean) / std
+        got = batch["floats"]
+        assert got.dtype == getattr(torch, dtype)
+        # Floats are made of the resampled values before they are rounded to bytes: half a level, and the type's step.
+        half_level = 0.51 / 255 / (1 if normalize is None else min(normalize.std))
+        step = torch.finfo(got.dtype).eps * np.abs(exact).max()
+        assert np.abs(got.double().numpy() - exact).max() <= half_level + step
+
+
+def test_float16_and_bfloat16_are_float32_rounded(folder):
+    import torch
+
+    fields = {dtype: image(source="image", dtype=dtype) for dtype in ("float32", "float16", "bfloat16")}
+    for batch in load(folder, fields, view=hr.Resize((24, 24)), output="torch"):
+        for dtype in ("float16", "bfloat16"):
+            assert torch.equal(batch[dtype], batch["float32"].to(getattr(torch, dtype))), dtype
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_memory_layout_changes_strides_only(folder, dtype, mode):
+    fields = {
+        "last": image(source="image", dtype=dtype, mode=mode),
+        "planar": image(source="image", dtype=dtype, mode=mode, channels_last=False),
+    }
+    channels = 3 if mode == "RGB" else 1
+    for batch in load(folder, fields, view=hr.RandomResizedCrop((20, 28))):
+        last, planar = batch["last"], batch["planar"]
+        assert last.shape == planar.shape == (len(last), channels, 20, 28)
+        assert planar.flags.c_contiguous
+        assert last.transpose(0, 2, 3, 1).flags.c_contiguous
+        np.testing.assert_array_equal(last, planar)
+
+
+def test_torch_images_are_channels_last(folder):
+    import torch
+
+    batch = next(iter(load(folder, {"image": image()}, view=hr.Resize((20, 28)), output="torch")))
+    assert batch["image"].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_images_of_one_sample_share_their_view(tmp_path):
+    """The second image is the first one at twice the size: the same window of both shows the same, to its blur."""
+    import tarfile
+
+    with tarfile.open(tmp_path / "pairs.tar", "w") as tar:
+        for number in range(12):
+            small = photograph(number, 60, 48)
+            add_member(tar, f"{number:04}.a.png", encode(small, "PNG"))
+            add_member(tar, f"{number:04}.b.png", encode(small.resize((120, 96), Image.Resampling.NEAREST), "PNG"))
+    fields = {"a": image(source="a.png", filter="nearest"), "b": image(source="b.png", filter="nearest")}
+    view = hr.RandomResizedCrop(20, flip=0.5)
+    for batch in load(hr.open(tmp_path / "pairs.tar"), fields, view=view, batch_size=6):
+        np.testing.assert_array_equal(batch["a"], batch["b"])
+    # The view is drawn from the first, or from the field that view_from names; its size decides what is drawn.
+    first = next(iter(load(hr.open(tmp_path / "pairs.tar"), fields, view=hr.RandomCrop(20), view_from="a")))
+    assert first["a"].shape == (12, 3, 20, 20)
+
+
+def test_keys_follow_the_plan(tar):
+    loader = load(tar, {"text": hr.Raw()})
+    for step, batch in enumerate(loader):
+        assert batch["text"] == [f"number {number}".encode() for number in planned(loader, step).samples]
+
+
+def test_a_selection_keeps_each_samples_view(folder):
+    """Draws are keyed by the base id: what a sample looks like does not depend on what else is selected."""
+    view = hr.RandomResizedCrop(24, flip=0.5)
+    whole = next(iter(load(folder, {"image": image()}, view=view, batch_size=COUNT, shuffle=False)))["image"]
+    some = [31, 4, 17]
+    part = next(iter(load(folder.select(some), {"image": image()}, view=view, batch_size=3, shuffle=False)))["image"]
+    np.testing.assert_array_equal(part, whole[some])
+
+
+def test_without_a_view_images_come_whole(tmp_path):
+    pictures = [photograph(number, 36, 28) for number in range(6)]
+    for number, picture in enumerate(pictures):
+        picture.save(tmp_path / f"{number}.png")
+    batch = next(iter(load(hr.open(tmp_path), {"image": image()}, batch_size=6, shuffle=False)))
+    np.testing.assert_array_equal(batch["image"], np.stack([np.asarray(p).transpose(2, 0, 1) for p in pictures]))
+
+
+def test_dct_scaling_changes_little(tmp_path):
+    for number in range(4):
+        photograph(number, 400, 300).save(tmp_path / f"{number}.jpg", quality=92)
+    fields = {"fast": hr.Image(source="image"), "exact": image(source="image")}
+    batch = next(iter(load(hr.open(tmp_path), fields, view=hr.Resize((37, 50)), batch_size=4)))
+    difference = np.abs(batch["fast"].astype(int) - batch["exact"])
+    assert difference.max() > 0, "nothing was scaled"
+    assert difference.mean() < 2
+    assert difference.max() <= 24
+
+
+def test_a_replacement_has_the_view_of_its_own_pass(tmp_path):
+    """Sample and pass as the plan draws them for the bad one's position; so a sample that comes twice differs."""
+    bad, view = 14, hr.RandomResizedCrop(32, flip=0.5)
+    path = next(write_folder(tmp_path / "photos").glob(f"*/{bad:04}.*"))
+    path.write_bytes(b"")
+    loader = load(hr.open(tmp_path / "photos"), {"image": image()}, view=view, on_error="replace")
+    plan = UniformPlan(length=COUNT, batch_size=BATCH, shuffle=True, seed=SEED)
+    for step, batch in enumerate(loader):
+        planned_batch = plan.batch(0, step)
+        for row in np.flatnonzero(planned_batch.samples == bad):
+            number, pass_ = plan.replacement(0, int(planned_batch.positions[row]), 0)
+            assert number != bad, "choose another seed"
+            stand_in = replace(planned_batch, samples=np.array([number]), passes=np.array([pass_], np.uint32))
+            (drawn,) = views_of(view, stand_in, [size_of(number)])
+            assert np.abs(batch["image"][row].astype(int) - reference(number, drawn)).max() <= 1
+            return
+    raise AssertionError("the bad sample never came")

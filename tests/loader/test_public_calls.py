@@ -1,0 +1,28 @@
+"""What `dir` shows of a loader: the calls that the docs describe, and nothing of what runs it."""
+
+from __future__ import annotations
+
+import pytest
+from loader_data import write_folder
+
+import headrace as hr
+
+POSITION = {"epoch", "load_state_dict", "next_step", "seek", "set_epoch", "state_dict"}
+COMMON = POSITION | {"as_dataloader", "batch_size", "rank", "samples", "stats", "world_size"}
+
+
+@pytest.fixture
+def loader(tmp_path):
+    return hr.Loader(write_folder(tmp_path / "photos"), view=hr.Resize((8, 8)), batch_size=4, output="numpy")
+
+
+def public(value):
+    return {name for name in dir(value) if not name.startswith("_")}
+
+
+def test_a_loader(loader):
+    assert public(loader) == COMMON | {"dataset", "prefetch", "threads"}
+
+
+def test_a_mixture(loader):
+    assert public(hr.mix({"photos": loader})) == COMMON | {"shares", "source_stats", "sources", "window"}
