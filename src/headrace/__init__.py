@@ -12,7 +12,7 @@ if _TYPE_CHECKING:
     from headrace import distributed, doctor
     from headrace._core import Limits
     from headrace.data import Dataset, open
-    from headrace.device.memory_budget import fit_budget
+    from headrace.device import fit_budget
     from headrace.dropins import (
         BucketBatchSampler,
         DevicePrefetcher,
@@ -97,7 +97,7 @@ _HOMES = {
         "Text",
     ),
     "headrace.loader": ("Loader", "mix"),
-    "headrace.device.memory_budget": ("fit_budget",),
+    "headrace.device": ("fit_budget",),
     "headrace.views": (
         "CenterCrop",
         "Letterbox",

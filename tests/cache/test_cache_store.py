@@ -561,7 +561,7 @@ def test_statistics_in_words():
     stats = CacheStats("ram", 3, 1, 1, 1, 5_400_000, 8_000_000_000, "full", {"image": "files' bytes"})
     assert str(stats) == (
         "cache (ram): 75.0% hits, 5.4 MB of 8.0 GB used, full, 1 damaged entries made anew\n"
-        "    kept: image: files' bytes"
+        "    cached: image: files' bytes"
     )
     assert str(CacheStats("ram", 0, 0, 0, 0, 50, 100, None)) == "cache (ram): nothing looked up yet, 50 B of 100 B used"
     assert stats.since(stats).hit_rate is None

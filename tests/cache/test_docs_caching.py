@@ -31,11 +31,11 @@ def test_loaders_examples(tmp_path, monkeypatch, capsys):
     first, second = [each for each in examples() if "hr.Loader" in each]
     names = {}
     exec(first, names)
-    said = [line for line in capsys.readouterr().out.splitlines() if "cache (ram)" in line or "kept:" in line]
+    said = [line for line in capsys.readouterr().out.splitlines() if "cache (ram)" in line or "cached:" in line]
     assert [line.split(",")[0] for line in said[0::2]] == [
         f"  cache (ram): {rate} hits" for rate in ("0.0%", *["100.0%"] * 2)
     ]
-    assert set(said[1::2]) == {"    kept: image: 24x24x3 uint8 pixels"}
+    assert set(said[1::2]) == {"    cached: image: 24x24x3 uint8 pixels"}
     exec(second, names)
     assert len(next(iter(names["loader"]))["image"]) == 8
     assert "short side is at most 32" in names["loader"].stats().cache.cuts["image"]

@@ -33,6 +33,9 @@ from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.conclusion import concluded
 from headrace.doctor.edits.script_source import ScriptSources
+from headrace.doctor.report import text
+from headrace.doctor.report.html.page import html_page
+from headrace.doctor.report.trace import trace
 from headrace.doctor.session.model import Session, SessionNote
 from headrace.doctor.session.storage import decode_session, encode_session
 
@@ -95,6 +98,18 @@ def derived(name: str, folder: Path) -> tuple[Session, dict[str, Any]]:
     return session, _figures(session, recording["sources"])
 
 
+def reports(name: str, session: Session) -> list[str]:
+    """Return the reports of a recording's session: verdict, text, HTML page and trace."""
+    diagnosis = diagnose(session)
+    prescription = prescribe(session, diagnosis, ScriptSources(_unpacked(name)["sources"].get, PROJECT))
+    return [
+        diagnosis.verdict,
+        text(session, diagnosis, prescription),
+        html_page(session, diagnosis, prescription),
+        "".join(trace(session, diagnosis)),
+    ]
+
+
 def expected(name: str) -> dict[str, Any]:
     """Return the figures that were derived when the session was recorded."""
     figures: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
@@ -126,11 +141,11 @@ def _same(want: Any, got: Any) -> bool:
 
 
 def _session(recording: dict[str, Any], folder: Path) -> Session:
-    """From the evidence; from what else was seen, only what is not in it."""
+    """Read the evidence anew; of what else was seen, take only what is not in it."""
     (folder / "evidence").mkdir(parents=True, exist_ok=True)
     (folder / "settings.json").write_text(recording["settings"])
-    for name, text in recording["evidence"].items():
-        (folder / "evidence" / name).write_text(text)
+    for name, lines in recording["evidence"].items():
+        (folder / "evidence" / name).write_text(lines)
     beside = decode_session(json.dumps(recording["beside"]).encode())
     session = concluded(
         folder,
@@ -154,8 +169,7 @@ def _figures(session: Session, sources: dict[str, str]) -> dict[str, Any]:
 
 
 def _bare(value: Any, key: str = "") -> Any:
-    """Without wording: a sentence (not one word, which is a kind) becomes the numbers in it, and a diff how many lines
-    it adds and takes away."""
+    """Leave wording out: a sentence (not one word, which is a kind) becomes its numbers, a diff its counts of lines."""
     if key in TEXTS and not (isinstance(value, str) and " " not in value):
         return sorted({float(number) for number in re.findall(r"\d+(?:\.\d+)?", str(value))})
     if key in ("diff", "patch"):

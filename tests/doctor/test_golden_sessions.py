@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from golden_sessions import FOLDER, RECORDINGS, derived, differences, expected, names, read_again
+from golden_sessions import FOLDER, RECORDINGS, derived, differences, expected, names, read_again, reports
+from markupsafe import escape
 
 MOST_BYTES = 120_000
 """Of one recording."""
@@ -16,6 +18,15 @@ def test_figures_of_recorded_evidence_are_unchanged(name: str, tmp_path: Path) -
     session, figures = derived(name, tmp_path)
     assert list(differences(expected(name), figures)) == []
     assert read_again(session) == session
+
+
+@pytest.mark.parametrize("name", ["fault_respawn", "fault_slow_rank", "truth_images"])
+def test_reports_of_recorded_evidence_begin_with_the_verdict(name: str, tmp_path: Path) -> None:
+    """One of each kind: with proofs, with ranks, only observed."""
+    verdict, text, page, trace = reports(name, derived(name, tmp_path)[0])
+    assert " ".join(text.split()).startswith(verdict)
+    assert str(escape(verdict)) in page
+    assert json.loads(trace)["otherData"]["verdict"] == verdict
 
 
 def test_every_recording_is_there_and_small() -> None:

@@ -198,7 +198,7 @@ def test_statistics_say_what_is_kept(places):
     list(loader)
     lines = str(loader.stats()).splitlines()
     assert lines[-2] == "  cache (ram): 100.0% hits, 75.4 kB of 2.0 MB used"
-    assert lines[-1] == "    kept: image: 20x28x3 uint8 pixels before they become float32, before flips"
+    assert lines[-1] == "    cached: image: 20x28x3 uint8 pixels before they become float32, before flips"
     assert loader.stats().to_dict()["cache"]["hits"] == COUNT
     without = load(places["photos"], image(), view=FLIPPED)
     list(without)

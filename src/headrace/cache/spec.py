@@ -98,7 +98,7 @@ class CacheStats:
         stopped = "" if self.stopped is None else f", {self.stopped}"
         damaged = f", {self.damaged:,} damaged entries made anew" if self.damaged else ""
         cuts = "; ".join(f"{name}: {cut}" for name, cut in self.cuts.items())
-        return f"cache ({self.where}): {rate}, {held}{stopped}{damaged}" + (f"\n    kept: {cuts}" if cuts else "")
+        return f"cache ({self.where}): {rate}, {held}{stopped}{damaged}" + (f"\n    cached: {cuts}" if cuts else "")
 
 
 def size_text(size_bytes: float) -> str:

@@ -38,7 +38,7 @@ class ProcessStat:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended. A zombie has: its memory is gone, and only its exit status is left to fetch."""
+        """Return whether it has ended. A zombie has: its memory is gone, and only its exit status is left to fetch."""
         return self.state in ("Z", "X", "x")
 
 

@@ -36,7 +36,7 @@ class ListedFolder:
     """Estimated where `sized` is less than `files`, 0 where that is 0."""
     sized: int
     is_whole: bool
-    """Whether it was listed to its end, and its bytes are known."""
+    """True where it was listed to its end, and its bytes are known."""
 
 
 def list_folder(folder: str, ends: list[str], *, is_deep: bool, is_time_left: Callable[[], bool]) -> ListedFolder:
@@ -92,7 +92,7 @@ def _sizes(paths: list[str], is_time_left: Callable[[], bool]) -> list[int]:
 NO_DATA = (".py", ".pyc", ".so", ".log")
 """Ends of names of files that are no samples, whoever opens them."""
 READ_ONCE = (".json", ".jsonl", ".yaml", ".toml")
-"""Those of files that are most often read at the start, where nobody opened them for a batch."""
+"""Ends of files that are mostly read at the start, and not for a batch."""
 FEW = 4
 """Files of a folder that stand for themselves, and not for others of it that will be read later."""
 COME_AGAIN = 3.0

@@ -62,7 +62,7 @@ _COLUMNS = {
     "pcie_sent_bytes_per_s": ("NVML_GPM_METRIC_PCIE_TX_PER_SEC", MIB),
     "pcie_received_bytes_per_s": ("NVML_GPM_METRIC_PCIE_RX_PER_SEC", MIB),
 }
-"""By column: the metric, and what it is multiplied by."""
+"""Metric and its factor by column."""
 
 
 class Gpm:
@@ -119,7 +119,7 @@ def has_gpm(nvml: Nvml, handle: Any) -> bool:
 
 
 KB = 1000
-"""What NVML counts PCIe throughput in."""
+"""Unit in which NVML counts PCIe throughput."""
 HEAT = 0x08 | 0x20 | 0x40
 """Reasons for lower clocks: hardware slowdown, and thermal slowdown by software and by hardware."""
 POWER = 0x04 | 0x80

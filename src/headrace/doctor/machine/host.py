@@ -14,7 +14,7 @@ from headrace.doctor.machine.kernel import Kernel, Rates, Readings, ratio, span,
 from headrace.system import ControlGroups, is_whole, pairs, rows, whole
 
 SECTOR_BYTES = 512
-"""Of diskstats, whatever the disk's own is."""
+"""Unit of diskstats, whatever the disk's own sector is."""
 _READS, _READ_SECTORS, _READ_MS, _WRITES, _WRITE_SECTORS, _WRITE_MS, _BUSY_MS, _QUEUE_MS = 0, 2, 3, 4, 6, 7, 9, 10
 _FIELDS = 11
 
@@ -171,7 +171,7 @@ def _least(affinity: int | None, quota: float | None) -> float | None:
 
 
 def _sum(values: list[float | None]) -> float | None:
-    """Return the sum of what was measured; None where nothing was. (Some kernels do not tell interrupts, say.)"""
+    """Return the sum of what was measured; None where nothing was: some kernels do not tell interrupts."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
@@ -192,9 +192,9 @@ def _model(cpuinfo: str) -> dict[str, Any]:
 
 
 _CONTAINERS = {"kubepods": "Kubernetes", "docker": "Docker", "libpod": "Podman", "lxc": "LXC", "slurm": "Slurm"}
-"""By what stands in a control group's path."""
+"""Kinds of container by a part of their control group's path."""
 _HYPERVISORS = ("KVM", "QEMU", "VMware", "VirtualBox", "Xen", "Amazon EC2", "Google", "Microsoft", "OpenStack", "HVM")
-"""In the names that firmware gives to virtual hardware."""
+"""Parts of the names that firmware gives to virtual hardware."""
 
 
 class Surroundings:
@@ -251,7 +251,7 @@ def _chosen(text: str | None) -> str | None:
 
 
 SHM = "/dev/shm"
-"""Where workers put their batches, and torch its shared tensors."""
+"""Folder of the workers' batches, and of torch's shared tensors."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 

@@ -16,7 +16,7 @@ from headrace.doctor.machine.kernel import Kernel, Rates, Readings, mount_of, to
 from headrace.system import Mount, is_whole, mounts, pairs
 
 MOST_NAMED_THREADS = 512
-"""Of one process; each costs a file."""
+"""Threads of one process that are named; each costs a file."""
 NO_FILES = ("/dev/", "/proc/", "/sys/", "/memfd:")
 
 
@@ -235,12 +235,12 @@ class ReadingBudget:
 
 
 DETAILS_SHARE = 0.003
-"""Of one core, for readings of memory and threads, all processes together."""
+"""Share of one core for readings of memory and threads, all processes together."""
 DETAILS_CREDIT_S = 0.1
-"""So that the first workers are seen soon after their fork."""
+"""Seconds to begin with, so that the first workers are seen soon after their fork."""
 DETAILS_INTERVAL_S = 5.0
 MOST_PROCESSES = 1024
-"""Beyond this, those that have ended and used the least CPU time are let go; their sums stay."""
+"""Processes that are remembered. Beyond, ended ones that used the least CPU time are dropped; their sums stay."""
 MOST_FILES = 4096
 """Files that are counted; one that comes later is none of those that are open all the time."""
 TOLD_FILES = 64

@@ -62,7 +62,7 @@ def _mean(values: list[float | None]) -> float | None:
 
 INTERVAL_S = 1.0
 MOST_SHARE = 0.02
-"""Of one core: a machine with very many processes is read less often, so that this is kept."""
+"""Share of one core that sampling may cost: a machine with very many processes is read less often."""
 
 
 class SamplerClock(Protocol):

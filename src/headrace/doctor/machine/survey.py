@@ -20,13 +20,13 @@ from headrace.doctor.probe.remedies.files import index_of, tar_info
 from headrace.doctor.session.model import Calibration, FileOpens, Machine, MachineSurvey
 
 IMAGE_ENDS = (".jpg", ".jpeg", ".png")
-"""What the native decoder does itself; others it leaves to Pillow."""
+"""Ends of images that the native decoder decodes itself; others it leaves to Pillow."""
 PNG = ".png"
 ROUNDS = 3
 """The quickest of them counts, since other work may have been in the way of the others."""
 NEIGHBOURS = 6
 MOST_ENTRIES = 1000
-"""Of a folder that are looked at."""
+"""Entries of a folder that are looked at."""
 
 NO_VIEW = (0, 10)
 """Operations of a view, and columns of each: the image as it is."""
@@ -134,7 +134,7 @@ INDEXED_TAR, LOOK_UP, HEADER = "indexed-tar", "look-up", "header"
 ARCHIVE_ENDS = (".tar",)
 MOST_MEMBERS = 64
 MOST_MEMBER_BYTES = 32 << 20
-"""Of a member: larger ones are no images."""
+"""Size of a member above which it is no image."""
 
 
 def is_archive(path: str) -> bool:

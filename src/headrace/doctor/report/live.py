@@ -25,7 +25,7 @@ from headrace.doctor.report.terminal import heat
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
 
 MOST_BYTES_AT_ONCE = 4 << 20
-"""Of one file: what a first look at a long run leaves over is read at the next."""
+"""Bytes of one file that one look reads; the next look reads the rest."""
 
 Record = list[Any]
 
@@ -102,7 +102,7 @@ class CurrentWindow:
     done: int | None = None
     """Steps, those left out that belong to the change from the window before. None where it has none."""
     steps: int | None = None
-    """How many it is to have; None where that is not known yet, or where it has none."""
+    """Steps that it is to have; None while that is unknown, or where it has none."""
 
 
 class WindowMeter:
@@ -136,12 +136,12 @@ class _TrainerProgress:
     def __init__(self, warmup: int | None) -> None:
         self._warmup = warmup
         self._steps = 0
-        """That have ended."""
+        """Steps that have ended."""
         self._name = OBSERVE
         self._first = 0
         """Number of the window's first step."""
         self._works_ahead = False
-        """Whether anybody makes its batches before it asks for them."""
+        """True where batches are made before the trainer asks for them."""
 
     def take(self, record: Record) -> None:
         kind = record[0]
@@ -185,9 +185,9 @@ class LivePace:
     step: int | None
     """Number of the newest."""
     steps_per_s: float | None
-    """Of one rank, on average."""
+    """Mean rate of one rank."""
     wait_share: float | None
-    """Of the training threads' time, waiting for data."""
+    """Share of the training threads' time that they wait for data."""
     workers: int
     """Processes that made a batch."""
     busy: float | None

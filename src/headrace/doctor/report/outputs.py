@@ -82,7 +82,7 @@ class Outputs:
     """`-` for standard output: then everything else goes to standard error."""
     trace: Path | None = None
     apply: Path | None = None
-    """For the changes of the user's files that remedies want, as one diff."""
+    """File for the remedies' changes of the user's files, as one diff."""
     verbose: bool = False
 
     @property

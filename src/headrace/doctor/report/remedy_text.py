@@ -1,4 +1,4 @@
-"""What every report says of a remedy: its prediction, its proof and its costs."""
+"""Text of remedies in every report: predictions, proofs and costs."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class RemedyRow:
     hint: str = ""
     edit: Edit | None = None
     without: str = ""
-    """Of several at once: which helpful ones are left out, and why."""
+    """Helpful remedies that are left out of several at once, with the reason."""
 
     @property
     def is_refused(self) -> bool:
@@ -197,11 +197,11 @@ class RemedyRows:
     helps: list[RemedyRow]
     """The most gain first."""
     numbers: list[int]
-    """Which of them go together, counted from 1: those that were proved together, if any were."""
+    """Numbers of those that go together, from 1: those that were proved together, if any were."""
     together: RemedyRow
     """All that go together; nothing is predicted of one alone."""
     idle: list[tuple[str, str]]
-    """What would not help, and why not."""
+    """Remedies that would not help, each with the reason."""
 
 
 def remedy_rows(prescription: Prescription) -> RemedyRows:

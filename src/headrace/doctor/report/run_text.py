@@ -1,4 +1,4 @@
-"""What every report says of the run: its end, its machine, and what could not be seen."""
+"""Text on the run in every report: its end, its machine, and what could not be seen."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ PLACE_ROOM = 14
 KEY_CELLS = 40
 """A sample's key is cut where it is longer: what it cost stands behind it."""
 REFUSED = "refused"
-"""In place of a gain that a proof spoke against."""
+"""Text in place of a gain that a proof spoke against."""
 TITLE = 0.36
 """Share of the page's width that titles may take where figures stand alongside."""
 RANK_HEAD = TerminalRow("", ("last", "late by", "data", "a peer", "sending"), remark="late because of")

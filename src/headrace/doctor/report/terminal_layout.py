@@ -25,7 +25,7 @@ _ASCII = str.maketrans("–—·×µ→…±≤≥•", "--|xu>~~<>-")
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FIGURE_AND_UNIT = re.compile(r"(?<=\d) (?=%|[×a-zA-Zµ]{1,3}\b)")
 _GLUE = "\ue000"
-"""In place of a space at which a line is not broken. No text on a page has one: it would be escaped."""
+"""Stand-in for a space at which a line is not broken. No text on a page has one: it would be escaped."""
 
 
 @dataclass(frozen=True)
@@ -196,13 +196,13 @@ class ReportDetail:
     evidence: int = 1
     """Above 0: what shows each finding."""
     rest: str = field(default="--verbose", kw_only=True)
-    """How to get what is left out."""
+    """The way to get what is left out."""
 
 
 SCREEN = ReportDetail()
 SCREEN_WITH_REMEDIES = replace(SCREEN, findings=1, advice=0, evidence=0, stages=2, notes=1)
 """The same where remedies, which say what to do, want some of the room."""
 CELL = replace(SCREEN, rest="watch(verbose=True)")
-"""Below the cell of a notebook, which scrolls."""
+"""The same below the cell of a notebook, which scrolls."""
 CELL_WITH_REMEDIES = replace(SCREEN_WITH_REMEDIES, evidence=1, reasons=1, rest=CELL.rest)
 ALL = ReportDetail(*[1_000_000] * (len(fields(ReportDetail)) - 1))

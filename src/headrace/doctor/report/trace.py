@@ -75,7 +75,7 @@ SPANS = {
     "c": "collective",
     "e": "evaluation",
 }
-"""By the kinds of docs/doctor/evidence.md."""
+"""Names of slices by the kinds of docs/doctor/evidence.md."""
 
 
 def loop_slices(trainer: Trainer) -> Iterator[Slice]:
@@ -153,7 +153,7 @@ def _spans(spans: list[tuple[str, int, int]], start: int, arrivals: list[int]) -
 
 
 Sent = dict[tuple[str, int, int, int], int]
-"""By host, pid, epoch and index: when a batch was in the pipe."""
+"""Time at which a batch was in the pipe, by host, pid, epoch and index."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ PAIRS = {
     "b": ("c", "backward"),
     "o": ("p", "optimizer"),
 }
-"""Which mark ends what another begins, of docs/doctor/evidence.md."""
+"""Marks of docs/doctor/evidence.md: the one that ends what another begins, and the slice's name."""
 
 
 def device_slices(steps: OptimizerSteps) -> Iterator[Slice]:

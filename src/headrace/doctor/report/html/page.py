@@ -33,17 +33,17 @@ from headrace.doctor.session.model import Session
 
 FOLDER = Path(__file__).parent / "templates"
 MOST_BYTES = 1_000_000
-"""Of the file: it is mailed and opened on phones."""
+"""Size limit of the file: it is mailed and opened on phones."""
 TEXT_LIMITS = (1_200, 240, 60)
 """Characters of one text that are shown; the shorter ones where the file would be too large."""
 MOST_HOSTS = 8
 _BADGES = {"red": "● Input-bound", "yellow": "◐ Partly input-bound", "green": "○ Not input-bound"}
-"""How much of a step is waited for, for those who do not see the colour too."""
+"""The same as the colour, for those who do not see it."""
 _FUNCTIONS = (
     *(counted, duration, number, percent, times, remedy_rows),
     *(command_line, ending, cost_text, last_words, latest_ranks, machine_lines, machine_names),
 )
-"""What templates may call by its own name, beside all of `tables` and `timelines`."""
+"""Functions that templates may call, alongside all of `tables` and `timelines`."""
 
 
 def html_page(

@@ -1,4 +1,4 @@
-"""What the HTML report is made from: a session, its diagnosis, and the trainer that the page is about."""
+"""Data of the HTML report: a session, its diagnosis, and the trainer that the page is about."""
 
 from __future__ import annotations
 

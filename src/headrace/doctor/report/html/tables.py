@@ -52,7 +52,7 @@ MOST_STACKS = 60
 MOST_REMEDIES = 24
 """Remedies that are shown."""
 LEAST_LINE_SHARE = 0.005
-"""Of the making of batches, below which a line is not worth one."""
+"""Share of batch production below which a line of code is left out."""
 LOADER_FACTS = (
     "num_workers",
     "batch_size",

@@ -43,7 +43,7 @@ from headrace.doctor.session.model import Machine, Trainer, TrainerPass
 FAR = 3.0
 """Times the 95th percentile, from which on a column is cut off so that the others can be seen."""
 ROOM = 1.2
-"""Of the 95th percentile, the axis's reach where columns are cut off."""
+"""The axis's reach where columns are cut off, in 95th percentiles."""
 PLACES = 6
 COMMAND, BUSY = "cpu_cores_command", "cpu_cores_busy"
 
@@ -57,9 +57,9 @@ class Timeline:
     unit: str
     lead: str = ""
     each: str = ""
-    """What one column is."""
+    """Text on what one column is."""
     cut: str = ""
-    """How many columns are longer than the axis, in words."""
+    """Text on columns that are longer than the axis."""
 
 
 # Steps
