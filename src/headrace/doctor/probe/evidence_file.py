@@ -104,7 +104,7 @@ class EvidenceFile:
 
     @property
     def halvings(self) -> int:
-        """Of blocks of steps and batches, 1 in 2 to the power of this is worth writing.
+        """Exponent of thinning: of blocks of steps and batches, 1 in 2 to the power of this is worth writing.
 
         0 until the file is half full, 2 until three quarters, 4 until seven eighths, and so on. Each such part covers
         twice the steps of the one before, so that a run of any length fits; with 1, 2, 3 each would cover only as many.

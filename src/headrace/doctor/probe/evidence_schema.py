@@ -65,7 +65,7 @@ class TorchRecord(EvidenceRecord):
 
 
 class FactsRecord(EvidenceRecord):
-    """What only the process itself knows: threads, memory of the device, warm-up steps."""
+    """Facts that only the process itself knows: threads, memory of the device, warm-up steps."""
 
     kind = "facts"
     t: Time
@@ -203,7 +203,7 @@ class WindowRecord(EvidenceRecord):
 
 
 class FeedRecord(EvidenceRecord):
-    """What a loader of Headrace reports of itself, from the start of its pass."""
+    """Figures that a loader of Headrace reports of itself, from the start of its pass."""
 
     kind = "feed"
     pass_: int
@@ -254,7 +254,7 @@ class DeviceRecord(EvidenceRecord):
 
 
 class ReadyRecord(EvidenceRecord):
-    """When this rank's own gradients were done."""
+    """Moment at which this rank's own gradients were done."""
 
     kind = "ready"
     number: int
@@ -359,7 +359,7 @@ class OpenedRecord(EvidenceRecord):
 
 
 class ProbeRecord(EvidenceRecord):
-    """What the probe cost this process so far."""
+    """Cost of the probe in this process so far."""
 
     kind = "probe"
     t: Time

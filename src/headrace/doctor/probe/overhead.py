@@ -76,7 +76,7 @@ def raise_(error: Exception) -> None:
 
 
 class TrainingCost:
-    """What the hooks cost the training thread.
+    """Cost of the hooks in the training thread.
 
     They add what they see of themselves between two readings of the clock: in a run that sleeps, or waits for a device,
     between them they find the CPU's caches cold and take ten times what they take in a loop.
@@ -114,7 +114,7 @@ class TrainingCost:
 
 
 class ProductionCost:
-    """What the probe costs the processes that produce batches.
+    """Cost of the probe in a process that produces batches.
 
     The time of stages' hooks is their number by the price of one, measured once in each process, since a clock read
     around each would cost as much again; rarer work is measured as it is.

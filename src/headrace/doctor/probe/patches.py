@@ -133,7 +133,7 @@ def around(call: Function) -> Callable[[Function], Function]:
 
 
 class Builtin:
-    """What stands in for a built-in function or a bound method.
+    """Stand-in for a built-in function or a bound method.
 
     Like these, and unlike a Python function, it does not take the object as its first argument where a class has it for
     an attribute.

@@ -98,7 +98,7 @@ def boot_id() -> str:
 
 
 class CoreUse(NamedTuple):
-    """What a stretch of work used of the cores, in nanoseconds."""
+    """Use of the cores by a stretch of work, in nanoseconds."""
 
     cpu: int
     """CPU time of all threads of the process."""

@@ -76,7 +76,7 @@ class Stages:
 
     @property
     def is_counting(self) -> bool:
-        """Whether any thread of this process produces a batch."""
+        """True while any thread of this process produces a batch."""
         return self._making is not None
 
     def enter(self, stage: int) -> Account | None:
@@ -226,7 +226,7 @@ def _sum_totals(parts: Iterable[Totals]) -> Totals:
 
 
 class CallTimer:
-    """What counts calls of other people's functions as stages, wherever a batch is produced."""
+    """Timer that counts calls of other people's functions as stages, wherever a batch is produced."""
 
     def __init__(self, stages: Stages, patches: Patches, names: dict[str, int], name: Callable[[str], int]) -> None:
         """`name` returns a text's number in the evidence, and `names` has those that are known."""

@@ -40,7 +40,6 @@ def hooks_of(probe: Probe) -> list[Hook]:
     loaders = (patches, training, probe.comparison, fault)
     scaler = partial(training_calls.install_scaler, patches, training)
     workers = partial(worker_queues.install_workers, patches, batches, evidence, clock, fault)
-    save = lifecycle.install_torch_save
     source_library = partial(batch_sources.install_source_library, patches, training)
     measured: list[Hook] = []
     if not probe.settings.observe:  # else no scheduler is stepped more often than it would be
@@ -57,13 +56,7 @@ def hooks_of(probe: Probe) -> list[Hook]:
         ("torch", partial(batch_sources.install_search, patches, training, fault)),
         ("torch", partial(training_calls.install_backward, patches, training)),
         ("torch", partial(training_calls.install_collectives, patches, training)),
-        ("torch.serialization", partial(save, patches)),
-        ("torch.jit._serialization", partial(save, patches)),
-        ("torch.jit._script", partial(lifecycle.install_script_save, patches)),
-        ("torch.package.package_exporter", partial(lifecycle.install_package_save, patches)),
-        ("safetensors", partial(lifecycle.install_safetensors_save, patches)),
-        ("cv2", partial(lifecycle.install_opencv_save, patches)),
-        ("h5py._hl.files", partial(lifecycle.install_hdf5_save, patches)),
+        *((module, partial(lifecycle.install_saves, patches, saves)) for module, saves in lifecycle.SAVES.items()),
         ("torch.utils.data.dataloader", partial(dataloader.install_dataloader, *loaders)),
         (
             "torchdata.stateful_dataloader.stateful_dataloader",

@@ -120,7 +120,7 @@ def install_copies(patches: Patches, training: TrainingObserver, torch: ModuleTy
 
 
 class TensorMethod:
-    """What stands for a method of Tensor, and is equal to it.
+    """Stand-in for a method of Tensor, and equal to it.
 
     torch and libraries over it keep tables of such methods, in which they look up the one that a subclass's
     `__torch_function__` is given.
@@ -197,7 +197,7 @@ def _conversion_price_ns(training: TrainingObserver, torch: ModuleType) -> float
 
 
 class MarkedDevice(Protocol):
-    """What can put a mark into the work queued on a device: `CudaDevice`, or a simulated one in tests."""
+    """Device that takes marks into the work queued on it: `CudaDevice`, or a simulated one in tests."""
 
     def follow(self) -> None:
         """Mark what is computed on now. Called when an optimizer steps."""

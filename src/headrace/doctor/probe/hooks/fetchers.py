@@ -42,7 +42,7 @@ def install_fetchers(
 
 
 class _Fetches:
-    """What is known of one fetcher, by one hook."""
+    """Facts about one fetcher, as one hook knows it."""
 
     __slots__ = ("collate", "collate_fn", "fetched", "hook", "made", "pass_")
 
@@ -278,7 +278,7 @@ def _sample_price_ns(timer: CallTimer, batches: BatchRecorder, comparison: Sampl
 
 
 class _Dataset:
-    """What a fetcher uses of a map-style dataset."""
+    """Timed stand-in for a map-style dataset, as far as a fetcher uses it."""
 
     def __init__(self, dataset: Any, samples: _Samples) -> None:
         self._dataset = dataset
@@ -322,7 +322,7 @@ class _Dataset:
 
 
 class _Iterator:
-    """What a fetcher uses of an iterable dataset's iterator."""
+    """Timed stand-in for an iterable dataset's iterator."""
 
     def __init__(self, iterator: Iterator[Any], samples: _Samples) -> None:
         self._iterator = iterator

@@ -161,47 +161,38 @@ def _asked(ask: Callable[[], Any]) -> Any:
         return None
 
 
-# Libraries that write files without a word to Python: the undo journal learns of these from hooks. They write where
-# they are told to, rather than to another place: scripts rename, copy, list and load again what they have saved, by any
-# means.
+# The files that a process saves.
+
+Path = Callable[..., Any]
+"""Picks, of the arguments of a call that saves, the path; None where it saves nothing."""
+SAVES: dict[str, list[tuple[str, Path]]] = {
+    "torch.serialization": [("save", lambda obj, f, *_, **__: f)],
+    "torch.jit._serialization": [("save", lambda obj, f, *_, **__: f)],
+    "torch.jit._script": [  # of a scripted module, and of a traced one, whose class has a copy of it
+        ("RecursiveScriptModule.save", lambda self, f, *_, **__: f),
+        ("ScriptModule.save", lambda self, f, *_, **__: f),
+    ],
+    "torch.package.package_exporter": [("PackageExporter.__init__", lambda self, f, *_, **__: f)],
+    # Called by the `save_file` of each framework.
+    "safetensors": [("serialize_file", lambda tensor_dict, filename, *_, **__: filename)],
+    "cv2": [("imwrite", lambda filename, *_, **__: filename)],
+    "h5py._hl.files": [("File.__init__", lambda self, name, mode="r", *_, **__: None if mode == "r" else name)],
+}
+"""Functions that write files without a word to Python, by module: the undo journal learns of these from hooks. They
+write where they are told to, rather than to another place: scripts rename, copy, list and load again what they have
+saved, by any means."""
 
 
-def install_torch_save(patches: Patches, serialization: Any) -> None:
-    """Hook torch.save and torch.jit.save."""
-    _watch_save(patches, serialization, "save", lambda obj, f, *_, **__: f)
-
-
-def install_script_save(patches: Patches, script: Any) -> None:
-    """Hook `save` of a scripted module, and of a traced one, whose class has a copy of it."""
-    for owner in (script.RecursiveScriptModule, script.ScriptModule):
-        _watch_save(patches, owner, "save", lambda self, f, *_, **__: f)
-
-
-def install_package_save(patches: Patches, package_exporter: Any) -> None:
-    """Hook torch.package."""
-    _watch_save(patches, package_exporter.PackageExporter, "__init__", lambda self, f, *_, **__: f)
-
-
-def install_safetensors_save(patches: Patches, safetensors: Any) -> None:
-    """Hook what `save_file` of each framework calls."""
-    _watch_save(patches, safetensors, "serialize_file", lambda tensor_dict, filename, *_, **__: filename)
-
-
-def install_opencv_save(patches: Patches, cv2: Any) -> None:
-    """Hook cv2.imwrite."""
-    _watch_save(patches, cv2, "imwrite", lambda filename, *_, **__: filename)
-
-
-def install_hdf5_save(patches: Patches, files: Any) -> None:
-    """Hook h5py.File."""
-    _watch_save(patches, files.File, "__init__", lambda self, name, mode="r", *_, **__: None if mode == "r" else name)
-
-
-def _watch_save(patches: Patches, owner: Any, name: str, path_of: Function) -> None:
-    """Tell the journal, before each call of `owner.name`, what `path_of` makes of its arguments, if that is a path."""
+def install_saves(patches: Patches, saves: list[tuple[str, Path]], module: ModuleType) -> None:
+    """Tell the journal, before each call that saves, the path that it saves to."""
     if hands_off.active() is None:
         return
+    for name, path_of in saves:
+        *outer, name = name.split(".")
+        _watch_save(patches, getattr(module, outer[0]) if outer else module, name, path_of)
 
+
+def _watch_save(patches: Patches, owner: Any, name: str, path_of: Path) -> None:
     def save(original: Function, *args: Any, **kwargs: Any) -> Any:
         journal = hands_off.active()
         if journal is not None:
@@ -211,7 +202,7 @@ def _watch_save(patches: Patches, owner: Any, name: str, path_of: Function) -> N
     patches.around(owner, name, save)
 
 
-def _tell_path(journal: UndoJournal, path_of: Function, args: Any, kwargs: Any) -> None:
+def _tell_path(journal: UndoJournal, path_of: Path, args: Any, kwargs: Any) -> None:
     try:
         path = path_of(*args, **kwargs)
     except TypeError:  # called as it cannot be: that is for the original to say

@@ -58,7 +58,7 @@ def install_own_loader(
 
 
 class _Feeds:
-    """What loaders report of themselves, written down."""
+    """Writer of the figures that loaders report of themselves."""
 
     def __init__(self, training: TrainingObserver, batches: BatchRecorder) -> None:
         self._training = training

@@ -143,7 +143,7 @@ def install_workers(
 
 
 class LoopRoles(NamedTuple):
-    """What a worker loop was called with, by what each argument is for; None for what was not found."""
+    """Arguments of a worker loop, by what each is for; None for what was not found."""
 
     dataset: Any
     index_queue: Any
@@ -202,7 +202,7 @@ def _started_us(clock: SessionClock) -> int | None:
 
 
 class _IndexQueue:
-    """What the loop gets. It sets `get` on the queue itself, which stays the object that it is."""
+    """Hook on the queue that the loop gets indices from. The queue stays the object that it is."""
 
     def __init__(self, batches: BatchRecorder, queue: Any) -> None:
         self._batches = batches
@@ -232,7 +232,7 @@ class _IndexQueue:
 
 
 class _DataQueue:
-    """What the loop puts, and what becomes of it in the queue's feeder thread: pickled, then in the pipe."""
+    """Hook on the queue that the loop puts batches into, whose feeder thread pickles and sends them."""
 
     def __init__(self, patches: Patches, batches: BatchRecorder, queue: Any) -> None:
         self._batches = batches

@@ -236,7 +236,7 @@ def install_image_cache(remedy: InjectedRemedy, limits: dict[str, int]) -> None:
 
 
 class _ImageCache:
-    """What `load` gave, by where the image came from. What does not fit any more is not cached."""
+    """Cache of what `load` gave, by where the image came from. Images that do not fit any more are not cached."""
 
     def __init__(self, most_bytes: int, remedy: InjectedRemedy) -> None:
         self._free = most_bytes

@@ -191,7 +191,7 @@ def install_thread_limits(remedy: InjectedRemedy, most: dict[str, int]) -> None:
 
 
 class _ThreadLimit:
-    """What this process may have at most: it is a trainer until it turns out to be a worker."""
+    """Most threads that this process may have: it is a trainer until it turns out to be a worker."""
 
     def __init__(self, remedy: InjectedRemedy, most: dict[str, int]) -> None:
         self._remedy = remedy

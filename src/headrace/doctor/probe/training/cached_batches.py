@@ -140,7 +140,7 @@ def _file_text(path: str) -> str:
 
 
 class Uncopyable(Exception):  # noqa: N818  (what a batch is, not what went wrong)
-    """What cannot be copied: its type, and why not."""
+    """Refusal to copy a batch: the type of what cannot be copied, and why not."""
 
 
 def copied(batch: Any) -> Any:
@@ -235,7 +235,7 @@ def _attributes(new: Any, memo: Memo, depth: int) -> None:
 
 
 class BatchReplayer:
-    """What stands for a loader's `next()` and `iter()` while the run is replayed."""
+    """Stand-in for a loader's `next()` and `iter()` while the run is replayed."""
 
     def __init__(self, training: TrainingObserver, is_grad_enabled: Callable[[], bool], fault: Fault) -> None:
         self._training = training

@@ -81,7 +81,7 @@ class HeldIterator:
 
 
 class ObservedLoaders:
-    """What is gathered in the observed steps for the windows after them: batches, where they came from, how fast.
+    """Gatherer of batches in the observed steps, for the windows after them: which, where from, and how fast.
 
     By DataLoader, of those whose batches fed a step. `since` is when the first observed step began, 0 before.
     """
@@ -100,7 +100,7 @@ class ObservedLoaders:
 
     @property
     def loaders(self) -> list[int]:
-        """Those that fed steps, by number."""
+        """Numbers of the loaders that fed steps."""
         return [loader for loader in self._fed if loader in self.cached]
 
     def add_source(self, pass_: ObservedPass, source: Callable[[], HeldIterator]) -> None:

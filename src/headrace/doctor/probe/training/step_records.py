@@ -56,7 +56,7 @@ GivenBatch = Union[FetchedBatch, ReplayedBatch]
 
 
 class QueueReader:
-    """What is read from the workers' queue of one iterator, batch by batch, until the batch is handed out.
+    """Times of what is read from the workers' queue of one iterator, until each batch is handed out.
 
     These are the end, duration and CPU time of unpickling, and the start and duration of pinning. The thread that pins
     is not the one that asks for batches, and knows a batch's index only when it reads it.

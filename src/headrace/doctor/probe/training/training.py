@@ -66,7 +66,7 @@ class TrainingThread:
 
     @property
     def is_on(self) -> bool:
-        """Whether a thread is followed, be it paused."""
+        """True while a thread is followed, be it paused."""
         return self.observed != NOBODY or self.paused != NOBODY
 
     def is_its_thread(self) -> bool:

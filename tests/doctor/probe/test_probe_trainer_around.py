@@ -322,7 +322,7 @@ def test_a_script_that_is_measured_ends_with_success(tmp_path: Path) -> None:
     settings(tmp_path, observe=False, steps=3, warmup=1).write()
     script = "from training_loops import *\nLoop().train(loader(4000))\nprint('not reached')"
     env = probe_environment(
-        tmp_path, {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path[1:], str(Path(__file__).parent)])}
+        tmp_path, {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path[1:], str(Path(__file__).parents[1])])}
     )
     run = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=120)
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")

@@ -13,7 +13,7 @@ from training_loops import Loop, loader
 
 from headrace.doctor.probe.evidence_schema import RECORDS, EvidenceRecord, fields_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "doctor" / "evidence.md"
+PAGE = Path(__file__).parents[3] / "docs" / "doctor" / "evidence.md"
 ROW = re.compile(r'^\| `\["(\w+)", (.+?)\]` \|', re.MULTILINE)
 COMMON = {"process", "name", "torch", "facts", "end", "loader", "pass", "get", "last", "step", "batch", "probe"}
 

@@ -16,7 +16,7 @@ from library_probe import LibraryProbe, library_probe
 
 from headrace.doctor.probe.hooks.training_calls import compiling
 
-STAND_INS = Path(__file__).parent / "stand_ins"
+STAND_INS = Path(__file__).parents[1] / "stand_ins"
 
 
 @pytest.fixture

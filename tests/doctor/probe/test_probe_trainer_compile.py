@@ -14,7 +14,7 @@ from probing import notes, records, settings
 
 from headrace.doctor.attach.injection import probe_environment
 
-SCRIPT = str(Path(__file__).parent / "compile_cases.py")
+SCRIPT = str(Path(__file__).parents[1] / "compile_cases.py")
 
 
 def _compiled(folder: Path | None, *cases: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from probing import kinds, notes, records, settings
 
 from headrace.doctor.attach.injection import probe_environment
 
-SCRIPT = Path(__file__).parent / "framework_loops.py"
+SCRIPT = Path(__file__).parents[1] / "framework_loops.py"
 
 
 def _runs(folder: Path, framework: str) -> None:
