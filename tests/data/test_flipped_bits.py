@@ -118,7 +118,7 @@ def image_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **_: object) ->
 
 
 def token_lengths(make_tar: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KeptFile:
-    monkeypatch.setattr(text_columns, "_WORTH_KEEPING", 1)
+    monkeypatch.setattr(text_columns, "_WORTH_CACHING", 1)
     dataset = hr.open(make_tar("a.tar", {f"{i}.txt": b"word " * i for i in range(1, 9)}))
     cache = str(tmp_path / "cache")
 
