@@ -167,8 +167,10 @@ class StateError(HeadraceError, ValueError):
 
 
 class TuneError(HeadraceError, RuntimeError):
-    """A command's run shows no DataLoader that could be tuned. `status` is the exit status to end with: the command's
-    own where it failed."""
+    """A command's run shows no DataLoader that could be tuned.
+
+    `status` is the exit status to end with: the command's own where it failed.
+    """
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)

@@ -60,7 +60,7 @@ def predicted(case: str, prescription: dict[str, Any]) -> list[Predicted]:
 
 def table(rows: Sequence[Predicted]) -> str:
     """In Markdown, the farthest off first."""
-    head = "| case | remedy | as it is, ms | again | predicted | proved | off by | interval |"
+    head = "| case | remedy | baseline, ms | again | predicted | proved | off by | interval |"
     far_first = sorted(rows, key=lambda row: -row.error)
     return "\n".join([head, "|---|---|---|---|---|---|---|---|", *(row.row() for row in far_first)])
 

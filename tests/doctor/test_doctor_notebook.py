@@ -153,7 +153,7 @@ def test_a_fault_in_what_to_do_costs_that_alone(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr("headrace.doctor.causes.prescription.prescribe", fail)
+    monkeypatch.setattr("headrace.doctor.causes.prescribe", fail)
     with headrace.doctor.watch() as watched:
         train()
     assert watched.prescription is None

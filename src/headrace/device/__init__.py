@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from headrace.device.feed import DeviceFeed, begin_iterator, end_workers, lost_worker
     from headrace.device.h2d_copy import CopyLane, CopyStats, Placement, PrefetchStats, lane_to, place, resolve
     from headrace.device.image_conversion import AnyImages, Conversion, ImageSelector, NamedImages
+    from headrace.device.memory import DeviceMemory
     from headrace.device.memory_budget import fit_budget
     from headrace.device.memory_search import BudgetFit, FittedBudget
     from headrace.device.nested import NO_LEAF, Path, map_leaves
@@ -18,6 +19,7 @@ _HOMES = {
     "feed": ("DeviceFeed", "begin_iterator", "end_workers", "lost_worker"),
     "h2d_copy": ("CopyLane", "CopyStats", "Placement", "PrefetchStats", "lane_to", "place", "resolve"),
     "image_conversion": ("AnyImages", "Conversion", "ImageSelector", "NamedImages"),
+    "memory": ("DeviceMemory",),
     "memory_budget": ("fit_budget",),
     "memory_search": ("BudgetFit", "FittedBudget"),
     "nested": ("NO_LEAF", "Path", "map_leaves"),
@@ -33,6 +35,7 @@ __all__ = [
     "CopyLane",
     "CopyStats",
     "DeviceFeed",
+    "DeviceMemory",
     "DevicePrefetcher",
     "FittedBudget",
     "ImageSelector",

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 
@@ -37,6 +38,7 @@ from .report import LiveView, Outputs, document, gpu_busy, write_whole
 from .session import SESSION_FILE, SessionFolder, decode_session, session_folder
 from .session.model import CommandOutcome, Machine, MachineSurvey, Session, SessionNote, UnreachedProcess
 
+Result = TypeVar("Result")
 REPLAY_STEPS = 40
 """Steps of the replay window, and of that under load."""
 DRAIN_S = 10.0
@@ -191,22 +193,13 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
 
 def _surveyed(session: Session) -> MachineSurvey | None:
     """Survey the machine that was sampled, which is this one."""
-    try:
-        return surveyed(session.machines[0], session.opened) if session.machines else None
-    except Exception:
-        _say("files were not looked at: that failed, which is a fault of the doctor's")
-        _say(traceback.format_exc())
+    if not session.machines:
         return None
+    return _or_none(lambda: surveyed(session.machines[0], session.opened), "files were not looked at: that failed")
 
 
 def _prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:
-    """Prescribe. A fault in it costs the prescription, and not the report."""
-    try:
-        return prescribe(session, diagnosis, files_here())
-    except Exception:
-        _say("no remedies are told: their computation failed, which is a fault of the doctor's")
-        _say(traceback.format_exc())
-        return None
+    return _or_none(lambda: prescribe(session, diagnosis, files_here()), "no remedies: their computation failed")
 
 
 def _prove(
@@ -214,13 +207,19 @@ def _prove(
 ) -> None:
     """Add proofs to the session. A fault in making them costs those that are not made."""
     prover = prover_of(session, prescription, command=command, like=folder.settings, budget_s=budget_s)
-    try:
-        prover.prove()
-    except Exception:
-        _say("remedies were not all tried: that failed, which is a fault of the doctor's")
-        _say(traceback.format_exc())
+    _or_none(prover.prove, "remedies were not all tried: that failed")
     session.proofs, session.control = prover.proofs, prover.control
     session.notes += [note for note in prover.notes if note not in session.notes]
+
+
+def _or_none(work: Callable[[], Result], failed: str) -> Result | None:
+    """Return what `work` gives. A fault in it is named, and costs no more than its result."""
+    try:
+        return work()
+    except Exception:
+        _say(f"{failed}, which is a fault of the doctor's")
+        _say(traceback.format_exc())
+        return None
 
 
 def _leftover(process: Leftover) -> SessionNote:

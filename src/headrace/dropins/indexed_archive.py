@@ -109,7 +109,7 @@ class IndexedArchive(ABC, Generic[M]):
         return len(self._open().members)
 
     def __contains__(self, name: object) -> bool:
-        """Whether a member has that name."""
+        """Return whether a member has that name."""
         if not isinstance(name, str):
             raise UsageError(f"{self._path}: expected a member's name, got {name!r}. Pass member.name")
         return self._open().members.find(name) is not None
@@ -169,7 +169,7 @@ class IndexedArchive(ABC, Generic[M]):
         return name
 
     def _has_changed(self, opened: OpenArchive[M]) -> bool:
-        """Whether the open file still is as it was when it was opened."""
+        """Return whether the open file still is as it was when it was opened."""
         return identify(opened.file) != self._identity
 
     def _index_to_delete(self) -> str:

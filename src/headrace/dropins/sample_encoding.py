@@ -182,7 +182,7 @@ def _image(image: Image.Image, contents: Contents, place: str, nested: Encode) -
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether an entry of `info` is kept: transparency, EXIF and colour profiles are, objects of plugins are not."""
+    """Return whether `info` keeps an entry: transparency, EXIF and colour profiles stay, objects of plugins go."""
     if isinstance(value, list | tuple):
         return type(value) in (list, tuple) and all(map(_is_plain, value))
     return type(value) in (type(None), bool, int, float, str, bytes)

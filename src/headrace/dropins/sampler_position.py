@@ -41,7 +41,7 @@ class SamplerPass:
 
     @property
     def known(self) -> bool:
-        """Whether `taken` is what the training loop has."""
+        """True if `taken` is what the training loop has."""
         return self.received is not None or self.drawn == 0
 
     @property
@@ -50,7 +50,7 @@ class SamplerPass:
 
     @property
     def awaits_draw(self) -> bool:
-        """Whether it is tracked and its DataLoader has yet to draw from it, which some do at the first batch only."""
+        """True if it is tracked and its DataLoader has yet to draw from it, which some do at the first batch only."""
         return self.tracker is not None and self.tracker() is not None and self.drawn == 0
 
     def ended_after(self, taken: int) -> bool:
@@ -211,7 +211,7 @@ def _checked(received: int, current: SamplerPass) -> int:
 
 
 def _asked_by_torchdata() -> bool:
-    """Whether torchdata's StatefulDataLoader called `state_dict`.
+    """Return whether torchdata's StatefulDataLoader called `state_dict`.
 
     It asks right after it has drawn, and keeps the answer until the loop has what it drew. Only there is the number
     drawn the right count. It passes nothing that would identify it.

@@ -58,7 +58,7 @@ class Capacity(Protocol):
 
     @property
     def alike(self) -> bool:
-        """Whether every scale has the same."""
+        """True if every scale has the same."""
         ...
 
     def of(self, buckets: Ints, scales: Ints) -> int:

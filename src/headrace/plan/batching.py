@@ -71,7 +71,7 @@ class Buckets:
 
     @property
     def ordered(self) -> bool:
-        """Whether buckets are ranges of numbers, so that each bucket has neighbours."""
+        """True if buckets are ranges of numbers, so that each bucket has neighbours."""
         return self.by in ("aspect", "length") or self.count is not None or self.edges is not None
 
     def __str__(self) -> str:

@@ -235,7 +235,7 @@ class _ShapedPlanner:
             )
 
     def _needs_sizes(self) -> bool:
-        """Whether the sizes of the viewed images matter, to the shape or to the buckets."""
+        """Return whether the sizes of the viewed images matter, to the shape or to the buckets."""
         by = None if self.buckets is None or self.buckets.source is not None else self.buckets.by
         if self.images is None:
             if by in BY_SIZE:

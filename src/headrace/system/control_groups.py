@@ -51,7 +51,7 @@ def whole(text: str | None) -> int | None:
 
 
 def is_whole(text: str) -> bool:
-    """Whether the text is a number as the kernel writes one, of 64 bits at most."""
+    """Return whether the text is a number as the kernel writes one, of 64 bits at most."""
     return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
 
 
@@ -70,7 +70,7 @@ class Mount:
 
     @property
     def is_network(self) -> bool:
-        """Whether its bytes come from elsewhere. FUSE counts: what serves it is mostly an object store."""
+        """True if its bytes come from elsewhere. FUSE counts: what serves it is mostly an object store."""
         return self.kind in NETWORK or self.kind.startswith("fuse")
 
 

@@ -32,7 +32,7 @@ class _Fork:
 
     @property
     def lives(self) -> bool:
-        """Whether any of them still runs this program.
+        """True if any of them still runs this program.
 
         Nobody closes the write end there, so the system does when they end or run another program.
         """

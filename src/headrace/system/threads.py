@@ -26,7 +26,7 @@ class ProcessOrigin:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether this process is a fork of that one, so that its threads are not here."""
+        """True if this process is a fork of that one, so that its threads are not here."""
         return self._forks != _forks
 
 
@@ -51,7 +51,7 @@ def close_at_exit(owner: Closeable) -> None:
 
 
 def in_own_thread() -> bool:
-    """Whether one of Headrace's own threads runs this.
+    """Return whether one of Headrace's own threads runs this.
 
     The garbage collector may close anything in any thread, and an own thread must not wait for itself or for another.
     """

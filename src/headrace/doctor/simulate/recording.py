@@ -97,7 +97,8 @@ def computing(
     used, device = _used(training, making.cpu), np.full_like(busy, _device_us(training))
     if used is None:
         return Computing(_as_replayed(training, StepColumns(gets, busy, np.zeros_like(busy), device)), 1, False)
-    busy = np.maximum(busy - np.maximum(_delays(training) - making.delay, 0.0), np.minimum(used, busy))
+    delays = np.array([float(_cell(training.trainer.steps.delay, step) or 0) for step in training.steps])
+    busy = np.maximum(busy - np.maximum(delays - making.delay, 0.0), np.minimum(used, busy))
     threads = _threads(training, float(used.sum()), float(busy.sum()))
     team = max(pool, ceil(threads - NOISE), 1)
     compute = np.minimum(busy * min(threads / team, 1.0) if team > 1 else used, busy)
@@ -112,7 +113,7 @@ def _threads(training: MeasuredTraining, used_us: float, busy_us: float) -> floa
     replayed = [
         cpu / step.duration
         for step in window_steps(training.trainer, REPLAY)
-        if not step.gets and step.duration and (cpu := _cpu(training, step)) is not None
+        if not step.gets and step.duration and (cpu := _cell(training.trainer.steps.cpu, step)) is not None
     ]
     if replayed:
         return median(replayed)
@@ -160,23 +161,14 @@ def _busy(trainer: Trainer, step: MeasuredStep, loader: LoaderFacts) -> int:
 
 def _used(training: MeasuredTraining, making: Column) -> Column | None:
     """Return the CPU time of steps without making batches; None where it was not measured in all of them."""
-    used = [_cpu(training, step) for step in training.steps]
+    used = [_cell(training.trainer.steps.cpu, step) for step in training.steps]
     known = [us for us in used if us is not None]
     return np.maximum(np.array(known) - making, 0.0) if known and len(known) == len(used) else None
 
 
-def _cpu(training: MeasuredTraining, step: MeasuredStep) -> int | None:
-    return None if step.row is None else _at(training.trainer.steps.cpu, step.row)
-
-
-def _delays(training: MeasuredTraining) -> Column:
-    rows = [None if step.row is None else _at(training.trainer.steps.delay, step.row) for step in training.steps]
-    return np.array([us or 0 for us in rows], dtype=np.float64)
-
-
-def _at(column: Sequence[int | None], row: int) -> int | None:
-    """Return a cell. Columns are empty where an earlier doctor, or one that only observed, has not measured them."""
-    return column[row] if column else None
+def _cell(column: Sequence[int | None], step: MeasuredStep) -> int | None:
+    """Return a step's cell. Columns are empty where an earlier doctor, or one that only observed, measured none."""
+    return column[step.row] if column and step.row is not None else None
 
 
 def pass_costs(session: Session, trainer: Trainer, loader: LoaderFacts) -> PassCosts | None:
@@ -192,9 +184,9 @@ def pass_costs(session: Session, trainer: Trainer, loader: LoaderFacts) -> PassC
     fork = fmean((one.ready - one.start) / len(one.workers) for one in new) if new else 0.0
     return PassCosts(
         fork=fork,
-        begin=_mean_of(_begins(session, trainer, new, fork)),
-        resume=_mean_of(one.ready - one.start for one in passes if one.epoch > 0),
-        shut_down=_mean_of(_shut_downs(passes)),
+        begin=_mean(_begins(session, trainer, new, fork)),
+        resume=_mean(one.ready - one.start for one in passes if one.epoch > 0),
+        shut_down=_mean(_shut_downs(passes)),
         first_wait=0.0,
         first_compute=0.0,
         iterates=loader.facts.get("iterable") is True,
@@ -243,7 +235,7 @@ def _shut_downs(passes: Sequence[TrainerPass]) -> Iterator[float]:
             yield one.last / len(one.workers)
 
 
-def _mean_of(values: Iterable[float]) -> float:
+def _mean(values: Iterable[float]) -> float:
     known = list(values)
     return fmean(known) if known else 0.0
 
@@ -319,7 +311,7 @@ def _run_of(
         team=own.team,
         first=trainer.gets.index[batches[0].row],
         replay_us=replay_us(measured),
-        batch_bytes=_mean([trainer.gets.bytes[one.row] for one in batches]),
+        batch_bytes=_mean(size for one in batches if (size := trainer.gets.bytes[one.row]) is not None),
         fit=UNFITTED,
         assumed=frozenset(assumed),
     )
@@ -339,11 +331,6 @@ def _setup(measured: MeasuredTraining, loader: LoaderFacts, cores: HostCores, th
         worker_threads=threads,
         pass_batches=_pass_batches(measured.trainer, loader),
     )
-
-
-def _mean(values: list[int | None]) -> float:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else 0.0
 
 
 def _pass_batches(trainer: Trainer, loader: LoaderFacts) -> int | None:

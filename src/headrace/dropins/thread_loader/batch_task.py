@@ -40,12 +40,12 @@ class BatchTask:
 
     @property
     def claimable(self) -> bool:
-        """Whether a part is left to begin. A batch of nothing has one, so that somebody collates it."""
+        """True if a part is left to begin. A batch of nothing has one, so that somebody collates it."""
         return self._claimed < max(1, len(self._parts)) and self._error is None and not self._fetcher.cancelled
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody wants it any more: it may never be done."""
+        """True if the batch is no longer wanted: it may never be done."""
         return self._fetcher.cancelled
 
     def claim(self) -> int:
@@ -179,13 +179,13 @@ class CollateMemory:
 
 
 def _is_worthwhile(first: torch.Tensor, count: int) -> bool:
-    """Whether the batch is large enough. Tensors that are not strided may have no size to ask for."""
+    """Return whether the batch is large enough. Tensors that are not strided may have no size to ask for."""
     strided = first.layout is torch.strided and not first.is_nested
     return strided and first.nbytes * count >= WORTHWHILE_BYTES
 
 
 def _plain(tensor: torch.Tensor, first: torch.Tensor) -> bool:
-    """Whether stacking it with `first` is a copy of bytes, one after the other."""
+    """Return whether stacking it with `first` is a copy of bytes, one after the other."""
     return (
         type(tensor) is torch.Tensor
         and tensor.device.type == "cpu"

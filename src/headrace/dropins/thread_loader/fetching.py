@@ -141,7 +141,7 @@ class MapFetcher:
 
 
 def _loads_batches(dataset: Any) -> bool:
-    """Whether `__getitems__` does more than __getitem__ for each: Subset has it only to hand it on."""
+    """Return whether `__getitems__` does more than __getitem__ for each: Subset has it only to hand it on."""
     if type(dataset) is Subset:
         return _loads_batches(dataset.dataset)
     return bool(getattr(dataset, "__getitems__", None))

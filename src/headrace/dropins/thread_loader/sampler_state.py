@@ -165,7 +165,7 @@ def drawing_sampler(loader: DataLoader[Any]) -> Any:
 
 
 def is_plain(loader: DataLoader[Any]) -> bool:
-    """Whether the loader groups what its sampler draws by torch's own BatchSampler."""
+    """Return whether the loader groups what its sampler draws by torch's own BatchSampler."""
     batches = loader.batch_sampler
     return type(batches) is BatchSampler and batches.sampler is loader.sampler
 

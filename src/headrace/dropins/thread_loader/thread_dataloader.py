@@ -144,7 +144,7 @@ class ThreadDataLoader(DataLoader[T_co]):
 
     @property
     def positioned(self) -> bool:
-        """Whether `set_epoch`, `seek` or `load_state_dict` has been called since the last pass began."""
+        """True if `set_epoch`, `seek` or `load_state_dict` has been called since the last pass began."""
         return self._positioned
 
     def seek(self, epoch: int, step: int) -> None:

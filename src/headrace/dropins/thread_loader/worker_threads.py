@@ -62,12 +62,12 @@ class WorkerThreads:
 
     @property
     def foreign(self) -> bool:
-        """Whether this process is a fork of the one that has the threads."""
+        """True if this process is a fork of the one that has the threads."""
         return os.getpid() != self._pid
 
     @property
     def failed(self) -> bool:
-        """Whether `init` has."""
+        """True if `init` has failed."""
         return self._error is not None
 
     def submit(self, task: BatchTask) -> None:
@@ -76,7 +76,7 @@ class WorkerThreads:
             self._work.notify_all()
 
     def wait(self, task: BatchTask, timeout_s: float | None) -> bool:
-        """Whether the batch is done, or cancelled, within the time. Raises what `worker_init_fn` raised.
+        """Return whether the batch is done, or cancelled, within the time. Raises the error of `worker_init_fn`.
 
         No batch is handed out before `worker_init_fn` is through in every thread, so that a failure comes before the
         first batch and not somewhere among them.

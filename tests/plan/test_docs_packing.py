@@ -15,7 +15,7 @@ import tokenizers
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-PAGE = Path(__file__).parents[1] / "docs" / "packing.md"
+PAGE = Path(__file__).parents[2] / "docs" / "packing.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 ROW = 2048
 
