@@ -212,7 +212,7 @@ def test_nowhere_to_keep_it(manifest, tmp_path, monkeypatch, built):
     monkeypatch.setenv("HEADRACE_CACHE", str(blocked / "cache"))
     (tmp_path / "list.csv.headrace.partial").mkdir()
     monkeypatch.setattr(safetensors, "_IN_MEMORY_BYTES", 0)
-    with pytest.warns(UserWarning, match="the index of .*list.csv cannot be kept"):
+    with pytest.warns(UserWarning, match="the index of .*list.csv cannot be cached"):
         ds = data.open(manifest)
     assert isinstance(ds.keys, StoredStrings)
     assert ds[7]["image"] == rows()["image"][7]
@@ -437,10 +437,11 @@ def many(tmp_path_factory):
 
 def test_opening_allocates_nothing_a_row(many):
     fields = {"p": hr.Raw(source="image"), "label": hr.Label()}
+    make_loader = hr.Loader  # imported before memory is counted
     data.open(many)
     tracemalloc.start()
     ds = data.open(many)
-    loader = hr.Loader(ds, fields, batch_size=64, shuffle=True, output="numpy")
+    loader = make_loader(ds, fields, batch_size=64, shuffle=True, output="numpy")
     loader.set_epoch(3)
     assert loader.state_dict()["dataset"] == ds.fingerprint
     _, peak = tracemalloc.get_traced_memory()

@@ -138,7 +138,7 @@ def test_one_of_an_earlier_version_is_made_anew_without_a_word(tmp_path, probes,
 def test_a_cache_that_cannot_be_written(tmp_path, probes, monkeypatch):
     monkeypatch.setenv("HEADRACE_CACHE", "/proc/headrace")  # where root may not write either
     dataset, column = open_folder(tmp_path)
-    with pytest.warns(UserWarning, match=r"sizes of 22 images cannot be kept.*/proc/headrace/sizes.*HEADRACE_CACHE"):
+    with pytest.warns(UserWarning, match=r"sizes of 22 images cannot be cached.*/proc/headrace/sizes.*HEADRACE_CACHE"):
         found = image_sizes(dataset, column)
     np.testing.assert_array_equal(found, EXPECTED)
     assert not found.flags.writeable

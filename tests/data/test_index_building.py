@@ -131,7 +131,7 @@ def test_nowhere_to_keep_it_is_an_error(make_tar, monkeypatch):
     (outcome,) = build_indices([str(path)], cache=None, threads=1)
     assert isinstance(outcome, UnindexedFile)
     assert isinstance(outcome.error, DatasetError)
-    assert "cannot be kept" in str(outcome.error)
+    assert "cannot be cached" in str(outcome.error)
     assert "No space left on device" in str(outcome.error)
     assert names(path.parent) == ["a.tar"]
 

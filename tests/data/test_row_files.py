@@ -422,7 +422,7 @@ def test_no_room_for_decoded_values(tmp_path, monkeypatch, cache):
     monkeypatch.setattr(os, "statvfs", lambda _: full)
     with pytest.raises(DatasetError, match=r"its values take [\d,]+ bytes, and there is room for 0\. Name one that is"):
         data.open(path, cache=tmp_path / "given")
-    with pytest.warns(UserWarning, match=r"a\.parquet cannot be kept, .*there is room for 0"):
+    with pytest.warns(UserWarning, match=r"a\.parquet cannot be cached, .*there is room for 0"):
         ds = data.open(path)
     assert ds.read("image", 3) == FILES[3]
     assert not list(tmp_path.rglob("*.values.headrace*"))

@@ -342,7 +342,7 @@ def test_error_while_writing_leaves_nothing(make_tar, own_cache, monkeypatch):
 
     path = make_tar("a.tar", MEMBERS)
     monkeypatch.setattr(safetensors, "write_arrays", full)
-    with pytest.warns(UserWarning, match=r"a\.tar cannot be kept.*No space left on device.*Set HEADRACE_CACHE"):
+    with pytest.warns(UserWarning, match=r"a\.tar cannot be cached.*No space left on device.*Set HEADRACE_CACHE"):
         assert len(data.open(path)) == 3
     assert [entry.name for entry in path.parent.iterdir()] == ["a.tar"]
     assert list(own_cache.iterdir()) == []
@@ -353,7 +353,7 @@ def test_an_index_that_does_not_come_back_is_scanned_again_each_time(make_tar, s
     path = make_tar("a.tar", MEMBERS)
     monkeypatch.setattr(safetensors, "write_arrays", lambda file, *_: file.write(b"what a broken disk makes of it"))
     for _ in range(2):
-        with pytest.warns(UserWarning, match=r"a\.tar cannot be kept.*what was written there does not come back"):
+        with pytest.warns(UserWarning, match=r"a\.tar cannot be cached.*what was written there does not come back"):
             assert len(data.open(path)) == 3
     assert len(scans) == 6  # beside the tar, in the cache folder, and for itself alone
 
@@ -391,7 +391,7 @@ def test_read_only_folder_falls_back_to_the_cache(read_only_tar, open_cache, as_
 
 def test_nowhere_to_keep_it_warns(read_only_tar, as_nobody, monkeypatch):
     monkeypatch.setenv("HEADRACE_CACHE", str(read_only_tar.parent / "cache"))
-    with as_nobody(), pytest.warns(UserWarning, match="cannot be kept, so each start scans .*Permission denied"):
+    with as_nobody(), pytest.warns(UserWarning, match="cannot be cached, so each start scans .*Permission denied"):
         assert len(data.open(read_only_tar)) == 3
 
 
@@ -407,7 +407,7 @@ def test_cache_argument_must_be_writable(make_tar, tmp_path):
     path = make_tar("a.tar", MEMBERS)
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(
-        DatasetError, match=r"cannot keep the index of .* in the cache folder given: .*Name one that is writ"
+        DatasetError, match=r"cannot cache the index of .* in the cache folder given: .*Name one that is writ"
     ):
         data.open(path, cache=tmp_path / "file")
 

@@ -258,7 +258,7 @@ def column_of_values(
     if values.paths is None:
         return inside
     absent = values.length == ABSENT
-    # A path beside bytes is where they once came from.
+    # A path next to bytes is where they once came from.
     named = absent & (values.paths.lengths() > 0)
     if not named.any():
         return inside

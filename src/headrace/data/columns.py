@@ -236,7 +236,7 @@ class ListColumn:
         """Return the error for untrusted offsets, of which opening checks the ends alone."""
         return ChangedError(
             f"expected a list within {len(self.items):,} items, got one from {start:,} to {stop:,}: the index that "
-            f"is kept of the dataset is damaged. Remove it, and open again"
+            f"is cached for the dataset is damaged. Remove it, and open again"
         )
 
     def _at(self, start: int, stop: int) -> Any:

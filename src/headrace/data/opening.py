@@ -176,7 +176,7 @@ def open_dataset(
     absolute.
     `columns`: names for a manifest without a header, or for rows in memory; of columns that have names, those to take.
     Of archives, `json.KEY` is what the `.json` members have under that key.
-    `cache`: folder for the indices of archives and manifests; None: beside each, or in the default cache folder where
+    `cache`: folder for the indices of archives and manifests; None: next to each, or in the default cache folder where
     that is not writable.
     `length`: how many samples an iterable gives that does not say; another number is an error.
     `stage`: folder on a faster file system, such as `/dev/shm/NAME`, that everything is copied into first, unless it is

@@ -67,7 +67,7 @@ def image_sizes(
 
 def _open_cached(place: str, count: int, probe: Callable[[], ImageSizes]) -> ImageSizes:
     what = f"the sizes of {count:,} images"
-    lost = f"{what} cannot be kept, so each start reads their headers again"
+    lost = f"{what} cannot be cached, so each start reads their headers again"
     cached = CachedArray(SIZES_FORMAT, "sizes", what, least=0, lost=lost)
     return cached.open(place, 2 * count, lambda: probe().reshape(-1)).reshape(-1, 2)
 

@@ -98,7 +98,9 @@ def doctor(
     fail_above: FailAbove = None,
     verbose: Verbose = False,
 ) -> None:
-    """Say what an unmodified training command waits for: headrace doctor -- python train.py
+    """Say what an unmodified training command waits for.
+
+    For example: headrace doctor -- python train.py
 
     The exit status is the command's own; 100 by --fail-above, 125 where the doctor itself failed.
     """

@@ -91,7 +91,7 @@ def _classes(
 ) -> tuple[Ints, ValueColumn]:
     """Return the samples with a folder and an image, and their classes.
 
-    A class is the folder's index by sorted name, or its index in `wanted`, of which no others are kept.
+    A class is the folder's index by sorted name, or its index in `wanted`, which leaves out all others.
     """
     names = sorted({name for part in samples.samples for name in part.folders})
     if not isinstance(image, ArchiveColumn) or not names:

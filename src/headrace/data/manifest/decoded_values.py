@@ -1,4 +1,4 @@
-"""Binary values out of compressed files of rows, decoded once into a file beside the rows.
+"""Binary values out of compressed files of rows, decoded once into a file next to the rows.
 
 Decoding a row group for each sample of a shuffled epoch would decode all its other rows, too: see docs/sources.md.
 """
@@ -47,7 +47,7 @@ _FORMAT = "headrace values 2"
 """Raise the number whenever the meaning of an index or of a file of values changes: others are rebuilt."""
 _VALUES_SUFFIX = ".values.headrace"
 _KEPT_FROM_BYTES = 1 << 20
-"""Fewer bytes are decoded at each opening: files beside each small parquet would be in the way."""
+"""Fewer bytes are decoded at each opening: files next to each small parquet would be in the way."""
 
 
 def open_decoded_values(
@@ -90,7 +90,7 @@ def open_decoded_values(
 
 
 def _values_place(place: str, identity: FileIdentity) -> str:
-    """Return the path of the values, beside the index at `place`. The content names it: a reader never gets others."""
+    """Return the path of the values, next to the index at `place`. The content names it: a reader never gets others."""
     return f"{place.removesuffix('.headrace')}.{identity.sample[:8]}{_VALUES_SUFFIX}"
 
 
@@ -112,7 +112,7 @@ def _lie_in(values: ByteRanges, end: int) -> bool:
 
 
 def _forget(path: str, variant: str, place: str) -> None:
-    """Remove the values of the file that was at `path` before, if they lie beside it."""
+    """Remove the values of the file that was at `path` before, if they lie next to it."""
     folder, start = os.path.split(f"{path}.{variant}.")
     if place != f"{path}.{variant}.headrace":
         return

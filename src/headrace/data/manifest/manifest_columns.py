@@ -201,7 +201,7 @@ def key_strings(column: Column | None, rows: int) -> Strings:
 def find_key(kinds: Mapping[str, str], *, of_texts: bool) -> str | None:
     """Return which column, given their kinds by name, names the samples: the one called so, else the first of texts.
 
-    `of_texts`: whether texts may: beside images they are captions rather than names.
+    `of_texts`: whether texts may: next to images they are captions rather than names.
     """
     called = (name for name in _KEY_NAMES if kinds.get(name) in ("text", "value"))
     texts = (name for name, kind in kinds.items() if kind == "text" and of_texts)

@@ -47,7 +47,7 @@ _SPLIT = re.compile(
 _FORMAT = "headrace manifest 3"
 """Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
 _KEPT_FROM_BYTES = 1 << 20
-"""Smaller manifests are read each time, unless `cache` is given: a second file beside each would be in the way."""
+"""Smaller manifests are read each time, unless `cache` is given: a second file next to each would be in the way."""
 
 
 def format_of(path: str) -> str:
@@ -202,7 +202,7 @@ def _open_kept(
 
 
 def _variant(names: Sequence[str], columns: Sequence[str] | None) -> str:
-    """Return a name for these columns of these files, whose index lies beside the first of them."""
+    """Return a name for these columns of these files, whose index lies next to the first of them."""
     if columns is None and len(names) == 1:
         return ""
     known = json.dumps(columns if len(names) == 1 else [columns, *names])

@@ -1,1 +1,1 @@
-"""What `open` takes beside archives and manifests: folders, COCO, tables and samples in memory."""
+"""Sources that `open` takes besides archives and manifests: folders, COCO, tables and samples in memory."""

@@ -256,7 +256,7 @@ def open_saved_dataset(folder: str) -> SampleTable:
     A feature of images or of bytes is a column of bytes; a ClassLabel, or a list of them, has its names as classes;
     numbers, texts and lists of these stay what they are, and all else becomes JSON texts.
 
-    Raises DatasetError (several splits, an index beside the files, compressed, paths instead of bytes, damaged),
+    Raises DatasetError (several splits, an index next to the files, compressed, paths instead of bytes, damaged),
     EmptyDatasetError or ReadError.
     """
     folder = _only_saved_split(folder)

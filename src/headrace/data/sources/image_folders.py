@@ -41,7 +41,7 @@ class _Folder:
 def open_folder(root: str, *, classes: Classes | None) -> SampleTable:
     """Return the images below `root` in torchvision's order: by folder path, then by name, both bytewise.
 
-    `classes`: first-level folders are classes, and images beside them are skipped (True), or they mean nothing (False);
+    `classes`: first-level folders are classes, and images next to them are skipped (True), or mean nothing (False);
     None: True unless images lie directly in `root`. A list names the folders that are classes, in their order, and
     images of others are skipped.
     """
@@ -101,7 +101,7 @@ def _by_class(
 ) -> tuple[list[_Folder], ValueColumn]:
     """Return the folders below the first level, and each image's class.
 
-    A class is the first-level folder's index by sorted name, or its index in `wanted`, of which no others are kept.
+    A class is the first-level folder's index by sorted name, or its index in `wanted`, which leaves out all others.
     """
     outside = sum(len(folder.lengths) for folder in folders if folder.path == b"")
     if outside:

@@ -256,7 +256,7 @@ def _array(entry: Any, data: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
 
 
 def read_outline(text: str, type: type[T]) -> T:
-    """Return the JSON that an index stores beside its arrays, as a `msgspec.Struct`. Raises InvalidFileError."""
+    """Return the JSON that an index stores besides its arrays, as a `msgspec.Struct`. Raises InvalidFileError."""
     try:
         return msgspec.convert(json.loads(text), type)
     except (ValueError, RecursionError, msgspec.ValidationError) as error:

@@ -100,7 +100,7 @@ class Sidecar(Generic[T]):
     """Loads untrusted arrays and text, given the size of the file. Raises InvalidFileError."""
     identify: Callable[[OpenFile], FileIdentity] = identify
     variant: str = ""
-    """Part of its name, where several indices that differ lie beside one file."""
+    """Part of its name, where several indices that differ belong to one file."""
     lazy: bool = False
     """Whether a large one is checked as it is read; else opening checks it whole."""
 
@@ -108,7 +108,7 @@ class Sidecar(Generic[T]):
 def open_sidecar(sidecar: Sidecar[T], path: str, identity: FileIdentity, *, cache: str | None) -> T:
     """Return the index of the file at `path`, which has this `identity`: as it was cached, or built and cached now.
 
-    It lies beside the file; with `cache`, or where that cannot be written, in that folder or the default cache folder.
+    It lies next to the file; with `cache`, or where that cannot be written, in that folder or the default cache folder.
     """
     places = sidecar_places(path, identity, cache, variant=sidecar.variant)
     for place in places:
@@ -127,10 +127,10 @@ def open_sidecar(sidecar: Sidecar[T], path: str, identity: FileIdentity, *, cach
             reasons.append(f"{place}: {error}")
     if cache is not None:
         raise DatasetError(
-            f"cannot keep the index of {path} in the cache folder given: {reasons[0]}. Name one that is writable"
+            f"cannot cache the index of {path} in the cache folder given: {reasons[0]}. Name one that is writable"
         )
     warnings.warn(
-        f"the index of {path} cannot be kept, so each start scans it again ({'; '.join(reasons)}). "
+        f"the index of {path} cannot be cached, so each start scans it again ({'; '.join(reasons)}). "
         f"Set HEADRACE_CACHE to a writable folder",
         stacklevel=2,
     )
