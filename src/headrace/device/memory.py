@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 
 from headrace.errors import UsageError
+from headrace.system import memory
 
 WORDS = ("can't allocate memory", "out of memory", "ALLOC_FAILED", "bad_alloc")
 """Of allocators and libraries that raise a plain RuntimeError: torch's for the CPU, cuBLAS, cuDNN, C++."""
@@ -83,7 +84,6 @@ def memory_of(device: torch.device) -> DeviceMemory:
 
 STATUS = Path("/proc/self/status")
 CLEAR_REFS = Path("/proc/self/clear_refs")
-CGROUPS = Path("/sys/fs/cgroup")
 RESET_PEAK = "5"
 """See proc(5), /proc/pid/clear_refs."""
 
@@ -91,8 +91,8 @@ RESET_PEAK = "5"
 class CpuMemory:
     """Resident memory of this process, up to its limits.
 
-    These are what is free on the machine, its control group's limit, and that of its address space (RLIMIT_AS). Beyond
-    the last a step gets an error. Beyond the others Linux ends the process, so that only the margin protects it.
+    These are what is free on the machine and in its control groups, and its address space (RLIMIT_AS). Beyond the last
+    a step gets an error. Beyond the others Linux ends the process, so that only the margin protects it.
 
     What is mapped and never touched, a library's code say, takes of the address space and is not resident. It is no
     part of the capacity; what a step adds to it counts to its peak.
@@ -102,13 +102,12 @@ class CpuMemory:
         self._untouched_bytes = 0
 
     def capacity_bytes(self) -> int:
-        resident = _status_bytes("VmRSS")
-        limits = [resident + _bytes_of(Path("/proc/meminfo").read_text(), "MemAvailable")]
+        known = memory()
+        limits = [_status_bytes("VmRSS") + known.available_bytes, known.total_bytes]
         address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
         if address_space != resource.RLIM_INFINITY:
             limits.append(address_space - _untouched_bytes())
-        of_group = (_limit_bytes(CGROUPS / name) for name in ("memory.max", "memory/memory.limit_in_bytes"))
-        return min(limits + [limit for limit in of_group if limit is not None])
+        return min(limits)
 
     def begin(self) -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -133,22 +132,9 @@ class CpuMemory:
 
 
 def _status_bytes(name: str) -> int:
-    return _bytes_of(STATUS.read_text(), name)
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
+    return int(line.split()[1]) * 1024
 
 
 def _untouched_bytes() -> int:
     return _status_bytes("VmSize") - _status_bytes("VmRSS")
-
-
-def _bytes_of(text: str, name: str) -> int:
-    line = next(line for line in text.splitlines() if line.startswith(f"{name}:"))
-    return int(line.split()[1]) * 1024
-
-
-def _limit_bytes(path: Path) -> int | None:
-    """Read a limit; None where there is no such."""
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return None
-    return int(text) if text.isdecimal() else None
