@@ -28,7 +28,7 @@ demo: build $(VENV)/.photographs ## photographs become batches, beside torch's D
 
 test: build $(VENV)/.browser ## the tests, less those marked long
 	$(BIN)/python -m pytest -m "not long and not alone" --numprocesses auto --maxprocesses 4 --dist loadfile
-	$(BIN)/python -m pytest -m "not long and alone"
+	$(BIN)/python -m pytest -m "not long and alone" $$(grep -rl "mark\.alone" tests)
 
 test-long: build $(VENV)/.browser ## every test, those that reach the core once more under sanitizers, the queue under load
 	$(BIN)/python -m pytest

@@ -18,7 +18,7 @@ namespace headrace {
 inline constexpr int kRngVersion = 1;
 
 // Stages from here up are not for views: 255 draws the replacement of a bad sample (plan/replacement.py), 254 which of
-// several captions a sample has (feed/texts.py).
+// several captions a sample has (loader/decoding/texts.py).
 inline constexpr int kFirstReservedStage = 240;
 
 struct Draw {
