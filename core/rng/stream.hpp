@@ -17,7 +17,7 @@ namespace headrace {
 // Part of every saved state. Raise it with any change to what a draw, a key or the permutation gives.
 inline constexpr int kRngVersion = 1;
 
-// Stages from here up are not for views: 255 draws the replacement of a bad sample (plan/replacement.py), 254 which of
+// Stages from here up are not for views: 255 draws the replacement of a bad sample (plan/order.py), 254 which of
 // several captions a sample has (loader/decoding/texts.py).
 inline constexpr int kFirstReservedStage = 240;
 

@@ -185,7 +185,7 @@ def test_statistics_say_what_is_kept(places, cache):
     for place, source, words in (("held", "captions", "tokens"), ("tar", "txt", "files' bytes, and tokens")):
         loader = load(places[place], text(source), cache=cache)
         list(loader)
-        assert str(loader.stats()).splitlines()[-1] == f"    kept: words: {words}"
+        assert str(loader.stats()).splitlines()[-1] == f"    cached: words: {words}"
 
 
 def other_words():

@@ -131,7 +131,7 @@ def test_what_handing_over_is_assumed_to_take_is_said() -> None:
     assert found.helps
     assert found.why == (
         "Batches are made in the training thread: nothing is trained meanwhile. Handing them over is assumed to take "
-        "4.61 ms of a core a step."
+        "4.6 ms of a core a step."
     )
 
 
