@@ -34,13 +34,12 @@ fi
 # All but those that never come to the core (the doctor, samplers, channels, what is imported), that give its images to
 # torch's devices and to frameworks, that run whole commands, and that measure time or memory, which sanitizers change;
 # and but for map workers: they are forked beside threads, and this sanitizer does not keep its own locks free for them.
-left_out=(doctor test_{accelerate,bucket_sampler,channel,cores,framework_ranks,hf_trainer}.py
-    tools/test_{bench,cli,demo,peer_benchmark}.py distributed
+left_out=(doctor distributed test_{damaged_corpus,examples,import,layers,leaks,wheels}.py
     device/test_{cuda_lane,device_conversion,device_cuda,device_nested,device_prefetcher,device_state,fit_budget}.py
-    loader/test_map_workers{,_battery,_leaving}.py
-    test_{import,layers,leaks,lightning,samplers,samplers_torchdata,shared_list}.py
-    loader/test_{loader_device,small_shared_memory}.py
-    test_{damaged_corpus,wheels}.py test_examples.py)
+    dropins/test_{accelerate,bucket_sampler,framework_ranks,hf_trainer,lightning}.py
+    dropins/test_{samplers,samplers_torchdata,shared_list}.py
+    loader/test_{loader_device,map_workers,map_workers_battery,map_workers_leaving,small_shared_memory}.py
+    system/test_{channel,cores}.py tools/test_{bench,cli,demo,peer_benchmark}.py)
 measured="test_locate_is_quick_for_a_batch or test_a_pass_at_random_keeps_texts_out_of_memory or \
     test_epochs_leave_nothing or test_the_interpreter_exits_though_the_dataset_hangs"
 sanitized -m pytest -p no:cacheprovider -m "not long and not alone" --timeout 600 \

@@ -28,7 +28,7 @@ if [ ! -e "$here/ready" ]; then
 fi
 "$here/bin/python" -c 'import torch; print("torch", torch.__version__, torch.__file__)'
 [ $# -gt 0 ] || set -- -m "not long and not alone" --numprocesses auto --maxprocesses 4 --dist loadfile \
-    tests/doctor/test_probe_*.py tests/doctor/test_doctor_truth*.py tests/doctor/test_doctor_faults.py \
+    tests/doctor/probe tests/doctor/test_doctor_truth*.py tests/doctor/test_doctor_faults.py \
     tests/doctor/test_doctor_windows_runs.py tests/dropins/test_thread_loader*.py tests/dropins/test_as_dataloader.py \
     tests/device/test_device_prefetcher.py tests/dropins/test_drop_ins_together.py \
     tests/dropins/test_samplers*.py tests/dropins/test_bucket_sampler.py
