@@ -88,7 +88,7 @@ class PathRoot(Protocol):
 
     @property
     def advice(self) -> str:
-        """What to do where no file is there."""
+        """Advice for a file that does not exist."""
         ...
 
     def column(self, paths: Strings) -> ByteColumn:

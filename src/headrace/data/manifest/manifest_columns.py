@@ -79,14 +79,6 @@ class ManifestSource(Protocol):
         ...
 
 
-class TextOnly:
-    """The part of a `ManifestSource` that a text does not have."""
-
-    byte_columns: Sequence[tuple[int, str]] = ()
-    classes: Mapping[str, tuple[str, ...]] = {}  # read alone
-    skipped: Mapping[str, int] = {}
-
-
 def batched(rows: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
     """Yield rows, which come with their bytes in the file, in batches that bound memory."""
     batch: list[T] = []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,6 @@ from pyarrow import csv
 from headrace.data.manifest.manifest_columns import (
     MAX_COLUMNS,
     SourceRows,
-    TextOnly,
     batched,
     choose_names,
     distinct_names,
@@ -90,10 +90,28 @@ def _json_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
+class TextSource(ABC):
+    """Part that every `ManifestSource` of text shares: no bytes, no classes, and types found once, by reading all."""
+
+    byte_columns: Sequence[tuple[int, str]] = ()
+    classes: Mapping[str, tuple[str, ...]] = {}  # read alone
+    skipped: Mapping[str, int] = {}
+    _schema: pa.Schema | None = None
+
+    def schema(self) -> pa.Schema:
+        if self._schema is None:
+            self._schema = self._find_schema()
+        return self._schema
+
+    @abstractmethod
+    def _find_schema(self) -> pa.Schema:
+        """Read all rows, and return a type for each column that keeps every value."""
+
+
 Row = dict[str, Any]
 
 
-class JsonLines(TextOnly):
+class JsonLines(TextSource):
     """Rows of JSON objects, one a line: a column for each key that any of them has, or for each of `columns`.
 
     What an object lacks is null. Blank lines do not count.
@@ -103,12 +121,6 @@ class JsonLines(TextOnly):
         """Read files, given by their paths and their names in messages."""
         self._texts = [_ObjectLines(path, name) for path, name in files]
         self._columns = columns
-        self._schema: pa.Schema | None = None
-
-    def schema(self) -> pa.Schema:
-        if self._schema is None:
-            self._schema = self._find_schema()
-        return self._schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         schema = self.schema()
@@ -233,22 +245,16 @@ def _all_match(words: pa.StringArray, pattern: str) -> bool:
     return found
 
 
-class UntypedRows(TextOnly):
+class UntypedRows(TextSource):
     """`ManifestSource` of the rows of text files, one file after another, whose types are found by reading all."""
 
     def __init__(self, texts: Sequence[DelimitedText | LinesText]) -> None:
         """Raise DatasetError where the files have other columns."""
         self._texts = texts
-        self._schema: pa.Schema | None = None
         first, *others = texts
         for other in others:
             place = f"{other.name} line 1"
             expect_columns(first.name, first.columns, place, other.columns, missing="Write it", extra="Remove it")
-
-    def schema(self) -> pa.Schema:
-        if self._schema is None:
-            self._schema = self._find_schema()
-        return self._schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         schema = self.schema()

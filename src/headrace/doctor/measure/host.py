@@ -180,7 +180,7 @@ class HostCores:
 
     @property
     def is_busy(self) -> bool:
-        """Whether hardly a core was idle."""
+        """Tell whether hardly a core was idle."""
         busy = None if self.host is None else self.host.mean("cpu_cores_busy")
         return busy is not None and self.host is not None and busy >= BUSY_CORES * (self.host.cores or float("inf"))
 

@@ -170,7 +170,7 @@ class TrainerView:
 
     @property
     def has_gpu(self) -> bool:
-        """Whether it was measured what the GPU waited for."""
+        """Tell whether the waits of the GPU were measured."""
         return self.budget is not None and self.budget.device is not None
 
     @cached_property
