@@ -73,11 +73,11 @@ class TrackedSampler:
         """Return the sampler's position, for `receive`; called after each draw."""
         return int(self._pass.drawn)
 
-    def receive(self, mark: int) -> None:
+    def receive(self, mark: Any) -> None:
         """Note that the consumer has the batch whose draw has this mark."""
         self._pass.received = mark
 
-    def finish(self, mark: int) -> None:
+    def finish(self, mark: Any) -> None:
         """Note that the consumer has all of the epoch."""
         self._pass.ended = True
 
@@ -97,7 +97,7 @@ class SavedSampler:
         state: dict[str, Any] = self._sampler.state_dict()
         return state
 
-    def receive(self, mark: dict[str, Any]) -> None:
+    def receive(self, mark: Any) -> None:
         self._state = mark
 
     finish = receive
