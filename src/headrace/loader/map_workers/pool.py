@@ -218,9 +218,10 @@ class MapWorkers:
             for index in batch.waiting & self._lost:  # the next batch misses a worker that has done its part
                 if self._hung_up:
                     raise Closed
-                at = self._at.get(index) if self._counters is None else self._counters.at(index)
-                known = at is not None and at[0] in self._in_flight
-                raise self.processes[index].ended(self._in_flight[at[0]].decoded.rows.name(at[1]) if known else None)
+                at, name = self._at.get(index) if self._counters is None else self._counters.at(index), None
+                if at is not None and at[0] in self._in_flight:
+                    name = self._in_flight[at[0]].decoded.rows.name(at[1])
+                raise self.processes[index].ended(name)
             for connection in wait(list(self._heard)):
                 self._hear(self._heard[connection])  # type: ignore[index]  # typed as anything with a fileno
         del self._in_flight[number]
