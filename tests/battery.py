@@ -220,34 +220,39 @@ def _first(iterator: Iterator[Batch], count: int) -> Iterator[Batch]:
     return islice(iterator, count)
 
 
+def check_resume_with_other_threads(make: Make) -> None:
+    check_resume_at_every_step(make, threads=1)
+
+
 CHECKS: dict[str, Callable[[Make], None]] = {
     "threads": check_threads,
     "instruction sets": check_instruction_sets,
     "world sizes": check_world_sizes,
     "resume": check_resume_at_every_step,
+    "resume with other threads": check_resume_with_other_threads,
     "resume twice": check_resume_twice,
     "restored state": check_restored_state_is_the_same,
     "resume on other world sizes": check_resume_on_other_world_sizes,
 }
 
 
-def over(
-    cases: Iterable[str], checks: Iterable[str] = tuple(CHECKS), *, long: Callable[[str, str], bool] | None = None
-) -> pytest.MarkDecorator:
+def over(cases: Iterable[str], *, but: Iterable[str] = (), one_in: int = 3) -> pytest.MarkDecorator:
     """Parametrize a test by `case` and `check`: it calls `check(make)` with what makes the case's loaders.
 
-    `long(case, check)`: which of them are for `make test-long` only.
+    `but`: checks that say nothing of these cases. One pair in `one_in` belongs to `make test`, so that each case has
+    some checks there and each check some cases; `make test-long` has all of them.
     """
+    pairs = [(place, case, check) for place, case in enumerate(cases) for check in CHECKS if check not in set(but)]
+    order = list(CHECKS)
     return pytest.mark.parametrize(
         ("case", "check"),
         [
             pytest.param(
                 case,
-                CHECKS[name],
-                id=f"{case}-{name}",
-                marks=pytest.mark.long if long is not None and long(case, name) else (),
+                CHECKS[check],
+                id=f"{case}-{check}",
+                marks=pytest.mark.long if (place + order.index(check)) % one_in else (),
             )
-            for case in cases
-            for name in checks
+            for place, case, check in pairs
         ],
     )
