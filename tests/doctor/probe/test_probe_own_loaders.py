@@ -17,8 +17,8 @@ from training_loops import Loop, pairs
 
 import headrace
 from headrace.doctor.causes import diagnose
-from headrace.doctor.session import read_session
 from headrace.doctor.measure.diagnosis import Diagnosis
+from headrace.doctor.session import read_session
 from headrace.doctor.session.model import CommandOutcome, Session
 
 

@@ -15,10 +15,10 @@ from probing import notes, probed
 from training_loops import Loop, pairs
 
 from headrace.doctor.causes import diagnose
-from headrace.doctor.session import read_session
 from headrace.doctor.probe.hooks import dataloader, hooks_of, worker_queues
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.training.step_records import ObservedPass
+from headrace.doctor.session import read_session
 from headrace.doctor.session.model import CommandOutcome
 
 
