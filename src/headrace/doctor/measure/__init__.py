@@ -14,7 +14,7 @@ from .diagnosis import (
     TimePart,
     WaitCauses,
 )
-from .host import Host, HostCores, host_of, hosts
+from .host import Host, host_of, hosts
 from .production import MAP, PYTHON, SOURCE, TEXT, fed_loaders, feed_sums, own_name
 from .ranks import RanksTogether, is_late, rank_views, ranks_together
 from .steps import (
@@ -100,7 +100,6 @@ __all__ = [
     "Finder",
     "Finding",
     "Host",
-    "HostCores",
     "Join",
     "LoaderProduction",
     "LookedStages",
