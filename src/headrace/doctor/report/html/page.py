@@ -6,7 +6,6 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -16,7 +15,7 @@ from headrace.doctor.causes import Prescription
 from headrace.doctor.measure import BOUND, WAIT, Diagnosis
 from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.html import tables, timelines
-from headrace.doctor.report.html.charts import seen
+from headrace.doctor.report.html.charts import FOLDER, seen
 from headrace.doctor.report.html.report_data import ReportData
 from headrace.doctor.report.remedy_text import interval, is_refused, remedy_rows, times, together
 from headrace.doctor.report.run_text import (
@@ -31,7 +30,6 @@ from headrace.doctor.report.run_text import (
 from headrace.doctor.report.terminal import HOT, first_to_do
 from headrace.doctor.session.model import Session
 
-FOLDER = Path(__file__).parent / "templates"
 MOST_BYTES = 1_000_000
 """Size limit of the file: it is mailed and opened on phones."""
 TEXT_LIMITS = (1_200, 240, 60)
