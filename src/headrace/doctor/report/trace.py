@@ -124,8 +124,10 @@ def _groups(session: Session) -> dict[tuple[str, int | None], int]:
     """Return numbers of track groups: the pid where no other host has the same. A machine has no pid."""
     groups: dict[tuple[str, int | None], int] = {}
     foreign = count(_FOREIGN)
-    processes = [(one.host, one.pid) for one in (*session.trainers, *session.makers)]
-    for host, pid in [*processes, *((machine.host, None) for machine in session.machines)]:
+    owners: list[tuple[str, int | None]] = [(trainer.host, trainer.pid) for trainer in session.trainers]
+    owners += [(maker.host, maker.pid) for maker in session.makers]
+    owners += [(machine.host, None) for machine in session.machines]
+    for host, pid in owners:
         if (host, pid) not in groups:
             groups[host, pid] = next(foreign) if pid is None or pid in groups.values() else pid
     return groups
@@ -189,8 +191,9 @@ def _batch_of(gets: Any, row: int) -> dict[str, Any]:
 
 def _cost_of(trainer: Trainer, row: int) -> dict[str, Any]:
     gets = trainer.gets
-    shape = None if gets.shape[row] is None else trainer.shapes[gets.shape[row]]
-    return {"unpickle_us": gets.unpickle[row], "pin_us": gets.pin[row], "bytes": gets.bytes[row], "shape": shape}
+    shape = gets.shape[row]
+    costs = {"unpickle_us": gets.unpickle[row], "pin_us": gets.pin[row], "bytes": gets.bytes[row]}
+    return costs | {"shape": None if shape is None else trainer.shapes[shape]}
 
 
 def _step_slices(trainer: Trainer) -> Iterator[Slice]:
