@@ -13,7 +13,7 @@ from headrace._core import read_zip_directory
 from headrace.data.archives.archive_index import ArchiveKind, index_arrays
 from headrace.data.archives.archive_members import ArchiveMembers, NameTable
 from headrace.data.archives.zip_reading import ZipEntry
-from headrace.data.storage.safetensors import ranges_fit
+from headrace.data.storage.safetensors import Arrays, ranges_fit
 from headrace.data.storage.strings import Ints, StringColumn
 from headrace.errors import DatasetError, ReadError
 

@@ -130,9 +130,7 @@ class FileCopier:
         for file in complete:
             folder, name = self._journal.folders.parent(file.path)
             with writing(folder.place(name)):
-                os.rename(
-                    partial_name(file), name, src_dir_fd=partial_folder.descriptor, dst_dir_fd=folder.descriptor
-                )
+                os.rename(partial_name(file), name, src_dir_fd=partial_folder.descriptor, dst_dir_fd=folder.descriptor)
         with self._lock:
             self._report.copied += len(complete)
 
