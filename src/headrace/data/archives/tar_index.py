@@ -82,7 +82,7 @@ class TarMember(NamedTuple):
         return self.type == tarfile.GNUTYPE_SPARSE
 
 
-_COLUMNS = {"type": np.uint8, "offset": np.int64, "size": np.int64, "check": np.uint32}
+_COLUMNS: dict[str, type[np.generic]] = {"type": np.uint8, "offset": np.int64, "size": np.int64, "check": np.uint32}
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +166,12 @@ class TarMembers(ArchiveMembers):
         return self.links[at] if at < len(self.link_of) and self.link_of[at] == number else ""
 
     def to_arrays(self) -> Arrays:
-        links = {"links.blob": self.links.blob, "links.offsets": self.links.offsets, "links.of": self.link_of}
-        return super().to_arrays() | links
+        return {
+            **super().to_arrays(),
+            "links.blob": self.links.blob,
+            "links.offsets": self.links.offsets,
+            "links.of": self.link_of,
+        }
 
     @classmethod
     def further(cls, arrays: Arrays, members: int) -> tuple[Any, ...]:

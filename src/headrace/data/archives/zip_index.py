@@ -58,7 +58,7 @@ class ZipMember(NamedTuple):
         return not self.is_dir()
 
 
-_COLUMNS = {
+_COLUMNS: dict[str, type[np.generic]] = {
     "size": np.int64,
     "packed": np.int64,
     "method": np.uint32,
@@ -124,7 +124,9 @@ def build_zip_index(path: str) -> tuple[Arrays, str]:
     Raises ReadError or DatasetError.
     """
     try:
-        names, name_offsets, *columns, offset, flags, check, directory_at = read_zip_directory(os.fsencode(path))
+        names, name_offsets, size, packed, method, crc, offset, flags, check, directory_at = read_zip_directory(
+            os.fsencode(path)
+        )
         table = NameTable.build(StringColumn(names, name_offsets))
     except OSError as error:
         raise ReadError(f"{error}. Check its permissions and the disk") from error
@@ -134,7 +136,7 @@ def build_zip_index(path: str) -> tuple[Arrays, str]:
     by_offset = np.argsort(offset, kind="stable")
     ends = np.empty_like(offset)
     ends[by_offset] = np.append(offset[by_offset][1:], directory_at)
-    members = ZipMembers(table, *columns, offset, flags, check, ends)
+    members = ZipMembers(table, size, packed, method, crc, offset, flags, check, ends)
     if not members.fit(os.path.getsize(path)):
         raise DatasetError(
             f"{path}: its central directory points outside the file. Check it with `unzip -t`, and copy or write it "
