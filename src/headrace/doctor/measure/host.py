@@ -148,7 +148,7 @@ class Host:
         waited_s, worked = self.figures(maker.pid).get("cpu_wait_s"), busy_us(maker)
         if maker.worker is None or waited_s is None or not worked:
             return None
-        return min(waited_s * 1e6 / worked, 1.0) * (batches.fetched[row] - batches.start[row])
+        return min(float(waited_s) * 1e6 / worked, 1.0) * (batches.fetched[row] - batches.start[row])
 
 
 def hosts(session: Session) -> list[Host]:

@@ -216,8 +216,8 @@ def causes(
             if us > 0:
                 for stage, share in _shares(made, (feeds or {}).get(wait.loader)).items():
                     parts[stage] = parts.get(stage, 0.0) + us * share
-        for name, us in parts.items():
-            totals[name] = totals.get(name, 0) + us
+        for name, part in parts.items():
+            totals[name] = totals.get(name, 0) + part
     whole = sum(totals.values())
     shared = [TimePart(name, us / steps, us / whole) for name, us in totals.items() if us > 0]
     return WaitCauses(pid, sorted(shared, key=lambda part: -part.us))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -38,13 +38,13 @@ _TABLES = {
     "collective": "collectives",
 }
 """Tables of a trainer that each record of a kind is a row of."""
-_LISTS = {
+_LISTS: dict[str, tuple[str, Callable[..., Any]]] = {
     "pass": ("passes", model.TrainerPass),
     "window": ("windows", model.MeasuredWindow),
     "feed": ("feeds", model.LoaderFeed),
     "digest": ("digests", model.BatchDigest),
     "loader": ("loaders", lambda number, _, facts: model.LoaderFacts(number, facts)),
-    "rest": ("rests", lambda *row: model.UnmeasuredSteps(*row[:-1], probe=row[-1] / 10)),
+    "rest": ("rests", lambda *row: model.UnmeasuredSteps(*row[:-1], row[-1] / 10)),
 }
 """Lists of a trainer that each record of a kind goes to, and what its fields make."""
 
@@ -241,7 +241,7 @@ class ProcessEvidence:
             name, made = _LISTS[kind]
             getattr(self.trainer, name).append(made(*astuple(record)))
         elif kind in _TABLES:
-            table, derived = getattr(self.trainer, _TABLES[kind]), {}
+            table, derived = getattr(self.trainer, _TABLES[kind]), dict[str, Any]()
             if isinstance(table, model.Collectives):
                 derived["name"] = self._names.get(record.name, "?")
             elif isinstance(table, model.ReceivedBatches) and record.shape is not None:

@@ -128,11 +128,11 @@ class BatchColumns:
     @property
     def compute(self) -> Column:
         """Wall time of computing, in one thread, or in as many as computed at once."""
-        return np.sum([stage.compute for stage in self.stages.values()], axis=0) + np.zeros(len(self))
+        return sum((stage.compute for stage in self.stages.values()), np.zeros(len(self)))
 
     @property
     def wait(self) -> Column:
-        return np.sum([stage.wait for stage in self.stages.values()], axis=0) + np.zeros(len(self))
+        return sum((stage.wait for stage in self.stages.values()), np.zeros(len(self)))
 
     def changed(self, changes: Mapping[str, StageChange]) -> BatchColumns:
         """Apply the changes of a setup. A worker that computes for a shorter time is waited for as much shorter."""
