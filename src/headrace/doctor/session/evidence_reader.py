@@ -44,7 +44,10 @@ _LISTS: dict[str, tuple[str, Callable[..., Any]]] = {
     "feed": ("feeds", model.LoaderFeed),
     "digest": ("digests", model.BatchDigest),
     "loader": ("loaders", lambda number, _, facts: model.LoaderFacts(number, facts)),
-    "rest": ("rests", lambda *row: model.UnmeasuredSteps(*row[:-1], row[-1] / 10)),
+    "rest": (
+        "rests",
+        lambda first, start, end, steps, probe: model.UnmeasuredSteps(first, start, end, steps, probe / 10),
+    ),
 }
 """Lists of a trainer that each record of a kind goes to, and what its fields make."""
 
