@@ -44,10 +44,6 @@ _LISTS: dict[str, tuple[str, Callable[..., Any]]] = {
     "feed": ("feeds", model.LoaderFeed),
     "digest": ("digests", model.BatchDigest),
     "loader": ("loaders", lambda number, _, facts: model.LoaderFacts(number, facts)),
-    "rest": (
-        "rests",
-        lambda first, start, end, steps, probe: model.UnmeasuredSteps(first, start, end, steps, probe / 10),
-    ),
 }
 """Lists of a trainer that each record of a kind goes to, and what its fields make."""
 
@@ -291,6 +287,10 @@ class ProcessEvidence:
         spans = [(kind, record.start + offset, duration) for kind, offset, duration in record.spans]
         probe = None if record.probe is None else record.probe / 10
         _append(self.trainer.steps, record, spans=spans, probe=probe, device=None, ready=None)
+
+    def _take_rest(self, record: schema.RestRecord) -> None:
+        rest = model.UnmeasuredSteps(record.number, record.t, record.end_t, record.steps, record.probe / 10)
+        self.trainer.rests.append(rest)
 
     def _take_device(self, record: schema.DeviceRecord) -> None:
         times = (tenths / 10 for tenths in accumulate(record.gaps))
