@@ -11,6 +11,7 @@ plans, workers and caches.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Protocol
@@ -110,6 +111,14 @@ def check_instruction_sets(make: Make) -> None:
     expected = kept(make(instruction_set="scalar"))
     for level in _core.levels():
         assert_equal(kept(make(instruction_set=level)), expected, f"instruction_set={level}")
+
+
+def check_held_batches(make: Make) -> None:
+    """A batch that somebody holds keeps its bits while all later ones are made; what holds many is told so."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r".*batches of .* are alive", UserWarning)
+        held = list(make())
+    assert_equal(kept(held), kept(make()), "held to the end")
 
 
 def check_world_sizes(make: Make, global_batch: int | None = None) -> None:
@@ -227,6 +236,7 @@ def check_resume_with_other_threads(make: Make) -> None:
 CHECKS: dict[str, Callable[[Make], None]] = {
     "threads": check_threads,
     "instruction sets": check_instruction_sets,
+    "held batches": check_held_batches,
     "world sizes": check_world_sizes,
     "resume": check_resume_at_every_step,
     "resume with other threads": check_resume_with_other_threads,
