@@ -209,7 +209,7 @@ def case_of(session: Session, diagnosis: Diagnosis, view: TrainerView, sources: 
         making=making,
         facts={} if loader is None else loader.facts,
         host=host_of(session, view.trainer),
-        recorded=recorded(session, diagnosis),
+        recorded=recorded(session, view, diagnosis.ranks),
         sources=sources,
     )
 
