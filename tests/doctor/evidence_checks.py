@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from headrace.doctor.probe import evidence_schema
-from headrace.doctor.probe.evidence_schema import RECORDS, EvidenceRecord, fields_of
+from headrace.doctor.session import evidence_schema
+from headrace.doctor.session.evidence_schema import RECORDS, EvidenceRecord, fields_of
 
 BY_KIND: dict[str, type[EvidenceRecord]] = {record.kind: record for record in RECORDS}
 _HINTS = {kind: typing.get_type_hints(record, vars(evidence_schema)) for kind, record in BY_KIND.items()}

@@ -20,7 +20,7 @@ from library_probe import LibraryProbe, library_probe
 from PIL import Image
 
 from headrace.doctor.probe import opened_files as probe_opened
-from headrace.doctor.probe.evidence_schema import OpenedRecord
+from headrace.doctor.session.evidence_schema import OpenedRecord
 from headrace.doctor.probe.opened_files import MOST_ENDS, MOST_FOLDERS, MOST_HASHES, MOST_PATHS, OpenedFiles
 from headrace.doctor.session.evidence_reader import STRUCTS, merge_opened
 from headrace.doctor.session.model import FileOpens as Told

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from made_sessions import MadeRun, made_session, process, read, simulate, write_evidence, write_run, write_settings
 
-from headrace.doctor.probe import evidence_schema as schema
+from headrace.doctor.session import evidence_schema as schema
 from headrace.doctor.session.evidence_reader import STRUCTS, read_evidence_lines
 
 GetRecord, ProcessRecord, StepRecord = (

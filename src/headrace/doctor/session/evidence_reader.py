@@ -1,6 +1,6 @@
 """Read what the probes wrote, and merge the evidence of many processes into one session.
 
-`probe/evidence_schema.py` describes the records. Evidence may be damaged, or of another version: a damaged line is
+`evidence_schema.py` describes the records. Evidence may be damaged, or of another version: a damaged line is
 counted and skipped, a kind that only a newer probe knows is skipped, and so are fields that it has appended.
 """
 
@@ -20,10 +20,10 @@ from typing import Any, Union, get_type_hints
 import msgspec
 from msgspec.structs import astuple
 
-from headrace.doctor.probe import evidence_schema as schema
 from headrace.doctor.probe.opened_files import MOST_HASHES
 from headrace.doctor.probe.settings import ProbeSettings
 
+from . import evidence_schema as schema
 from . import model
 
 UNNAMED = "other:unnamed"

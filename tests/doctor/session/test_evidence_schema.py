@@ -11,7 +11,7 @@ from evidence_checks import BY_KIND, check_record
 from probing import all_records, probed
 from training_loops import Loop, loader
 
-from headrace.doctor.probe.evidence_schema import RECORDS, EvidenceRecord, fields_of
+from headrace.doctor.session.evidence_schema import RECORDS, EvidenceRecord, fields_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "doctor" / "evidence.md"
 ROW = re.compile(r'^\| `\["(\w+)", (.+?)\]` \|', re.MULTILINE)

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-VERSION = 1
-"""Version of the format, in the facts of a `process` record."""
-
 # The aliases below are the units of fields.
 Time = int
 """Microseconds on the session's clock."""
