@@ -25,7 +25,7 @@ from headrace.doctor.report.html.charts import (
     stacked,
 )
 from headrace.doctor.report.html.report_data import ReportData
-from headrace.doctor.report.remedy_text import bound_rows, interval, is_refused, remedy_rows, times, together
+from headrace.doctor.report.remedy_text import bound_rows, interval, remedy_rows, times, together
 from headrace.doctor.report.run_text import (
     command_line,
     computing_share,
@@ -131,7 +131,7 @@ def _predicted_tiles(prescription: Prescription) -> Iterator[tuple[str, str, str
         between = interval(best.low_us, best.high_us)
         yield "Predicted at best", duration(best.step_us), f"{times(best.speedup)} as fast, {between}"
     if outcome is not None and outcome.step_us is not None and outcome.speedup is not None:
-        refused = ", not recommended" if is_refused(outcome) else ""
+        refused = ", not recommended" if outcome.is_refused else ""
         yield "Proved together", duration(outcome.step_us), f"{times(outcome.speedup)} as fast{refused}"
 
 
