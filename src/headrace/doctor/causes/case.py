@@ -59,7 +59,7 @@ class Case:
     @cached_property
     def recorded(self) -> RecordedRun | None:
         """What a simulation starts from; None where there is nothing to simulate."""
-        return recorded(self.session, self.diagnosis)
+        return recorded(self.session, self.view, self.diagnosis.ranks)
 
     @cached_property
     def script(self) -> LoaderScript:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from threading import get_ident
-from types import MethodType, ModuleType
+from types import MethodType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Callable, Protocol
 
-from ..overhead import nothing, price_ns
+from ..overhead import TrainingCost, nothing, price_ns
 from ..training.steps import COPY
+from ..training.thread import TrainingThread
 
 if TYPE_CHECKING:
     from ..patches import Function, Patches
@@ -116,7 +117,7 @@ def install_copies(patches: Patches, training: TrainingObserver, torch: ModuleTy
             return TensorMethod(original, _conversion(training, torch.Tensor, original, leaves_host))
 
         patches.replace(torch.Tensor, name, make)
-    training.costs.price_conversion = lambda: _conversion_price_ns(training, torch)
+    training.costs.price_conversion = lambda: _conversion_price_ns(torch)
 
 
 class TensorMethod:
@@ -188,9 +189,9 @@ def _leaves_host(torch: ModuleType, args: tuple[Any, ...], kwargs: dict[str, Any
     return isinstance(target, int) or not getattr(target, "is_cpu", True)
 
 
-def _conversion_price_ns(training: TrainingObserver, torch: ModuleType) -> float:
+def _conversion_price_ns(torch: ModuleType) -> float:
     """Return what a call that copies nothing costs, which most are."""
-    scratch = training.scratch()
+    scratch: Any = SimpleNamespace(thread=TrainingThread(get_ident()), costs=TrainingCost())
     leaves_host = functools.partial(_leaves_host, torch)
     bound = MethodType(_conversion(scratch, torch.Tensor, nothing, leaves_host), torch.empty(0))
     return price_ns(lambda: bound(torch.float32))

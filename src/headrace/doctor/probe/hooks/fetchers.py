@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..patches import Patches
     from ..sample_digests import SampleComparison
-    from ..training.training import PassCounter, TrainingThread
+    from ..training.thread import PassCounter, TrainingThread
 
 FETCHES = "_headrace_fetches"
 """Attribute of a fetcher: its `_Fetches`."""

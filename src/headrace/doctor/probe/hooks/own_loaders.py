@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Callable
 from ..batch_production import BatchRecorder, ProducedBatch
 from ..stages import CallTimer, add_totals
 from ..training.step_records import ATTRIBUTE, MOST_ELSEWHERE, ObservedPass
-from ..training.training import PassCounter, TrainingObserver, now
+from ..training.thread import PassCounter
+from ..training.training import TrainingObserver, now
 from .dataloader import LoaderHooks
 
 if TYPE_CHECKING:
     from ..evidence_file import EvidenceFile
     from ..patches import Patches
-    from ..training.step_records import GivenBatch
+    from ..training.step_records import FetchedBatch
 
 FEED_EVERY_NS = 500_000_000
 """Between two looks at what a loader reports of itself, which counts from the start of its pass."""
@@ -237,7 +238,7 @@ def install_queue(patches: Patches, training: TrainingObserver, queue: ModuleTyp
     elsewhere.at_first(install)
 
 
-def _take(training: TrainingObserver, call: Callable[[], Any], batch_of: Callable[[Any], GivenBatch | None]) -> Any:
+def _take(training: TrainingObserver, call: Callable[[], Any], batch_of: Callable[[Any], FetchedBatch | None]) -> Any:
     """Call it, and count that as the wait for the batch which `batch_of` what it gave names."""
     if get_ident() != training.thread.observed or training.thread.is_fetching:
         return call()

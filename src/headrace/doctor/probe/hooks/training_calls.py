@@ -209,7 +209,7 @@ def install_collectives(patches: Patches, training: TrainingObserver, torch: Mod
     distributed = torch.distributed
     if not distributed.is_available():
         return
-    training.group.watch(distributed)
+    training.group.distributed = distributed
     origin = sys.modules["torch.distributed.distributed_c10d"]
     for name in COLLECTIVES:
         if hasattr(origin, name):

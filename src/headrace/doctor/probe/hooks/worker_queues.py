@@ -7,6 +7,7 @@ import inspect
 import os
 import time
 from multiprocessing.reduction import ForkingPickler
+from threading import get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
@@ -33,10 +34,8 @@ def hook_queues(patches: Patches, training: TrainingObserver, dataloader: Module
     readers = training.readers
 
     def loads(original: Callable[..., Any]) -> Any:
-        current = readers.current
-
         def loads(*args: Any, **kwargs: Any) -> Any:
-            reader = current()
+            reader = readers.get(get_ident())
             if reader is None:
                 return original(*args, **kwargs)
             start, cpu = now(), time.thread_time_ns()
@@ -53,20 +52,18 @@ def hook_queues(patches: Patches, training: TrainingObserver, dataloader: Module
     def pin_memory_loop(original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
         def _pin_memory_loop(*args: Any, **kwargs: Any) -> None:
-            readers.begin(QueueReader())
+            readers[get_ident()] = QueueReader()
             try:
                 original(*args, **kwargs)
             finally:
-                readers.end()
+                readers.pop(get_ident(), None)
 
         return _pin_memory_loop
 
     def pin_memory(original: Callable[..., Any]) -> Callable[..., Any]:
-        current = readers.current
-
         @functools.wraps(original)
         def pin_memory(*args: Any, **kwargs: Any) -> Any:
-            reader = current()
+            reader = readers.get(get_ident())
             if reader is None or reader.pinning:
                 return original(*args, **kwargs)
             reader.pinning = True
