@@ -140,9 +140,9 @@ def _sampled(clock: SessionClock, machines: list[Machine]) -> Iterator[None]:
 
 def _conclude(watched: Watch, folder: Path, outcome: CommandOutcome, machines: list[Machine]) -> None:
     from .causes import diagnose
-    from .conclusion import concluded
+    from .session import read_session
 
-    watched.session = concluded(folder, outcome=outcome, mode="watch", machines=machines)
+    watched.session = read_session(folder, outcome=outcome, mode="watch", machines=machines)
     watched.diagnosis = diagnose(watched.session)
 
 
