@@ -32,7 +32,7 @@ from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
 from .machine import MachineSampler, surveyed
 from .measure import Diagnosis
-from .prove import DIGESTS, prover_of
+from .prove import DIGESTS, Prover, TrialRunner
 from .report import LiveView, Outputs, document, gpu_busy, write_whole
 from .session import SESSION_FILE, SessionFolder, decode_session, read_session, session_folder
 from .session.model import CommandOutcome, Machine, MachineSurvey, Session, SessionNote, UnreachedProcess
@@ -205,10 +205,10 @@ def _prove(
     command: list[str], session: Session, prescription: Prescription, folder: SessionFolder, budget_s: float
 ) -> None:
     """Add proofs to the session. A fault in making them costs those that are not made."""
-    prover = prover_of(session, prescription, command=command, like=folder.settings, budget_s=budget_s)
+    prover = Prover(prescription, TrialRunner.of(session, command, folder.settings, budget_s))
     _or_none(prover.prove, "remedies were not all tried: that failed")
     session.proofs, session.control = prover.proofs, prover.control
-    session.notes += [note for note in prover.notes if note not in session.notes]
+    session.notes += [note for note in prover.runner.notes if note not in session.notes]
 
 
 def _or_none(work: Callable[[], Result], failed: str) -> Result | None:
