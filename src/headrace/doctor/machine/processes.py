@@ -45,26 +45,31 @@ class ProcessReadings:
 
         A process that has ended and is not fetched yet, a zombie, still tells its times only.
         """
-        status = pairs(self._text("status"))
-        io = pairs(self._text("io"))
+        status, io = pairs(self._text("status")), pairs(self._text("io"))
+        schedstat = (self._text("schedstat") or "").split()
+        counts = len(schedstat) == 3 and any(word != "0" for word in schedstat)
         self.threads = seen.threads or self.threads
-        self._keep("name", seen.name)
-        self._keep("last", round(now_s * 1e6))
         self._own_s = (seen.user_ticks + seen.system_ticks) / TICKS_A_SECOND
         self._waited_s = seen.waited_ticks / TICKS_A_SECOND
-        self._keep("cpu_s", self._own_s)
-        self._keep("cpu_user_s", seen.user_ticks / TICKS_A_SECOND)
-        self._keep("cpu_system_s", seen.system_ticks / TICKS_A_SECOND)
-        self._keep("cpu_wait_s", _waited(self._text("schedstat")))
-        self._keep("threads_peak", _largest(self.figures.get("threads_peak"), self.threads))
-        self._keep("major_faults", seen.major_faults)
-        rss = status.get("VmHWM", status.get("VmRSS"))
-        self._keep("rss_bytes_peak", _largest(self.figures.get("rss_bytes_peak"), rss))
-        self._keep("switches_voluntary", status.get("voluntary_ctxt_switches"))
-        self._keep("switches_involuntary", status.get("nonvoluntary_ctxt_switches"))
-        self._keep("read_call_bytes", io.get("rchar"))
-        self._keep("read_bytes", io.get("read_bytes"))
-        self._keep("write_bytes", io.get("write_bytes"))
+        told = {
+            "name": seen.name,
+            "last": round(now_s * 1e6),
+            "cpu_s": self._own_s,
+            "cpu_user_s": seen.user_ticks / TICKS_A_SECOND,
+            "cpu_system_s": seen.system_ticks / TICKS_A_SECOND,
+            "cpu_wait_s": int(schedstat[1]) / 1e9 if counts else None,  # of its first thread
+            "threads_peak": _largest(self.figures.get("threads_peak"), self.threads),
+            "major_faults": seen.major_faults,
+            "rss_bytes_peak": _largest(self.figures.get("rss_bytes_peak"), status.get("VmHWM", status.get("VmRSS"))),
+            "switches_voluntary": status.get("voluntary_ctxt_switches"),
+            "switches_involuntary": status.get("nonvoluntary_ctxt_switches"),
+            "read_call_bytes": io.get("rchar"),
+            "read_bytes": io.get("read_bytes"),
+            "write_bytes": io.get("write_bytes"),
+        }
+        for name, value in told.items():
+            if value is not None or name not in self.figures:  # what is no longer told keeps its last value
+                self.figures[name] = value
 
     def read_details(self, now_s: float) -> None:
         """Read what is dear: the kernel walks all the process's pages (10 ms for 500 MB), and a file a thread."""
@@ -73,8 +78,13 @@ class ProcessReadings:
         self.figures.update(self._memory.figures())
         threads = self.figures.get("threads_peak") or 0
         if threads > self._threads_named:
+            # Some libraries name theirs, `pt_autograd_0` say; the rest bear the program's name.
             self._threads_named = threads
-            self.figures["threads_by_name"] = self._thread_names()
+            folder = f"/proc/{self.pid}/task"
+            named = self._kernel.names(folder)[:MOST_NAMED_THREADS]
+            names = [self._kernel.text(f"{folder}/{thread}/comm") for thread in named]
+            bare = (re.sub(r"[-_:#]?\d+$", "", name.strip()) for name in names if name is not None)
+            self.figures["threads_by_name"] = dict(Counter(bare))
 
     def read_files(self) -> list[str]:
         """Return paths of the files that it has open now to read from, without pipes, sockets, devices and logs."""
@@ -93,26 +103,10 @@ class ProcessReadings:
         """
         return self._own_s + max(self._waited_s, self._before_s + self.of_children_s)
 
-    def is_it(self, seen: ProcessStat) -> bool:
-        """Return whether that is this process, and not a later one of the same number."""
-        return seen.started_ticks == self.started_ticks
-
     @property
     def pss_bytes(self) -> int | None:
         """Its proportional set size now; None where it was not read."""
         return self._memory.pss_bytes
-
-    def _thread_names(self) -> dict[str, int]:
-        """Count threads by name. Some libraries name theirs, `pt_autograd_0` say; the rest bear the program's name."""
-        folder = f"/proc/{self.pid}/task"
-        threads = self._kernel.names(folder)[:MOST_NAMED_THREADS]
-        names = [self._kernel.text(f"{folder}/{thread}/comm") for thread in threads]
-        return dict(Counter(re.sub(r"[-_:#]?\d+$", "", name.strip()) for name in names if name is not None))
-
-    def _keep(self, figure: str, value: Any) -> None:
-        """Keep the newest value; what is no longer told keeps its last."""
-        if value is not None or figure not in self.figures:
-            self.figures[figure] = value
 
     def _is_read(self, descriptor: str) -> bool:
         """Return whether open's flags allow reading. fdinfo writes them in octal: the last digit holds the access mode.
@@ -160,12 +154,6 @@ class ProcessMemoryReadings:
     def figures(self) -> dict[str, int | None]:
         names = ("pss_bytes_peak", "private_bytes_peak", "shared_bytes_first", "cow_bytes")
         return {name: self._figures.get(name) for name in names}
-
-
-def _waited(schedstat: str | None) -> float | None:
-    """Return seconds that the first thread was ready and had no core; None where the scheduler does not count."""
-    words = (schedstat or "").split()
-    return int(words[1]) / 1e9 if len(words) == 3 and any(word != "0" for word in words) else None
 
 
 def _largest(before: int | None, now: int | None) -> int | None:
@@ -305,7 +293,7 @@ class Processes:
     def _look(self, pid: int, is_listed: bool, now_s: float) -> None:
         seen = process_stat(self._kernel, pid) if is_listed else None
         process = self._live.get(pid)
-        if process is not None and (seen is None or not process.is_it(seen)):
+        if process is not None and (seen is None or seen.started_ticks != process.started_ticks):
             self._end(pid)
             process = None
         if seen is None:
