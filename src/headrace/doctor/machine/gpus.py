@@ -74,7 +74,13 @@ class Gpm:
     def read(self) -> Readings:
         row: Readings = dict.fromkeys(_COLUMNS)
         before, now = self._samples
-        if before is None or now is None or not self._sample(now):
+        if before is None or now is None:
+            return row
+        if self._instance is None:
+            taken = self._nvml.ask("nvmlGpmSampleGet", self._handle, now)
+        else:
+            taken = self._nvml.ask("nvmlGpmMigSampleGet", self._handle, self._instance, now)
+        if taken is None:
             return row
         if self._has_last:
             row.update(self._between(before, now))
@@ -87,11 +93,6 @@ class Gpm:
             if sample is not None:
                 self._nvml.ask("nvmlGpmSampleFree", sample)
         self._samples = [None, None]
-
-    def _sample(self, into: Any) -> bool:
-        if self._instance is None:
-            return self._nvml.ask("nvmlGpmSampleGet", self._handle, into) is not None
-        return self._nvml.ask("nvmlGpmMigSampleGet", self._handle, self._instance, into) is not None
 
     def _between(self, before: Any, now: Any) -> Readings:
         library = self._nvml.library
@@ -139,6 +140,11 @@ class Gpu:
         reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:  # drivers before 535 know another name
             reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        if self._gpm is not None:
+            of_link = self._gpm.read()
+        else:  # over the last 20 ms, for which each call waits
+            sent, received = (self._ask("nvmlDeviceGetPcieThroughput", direction) for direction in (0, 1))
+            of_link = {"pcie_sent_bytes_per_s": scaled(sent, KB), "pcie_received_bytes_per_s": scaled(received, KB)}
         self._see_use()
         row: Readings = {
             "utilisation_percent": None if utilisation is None else utilisation.gpu,
@@ -149,7 +155,7 @@ class Gpu:
             "power_w": ratio(self._ask("nvmlDeviceGetPowerUsage"), 1000),
             "slowed_by_heat": None if reasons is None else float(bool(reasons & HEAT)),
             "slowed_by_power": None if reasons is None else float(bool(reasons & POWER)),
-            **(self._gpm.read() if self._gpm is not None else self._throughput()),
+            **of_link,
         }
         return {f"{self.name}_{column}": value for column, value in row.items()}
 
@@ -177,14 +183,6 @@ class Gpu:
 
     def _ask(self, function: str, *arguments: Any) -> Any:
         return self._nvml.ask(function, self._handle, *arguments)
-
-    def _throughput(self) -> Readings:
-        """Return PCIe throughput over the last 20 ms, for which each call waits."""
-        sent, received = (self._ask("nvmlDeviceGetPcieThroughput", direction) for direction in (0, 1))
-        return {
-            "pcie_sent_bytes_per_s": scaled(sent, KB),
-            "pcie_received_bytes_per_s": scaled(received, KB),
-        }
 
     def _see_use(self) -> None:
         """Note the link and who computes. An idle GPU lowers its link, so the widest and fastest seen counts."""

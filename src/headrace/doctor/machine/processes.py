@@ -36,9 +36,9 @@ class ProcessReadings:
         self._before_s = seen.waited_ticks / TICKS_A_SECOND
         self._own_s = self._waited_s = 0.0
         self._kernel = kernel
-        self._memory = ProcessMemoryReadings()
+        self.memory = ProcessMemoryReadings()
         self._threads_named = 0
-        self.figures: dict[str, Any] = {"parent": seen.parent, **self._memory.figures(), "threads_by_name": None}
+        self.figures: dict[str, Any] = {"parent": seen.parent, **self.memory.figures(), "threads_by_name": None}
 
     def read(self, seen: ProcessStat, now_s: float) -> None:
         """Read what is cheap: four small files, none of which holds up the process.
@@ -74,8 +74,8 @@ class ProcessReadings:
     def read_details(self, now_s: float) -> None:
         """Read what is dear: the kernel walks all the process's pages (10 ms for 500 MB), and a file a thread."""
         self.detailed_at_s = now_s
-        self._memory.read(pairs(self._text("smaps_rollup")))
-        self.figures.update(self._memory.figures())
+        self.memory.read(pairs(self._text("smaps_rollup")))
+        self.figures.update(self.memory.figures())
         threads = self.figures.get("threads_peak") or 0
         if threads > self._threads_named:
             # Some libraries name theirs, `pt_autograd_0` say; the rest bear the program's name.
@@ -103,11 +103,6 @@ class ProcessReadings:
         """
         return self._own_s + max(self._waited_s, self._before_s + self.of_children_s)
 
-    @property
-    def pss_bytes(self) -> int | None:
-        """Its proportional set size now; None where it was not read."""
-        return self._memory.pss_bytes
-
     def _is_read(self, descriptor: str) -> bool:
         """Return whether open's flags allow reading. fdinfo writes them in octal: the last digit holds the access mode.
 
@@ -132,6 +127,7 @@ class ProcessMemoryReadings:
 
     def __init__(self) -> None:
         self.pss_bytes: int | None = None
+        """Its proportional set size now; None where it was not read."""
         self._first: tuple[int, int] | None = None
         self._figures: dict[str, int] = {}
 
@@ -201,25 +197,19 @@ class ProcessTree:
 
 
 class ReadingBudget:
-    """Time for readings that cost the machine something: it earns `share` of what passes, up to `most_s`."""
+    """Time for readings that cost the machine something: it earns `share` of what passes, up to `most_s`.
+
+    What a reading cost is subtracted from `left_s`. One may overdraw; the next waits until that is earned.
+    """
 
     def __init__(self, share: float, most_s: float, now_s: float) -> None:
         self._share = share
-        self._most_s = most_s
-        self._left_s = most_s
+        self._most_s = self.left_s = most_s
         self._earned_at_s = now_s
 
     def earn(self, now_s: float) -> None:
-        self._left_s = min(self._left_s + self._share * (now_s - self._earned_at_s), self._most_s)
+        self.left_s = min(self.left_s + self._share * (now_s - self._earned_at_s), self._most_s)
         self._earned_at_s = now_s
-
-    def spend(self, seconds: float) -> None:
-        """Subtract what a reading cost. One may overdraw; the next waits until that is earned."""
-        self._left_s -= seconds
-
-    @property
-    def is_left(self) -> bool:
-        return self._left_s > 0
 
 
 DETAILS_SHARE = 0.003
@@ -264,18 +254,31 @@ class Processes:
         for pid in pids | set(self._live):
             self._look(pid, pid in pids, now_s)
         self._read_details(now_s)
-        return {
+        live, known = self._live.values(), [*self._ended, *self._live.values()]
+        used_s = sum(process.used_s for process in live) + self._ended_s if known else None
+        row = {
             "command_processes": len(self._live),
-            "command_threads": total([process.threads for process in self._live.values()]),
-            "command_pss_bytes": total([process.pss_bytes for process in self._live.values()]),
-            "cpu_cores_command": self._rates.per_second("used_s", self._used(), now_s),
-            **{column: self._rates.per_second(column, self._sum(figure), now_s) for column, figure in GROWING.items()},
+            "command_threads": total([process.threads for process in live]),
+            "command_pss_bytes": total([process.memory.pss_bytes for process in live]),
+            "cpu_cores_command": self._rates.per_second("used_s", used_s, now_s),
         }
+        for column, figure in GROWING.items():
+            # Over all processes that ever were and that tell, so that it only grows.
+            told = [process.figures[figure] for process in known if process.figures[figure] is not None]
+            grown = sum(told) + self._let_go_sums[figure] if told else None
+            row[column] = self._rates.per_second(column, grown, now_s)
+        return row
 
     def facts(self) -> dict[str, Any]:
-        numbers = disk_names(self._kernel)
+        disks = disk_names(self._kernel)
+        told = []
+        for mount, files in self._files.most_common():
+            # btrfs and others have a number of their own; then only the source's name tells the device.
+            disk = disks.get(mount.number) or disks.get(mount.source.removeprefix("/dev/"))
+            of_mount = {"path": mount.point, "kind": mount.kind, "source": mount.source, "network": mount.is_network}
+            told.append({**of_mount, "disk": disk, "files_seen": files})
         return {
-            "mounts": [_describe(mount, files, numbers) for mount, files in self._files.most_common()],
+            "mounts": told,
             "files": [{"path": path, "seen": seen} for path, seen in self._paths.most_common(TOLD_FILES)],
             "processes_let_go": self._let_go,
         }
@@ -323,7 +326,7 @@ class Processes:
         """Read details while the budget lasts: new processes first, then those unread the longest."""
         self._budget.earn(now_s)
         for process in sorted(self._live.values(), key=lambda process: process.detailed_at_s):
-            if not self._budget.is_left or now_s - process.detailed_at_s < DETAILS_INTERVAL_S:
+            if self._budget.left_s <= 0 or now_s - process.detailed_at_s < DETAILS_INTERVAL_S:
                 return
             began = time.thread_time()
             process.read_details(now_s)
@@ -331,28 +334,4 @@ class Processes:
             mounted = [mount_of(path, self._mounts) for path in paths]
             self._files.update(mount for mount in mounted if mount is not None)
             self._paths.update(path for path in paths if path in self._paths or len(self._paths) < MOST_FILES)
-            self._budget.spend(time.thread_time() - began)
-
-    def _used(self) -> float | None:
-        """Return the command's CPU time so far."""
-        if not self._live and not self._ended:
-            return None
-        return sum(process.used_s for process in self._live.values()) + self._ended_s
-
-    def _sum(self, figure: str) -> float | None:
-        """Return the sum over all processes that ever were and that tell, so that it only grows."""
-        told = [p.figures[figure] for p in (*self._ended, *self._live.values()) if p.figures[figure] is not None]
-        return sum(told) + self._let_go_sums[figure] if told else None
-
-
-def _describe(mount: Mount, files: int, disks: dict[str, str]) -> dict[str, Any]:
-    """Describe a mount. btrfs and others have a number of their own; then only the source's name tells the device."""
-    disk = disks.get(mount.number) or disks.get(mount.source.removeprefix("/dev/"))
-    return {
-        "path": mount.point,
-        "kind": mount.kind,
-        "source": mount.source,
-        "network": mount.is_network,
-        "disk": disk,
-        "files_seen": files,
-    }
+            self._budget.left_s -= time.thread_time() - began

@@ -160,21 +160,17 @@ class MachineSampler:
             for part in self._parts:
                 if part.name not in self._off:
                     row.update(self._ask(part, functools.partial(part.read, now_us / 1e6)))
-            row.update(self._shared_out(row, now_us / 1e6))
+            # Of the busy cores, some are the command's, some the doctor's own, and the others' are the rest.
+            busy, command = row.get("cpu_cores_busy"), row.get("cpu_cores_command")
+            doctor = self._rates.per_second("doctor", time.process_time(), now_us / 1e6)
+            if self._processes is not None and self._processes.hold_this_process:
+                doctor = None
+            others = None if busy is None or command is None else max(busy - command - (doctor or 0.0), 0.0)
+            row.update({"cpu_cores_doctor": doctor, "cpu_cores_other": others})
             self._table.append(now_us, row)
             cost_s = time.thread_time() - began
             self._cost_s += cost_s
         return cost_s
-
-    def _shared_out(self, row: Readings, now_s: float) -> Readings:
-        """Split the busy cores: the command's, the doctor's own, and others'."""
-        busy, command = row.get("cpu_cores_busy"), row.get("cpu_cores_command")
-        doctor = self._rates.per_second("doctor", time.process_time(), now_s)
-        if self._processes is not None and self._processes.hold_this_process:
-            doctor = None
-        if busy is None or command is None:
-            return {"cpu_cores_doctor": doctor, "cpu_cores_other": None}
-        return {"cpu_cores_doctor": doctor, "cpu_cores_other": max(busy - command - (doctor or 0.0), 0.0)}
 
     def _pause_s(self, cost_s: float) -> float:
         return max(self._interval_s * self._table.merged, cost_s / MOST_SHARE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..measure import Host, Join, MadeBatch, MeasuredTraining, batch_stages, late, pass_of, usual_us, waited_us
+from ..measure import Host, Join, MadeBatch, MeasuredTraining, batch_stages, late, usual_us, waited_us
 from ..session.model import LoaderFacts, Trainer
 from .work import BatchColumns, Column, StageColumns, Stages
 
@@ -32,16 +31,6 @@ class ReceivedBatch(NamedTuple):
 
     row: int
     made: MadeBatch | None
-
-
-def main_loader(training: MeasuredTraining) -> LoaderFacts | None:
-    """Return the loader that most of the batches came from; None where steps received none from a DataLoader."""
-    passes, numbers = pass_of(training.trainer), training.trainer.gets.pass_
-    loaders = Counter(one.loader for row in training.gets if (one := passes.get(numbers[row])) is not None)
-    if not loaders:
-        return None
-    ((number, _),) = loaders.most_common(1)
-    return next((loader for loader in training.trainer.loaders if loader.number == number), None)
 
 
 def received(training: MeasuredTraining, join: Join, loader: LoaderFacts) -> list[ReceivedBatch]:

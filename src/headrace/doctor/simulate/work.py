@@ -260,9 +260,6 @@ UNFITTED = SimulationFit(1.0, 1.0, 1.0, 1.0, 0.0)
 class RecordedRun:
     """The rank that waits for data the longest, and the loader that it waits for. Times are microseconds."""
 
-    pid: int
-    loader: int
-    """Its number in `Trainer.loaders`."""
     setup: FeedSetup
     """Setup of the recorded run."""
     observed_us: float
