@@ -127,7 +127,7 @@ def members(path: str, wants: Callable[[str], bool]) -> Iterator[tuple[str, byte
     """Yield names and bytes of the first members that are wanted; more would take a pass over the archive."""
     try:
         with tarfile.open(path, "r:") as tar:
-            for member in _first(tar):
+            for member in islice(tar, MOST_MEMBERS):
                 if member.isreg() and member.size <= MOST_MEMBER_BYTES and wants(member.name):
                     file = tar.extractfile(member)
                     if file is not None:
@@ -144,7 +144,7 @@ def indexed(path: str) -> list[Calibration]:
     try:
         with tarfile.open(path, "r:") as tar, tempfile.TemporaryDirectory(prefix="headrace-doctor-") as folder:
             header_us: dict[str, float] = {}
-            members = _first(tar)
+            members = islice(tar, MOST_MEMBERS)
             while (timed := _timed(lambda: next(members, None)))[0] is not None:
                 header_us[timed[0].name] = timed[1]
             names = list(header_us)
@@ -160,14 +160,6 @@ def indexed(path: str) -> list[Calibration]:
     ]
 
 
-def _first(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    for _ in range(MOST_MEMBERS):
-        member = tar.next()
-        if member is None:
-            return
-        yield member
-
-
 def _with_index(folder: Path, names: list[str]) -> tuple[list[float], list[float]]:
     """Return microseconds of each name: to look it up, and to list it."""
     path = folder / "members.tar"
@@ -176,8 +168,8 @@ def _with_index(folder: Path, names: list[str]) -> tuple[list[float], list[float
             tar.addfile(tarfile.TarInfo(name))
     index = index_of(str(path), str(folder))
     with tarfile.open(path) as tar:
-        look_ups = [_timed(lambda name=name: tar_info(tar, index.getmember(name)))[1] for name in names]  # type: ignore[misc]
-        members = iter(index)
+        names_left, members = iter(names), iter(index)
+        look_ups = [_timed(lambda: tar_info(tar, index.getmember(next(names_left))))[1] for _ in names]
         listed = [_timed(lambda: tar_info(tar, next(members)))[1] for _ in names]
     return look_ups, listed
 
@@ -205,7 +197,7 @@ def surveyed(machine: Machine, opened: FileOpens, budget_s: float = BUDGET_S) ->
     single = paths_read(machine, opened)
     archives = [path for path in single if path.endswith(ARCHIVE_ENDS)][:1]
     calibrations: list[Calibration] = [made for path in archives for made in indexed(path)]
-    images = decoded(_images(single, archives), lambda: time.monotonic() < began + budget_s)
+    images = decoded(islice(_images(single, archives), MOST_IMAGES), lambda: time.monotonic() < began + budget_s)
     return MachineSurvey(files, places(machine), [*calibrations, *([] if images is None else [images])])
 
 
@@ -215,17 +207,12 @@ def _images(single: list[str], archives: list[str]) -> Iterator[tuple[str, Calla
     spread = own[:: max(1, len(own) // MOST_IMAGES)][:MOST_IMAGES]
     told: set[str] = set()
     for path in chain(spread, chain.from_iterable(near(path) for path in own)):
-        if len(told) == MOST_IMAGES:
-            return
         if path not in told:
             told.add(path)
-            yield path, lambda path=path: _read(path)  # type: ignore[misc]
+            yield path, partial(_read, path)
     for path in archives:
         for name, data in members(path, is_image):
-            if len(told) == MOST_IMAGES:
-                return
-            told.add(f"{path} {name}")
-            yield f"{path} {name}", lambda data=data: data  # type: ignore[misc]
+            yield f"{path} {name}", partial(bytes, data)
 
 
 def _read(path: str) -> bytes:

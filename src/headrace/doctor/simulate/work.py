@@ -87,14 +87,8 @@ class FeedSetup:
 class StageColumns:
     """One stage of making batches."""
 
-    calls: Column
     compute: Column
     wait: Column
-
-    def beyond(self, usual: StageColumns) -> StageColumns:
-        """Return one row: by how much the mean is above the usual one's."""
-        pairs = ((self.calls, usual.calls), (self.compute, usual.compute), (self.wait, usual.wait))
-        return StageColumns(*(np.maximum(own.mean(keepdims=True) - other.mean(), 0.0) for own, other in pairs))
 
 
 Stages = Mapping[str, StageColumns]
