@@ -6,32 +6,43 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from headrace.doctor.causes import Prescription
-from headrace.doctor.measure import BOUND, WAIT, Diagnosis
+from headrace.doctor.causes import Prescription, hanging
+from headrace.doctor.measure import BOUND, WAIT, Diagnosis, is_late
 from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.html import tables, timelines
-from headrace.doctor.report.html.charts import seen
+from headrace.doctor.report.html.charts import (
+    FOLDER,
+    BarMeasure,
+    BarSegment,
+    category_colour,
+    measures,
+    seen,
+    stacked,
+)
 from headrace.doctor.report.html.report_data import ReportData
-from headrace.doctor.report.remedy_text import interval, is_refused, remedy_rows, times, together
+from headrace.doctor.report.remedy_text import bound_rows, interval, is_refused, remedy_rows, times, together
 from headrace.doctor.report.run_text import (
     command_line,
+    computing_share,
     cost_text,
     ending,
     last_words,
     latest_ranks,
     machine_lines,
     machine_names,
+    name_text,
+    note_texts,
+    stage_text,
+    start_up_text,
 )
 from headrace.doctor.report.terminal import HOT, first_to_do
 from headrace.doctor.session.model import Session
 
-FOLDER = Path(__file__).parent / "templates"
 MOST_BYTES = 1_000_000
 """Size limit of the file: it is mailed and opened on phones."""
 TEXT_LIMITS = (1_200, 240, 60)
@@ -40,10 +51,11 @@ MOST_HOSTS = 8
 _BADGES = {"red": "● Input-bound", "yellow": "◐ Partly input-bound", "green": "○ Not input-bound"}
 """The same as the colour, for those who do not see it."""
 _FUNCTIONS = (
-    *(counted, duration, number, percent, times, remedy_rows),
-    *(command_line, ending, cost_text, last_words, latest_ranks, machine_lines, machine_names),
+    *(counted, duration, number, percent, times, remedy_rows, bound_rows, measures, stacked, BarMeasure, BarSegment),
+    *(command_line, ending, cost_text, last_words, latest_ranks, machine_lines, machine_names, is_late, hanging),
+    *(name_text, stage_text, start_up_text, note_texts, computing_share, category_colour),
 )
-"""Functions that templates may call, alongside all of `tables` and `timelines`."""
+"""What templates may call, alongside all of `tables` and `timelines`."""
 
 
 def html_page(
