@@ -117,23 +117,13 @@ class Engine:
         self._threads = threads = self._threads + more
         if threads <= self._cores:
             self._speed = 1.0
-        else:
-            self._speed = _slowest(threads, self._cores) if self._teams else self._cores / threads
-
-
-def _slowest(threads: float, cores: float) -> float:
-    """Return the speed of a thread on the core with the most of them.
-
-    Between whole numbers, one more is there now and then.
-    """
-    whole = int(threads)
-    less, more = (_turns(ceil(number / ceil(cores))) for number in (whole, whole + 1))
-    return less + (threads - whole) * (more - less)
-
-
-def _turns(threads: int) -> float:
-    """Return the speed of each of these on one core."""
-    return 1.0 if threads <= 1 else 1.0 / (threads * TAKING_TURNS)
+        elif not self._teams:
+            self._speed = self._cores / threads
+        else:  # that of a thread on the core with the most of them; between whole numbers, one more is there at times
+            whole = int(threads)
+            each = [ceil(number / ceil(self._cores)) for number in (whole, whole + 1)]
+            slow, slower = (1.0 if number <= 1 else 1.0 / (number * TAKING_TURNS) for number in each)
+            self._speed = slow + (threads - whole) * (slower - slow)
 
 
 def compute(us: float, threads: float = 1.0) -> Request:
