@@ -90,7 +90,7 @@ def bench(
         output=dtype.value,
         step_ms=step,
         against=against,
-        **defaults | {name: value for name, value in asked.items() if value is not None},  # type: ignore[arg-type]
+        **defaults | {name: value for name, value in asked.items() if value is not None},
     )
     if worth:
         _worth(settings, json)
