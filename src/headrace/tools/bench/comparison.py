@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -43,13 +44,17 @@ class BenchEnvironment:
 
 def environment() -> BenchEnvironment:
     """Describe this machine, now."""
+    packages: dict[str, str | None] = dict.fromkeys(OTHERS)
+    for name in OTHERS:
+        with suppress(PackageNotFoundError):
+            packages[name] = version(name)
     return BenchEnvironment(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         cpu=cpu_model(Path("/proc/cpuinfo").read_text()),
         cores=available_cores(),
         system=platform.platform(),
         python=platform.python_version(),
-        packages={"headrace": hr.__version__, **{name: _version(name) for name in OTHERS}},
+        packages={"headrace": hr.__version__, **packages},
         codecs=codec_versions(),
         pillow_libjpeg_turbo=features.version("libjpeg_turbo"),
     )
@@ -59,13 +64,6 @@ def cpu_model(cpuinfo: str) -> str | None:
     """Find the processor's name in the text of /proc/cpuinfo; ARM machines have none."""
     names = (line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name"))
     return next(names, None)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 SCHEMA = 1

@@ -52,8 +52,10 @@ class Photos(Dataset[torch.Tensor]):
         return len(self.indices)
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        image = flip(random_resized_crop(self.read(*self.listing.files[self.indices[index]])))
-        return to_tensor(image, self.output)
+        image = self.read(*self.listing.files[self.indices[index]])
+        # By way of a crop, as torchvision does.
+        cut = image.crop(crop_window(*image.size)).resize((CROP_PX, CROP_PX), Image.Resampling.BILINEAR)
+        return to_tensor(flip(cut), self.output)
 
     def read(self, place: str, name: str | None) -> Image.Image:
         if name is None:
@@ -77,11 +79,6 @@ class Photos(Dataset[torch.Tensor]):
             return 0, 0
         member = self.opened(place)[1][name]
         return member.offset_data, member.size
-
-
-def random_resized_crop(image: Image.Image) -> Image.Image:
-    """Crop a random window and resize it to 224×224, bilinear and antialiased, by way of a crop as torchvision does."""
-    return image.crop(crop_window(*image.size)).resize((CROP_PX, CROP_PX), Image.Resampling.BILINEAR)
 
 
 def crop_window(width: int, height: int) -> tuple[int, int, int, int]:

@@ -135,7 +135,7 @@ class _FetchHook:
         )
         fetch = _Fetch(fetcher, samples, is_here, collate, self._batches.pace.is_due())
         known.fetched += 1
-        self._batches.cost.add_ns(time.monotonic_ns() - begun)
+        self._batches.cost.total_ns += time.monotonic_ns() - begun
         return fetch
 
     def _collate(self, fetcher: Any) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import dropwhile
 
@@ -11,20 +11,18 @@ from markupsafe import Markup
 
 from headrace.doctor.measure import MeasuredTraining, StepBudget, TimePart, batch_stages
 from headrace.doctor.quantities import ABSENT, duration, percent
-from headrace.doctor.report.html.charts import BarMeasure, BarSegment, category_colour, measures, part_colour, stacked
+from headrace.doctor.report.html.charts import (
+    BarMeasure,
+    BarSegment,
+    Key,
+    category_colour,
+    measures,
+    part_colour,
+    stacked,
+)
 from headrace.doctor.report.html.report_data import ReportData
-from headrace.doctor.report.remedy_text import RemedyRow, RemedyRows, bounds, remedy_rows, times
+from headrace.doctor.report.remedy_text import RemedyRow, bounds, remedy_rows, times
 from headrace.doctor.session.model import BatchProducer, Machine
-
-
-@dataclass(frozen=True)
-class Key:
-    """An entry of a legend: a colour's class, what it stands for, and its figure."""
-
-    colour: str
-    name: str
-    figure: str = ""
-
 
 Row = list[str | Markup]
 
@@ -138,16 +136,25 @@ def remedy_table(report: ReportData) -> ChartTable:
     floor_us = None if floors is None else floors.replay_us
     drawn = [replace(row, title=f"{place}. {row.title}") for place, row in enumerate(rows.helps[:MOST_REMEDIES], 1)]
     if len(rows.helps) > 1:
-        drawn.append(replace(rows.together, title=_together(rows)))
-    top = max([now_us, again_us or 0.0, *(reach for row in drawn for reach in _reaches(row))])
+        numbers = [str(number) for number in rows.numbers if number <= MOST_REMEDIES]
+        title = f"{rows.together.title}: {', '.join(numbers)}" if numbers else rows.together.title
+        drawn.append(replace(rows.together, title=", ".join(filter(None, (title, rows.together.without)))))
+    bars = [_bars(row) for row in drawn]
+    reaches = [bar.value if bar.bounds is None else bar.bounds[1] for of_row in bars for bar in of_row]
+    top = max([now_us, again_us or 0.0, *reaches])
     runs = [("Baseline", now_us), *([] if again_us is None else [("Baseline, again", again_us)])]
-    shown = [_without(title, us, top=top, floor_us=floor_us) for title, us in runs]
+    shown: list[Row] = []
+    for title, us in runs:
+        label = f"{title[:1].lower()}{title[1:]} {duration(us)} a step"
+        chart = measures([BarMeasure("now", us)], top=top, label=label, mark=floor_us)
+        shown.append([title, chart, duration(us), ""])
+    shown += [_remedy_row(row, own, top=top, floor_us=floor_us) for row, own in zip(drawn, bars, strict=True)]
     keys = [Key("now", "baseline"), Key("predicted", "predicted")]
     if any(row.outcome is not None for row in drawn):
         keys.append(Key("proved", "proved"))
     if floor_us is not None:
         keys.append(Key("floor", "lower bound", duration(floor_us)))
-    return ChartTable([*shown, *(_remedy_row(row, top=top, floor_us=floor_us) for row in drawn)], keys)
+    return ChartTable(shown, keys)
 
 
 def gain(row: RemedyRow) -> str:
@@ -165,37 +172,20 @@ def diff_lines(diff: str) -> Iterator[tuple[str, str]]:
         yield "place", f"… and {len(lines) - MOST_DIFF_LINES} lines more"
 
 
-def _without(title: str, us: float, *, top: float, floor_us: float | None) -> Row:
-    """Return the row of a run without any remedy."""
-    label = f"{title[:1].lower()}{title[1:]} {duration(us)} a step"
-    return [title, measures([BarMeasure("now", us)], top=top, label=label, mark=floor_us), duration(us), ""]
-
-
-def _together(rows: RemedyRows) -> str:
-    """Return which of them go together, by their numbers."""
-    numbers = [str(number) for number in rows.numbers if number <= MOST_REMEDIES]
-    title = f"{rows.together.title}: {', '.join(numbers)}" if numbers else rows.together.title
-    return ", ".join(filter(None, (title, rows.together.without)))
-
-
-def _reaches(row: RemedyRow) -> Iterator[float]:
-    if row.prediction is not None:
-        yield row.prediction.high_us
-    if row.outcome is not None and row.outcome.step_us is not None:
-        known = bounds(row.outcome.low_us, row.outcome.high_us)
-        yield row.outcome.step_us if known is None else known[1]
-
-
-def _remedy_row(row: RemedyRow, *, top: float, floor_us: float | None) -> Row:
+def _remedy_row(row: RemedyRow, bars: Sequence[BarMeasure], *, top: float, floor_us: float | None) -> Row:
     """Return the proof's figures, where there is one, else the prediction's."""
+    words = "; ".join(filter(None, (row.predicted and f"predicted {row.predicted}", row.proved)))
+    chart = measures(bars, top=top, label=words, mark=floor_us) if bars else words
+    return [row.title, chart, duration(row.newest[0]), gain(row)]
+
+
+def _bars(row: RemedyRow) -> list[BarMeasure]:
     bars, predicted, outcome = [], row.prediction, row.outcome
     if predicted is not None:
         bars.append(BarMeasure("predicted", predicted.step_us, bounds(predicted.low_us, predicted.high_us)))
     if outcome is not None and outcome.step_us is not None:
         bars.append(BarMeasure("proved", outcome.step_us, bounds(outcome.low_us, outcome.high_us)))
-    words = "; ".join(filter(None, (row.predicted and f"predicted {row.predicted}", row.proved)))
-    chart = measures(bars, top=top, label=words, mark=floor_us) if bars else words
-    return [row.title, chart, duration(row.newest[0]), gain(row)]
+    return bars
 
 
 def software(report: ReportData, machine: Machine) -> str:
