@@ -28,6 +28,8 @@ REPLAY_STEPS = 20
 MOST_RUNS = 3
 """A quarter of the time of a whole grid on two cores, the start of each run included: benchmarks/tune.py."""
 MOST_S = 120.0
+UNMEASURED: Mapping[str, Why] = {"not applied": "not applied", "timed out": "timed out"}
+"""What is said of runs that came to no steps; all others broke."""
 
 
 @dataclass(frozen=True)
@@ -210,11 +212,9 @@ class Tuner:
         return ""
 
     def _take(self, wanted: Arguments, trial: Trial) -> None:
-        why: Why = "broke"
+        why = UNMEASURED.get(trial.why, "broke")
         detail, steps = trial.detail, [float(step) for step in trial.steps][wanted.in_flight :]
-        if trial.why == "not applied" or trial.why == "timed out":
-            why = trial.why
-        elif trial.why == "measured":
+        if trial.why == "measured":
             if self.runner.has_same_samples(trial):
                 self.runner.is_repeatable = True
             if len(steps) < FEWEST_STEPS:
