@@ -34,9 +34,7 @@ class PlainArray:
         if type(value) is np.ndarray:
             return cls(value, None) if value.dtype.kind in _NUMBERS and value.dtype.isnative else None
         torch = sys.modules.get("torch")
-        if torch is None or not isinstance(value, torch.Tensor):
-            return None
-        return _plain_tensor(value, torch)
+        return _plain_tensor(value, torch) if torch is not None and isinstance(value, torch.Tensor) else None
 
     def restore(self) -> Any:
         """Return the array, or the tensor over it."""
@@ -129,9 +127,9 @@ def part_name(field: str, part: str) -> str:
     return f"{field}{_BETWEEN}{part}"
 
 
-def shown(name: str) -> str:
-    """Return a flat name as messages show it."""
-    return name.replace(_BETWEEN, ".")
+def shown(name: Any) -> Any:
+    """Return a flat name as messages show it; a name that `map` returned may be anything."""
+    return name.replace(_BETWEEN, ".") if isinstance(name, str) else name
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
