@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
@@ -208,8 +209,10 @@ class Loader(LoaderPosition):
             batch_map=batch_map,
             level=instruction_set,
             limits=bounds,
-            cache=None if cache is None else open_cache(cache, dataset, plan, program, kept_of, bounds).owned_by(self),
+            cache=None if cache is None else open_cache(cache, dataset, plan, program, kept_of, bounds),
         )
+        if self._recipe.cache is not None:  # closed with the loader: passes refer to themselves and are freed late
+            weakref.finalize(self, self._recipe.cache.store.close)
         self._budget = isinstance(batch_size, Budget)
         images = len(self._recipe.parts)
         self._memory = memory_of(self._placement, prefetch=self._tuner.setting.prefetch, images=images)

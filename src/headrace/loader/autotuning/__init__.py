@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.loader.autotuning.observation import Setting, TuningBounds
-from headrace.loader.autotuning.tuner import Controls, Readings, TunedPass, Tuner, tuner_of
+from headrace.loader.autotuning.observation import Readings, Setting, TuningBounds
+from headrace.loader.autotuning.tuner import TunedPass, Tuner, tuner_of
 
-__all__ = ["Controls", "Readings", "Setting", "TunedPass", "Tuner", "TuningBounds", "tuner_of"]
+__all__ = ["Readings", "Setting", "TunedPass", "Tuner", "TuningBounds", "tuner_of"]
