@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.device.memory_search import CLOSE, GROWTH, MeasuredPeak, fit_line, largest_that_fits, next_samples
+from headrace.device.memory_search import CLOSE, GROWTH, MemoryStep, fit_line, largest_that_fits, next_samples
 
+MeasuredPeak = partial(MemoryStep, (1,))
 MOST = 1 << 20
 ENOUGH = 60
 

@@ -168,7 +168,7 @@ def test_memory_that_is_kept_follows(photos):
     loader._tuner.setting = Setting(2, 1)
     for _ in iterator:
         pass
-    pool = loader._memory._blocks._of_this_process()
+    pool = loader._memory._of_this_process()
     assert pool.usage()[1] <= 2
 
 
