@@ -13,7 +13,8 @@ from processes import eventually, in_fork
 
 import headrace as hr
 from headrace import _core
-from headrace.loader.autotuning import Setting, Tuner, TuningBounds
+from headrace.loader.autotuning.observation import Setting, TuningBounds
+from headrace.loader.autotuning.tuner import Tuner
 from headrace.system.resources import available_cores
 
 MOST = Setting(4, 9)

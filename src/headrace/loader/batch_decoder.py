@@ -65,7 +65,7 @@ class RowMender:
                 epoch, position = pending.rows.plan.epoch, int(pending.rows.positions[row])
                 self._bad.add(int(pending.rows.samples[row]), error, epoch=epoch, position=position)
                 if self._recipe.on_error == "skip":
-                    self._bad.count_skipped()
+                    self._bad.count("skipped")
                     return None
                 self._replace(pending, row, attempt, error)
                 attempt, known = attempt + 1, None
@@ -78,7 +78,7 @@ class RowMender:
             ) from error
         sample, pass_ = self._recipe.plan.replacement(epoch, position, attempt)
         pending.rows.samples[row], pending.rows.passes[row] = sample, pass_
-        self._bad.count_replaced()
+        self._bad.count("replaced")
         self._assembly.resize(pending)
 
     def _decode(self, pending: Pending, row: int, failure: RowFailure | None) -> list[bytes]:
@@ -111,7 +111,7 @@ class RowMender:
 
     def _by_library(self, pending: Pending, row: int, field: int, why: str) -> NDArray[np.generic]:
         name, spatial, column = self._recipe.images[field]
-        self._bad.count_declined()
+        self._bad.count("declined")
         data = self._assembly.read(name, column, int(pending.rows.samples[row]))
         try:
             self.narrowed += pixels.is_narrowed(data, spatial, self._recipe.limits)

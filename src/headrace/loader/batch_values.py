@@ -38,7 +38,12 @@ class PlainArray:
 
     def restore(self) -> Any:
         """Return the array, or the tensor over it."""
-        return self.array if self.tensor is None else _tensor(self.array, self.tensor)
+        if self.tensor is None:
+            return self.array
+        import torch
+
+        tensor, dtype = torch.from_numpy(self.array), getattr(torch, self.tensor)
+        return tensor if tensor.dtype is dtype else tensor.view(dtype)
 
 
 def _plain_tensor(value: Any, torch: Any) -> PlainArray | None:
@@ -73,14 +78,6 @@ def _stacks_as_tensor(value: Any, torch: Any) -> bool:
     if kind not in _stacked:
         _stacked[kind] = type(torch.stack([value])) is torch.Tensor
     return _stacked[kind]
-
-
-def _tensor(array: NDArray[Any], dtype: str) -> Any:
-    import torch
-
-    tensor = torch.from_numpy(array)
-    kind = getattr(torch, dtype)
-    return tensor if tensor.dtype is kind else tensor.view(kind)
 
 
 def memory_order(strides: tuple[int, ...]) -> tuple[int, ...]:

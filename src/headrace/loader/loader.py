@@ -22,7 +22,7 @@ from headrace.loader.arguments import (
     place_fields,
     refuse_unknown,
 )
-from headrace.loader.autotuning import Tuner, tuner_of
+from headrace.loader.autotuning.tuner import Tuner, tuner_of
 from headrace.loader.bad_samples import Quarantine
 from headrace.loader.batch_memory import PooledMemory, memory_of
 from headrace.loader.cache import open_cache

@@ -19,7 +19,7 @@ from headrace.loader.user_functions import DecodedBatch
 from headrace.system import THREAD_PREFIX, Closed
 
 if TYPE_CHECKING:
-    from headrace.loader.map_workers import MapWorkers
+    from headrace.loader.map_workers.pool import MapWorkers
 
 
 T = TypeVar("T")

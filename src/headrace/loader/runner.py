@@ -18,7 +18,8 @@ from headrace.data.storage import open_file
 from headrace.errors import HeadraceError
 from headrace.loader import user_functions
 from headrace.loader.assembly import Assembly, Cancelled, Pending
-from headrace.loader.autotuning import Readings, Setting, TunedPass, Tuner
+from headrace.loader.autotuning.observation import Readings, Setting
+from headrace.loader.autotuning.tuner import TunedPass, Tuner
 from headrace.loader.bad_samples import BadSamples
 from headrace.loader.batch_decoder import BatchDecoder
 from headrace.loader.batch_memory import BatchMemory
@@ -30,7 +31,7 @@ from headrace.loader.user_functions import DecodedBatch
 from headrace.system import THREAD_PREFIX, Channel, Closed, ProcessOrigin, close_at_exit, in_own_thread
 
 if TYPE_CHECKING:
-    from headrace.loader.map_workers import MapWorkers
+    from headrace.loader.map_workers.pool import MapWorkers
 
 
 class Runner:
@@ -68,7 +69,7 @@ class Runner:
         recipe = self._recipe
         workers: MapWorkers | None = None
         if recipe.map_workers:
-            from headrace.loader.map_workers import MapWorkers  # here, since multiprocessing is slow to import
+            from headrace.loader.map_workers.pool import MapWorkers  # here, since multiprocessing is slow to import
 
             # First: they may be forked, and this pass has no threads yet.
             workers = MapWorkers(recipe, seed=recipe.plan.key(self._epoch))
@@ -243,9 +244,9 @@ class Runner:
             ready_batches=channel.waiting,
             batch_bytes=self.batch_bytes,
             bad=len(self.bad),
-            replaced=self.bad.replaced,
-            skipped=self.bad.skipped,
-            declined=self.bad.declined,
+            replaced=self.bad.counted("replaced"),
+            skipped=self.bad.counted("skipped"),
+            declined=self.bad.counted("declined"),
             retries=core["retry"][1],
             left_out=plan.left_out,
             repeated=plan.repeated,

@@ -12,7 +12,7 @@ import numpy as np
 from headrace.errors import UsageError
 from headrace.loader.batch_values import BatchRows, fields_of_parts, flattened, memory_order, nested, shown
 from headrace.loader.decoding.detection import PerSample
-from headrace.loader.recipe import Batch, Output, Sample, SampleMap
+from headrace.loader.recipe import Batch, Output, SampleMap
 
 T = TypeVar("T")
 
@@ -41,11 +41,6 @@ def _philox(key: tuple[int, int], counter: tuple[int, int, int, int]) -> np.rand
     return np.random.Philox(key=np.array(key, np.uint64), counter=np.array(counter, np.uint64))
 
 
-def take_row(batch: Batch, row: int) -> Sample:
-    """Return one sample of a batch under flat names. Arrays and tensors are views of the batch's memory."""
-    return {name: values[row] for name, values in batch.items()}
-
-
 def call(function: Callable[[], T], stage: str) -> T:
     """Call the user's function. StopIteration would end the consumer's loop silently: raise RuntimeError (PEP 479)."""
     try:
@@ -62,7 +57,7 @@ def map_row(
     `ValuePlace.UNTOUCHED` stands for a value that it returned as given, if `untouched` says that the batch would show
     what `function` wrote to it.
     """
-    given = take_row(batch, row)
+    given = {name: values[row] for name, values in batch.items()}  # views of the batch's memory
     result = call(lambda: function(nested(given), rng), "map=")
     if not isinstance(result, dict):
         return result
