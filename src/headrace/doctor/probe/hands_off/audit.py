@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 """Flags that a file has unless it is only read."""
+CHANGING = WRITES & ~os.O_CREAT
 NO_FOLDER = -1
 """Value of a `dir_fd` that was not given."""
 
@@ -46,25 +47,20 @@ def _reads(arguments: tuple[Any, ...], writes: int = WRITES) -> bool:
 
 
 def _open(journal: UndoJournal, path: Any, mode: str | None, flags: int) -> None:
+    """Record an open for writing. Where it is not certain that a file is meant, it must stay at its path."""
     names = list(_candidates(path, mode))
     for name in names:
         place = journal.place(name, follow=True)
-        if place is not None:
-            _opened(journal, place, flags, is_certain=len(names) == 1)
-
-
-def _opened(journal: UndoJournal, place: str, flags: int, *, is_certain: bool) -> None:
-    """Record an open for writing. Unless it `is_certain` that this file is meant, it must stay at its path."""
-    if flags & os.O_EXCL and flags & os.O_CREAT:
-        journal.makes(place)
-    elif flags & os.O_TRUNC:
-        (journal.empties if is_certain else journal.writes)(place)
-    elif flags & os.O_APPEND:
-        journal.appends(place)
-    elif flags & os.O_CREAT and not flags & (os.O_WRONLY | os.O_RDWR):
-        journal.makes(place)
-    else:
-        journal.writes(place)
+        if place is None:
+            continue
+        if flags & os.O_CREAT and (flags & os.O_EXCL or not flags & CHANGING):
+            journal.makes(place)
+        elif flags & os.O_TRUNC:
+            (journal.empties if len(names) == 1 else journal.writes)(place)
+        elif flags & os.O_APPEND:
+            journal.appends(place)
+        else:
+            journal.writes(place)
 
 
 def _candidates(path: Any, mode: str | None) -> Iterator[str]:
@@ -75,18 +71,13 @@ def _candidates(path: Any, mode: str | None) -> Iterator[str]:
     text = os.fsdecode(path)
     yield text
     if mode is None and not os.path.isabs(text):
-        for name in os.listdir("/proc/self/fd"):
-            folder = _folder(int(name))
-            if folder is not None:
+        for descriptor in os.listdir("/proc/self/fd"):
+            try:
+                folder = os.readlink(f"/proc/self/fd/{descriptor}")
+            except OSError:
+                continue
+            if os.path.isdir(folder):
                 yield os.path.join(folder, text)
-
-
-def _folder(descriptor: int) -> str | None:
-    try:
-        path = os.readlink(f"/proc/self/fd/{descriptor}")
-    except OSError:
-        return None
-    return path if os.path.isdir(path) else None
 
 
 def _rename(journal: UndoJournal, source: Any, target: Any, source_folder: int, target_folder: int) -> None:
@@ -137,23 +128,15 @@ def _connect(journal: UndoJournal, database: Any) -> None:
     if isinstance(database, int):
         return
     text = os.fsdecode(database)
-    if text.startswith("file:"):
-        text = _of_uri(text)
+    if text.startswith("file:"):  # a URI of SQLite: `file:path`, `file:///path` or `file://localhost/path`
+        from urllib.parse import unquote, urlsplit
+
+        text = unquote(urlsplit(text).path)
     place = None if text in ("", ":memory:") else journal.place(text, follow=True)
     if place is not None:
         journal.writes(place)
         for suffix in ("-journal", "-wal", "-shm"):
             journal.writes(place + suffix)
-
-
-def _of_uri(uri: str) -> str:
-    """Return the path in a URI of SQLite: `file:path`, `file:///path` or `file://localhost/path`."""
-    from urllib.parse import unquote
-
-    path = uri[len("file:") :].partition("#")[0].partition("?")[0]
-    if path.startswith("//"):
-        path = "/" + path[2:].partition("/")[2]
-    return unquote(path)
 
 
 def _entry(journal: UndoJournal, path: Any, folder: int) -> str | None:

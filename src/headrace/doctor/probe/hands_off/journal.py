@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import os
 import stat as modes
-from collections.abc import Iterator
 
 from .undo_folder import (
     CHEAP_BYTES,
@@ -66,16 +65,12 @@ class UndoJournal:
         try:
             work(*arguments)
         except Exception as error:
-            self._tell_fault(error)
+            try:
+                self._write(UndoRecord(PathState.LOST, "", detail=f"{type(error).__name__}: {error}"))
+            except OSError:  # the listing of the folder still shows what has changed
+                return
         finally:
             self._thread.is_busy = False
-
-    def _tell_fault(self, error: Exception) -> None:
-        """Record a fault. If not even that can be written, the listing of the folder still shows what has changed."""
-        try:
-            self._write(UndoRecord(PathState.LOST, "", detail=f"{type(error).__name__}: {error}"))
-        except OSError:
-            return
 
     def saves(self, path: str | bytes | os.PathLike[Any]) -> None:
         """Record a checkpoint, which is the user's work wherever it is saved.
@@ -128,7 +123,10 @@ class UndoJournal:
             return
         try:
             if self._before(path, WHOLE, self._linked) == PathState.LINKED or self._is_what_is_kept(path):
-                self._put(new, path)
+                try:
+                    os.replace(new, path)  # in one step, so that the path is never missing
+                except OSError:  # it will be written in place, and what another name saves with it
+                    self._write(self._copied(path, os.lstat(path)))
         finally:
             if os.path.lexists(new):
                 os.unlink(new)
@@ -188,10 +186,8 @@ class UndoJournal:
         What was to remove or to replace it has failed, as a move from another file system does, or another process is
         about to do so.
         """
-        if path not in self._kept:
-            return False
         try:
-            return os.lstat(path).st_ino == self._kept[path]
+            return path in self._kept and os.lstat(path).st_ino == self._kept[path]
         except OSError:
             return False
 
@@ -210,7 +206,11 @@ class UndoJournal:
 
     def _is_made(self, path: str) -> bool:
         """Return whether the command created the path or a folder around it, so that it did not exist before."""
-        return bool(self._made) and (path in self._made or any(parent in self._made for parent in _parents(path)))
+        while self._made and path not in self._made:
+            path, below = os.path.dirname(path), path
+            if path == below:
+                return False
+        return bool(self._made)
 
     def _catch_up(self) -> None:
         """Read what other processes have written to the journal."""
@@ -231,7 +231,7 @@ class UndoJournal:
         if record.kind == PathState.ABSENT and record.path not in self._known:
             self._made.add(record.path)
         if record.kind == PathState.LINKED:
-            self._kept[record.path] = record.inode
+            self._kept[record.path] = record.ino
         self._known[record.path] = max(gives, self._known.get(record.path, -1))
 
     def _state(self, path: str, file: Callable[[str, os.stat_result], UndoRecord]) -> UndoRecord:
@@ -305,16 +305,6 @@ class UndoJournal:
             os.close(descriptor)
         return new
 
-    def _put(self, new: str, path: str) -> None:
-        """Put the new file in place of one that another name saves, in one step, so that the path is never missing.
-
-        If that fails, the file will be written in place, and what is saved would be written with it: it is copied.
-        """
-        try:
-            os.replace(new, path)
-        except OSError:
-            self._write(self._copied(path, os.lstat(path)))
-
     def _entries(self, path: str) -> list[str]:
         """List the path, and what is below it unless the command created it, up to one beyond `MOST_ENTRIES`."""
         entries = [path]
@@ -338,10 +328,3 @@ class UndoJournal:
                 raise OSError(f"no space is left for {self._folder.journal}")
         finally:
             os.close(descriptor)
-
-
-def _parents(path: str) -> Iterator[str]:
-    parent = os.path.dirname(path)
-    while parent != path:
-        yield parent
-        path, parent = parent, os.path.dirname(parent)

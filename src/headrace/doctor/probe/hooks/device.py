@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from threading import get_ident
 from types import MethodType, ModuleType
-from typing import TYPE_CHECKING, Any, Callable, Protocol
+from typing import TYPE_CHECKING, Any, Callable
 
 from ..overhead import nothing, price_ns
 from ..training.steps import COPY
@@ -28,20 +28,16 @@ RANGE_NAMES = {
 }
 
 
-def install_ranges(training: TrainingObserver, torch: ModuleType) -> None:
-    """Show ranges in torch.profiler and Nsight Systems, where the doctor was asked for them."""
-    if training.settings.ranges:
-        training.ranges = ProfilerRanges(torch)
-
-
-def install_cuda(
+def install_device(
     patches: Patches, training: TrainingObserver, write_facts: Callable[[], None], torch: ModuleType
 ) -> None:
-    """Wait for the process to use CUDA: once it does, what its stream does is marked.
+    """Show ranges in torch.profiler and Nsight Systems, where asked for, and wait for the process to use CUDA.
 
-    Nothing here may begin a context, since a process that has one cannot fork others that use it. `write_facts` writes
-    what the memory of the device holds.
+    Once it does, what its stream does is marked. Nothing here may begin a context, since a process that has one cannot
+    fork others that use it. `write_facts` writes what the memory of the device holds.
     """
+    if training.settings.ranges:
+        training.ranges = ProfilerRanges(torch)
     if torch.cuda.is_initialized():
         _begin_cuda(patches, training, write_facts, torch)
         return
@@ -196,22 +192,6 @@ def _conversion_price_ns(training: TrainingObserver, torch: ModuleType) -> float
     return price_ns(lambda: bound(torch.float32))
 
 
-class MarkedDevice(Protocol):
-    """Device that takes marks into the work queued on it: `CudaDevice`, or a simulated one in tests."""
-
-    def follow(self) -> None:
-        """Mark what is computed on now. Called when an optimizer steps."""
-
-    def record(self, spare: Any) -> Any:
-        """Return a mark behind all work queued so far, in `spare` where that is given; None where none may be set."""
-
-    def is_done(self, mark: Any) -> bool:
-        """Tell whether the device has come past the mark. Never waits."""
-
-    def elapsed_us(self, earlier: Any, later: Any) -> float:
-        """Return the microseconds between two marks that are done."""
-
-
 class CudaDevice:
     """The CUDA stream on which the first optimizer stepped; its marks are timing events, of which a query never waits.
 
@@ -227,12 +207,12 @@ class CudaDevice:
         """CUDA graphs being captured now, in any thread; the driver forbids queries meanwhile."""
 
     def follow(self) -> None:
-        """Follow the current stream, if none is followed."""
+        """Follow the current stream, if none is followed. Called when an optimizer steps."""
         if self._stream is None:
             self._stream = self._cuda.current_stream()
 
     def record(self, spare: Any) -> Any:
-        """Return an event behind all work queued so far; None where none may be set now."""
+        """Return a mark behind all work queued so far, `spare` if that is given; None where none may be set now."""
         if self._stream is None or self.captures or self._is_capturing():
             return None
         if self._cuda.current_stream() != self._stream:
@@ -242,9 +222,11 @@ class CudaDevice:
         return event
 
     def is_done(self, mark: Any) -> bool:
+        """Tell whether the device has come past the mark. Never waits."""
         return not self.captures and bool(mark.query())
 
     def elapsed_us(self, earlier: Any, later: Any) -> float:
+        """Return the microseconds between two marks that are done."""
         return float(earlier.elapsed_time(later)) * 1000.0
 
 
@@ -255,7 +237,7 @@ class DeviceMarks:
     `most_steps` behind gets no marks until it has caught up. The mark at which a step ends begins the next one.
     """
 
-    def __init__(self, device: MarkedDevice, most_steps: int = 32, most_marks: int = 128) -> None:
+    def __init__(self, device: CudaDevice, most_steps: int = 32, most_marks: int = 128) -> None:
         self.device = device
         self._most_steps = most_steps
         self._most_marks = most_marks

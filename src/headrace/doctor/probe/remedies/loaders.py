@@ -116,12 +116,8 @@ def change(loader: Any, wanted: dict[str, Any]) -> list[str]:
 
 def install_device_prefetch(remedy: InjectedRemedy, _: bool) -> None:
     """Copy the next batch to the device while this one is trained on: headrace's DevicePrefetcher around a loader."""
-    prefetch = _Prefetch(remedy)
-
-    def install(dataloader: Any) -> None:
-        remedy.patches.around(dataloader.DataLoader, "__iter__", prefetch.iter)
-
-    remedy.when_imported("torch.utils.data.dataloader", install)
+    iter_, name = _Prefetch(remedy).iter, "torch.utils.data.dataloader"
+    remedy.when_imported(name, lambda module: remedy.patches.around(module.DataLoader, "__iter__", iter_))
 
 
 class _Prefetch:
@@ -152,13 +148,10 @@ class _Prefetch:
         if device is None:
             self._remedy.refused("no CUDA device is in use")
             return None
-        try:
-            from headrace import DevicePrefetcher
-        except ImportError as error:
-            self._remedy.refused(f"headrace is not installed in the environment of the command ({error})")
+        if self._remedy.headrace is None:
             return None
         self._remedy.took(f"to {device}")
-        return DevicePrefetcher(_LoaderPass(begin), device)
+        return self._remedy.headrace.DevicePrefetcher(_LoaderPass(begin), device)
 
 
 def cuda_device(torch: Any) -> str | None:
@@ -183,51 +176,40 @@ def install_thread_limits(remedy: InjectedRemedy, most: dict[str, int]) -> None:
     read environment variables when they are loaded, which the doctor sets before the command starts. This is what must
     be said inside: a script may have asked for more, and a fork inherits.
     """
-    limit = _ThreadLimit(remedy, most)
-    remedy.when_imported("torch", functools.partial(limit.watch, "torch", "set_num_threads"))
-    remedy.when_imported("cv2", functools.partial(limit.watch, "OpenCV", "setNumThreads"))
-    for module in ("torch.utils.data._utils.worker", "torchdata.stateful_dataloader.worker"):
-        remedy.when_imported(module, limit.watch_workers)
+    role = "trainer"  # until the process turns out to be a worker
+    setters: dict[str, Callable[[int], None]] = {}
 
-
-class _ThreadLimit:
-    """Most threads that this process may have: it is a trainer until it turns out to be a worker."""
-
-    def __init__(self, remedy: InjectedRemedy, most: dict[str, int]) -> None:
-        self._remedy = remedy
-        self._most = most
-        self._role = "trainer"
-        self._set: dict[str, Callable[[int], None]] = {}
-        """How the libraries that are there take their number of threads, by name."""
-
-    def watch(self, library: str, name: str, module: Any) -> None:
-        self._set[library] = getattr(module, name)
-        self._remedy.patches.around(module, name, self._bounded)
-        self._apply(library)
-
-    def watch_workers(self, worker: Any) -> None:
-        self._remedy.patches.around(worker, "_worker_loop", self._in_worker)
-
-    def _bounded(self, original: Callable[[int], None], threads: int) -> None:
-        most = self._most.get(self._role)
+    def bounded(original: Callable[[int], None], threads: int) -> None:
+        limit = most.get(role)
         # Below 1 OpenCV takes it for something else; what is no number is the library's to refuse.
-        is_more = type(threads) is int and most is not None and not 0 < threads <= most
-        original(most if is_more and most is not None else threads)
+        is_more = type(threads) is int and limit is not None and not 0 < threads <= limit
+        original(limit if is_more and limit is not None else threads)
 
-    def _in_worker(self, original: Function, *args: Any, **kwargs: Any) -> None:
-        self._role = "worker"
-        for library in self._set:
-            self._apply(library)
-        original(*args, **kwargs)
-
-    def _apply(self, library: str) -> None:
-        most = self._most.get(self._role)
-        if most is None:
+    def apply(library: str) -> None:
+        limit = most.get(role)
+        if limit is None:
             return
         try:
-            self._set[library](most)
+            setters[library](limit)
         except Exception as error:
-            self._remedy.fault(f"remedy threads: {library}", error)
+            remedy.fault(f"remedy threads: {library}", error)
             return
         if "torch" in sys.modules:  # before it nothing is written
-            self._remedy.took(f"{library}: {most} in a {self._role}")
+            remedy.took(f"{library}: {limit} in a {role}")
+
+    def watch(library: str, name: str, module: Any) -> None:
+        setters[library] = getattr(module, name)
+        remedy.patches.around(module, name, bounded)
+        apply(library)
+
+    def begin_worker(original: Function, *args: Any, **kwargs: Any) -> None:
+        nonlocal role
+        role = "worker"
+        for library in setters:
+            apply(library)
+        original(*args, **kwargs)
+
+    remedy.when_imported("torch", functools.partial(watch, "torch", "set_num_threads"))
+    remedy.when_imported("cv2", functools.partial(watch, "OpenCV", "setNumThreads"))
+    for name in ("torch.utils.data._utils.worker", "torchdata.stateful_dataloader.worker"):
+        remedy.when_imported(name, lambda module: remedy.patches.around(module, "_worker_loop", begin_worker))
