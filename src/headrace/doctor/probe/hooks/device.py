@@ -106,13 +106,18 @@ def install_copies(patches: Patches, training: TrainingObserver, torch: ModuleTy
 
     Done once a device is in use, since these are the hottest calls of all that are hooked.
     """
-    for name, leaves_host in (("to", functools.partial(_leaves_host, torch)), ("cuda", None)):
 
-        def make(original: Function, leaves_host: Callable[[Any, Any], bool] | None = leaves_host) -> TensorMethod:
-            return TensorMethod(original, _conversion(training, torch.Tensor, original, leaves_host))
+    def hooked(original: Function) -> TensorMethod:
+        return TensorMethod(original, _conversion(training, torch, original))
 
-        patches.replace(torch.Tensor, name, make)
-    training.costs.price_conversion = lambda: _conversion_price_ns(training, torch)
+    def price() -> float:
+        """Return what a call that copies nothing costs, which most are."""
+        bound = MethodType(_conversion(training.scratch(), torch, nothing), torch.empty(0))
+        return price_ns(lambda: bound(torch.float32))
+
+    patches.replace(torch.Tensor, "to", hooked)
+    patches.replace(torch.Tensor, "cuda", hooked)
+    training.costs.price_conversion = price
 
 
 class TensorMethod:
@@ -142,14 +147,10 @@ class TensorMethod:
         return getattr(self._original, name)
 
 
-def _conversion(
-    training: TrainingObserver, tensor_type: Any, original: Function, leaves_host: Callable[[Any, Any], bool] | None
-) -> Function:
-    """Return what counts a conversion, and is a span where it copies to the device.
-
-    `leaves_host` says so of its arguments; None where they always do.
-    """
-    thread, costs = training.thread, training.costs
+def _conversion(training: TrainingObserver, torch: ModuleType, original: Function) -> Function:
+    """Return what counts a conversion, and is a span where it copies to the device."""
+    thread, costs, tensor_type = training.thread, training.costs, torch.Tensor
+    always_leaves = original.__name__ == "cuda"
 
     def convert(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
         if get_ident() != thread.observed:
@@ -158,7 +159,7 @@ def _conversion(
         # Not a subclass: to ask one where it is may run code of the user's. It is no batch that default_collate made.
         if type(tensor) is not tensor_type or not tensor.is_cpu:
             return original(tensor, *args, **kwargs)
-        if leaves_host is not None and not leaves_host(args, kwargs):
+        if not always_leaves and not _leaves_host(torch, args, kwargs):
             return original(tensor, *args, **kwargs)
         begin, end = ("h", "i") if training.may_mark_copy() else ("", "")
         if not training.enter(COPY, begin):
@@ -182,14 +183,6 @@ def _leaves_host(torch: ModuleType, args: tuple[Any, ...], kwargs: dict[str, Any
     if isinstance(target, torch.device):
         return bool(target.type != "cpu")
     return isinstance(target, int) or not getattr(target, "is_cpu", True)
-
-
-def _conversion_price_ns(training: TrainingObserver, torch: ModuleType) -> float:
-    """Return what a call that copies nothing costs, which most are."""
-    scratch = training.scratch()
-    leaves_host = functools.partial(_leaves_host, torch)
-    bound = MethodType(_conversion(scratch, torch.Tensor, nothing, leaves_host), torch.empty(0))
-    return price_ns(lambda: bound(torch.float32))
 
 
 class CudaDevice:
@@ -305,13 +298,13 @@ class ProfilerRanges:
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
-        self._open: list[tuple[Any, Any]] = []
-        self._step: tuple[Any, Any] | None = None
+        self._open: list[Callable[[], None]] = []
+        self._end_step: Callable[[], None] = nothing
 
     def step(self, number: int) -> None:
         """End the step before, and begin this one."""
-        self._end(self._step)
-        self._step = self._start(f"headrace: step {number}")
+        self._end_step()
+        self._end_step = self._start(f"headrace: step {number}")
 
     def enter(self, kind: str) -> None:
         self._open.append(self._start(RANGE_NAMES[kind]))
@@ -319,24 +312,24 @@ class ProfilerRanges:
     def leave(self) -> None:
         """End the innermost part."""
         if self._open:
-            self._end(self._open.pop())
+            self._open.pop()()
 
     def close(self) -> None:
         while self._open:
             self.leave()
-        self._end(self._step)
-        self._step = None
+        self._end_step()
+        self._end_step = nothing
 
-    def _start(self, name: str) -> tuple[Any, Any]:
+    def _start(self, name: str) -> Callable[[], None]:
+        """Begin a range, and return what ends it."""
+        cuda = self._torch.cuda
         record = self._torch.autograd.profiler.record_function(name)
         record.__enter__()
-        has_nvtx = self._torch.cuda.is_initialized()
-        return record, self._torch.cuda.nvtx.range_start(name) if has_nvtx else None
+        nvtx = cuda.nvtx.range_start(name) if cuda.is_initialized() else None
 
-    def _end(self, started: tuple[Any, Any] | None) -> None:
-        if started is None:
-            return
-        record, nvtx = started
-        if nvtx is not None:
-            self._torch.cuda.nvtx.range_end(nvtx)
-        record.__exit__(None, None, None)
+        def end() -> None:
+            if nvtx is not None:
+                cuda.nvtx.range_end(nvtx)
+            record.__exit__(None, None, None)
+
+        return end

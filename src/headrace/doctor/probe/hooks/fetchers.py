@@ -112,10 +112,9 @@ class _FetchHook:
             batch = self._batches.begin(known.pass_, known.made - 1)  # which counts its own cost
         begun = time.monotonic_ns()
         batch.is_fetching = True
-        collate = self._collate(fetcher, known)
         comparison = self._comparison if FIRST_COMPARED <= known.fetched <= LAST_COMPARED else None
-        samples = _Samples(self._batches, self._rest, batch, fetcher.auto_collation, comparison)
-        fetch = _Fetch(fetcher, samples, is_here, collate, self._batches.pace.is_due())
+        fetch = _Fetch(self._batches, self._rest, batch, is_here, fetcher.auto_collation, comparison)
+        fetch.stand_in_for(fetcher, self._collate(fetcher, known), self._batches.pace.is_due())
         known.fetched += 1
         self._batches.cost.add_ns(time.monotonic_ns() - begun)
         return fetch
@@ -146,24 +145,49 @@ class _FetchHook:
 
 
 class _Fetch:
-    """One fetch, by a stand-in for the fetcher that has timed ones for the dataset and collate_fn.
+    """One fetch, by a stand-in for the fetcher, and the time that the dataset takes for its batch.
 
-    The fetcher keeps its own, whoever else looks at it meanwhile: another thread that reads the same iterator, or a
-    state that is saved.
+    The stand-in has timed ones for the dataset and collate_fn. The fetcher keeps its own, whoever else looks at it
+    meanwhile: another thread that reads the same iterator, or a state that is saved.
     """
 
-    def __init__(self, fetcher: Any, samples: _Samples, is_here: bool, collate: Function, is_by_sample: bool) -> None:
-        self.batch = samples.batch
+    stand_in: Any
+
+    def __init__(
+        self,
+        batches: BatchRecorder,
+        rest: int,
+        batch: ProducedBatch,
+        is_here: bool = True,
+        auto_collation: bool = True,
+        comparison: SampleComparison | None = None,
+    ) -> None:
+        """`rest` is the stage of what no inner stage takes; `comparison` None where no sample is looked at."""
+        self.batch = batch
         self.is_here = is_here
+        self.auto_collation = auto_collation
+        self._rest = rest
+        self.account = batch.account
+        self.slow = batches.slow
+        self.comparison = comparison
+        guard = batches.guard
+        self.begin, self.end, self.end_together = guard(self._begin), guard(self._end), guard(self._end_together)
+
+    def stand_in_for(self, fetcher: Any, collate: Function, is_by_sample: bool) -> None:
+        """Make the stand-in. Unless it `is_by_sample`, samples are timed together, from now until they are collated."""
         self._fetcher = fetcher
         name, stand_in = ("dataset_iter", _Iterator) if hasattr(fetcher, "dataset_iter") else ("dataset", _Dataset)
-        data = getattr(fetcher, name)
+        end = self.end_together
+
+        def collate_together(data: Any) -> Any:
+            end(len(data))
+            return collate(data)
+
         if fetcher.auto_collation and not is_by_sample:
-            samples.begin()
-            collate = _whole(samples, collate)
+            self.begin()
+            self._given = {**vars(fetcher), "collate_fn": collate_together}
         else:
-            data = stand_in(data, samples)
-        self._given = {**vars(fetcher), "collate_fn": collate, name: data}
+            self._given = {**vars(fetcher), "collate_fn": collate, name: stand_in(getattr(fetcher, name), self)}
         self.stand_in = object.__new__(type(fetcher))
         vars(self.stand_in).update(self._given)
 
@@ -172,28 +196,6 @@ class _Fetch:
         for name, value in vars(self.stand_in).items():
             if value is not self._given.get(name, self):
                 setattr(self._fetcher, name, value)
-
-
-class _Samples:
-    """Time of the dataset for one batch."""
-
-    def __init__(
-        self,
-        batches: BatchRecorder,
-        rest: int,
-        batch: ProducedBatch,
-        auto_collation: bool,
-        comparison: SampleComparison | None,
-    ) -> None:
-        """`rest` is the stage of what no inner stage takes; `comparison` None where no sample is looked at."""
-        self.batch = batch
-        self.auto_collation = auto_collation
-        self._rest = rest
-        self.account = batch.account
-        self.slow = batches.slow
-        self.comparison = comparison
-        guard = batches.guard
-        self.begin, self.end, self.end_together = guard(self._begin), guard(self._end), guard(self._end_together)
 
     def _begin(self) -> None:
         """Begin to time the dataset's own code."""
@@ -218,49 +220,37 @@ class _Samples:
         self.batch.samples, self.batch.together = samples, samples - 1
 
 
-def _whole(samples: _Samples, collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a collate_fn that ends the samples' time, which began with the fetch."""
-    end = samples.end_together
-
-    def call(data: Any) -> Any:
-        end(len(data))
-        return collate(data)
-
-    return call
-
-
 def _sample_price_ns(timer: CallTimer, batches: BatchRecorder) -> int:
     """Return what timing a sample costs."""
     stages = Stages(raise_)
     stages.categories = timer.stages.categories
-    batch = ProducedBatch(0, 0, stages.open())
-    samples = _Samples(batches, timer.stage("getitem", "rest"), batch, auto_collation=True, comparison=None)
-    samples.slow = SlowestSamples()
-    samples.slow.least_ns = 1 << 62  # none is one of the process's slow samples, however slow
+    fetch = _Fetch(batches, timer.stage("getitem", "rest"), ProducedBatch(0, 0, stages.open()))
+    fetch.slow = SlowestSamples()
+    fetch.slow.least_ns = 1 << 62  # none is one of the process's slow samples, however slow
     data = [0]
-    stand_in = _Dataset(data, samples)
+    stand_in = _Dataset(data, fetch)
     return int(price_ns(lambda: stand_in[0], lambda: data[0], PRICED_CALLS))
 
 
 class _Dataset:
     """Timed stand-in for a map-style dataset, as far as a fetcher uses it."""
 
-    def __init__(self, dataset: Any, samples: _Samples) -> None:
+    def __init__(self, dataset: Any, fetch: _Fetch) -> None:
         self._dataset = dataset
-        self._samples = samples
+        self._fetch = fetch
 
     def __getitem__(self, key: Any) -> Any:
         count: int | None = 0
-        self._samples.begin()
-        comparison = self._samples.comparison
-        look = None if comparison is None else comparison.begin(self._dataset, self._samples.account)
+        self._fetch.begin()
+        comparison = self._fetch.comparison
+        look = None if comparison is None else comparison.begin(self._dataset, self._fetch.account)
         try:
             sample = self._dataset[key]
-            count = 1 if self._samples.auto_collation or not isinstance(key, (list, tuple)) else len(key)
+            count = 1 if self._fetch.auto_collation or not isinstance(key, (list, tuple)) else len(key)
         finally:
-            self._samples.end(key, count)
+            self._fetch.end(key, count)
         if comparison is not None and look is not None:
-            comparison.end(look, self._samples.batch, sample, lambda: self._dataset[key])
+            comparison.end(look, self._fetch.batch, sample, lambda: self._dataset[key])
         return sample
 
     def __getattr__(self, name: str) -> Any:
@@ -269,26 +259,26 @@ class _Dataset:
 
     def _getitems(self, getitems: Callable[[Any], Any], keys: Any) -> Any:
         count: int | None = 0
-        self._samples.begin()
+        self._fetch.begin()
         try:
             data = getitems(keys)
             count = len(keys) if isinstance(keys, (list, tuple)) else None
         finally:
-            self._samples.end(keys, count)
+            self._fetch.end(keys, count)
         # Samples that came together are looked at each by itself, once they are there.
-        comparison = self._samples.comparison
+        comparison = self._fetch.comparison
         if comparison is not None and isinstance(keys, list):
             for key in keys:
-                comparison.look_at(self._dataset, self._samples.batch, functools.partial(getitems, [key]))
+                comparison.look_at(self._dataset, self._fetch.batch, functools.partial(getitems, [key]))
         return data
 
 
 class _Iterator:
     """Timed stand-in for an iterable dataset's iterator."""
 
-    def __init__(self, iterator: Iterator[Any], samples: _Samples) -> None:
+    def __init__(self, iterator: Iterator[Any], fetch: _Fetch) -> None:
         self._iterator = iterator
-        self._samples = samples
+        self._fetch = fetch
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -296,17 +286,17 @@ class _Iterator:
     def __next__(self) -> Any:
         key: Any = None
         count: int | None = 0
-        self._samples.begin()
-        comparison = self._samples.comparison
-        look = None if comparison is None else comparison.begin(self._iterator, self._samples.account)
+        self._fetch.begin()
+        comparison = self._fetch.comparison
+        look = None if comparison is None else comparison.begin(self._iterator, self._fetch.account)
         try:
             sample = next(self._iterator)
             # WebDataset's convention, else its place in its batch.
             is_keyed = type(sample) is dict and "__key__" in sample
-            key = sample["__key__"] if is_keyed else ("sample", self._samples.batch.samples or 0)
-            count = 1 if self._samples.auto_collation else None
+            key = sample["__key__"] if is_keyed else ("sample", self._fetch.batch.samples or 0)
+            count = 1 if self._fetch.auto_collation else None
         finally:
-            self._samples.end(key, count)
+            self._fetch.end(key, count)
         if comparison is not None and look is not None:
-            comparison.end(look, self._samples.batch, sample, None)
+            comparison.end(look, self._fetch.batch, sample, None)
         return sample

@@ -28,11 +28,11 @@ UNSEEN_WORKERS = "what workers do was"
 
 def hook_queues(patches: Patches, training: TrainingObserver, dataloader: ModuleType) -> None:
     """Hook what torch.utils.data.dataloader reads its workers' queues by."""
-    readers = training.readers
+    readers, current = training.readers, training.readers.current
 
     def loads(original: Function) -> Any:
         def loads(*args: Any, **kwargs: Any) -> Any:
-            reader = readers.current()
+            reader = current()
             if reader is None:
                 return original(*args, **kwargs)
             start, cpu = now(), time.thread_time_ns()
@@ -54,7 +54,7 @@ def hook_queues(patches: Patches, training: TrainingObserver, dataloader: Module
             readers.end()
 
     def pin_memory(original: Function, *args: Any, **kwargs: Any) -> Any:
-        reader = readers.current()
+        reader = current()
         if reader is None or reader.pinning:
             return original(*args, **kwargs)
         reader.pinning = True

@@ -9,6 +9,7 @@ import os
 import tarfile
 from typing import TYPE_CHECKING, Any
 
+from ..hooks.file_libraries import is_reading, reads_descriptor
 from ..patches import Builtin
 
 if TYPE_CHECKING:
@@ -147,10 +148,7 @@ def install_staging(remedy: InjectedRemedy, pairs: list[list[str]]) -> None:
 
     def opening(original: Function) -> Builtin:
         def open_(*args: Any, **kwargs: Any) -> Any:
-            mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
-            file = args[0] if args else kwargs.get("file")
-            is_read = type(mode) is str and not set(mode) & set("wxa+")
-            copy = find(file) if is_read else None
+            copy = find(args[0] if args else kwargs.get("file")) if is_reading(args, kwargs) else None
             if copy is None:
                 return original(*args, **kwargs)
             return original(copy, *args[1:], **{name: value for name, value in kwargs.items() if name != "file"})
@@ -159,8 +157,8 @@ def install_staging(remedy: InjectedRemedy, pairs: list[list[str]]) -> None:
 
     def opening_descriptor(original: Function) -> Builtin:
         def open_(path: Any, flags: int, *args: Any, **kwargs: Any) -> Any:
-            is_read = not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and kwargs.get("dir_fd") is None
-            return original((find(path) if is_read else None) or path, flags, *args, **kwargs)
+            copy = find(path) if reads_descriptor((path, flags), kwargs) else None
+            return original(copy or path, flags, *args, **kwargs)
 
         return Builtin(original, open_)
 

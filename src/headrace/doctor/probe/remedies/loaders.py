@@ -23,60 +23,50 @@ _CHANGED = "_headrace_changed"
 
 
 def install_arguments(remedy: InjectedRemedy, changes: dict[str, dict[str, Any]]) -> None:
-    """Change arguments of DataLoaders before they are first iterated; `changes` has them by the loader's number."""
-    loaders = _Loaders(remedy, changes)
-    for module, name in (
-        ("torch.utils.data.dataloader", "DataLoader"),
-        ("torchdata.stateful_dataloader.stateful_dataloader", "StatefulDataLoader"),
-    ):
-        remedy.when_imported(module, functools.partial(loaders.install, name))
-
-
-class _Loaders:
-    """The loaders of a process, by the order in which they are first iterated.
+    """Change arguments of DataLoaders before they are first iterated; `changes` has them by the loader's number.
 
     The frameworks make theirs anew, but all of them come by DataLoader's own `__iter__`, or by the `_get_iterator` that
-    it calls.
+    it calls, as does a loader that has an `__iter__` of its own.
     """
+    training, counter = remedy.training, remedy.training.counter
+    opening: int | None = None
 
-    def __init__(self, remedy: InjectedRemedy, changes: dict[str, dict[str, Any]]) -> None:
-        self._remedy = remedy
-        self._changes = changes
-        self._opening: int | None = None
-        self._change = remedy.guarded(self._change_loader)
+    def number_of(loader: Any) -> int | None:
+        """Return the number that it has or will have in the evidence.
 
-    def install(self, name: str, module: ModuleType) -> None:
-        """Hook also what a loader calls that has an `__iter__` of its own."""
-        for method in ("__iter__", "_get_iterator"):
-            self._remedy.patches.around(getattr(module, name), method, self._begin)
+        None for a loader that is not counted there: one that another begins, or a dataset.
+        """
+        nonlocal opening
+        if counter.opening is None or counter.opening == opening or not training.thread.is_its_thread():
+            return None
+        opening = counter.opening
+        file, number = getattr(loader, NUMBER, (None, None))
+        return number if file == training.evidence.path else counter.loaders
 
-    def _begin(self, original: Function, loader: Any) -> Any:
-        self._change(loader)
-        return original(loader)
-
-    def _change_loader(self, loader: Any) -> None:
-        number = self._number(loader)
-        wanted = None if number is None else self._changes.get(str(number))
+    @remedy.guarded
+    def change_loader(loader: Any) -> None:
+        number = number_of(loader)
+        wanted = None if number is None else changes.get(str(number))
         if wanted is None or getattr(loader, _CHANGED, False):
             return
         object.__setattr__(loader, _CHANGED, True)
         why_not = objection(loader, wanted)
         if why_not:
-            self._remedy.refused(f"loader {number}: {why_not}")
+            remedy.refused(f"loader {number}: {why_not}")
         else:
-            self._remedy.took(f"loader {number}: {', '.join(change(loader, wanted))}")
+            remedy.took(f"loader {number}: {', '.join(change(loader, wanted))}")
 
-    def _number(self, loader: Any) -> int | None:
-        """Return the number that it has or will have in the evidence.
+    def begin(original: Function, loader: Any) -> Any:
+        change_loader(loader)
+        return original(loader)
 
-        None for a loader that is not counted there: one that another begins, or a dataset.
-        """
-        training, counter = self._remedy.training, self._remedy.training.counter
-        if counter.opening is None or counter.opening == self._opening or not training.thread.is_its_thread():
-            return None
-        self._opening = counter.opening
-        file, number = getattr(loader, NUMBER, (None, None))
-        return number if file == training.evidence.path else counter.loaders
+    def install(name: str, module: ModuleType) -> None:
+        for method in ("__iter__", "_get_iterator"):
+            remedy.patches.around(getattr(module, name), method, begin)
+
+    remedy.when_imported("torch.utils.data.dataloader", functools.partial(install, "DataLoader"))
+    stateful = functools.partial(install, "StatefulDataLoader")
+    remedy.when_imported("torchdata.stateful_dataloader.stateful_dataloader", stateful)
 
 
 def objection(loader: Any, wanted: dict[str, Any]) -> str:
@@ -115,43 +105,41 @@ def change(loader: Any, wanted: dict[str, Any]) -> list[str]:
 
 
 def install_device_prefetch(remedy: InjectedRemedy, _: bool) -> None:
-    """Copy the next batch to the device while this one is trained on: headrace's DevicePrefetcher around a loader."""
-    iter_, name = _Prefetch(remedy).iter, "torch.utils.data.dataloader"
-    remedy.when_imported(name, lambda module: remedy.patches.around(module.DataLoader, "__iter__", iter_))
+    """Copy the next batch to the device while this one is trained on: headrace's DevicePrefetcher around a loader.
 
+    Around every loader that is iterated to train from: in the training thread, with gradients, where CUDA is in use.
+    """
+    is_opening = False
 
-class _Prefetch:
-    """Every loader that is iterated to train from: in the training thread, with gradients, where CUDA is in use."""
-
-    def __init__(self, remedy: InjectedRemedy) -> None:
-        self._remedy = remedy
-        self._is_opening = False
-        self._prefetcher = remedy.guarded(self._prefetcher_of)
-
-    def iter(self, original: Function, loader: Any) -> Any:
-        prefetcher = None if self._is_opening else self._prefetcher(functools.partial(original, loader))
-        if prefetcher is None:
-            return original(loader)
-        self._is_opening = True
-        try:
-            return iter(prefetcher)
-        finally:
-            self._is_opening = False
-
-    def _prefetcher_of(self, begin: Callable[[], Iterator[Any]]) -> Any:
+    @remedy.guarded
+    def prefetcher_of(begin: Callable[[], Iterator[Any]]) -> Any:
         import torch
 
-        thread = self._remedy.training.thread
+        thread = remedy.training.thread
         if not thread.is_its_thread() or thread.is_fetching or not torch.is_grad_enabled():
             return None
         device = cuda_device(torch)
         if device is None:
-            self._remedy.refused("no CUDA device is in use")
+            remedy.refused("no CUDA device is in use")
             return None
-        if self._remedy.headrace is None:
+        if remedy.headrace is None:
             return None
-        self._remedy.took(f"to {device}")
-        return self._remedy.headrace.DevicePrefetcher(_LoaderPass(begin), device)
+        remedy.took(f"to {device}")
+        return remedy.headrace.DevicePrefetcher(_LoaderPass(begin), device)
+
+    def iter_(original: Function, loader: Any) -> Any:
+        nonlocal is_opening
+        prefetcher = None if is_opening else prefetcher_of(functools.partial(original, loader))
+        if prefetcher is None:
+            return original(loader)
+        is_opening = True
+        try:
+            return iter(prefetcher)
+        finally:
+            is_opening = False
+
+    name = "torch.utils.data.dataloader"
+    remedy.when_imported(name, lambda module: remedy.patches.around(module.DataLoader, "__iter__", iter_))
 
 
 def cuda_device(torch: Any) -> str | None:
