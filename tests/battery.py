@@ -3,6 +3,9 @@
 Each check takes a factory `make(**overrides)` of something that iterates over dicts, and has `len`, `state_dict` and
 `load_state_dict` as `Loader` has. What it makes for one set of overrides must be equal; overrides are named as the
 arguments of `Loader` are: threads, batch_size, rank, world_size, remainder, instruction_set.
+
+`over` makes one test of a file's cases and these checks; `battery_recipes` has cases of every source with all fields,
+plans, workers and caches.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
+import pytest
 
 from headrace import _core
 
@@ -21,6 +25,8 @@ Batch = Mapping[str, Any]
 THREADS = (1, 2, 8)
 WORLD_SIZES = (1, 2, 4)
 EPOCHS = 2
+GLOBAL_BATCH = 12
+"""What each world size divides. A factory may have another: its attribute `global_batch`."""
 
 
 class Resumable(Protocol):
@@ -106,12 +112,17 @@ def check_instruction_sets(make: Make) -> None:
         assert_equal(kept(make(instruction_set=level)), expected, f"instruction_set={level}")
 
 
-def check_world_sizes(make: Make, global_batch: int) -> None:
+def check_world_sizes(make: Make, global_batch: int | None = None) -> None:
     """The ranks' parts, joined in rank order, are the batches of world size 1."""
+    global_batch = _global_batch(make, global_batch)
     expected = epochs(make(batch_size=global_batch, rank=0, world_size=1))
     for world_size in WORLD_SIZES:
         ranks = [epochs(loader) for loader in loaders_of(make, global_batch, world_size)]
         assert_equal([joined(parts) for parts in zip(*ranks, strict=True)], expected, f"world_size={world_size}")
+
+
+def _global_batch(make: Make, given: int | None) -> int:
+    return given if given is not None else getattr(make, "global_batch", GLOBAL_BATCH)
 
 
 def loaders_of(make: Make, global_batch: int, world_size: int) -> list[Resumable]:
@@ -161,8 +172,9 @@ def check_restored_state_is_the_same(make: Make) -> None:
         close(iterator)
 
 
-def check_resume_on_other_world_sizes(make: Make, global_batch: int) -> None:
+def check_resume_on_other_world_sizes(make: Make, global_batch: int | None = None) -> None:
     """From any world size to any other, at every step: the same global batches."""
+    global_batch = _global_batch(make, global_batch)
     expected = epochs(make(batch_size=global_batch, rank=0, world_size=1))
     for saved_on in WORLD_SIZES:
         for resumed_on in WORLD_SIZES:
@@ -206,3 +218,36 @@ def close(iterator: Iterator[Batch]) -> None:
 
 def _first(iterator: Iterator[Batch], count: int) -> Iterator[Batch]:
     return islice(iterator, count)
+
+
+CHECKS: dict[str, Callable[[Make], None]] = {
+    "threads": check_threads,
+    "instruction sets": check_instruction_sets,
+    "world sizes": check_world_sizes,
+    "resume": check_resume_at_every_step,
+    "resume twice": check_resume_twice,
+    "restored state": check_restored_state_is_the_same,
+    "resume on other world sizes": check_resume_on_other_world_sizes,
+}
+
+
+def over(
+    cases: Iterable[str], checks: Iterable[str] = tuple(CHECKS), *, long: Callable[[str, str], bool] | None = None
+) -> pytest.MarkDecorator:
+    """Parametrize a test by `case` and `check`: it calls `check(make)` with what makes the case's loaders.
+
+    `long(case, check)`: which of them are for `make test-long` only.
+    """
+    return pytest.mark.parametrize(
+        ("case", "check"),
+        [
+            pytest.param(
+                case,
+                CHECKS[name],
+                id=f"{case}-{name}",
+                marks=pytest.mark.long if long is not None and long(case, name) else (),
+            )
+            for case in cases
+            for name in checks
+        ],
+    )

@@ -280,7 +280,7 @@ def test_what_is_no_part_is_refused(make_dataloader):
     for key in (3, [1, 2], range(6)):
         with pytest.raises(UsageError, match=r"expected a rank's part of a batch, got .*split_batches.*sampler"):
             dataset[key]
-    with pytest.raises(UsageError, match=r"got \[0, 0, .{50,60}\.\.\.: something"):
+    with pytest.raises(UsageError, match=r"got \[0, 0, [0, ]{5,50}\.\.\.\]: something"):
         dataset[[0] * 100]
 
 

@@ -26,7 +26,7 @@ from processes import (
 )
 
 import headrace as hr
-from headrace.loader import runner
+from headrace.loader import position
 from headrace.loader.decoding import pillow
 
 MB = 1 << 20
@@ -177,7 +177,7 @@ def test_closing_leaves_rows_that_were_not_begun(photos):
 
 
 def test_dropping_does_not_wait_for_a_map_that_hangs(photos, monkeypatch):
-    monkeypatch.setattr(runner, "DROP_WAIT_S", 0.05)
+    monkeypatch.setattr(position, "DROP_WAIT_S", 0.05)
     begun, go_on = threading.Event(), threading.Event()
 
     def hangs(sample, rng):

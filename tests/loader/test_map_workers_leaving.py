@@ -21,7 +21,7 @@ from processes import DEADLINE_S, eventually, in_fork, interrupt_when_ready, own
 
 import headrace as hr
 from headrace.errors import MapWorkerError
-from headrace.loader import map_stage, runner
+from headrace.loader import map_stage, position, runner
 from headrace.loader.batch_memory import SharedFile
 from headrace.loader.map_workers import MapWorkers
 from headrace.loader.map_workers import pool as map_workers
@@ -176,7 +176,7 @@ def test_a_map_that_hangs_is_killed(photos, way, monkeypatch):
 
 
 def test_dropping_does_not_wait_for_a_map_that_hangs(photos, monkeypatch):
-    monkeypatch.setattr(runner, "DROP_WAIT_S", 0.01)
+    monkeypatch.setattr(position, "DROP_WAIT_S", 0.01)
     monkeypatch.setattr(map_workers, "LEAVE_S", 0.2)
     context = multiprocessing.get_context("fork")
     begun, never = context.Event(), context.Event()

@@ -12,7 +12,7 @@ from processes import in_fork
 
 from headrace import _core
 from headrace.loader.batch_memory import MappedBlocks, SharedBlocks, SharedFile
-from headrace.loader.map_workers.messages import CountersPlace, MapCounters
+from headrace.loader.map_workers.messages import MapCounters, counter_bytes
 from headrace.system.forks import forget_ended_forks
 
 PAGE = 4096
@@ -200,22 +200,20 @@ def test_a_system_without_anonymous_files(monkeypatch):
 
 def test_rows_are_taken_once_each(blocks):
     """Over as many processes as there may be; two here."""
-    place = CountersPlace(0, batches=3, workers=2)
-    memory = blocks.acquire(place.nbytes)
-    counters = MapCounters(place, memory)
+    memory = blocks.acquire(counter_bytes(batches=3, workers=2))
+    counters = MapCounters(memory, batches=3)
     counters.reset()
     counters.begin_batch(5)
-    children = [in_fork(lambda: bytes(counters.take_row(5) for _ in range(100))) for _ in range(2)]
+    children = [in_fork(lambda: bytes(counters.take(5) for _ in range(100))) for _ in range(2)]
     assert sorted(b"".join(child() for child in children)) == list(range(200))
-    counters.take_all(5, 1000)
-    assert counters.take_row(5) >= 1000
+    counters.take(5, 1000)
+    assert counters.take(5) >= 1000
     counters.begin_batch(4)
-    assert counters.take_row(4) == 0
+    assert counters.take(4) == 0
 
 
 def test_where_a_worker_is(blocks):
-    place = CountersPlace(0, batches=1, workers=2)
-    counters = MapCounters(place, blocks.acquire(place.nbytes))
+    counters = MapCounters(blocks.acquire(counter_bytes(batches=1, workers=2)), batches=1)
     counters.reset()
     assert counters.at(0) is None
     counters.set_at(1, 70_000, 123_456)

@@ -29,13 +29,12 @@ from .attach import (
     unfinished_sessions,
 )
 from .causes import Prescription, diagnose, prescribe
-from .conclusion import concluded
 from .edits import files_here
 from .machine import MachineSampler, surveyed
 from .measure import Diagnosis
 from .prove import DIGESTS, prover_of
 from .report import LiveView, Outputs, document, gpu_busy, write_whole
-from .session import SESSION_FILE, SessionFolder, decode_session, session_folder
+from .session import SESSION_FILE, SessionFolder, decode_session, read_session, session_folder
 from .session.model import CommandOutcome, Machine, MachineSurvey, Session, SessionNote, UnreachedProcess
 
 Result = TypeVar("Result")
@@ -179,7 +178,7 @@ def _report(
 
 def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, machines: list[Machine]) -> Session:
     """Return the session that the run has left in the folder."""
-    return concluded(
+    return read_session(
         folder.path,
         outcome=CommandOutcome(_texts(ended.command), ended.status, ended.why, ended.duration_us, ended.last_lines),
         mode="observe" if asked.observe else "measure",

@@ -91,6 +91,13 @@ class SharedBlocks:
         keep_for_forks(block)
         return block[:bytes]
 
+    def place(self, bytes: int) -> tuple[NDArray[np.uint8], int]:
+        """Return a block and its offset in the file."""
+        block = self.acquire(bytes)
+        offset = self.offset_of(block)
+        assert offset is not None, "a block begins where it begins"
+        return block, offset
+
     def offset_of(self, array: NDArray[Any]) -> int | None:
         """Return the offset in the file of an array that lies at a block's start; None for any other array."""
         try:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import reprlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar, overload
 
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.distributed import DistributedSampler
 
 from headrace.errors import UsageError
-from headrace.loader.framework_source import Iterates, LoaderSource, close, source_of
+from headrace.loader.framework_source import Iterates, close, source_of
+from headrace.loader.position import LoaderSource
 
 
 class FrameworkPasses:
@@ -69,9 +72,9 @@ class FrameworkPasses:
             return self.source._state_at(self._served.epoch, self._served.first_step)
         return self.source._state_at(self.source.epoch, self.source.next_step)
 
-    def state_before_latest(self) -> dict[str, Any]:
-        """Return the loader's state before the latest batch, for a framework that has not handed that on yet."""
-        if self._served is None or self.source._positioned:
+    def state_dict(self, *, before_latest: bool) -> dict[str, Any]:
+        """Return the loader's state: `before_latest` batch for a framework that has not handed that on yet."""
+        if not before_latest or self._served is None or self.source._positioned:
             return self.source.state_dict()
         return self._served.state_before_latest
 
@@ -90,32 +93,22 @@ class ServedPass:
 
     def take(self, step: int, rank: int) -> Any:
         """Return the loader's next batch, which must be that of this step and rank."""
-        self._check_rank(rank)
-        if self._iterator is None:
-            self._start(step)
-        elif step != self._next_step:
-            raise UsageError(
-                f"expected step {self._next_step}, got {step}: steps are dealt out to more ranks than the "
-                f"{self.source.world_size} that this loader was made for; pass it rank= and world_size="
-            )
-        return self._take_next()
-
-    def _check_rank(self, rank: int) -> None:
         if rank != self.source.rank:
             raise UsageError(
                 f"expected the parts of rank {self.source.rank}, got one of rank {rank}: a loader reads its own rank's "
                 "part only. Leave Accelerate's dispatch_batches off, and pass the loader the process's rank= and "
                 "world_size="
             )
-
-    def _start(self, step: int) -> None:
-        if (self.source.epoch, self.source.next_step) != (self.epoch, step):
-            self.source.seek(self.epoch, step)
-        self._iterator = iter(self.source)
-        self._next_step = step
-
-    def _take_next(self) -> Any:
-        assert self._iterator is not None
+        if self._iterator is None:
+            if (self.source.epoch, self.source.next_step) != (self.epoch, step):
+                self.source.seek(self.epoch, step)
+            self._iterator = iter(self.source)
+            self._next_step = step
+        elif step != self._next_step:
+            raise UsageError(
+                f"expected step {self._next_step}, got {step}: steps are dealt out to more ranks than the "
+                f"{self.source.world_size} that this loader was made for; pass it rank= and world_size="
+            )
         self.state_before_latest = self.source.state_dict()
         try:
             batch = next(self._iterator)
@@ -149,13 +142,8 @@ class RankPart(Sequence[int]):
         source = served.source
         first = (step * source.world_size + rank) * source.batch_size
         self._positions = range(first, first + source.batch_size)
-        self._served = served
-        self._step = step
-        self._rank = rank
-
-    def take(self) -> Any:
-        """Return the loader's batch."""
-        return self._served.take(self._step, self._rank)
+        self.take = partial(served.take, step, rank)
+        """Function that returns the loader's batch."""
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -214,7 +202,7 @@ class LoaderDataLoader(DataLoader[Any]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the consumer's position, also in a loop over Accelerate's DataLoader, which is a batch ahead."""
-        return self._passes.state_before_latest() if _fetched_ahead(self.dataset) else self._passes.source.state_dict()
+        return self._passes.state_dict(before_latest=_fetched_ahead(self.dataset))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume the next pass where `state` was saved. Raises StateError where it is another loader's."""
@@ -237,8 +225,9 @@ class PartDataset(Dataset[Any]):
         """Return the loader's batch. Raises UsageError for anything but this rank's parts, step after step."""
         if not isinstance(part, RankPart):
             raise UsageError(
-                f"expected a rank's part of a batch, got {_shown(part)}: something samples or splits anew what the "
-                "loader has cut already. Leave Accelerate's split_batches and dispatch_batches off, and pass no sampler"
+                f"expected a rank's part of a batch, got {reprlib.repr(part)}: something samples or splits anew what "
+                "the loader has cut already. Leave Accelerate's split_batches and dispatch_batches off, and pass no "
+                "sampler"
             )
         return part.take()
 
@@ -305,8 +294,3 @@ def _fetched_ahead(dataset: Dataset[Any]) -> bool:
 
     under_way = [prepared for prepared in GradientState().dataloader_references if prepared is not None]
     return any(prepared.dataset is dataset and not prepared.end_of_dataloader for prepared in under_way)
-
-
-def _shown(key: object) -> str:
-    text = repr(key)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,14 +1,15 @@
-"""Interface that `as_dataloader` needs of a loader, and an adapter for loaders that have less."""
+"""Sources of `as_dataloader`: loaders that have all that it needs, and an adapter for those that have less."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Protocol
 
 from headrace.device import DevicePrefetcher
 from headrace.errors import StateError, UsageError
-from headrace.system import ProcessRank, rank_of_process
+from headrace.loader.position import LoaderSource
+from headrace.system import rank_of_process
 
 
 class Iterates(Protocol):
@@ -16,33 +17,6 @@ class Iterates(Protocol):
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
-
-
-@runtime_checkable
-class LoaderSource(Protocol):
-    """Loader whose passes can start at any step. `Loader` is one, and documents each name."""
-
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def rank(self) -> int: ...
-    @property
-    def world_size(self) -> int: ...
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def next_step(self) -> int: ...
-    @property
-    def samples(self) -> int: ...
-    @property
-    def _positioned(self) -> bool: ...
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[Any]: ...
-    def set_epoch(self, epoch: int, /) -> None: ...
-    def seek(self, epoch: int, step: int, /) -> None: ...
-    def _state_at(self, epoch: int, step: int, /) -> dict[str, Any]: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
 
 
 def source_of(loader: LoaderSource | Iterates) -> LoaderSource:
@@ -68,7 +42,8 @@ class CountedLoader:
     own next to the count, where the loader has one. Move the loader only through this adapter.
     """
 
-    def __init__(self, loader: Iterates) -> None:
+    def __init__(self, loader: Any) -> None:
+        """Take an `Iterates`. What else it has is looked up where it is used."""
         self._loader = loader
         self._epoch: int = getattr(loader, "epoch", 0)
         self._received = 0
@@ -77,7 +52,9 @@ class CountedLoader:
         self._latest: object = None  # the latest pass: an older one moves nothing when it is closed
         self._restart: Mapping[str, Any] | None = None  # the loader's state where the pass broken off began
         self._positioned = False
-        self._place = _place(loader)
+        rank, world_size = getattr(loader, "rank", None), getattr(loader, "world_size", None)
+        own = rank is not None and world_size is not None  # else this process's
+        self._place = rank_of_process(rank, world_size) if own else rank_of_process()
         self.rank, self.world_size = self._place.rank, self._place.world_size
 
     @property
@@ -108,9 +85,8 @@ class CountedLoader:
         restart, self._restart = self._restart, None
         if restart is not None and _has_state(self._loader):
             self._loader.load_state_dict(restart)
-        set_epoch = getattr(self._loader, "set_epoch", None)
-        if set_epoch is not None:
-            set_epoch(self._epoch)
+        if hasattr(self._loader, "set_epoch"):
+            self._loader.set_epoch(self._epoch)
         return self._pass(drop)
 
     def _pass(self, drop: int) -> Iterator[Any]:
@@ -124,18 +100,15 @@ class CountedLoader:
             for batch in islice(iterator, drop, None):
                 self._received += 1
                 if self._received == len(self):
-                    self._end_epoch()
+                    self._epoch, self._received = epoch + 1, 0
                 yield batch
             if self._epoch == epoch:  # it had fewer left than the count says
-                self._end_epoch()
+                self._epoch, self._received = epoch + 1, 0
         finally:
             close(iterator)
             broken_off = self._latest is latest and self._epoch == epoch and not self._positioned
             if broken_off and began is not None:
                 self._restart, self._next_step, self._drop = began, first_step, drop
-
-    def _end_epoch(self) -> None:
-        self._epoch, self._received = self._epoch + 1, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Start the next pass at this epoch. For the current one, a restored position is kept."""
@@ -174,14 +147,7 @@ class CountedLoader:
         self._positioned = True
 
 
-class HasState(Protocol):
-    """State as torch has it."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
-
-
-def _has_state(loader: object) -> TypeGuard[HasState]:
+def _has_state(loader: object) -> bool:
     # Not isinstance(): it looks at the class, and a wrapper may have what the loader in it has.
     return hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
 
@@ -191,11 +157,3 @@ def close(iterator: Iterator[Any]) -> None:
     end = getattr(iterator, "close", None)
     if end is not None:
         end()
-
-
-def _place(loader: object) -> ProcessRank:
-    """Return the loader's rank and world size where it has them, else this process's."""
-    rank, world_size = getattr(loader, "rank", None), getattr(loader, "world_size", None)
-    if rank is not None and world_size is not None:
-        return rank_of_process(rank, world_size)
-    return rank_of_process()

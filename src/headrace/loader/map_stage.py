@@ -208,9 +208,9 @@ class WorkerMap(MapStage):
     def _finish(self, number: int, decoded: DecodedBatch) -> None:
         if len(decoded) == 0:
             return self._deliver(decoded, decoded.batch)
-        mapped = self._workers.collect(number)
+        rows, placed = self._workers.collect(number)
         self._bytes += decoded.nbytes
-        batch = user_functions.collate(mapped.rows, decoded.batch, mapped.placed, self._output)
+        batch = user_functions.collate(rows, decoded.batch, placed, self._output)
         small = [name for name, value in batch.items() if _is_small(value)]
         self._blocks_a_batch = max(1, len(batch) - len(small))
         return self._deliver(decoded, batch | {name: _copied(batch[name]) for name in small})

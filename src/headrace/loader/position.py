@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from headrace.errors import UsageError
 from headrace.loader.arguments import need_torch
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 DEVICE_DEPTH = 2
 """Batches on the device or on their way, beyond the consumer's: one to use next, one to copy meanwhile."""
+
+
+DROP_WAIT_S = 1.0
+"""Longest wait for an abandoned pass, as the caller may hold a lock that `map` waits for.
+
+It is far longer than the cancellation of a batch takes, unless the user's `map` is in the middle of something.
+"""
 
 
 class LoaderPass(Protocol):
@@ -46,12 +53,11 @@ class LoaderPass(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Cancel what is in flight and join every thread; may be called twice."""
-        ...
+    def close(self, timeout_s: float | None = None) -> None:
+        """Cancel what is in flight and join every thread; may be called twice.
 
-    def drop(self) -> None:
-        """Close a pass that nobody refers to any more; the wait is bounded."""
+        With a timeout, threads that are not done by then end on their own.
+        """
         ...
 
     def stats(self) -> Stats: ...
@@ -81,13 +87,9 @@ class DevicePass:
     def take(self) -> tuple[Batch, int]:
         return self._feed.take()
 
-    def close(self) -> None:
-        self._host.close()  # first, so that the feeding thread need not wait for it
-        self._feed.close(timeout_s=None)
-
-    def drop(self) -> None:
-        self._host.drop()
-        self._feed.close()
+    def close(self, timeout_s: float | None = None) -> None:
+        self._host.close(timeout_s)  # first, so that the feeding thread need not wait for it
+        self._feed.close(timeout_s)
 
     def stats(self) -> Stats:
         """Return the host's counts with the waits of the consumer that takes batches from the device."""
@@ -121,7 +123,7 @@ class LoaderIterator(Iterator[Batch]):
 
     def _start(self) -> None:
         self._pass = self._loader._begin_pass(self._epoch, self._step)
-        self._finalizer = weakref.finalize(self, self._pass.drop)
+        self._finalizer = weakref.finalize(self, self._pass.close, DROP_WAIT_S)
 
     def __next__(self) -> Batch:
         if not self._open:
@@ -140,7 +142,7 @@ class LoaderIterator(Iterator[Batch]):
         except BaseException:  # Ctrl-C too: it must not wait for a `map` that hangs
             self._open = False
             self._finalizer.detach()
-            self._pass.drop()
+            self._pass.close(DROP_WAIT_S)
             raise
         self._loader._note_received(self, self._epoch, self._step)
         self._loader._warn_of_held(self._pass)
@@ -163,38 +165,47 @@ class LoaderIterator(Iterator[Batch]):
             self._start()
 
 
-class LoaderPosition(ABC):
-    """Position of a loader's consumer, for every loader that can start at any step of any epoch.
+@runtime_checkable
+class LoaderSource(Protocol):
+    """Loader whose passes can start at any step. `Loader` is one, and documents each name."""
+
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def next_step(self) -> int: ...
+    @property
+    def samples(self) -> int: ...
+    @property
+    def _positioned(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def set_epoch(self, epoch: int, /) -> None: ...
+    def seek(self, epoch: int, step: int, /) -> None: ...
+    def _state_at(self, epoch: int, step: int, /) -> dict[str, Any]: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
+
+
+class LoaderPosition(LoaderSource):
+    """Position of a loader's consumer, for loaders of our own passes.
 
     It counts batches that the consumer has received, not those that are prefetched.
     """
 
+    _positioned = False
+
     def __init__(self) -> None:
         self._epoch = 0
         self._restored = 0  # the step at which the next pass starts
-        self._positioned = False
         self._received = 0  # batches that the consumer has of epoch _epoch
         self._latest: weakref.ref[LoaderIterator] | None = None
         self._pass: LoaderPass | None = None  # the latest one, for its statistics
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def batch_size(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def rank(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def world_size(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def samples(self) -> int: ...
 
     @abstractmethod
     def _check_place(self) -> None:
@@ -205,12 +216,6 @@ class LoaderPosition(ABC):
 
     @abstractmethod
     def _warn_of_held(self, begun: LoaderPass) -> None: ...
-
-    @abstractmethod
-    def _state_at(self, epoch: int, step: int) -> dict[str, Any]: ...
-
-    @abstractmethod
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
     @property
     def epoch(self) -> int:

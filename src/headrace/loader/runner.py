@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from headrace.loader.map_workers import MapWorkers
 
 
-DROP_WAIT_S = 1.0
-"""Far longer than the cancellation of a batch takes, unless the user's `map` is in the middle of something."""
-
-
 class Runner:
     """Batches of one epoch from one step on, made on the host. It owns its threads; `close` ends them."""
 
@@ -131,10 +127,6 @@ class Runner:
             return
         self._python.cancel()
         self._thread.join(timeout_s)
-
-    def drop(self) -> None:
-        """Close an abandoned pass. The wait is bounded: the caller may hold a lock that `map` waits for."""
-        self.close(DROP_WAIT_S)
 
     # --- the feeding thread ---
 

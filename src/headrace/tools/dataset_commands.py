@@ -124,8 +124,8 @@ def peek(
 ) -> None:
     """Show augmented samples on one sheet, and sizes, classes, near-duplicates and failing samples on a page."""
     from headrace.data import open as open_dataset
-    from headrace.tools.peek_page import PeekContent, document, write_files
-    from headrace.tools.peek_survey import PeekSurvey, spread, survey
+    from headrace.tools.peek_page import document, peeked, write_files
+    from headrace.tools.peek_survey import spread, survey
 
     console = console_for(json)
     dataset = open_dataset(path, root=root, columns=None if columns is None else columns.split(","))
@@ -136,12 +136,11 @@ def peek(
     dataset.expect_files(image)
     positions = spread(len(dataset), samples, seed=seed).tolist()
     looks = list(track(survey(dataset, image, positions), "Reading samples", len(positions), console))
-    found = PeekSurvey(len(dataset), looks)
-    content, picture = PeekContent.of(dataset, image, found, _peek_views(view, size), samples=sheet, seed=seed)
+    content, picture = peeked(dataset, image, looks, _peek_views(view, size), samples=sheet, seed=seed)
     write_files(content, picture, to)
     alike = sum(len(group.keys) - 1 for group in content.groups)
     lines = [
-        f"{len(found.failures):,} of {len(looks):,} samples read cannot be loaded",
+        f"{len(content.failures):,} of {len(looks):,} samples read cannot be loaded",
         f"{alike:,} look nearly like another",
         *([content.note] if content.note is not None else []),
         f"→ {to / 'peek.html'}" + ("" if picture is None else f"  {to / 'peek.png'}"),

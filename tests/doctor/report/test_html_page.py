@@ -36,7 +36,8 @@ from made_sessions import made_session as simulated
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.remedy import Edit
 from headrace.doctor.measure.diagnosis import Diagnosis
-from headrace.doctor.report.html.page import FOLDER, MOST_BYTES, html_page
+from headrace.doctor.report.html.charts import FOLDER
+from headrace.doctor.report.html.page import MOST_BYTES, html_page
 from headrace.doctor.report.remedy_text import first_gain, helping, proved, title
 from headrace.doctor.session.model import CommandOutcome, Session
 

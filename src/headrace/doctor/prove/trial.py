@@ -15,11 +15,10 @@ from typing import Any
 from headrace.system import ControlGroups
 
 from ..attach import CommandResult, Patience, UndoReport, holds_files, run_command
-from ..conclusion import concluded
 from ..machine import Cores, Kernel, LinuxKernel
 from ..probe.remedies import KEYS
 from ..probe.settings import ProbeSettings, boot_id
-from ..session import SCRATCH
+from ..session import SCRATCH, read_session
 from ..session.model import CommandOutcome, Proof, Session
 from .baseline import DIGESTS, ComparedSamples, step_durations
 from .staging import StagingError, staged
@@ -192,7 +191,7 @@ def _not_run(why: str, detail: str) -> Trial:
 
 def _concluded(folder: Path, ended: CommandResult) -> Session:
     outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us, ended.last_lines)
-    return concluded(folder, outcome=outcome, mode="measure")
+    return read_session(folder, outcome=outcome, mode="measure")
 
 
 def _verdict(session: Session, ended: CommandResult, changes: dict[str, Any]) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from ..causes import DISTURBING, Case
-from ..edits import LoaderCall, ScriptSource, WantedEdit, dotted
+from ..edits import LoaderCall, ScriptSource, WantedEdit
 from ..quantities import counted, duration, number
 from ..report import TerminalPage, TerminalRow, times
 from ..simulate import Prediction
@@ -111,9 +110,9 @@ def paste(case: Case, call: LoaderCall | None, choice: Arguments, present: Argum
     if call is not None:
         edit = case.edit(WantedEdit(keywords)) if choice != present else None
         return Paste(
-            _line("DataLoader", keywords), f"{call.source.path}:{call.line}", "" if edit is None else edit.diff
+            _line("DataLoader", keywords), f"{call.source.path}:{call.call.lineno}", "" if edit is None else edit.diff
         )
-    made_by = next((found for source in case.parsed if (found := _training_arguments(source))), None)
+    made_by = next((found for source in case.script.sources if (found := _training_arguments(source))), None)
     if made_by is not None:
         named = {f"dataloader_{name}": text for name, text in keywords.items()}
         return Paste(_line(TRAINING_ARGUMENTS, named), made_by, "")
@@ -138,11 +137,7 @@ def _line(name: str, keywords: Mapping[str, str]) -> str:
 
 def _training_arguments(source: ScriptSource) -> str | None:
     """Find the only call that makes TrainingArguments, as `train.py:42`."""
-    calls = [
-        node
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Call) and (dotted(node.func) or "").rpartition(".")[2].endswith(TRAINING_ARGUMENTS)
-    ]
+    calls = [call for call, name in source.calls if name.rpartition(".")[2].endswith(TRAINING_ARGUMENTS)]
     return f"{source.path}:{calls[0].lineno}" if len(calls) == 1 else None
 
 

@@ -13,7 +13,7 @@ from headrace.errors import TuneError
 
 from ..attach import DOCTOR_FAILED, undo_notes
 from ..causes import COPY_LEFT, Case, bytes_a_worker, case_of, diagnose, free_bytes, interval, pinned
-from ..edits import LoaderCall, ScriptSources, argument, files_here, loader_call
+from ..edits import LoaderCall, ScriptSources, argument, files_here
 from ..measure import Diagnosis, TrainerView, main_view_of, whole_fact
 from ..prove import (
     DIGESTS,
@@ -69,7 +69,7 @@ class TuneBaseline:
     @cached_property
     def call(self) -> LoaderCall | None:
         """The call in the user's files that is certain to have made the loader."""
-        return loader_call(self.case.parsed, self.case.facts)
+        return self.case.script.call
 
     @property
     def steps(self) -> list[float]:

@@ -6,10 +6,9 @@ import io
 import pickle
 import sys
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +21,8 @@ from headrace.loader.batch_values import PlainArray, RowLayout
 IMMUTABLE = (bytes, str, int, float, bool, complex, type(None), np.generic)
 
 
-class Blocks(Protocol):
-    """Shared file as a worker sees it."""
-
-    def fresh(self, offset: int, bytes: int) -> NDArray[np.uint8]:
-        """Return a part of it as an array that lives as long as something refers to it."""
-        ...
+Fresh: TypeAlias = Callable[[int, int], NDArray[np.uint8]]
+"""Function that opens a block of the shared file, by offset and bytes, as an array with a life of its own."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +37,8 @@ class SharedArray:
     tensor: str | None
     shared: bool = True
 
-    def open(self, blocks: Blocks) -> Any:
-        block = blocks.fresh(self.offset, self.nbytes)
+    def open(self, fresh: Fresh) -> Any:
+        block = fresh(self.offset, self.nbytes)
         return PlainArray(np.ndarray(self.shape, self.dtype, block, 0, self.strides), self.tensor).restore()
 
 
@@ -55,8 +50,8 @@ class SharedBytes:
     ends: NDArray[np.int64]
     shared: bool = True
 
-    def open(self, blocks: Blocks) -> Sequence[bytes]:
-        return _Pieces(blocks.fresh(self.offset, int(self.ends[-1])), self.ends)
+    def open(self, fresh: Fresh) -> Sequence[bytes]:
+        return _Pieces(fresh(self.offset, int(self.ends[-1])), self.ends)
 
 
 @dataclass(frozen=True)
@@ -66,7 +61,7 @@ class Copied:
     rows: Any
     shared: bool = False
 
-    def open(self, blocks: Blocks) -> Any:
+    def open(self, fresh: Fresh) -> Any:
         return self.rows
 
 
@@ -105,40 +100,22 @@ def send(value: Any, memory: SharedBlocks, keep: list[Any]) -> SentField:
         array = plain.array
         keep.append(value)
         return SharedArray(offset, array.nbytes, array.dtype.str, array.shape, array.strides, plain.tensor)
-    if isinstance(value, list) and value and all(type(each) is bytes for each in value):
-        return _send_bytes(value, memory, keep)
-    return Copied(value)
-
-
-def _send_bytes(values: list[bytes], memory: SharedBlocks, keep: list[Any]) -> SentField:
-    joined = b"".join(values)
-    if not joined:
-        return Copied(values)
-    block = memory.acquire(len(joined))
+    if not isinstance(value, list) or not all(type(each) is bytes for each in value) or not any(value):
+        return Copied(value)
+    joined = b"".join(value)
+    block, offset = memory.place(len(joined))
     block[:] = np.frombuffer(joined, np.uint8)
     keep.append(block)
-    offset = memory.offset_of(block)
-    assert offset is not None
-    return SharedBytes(offset, np.cumsum([len(value) for value in values]))
+    return SharedBytes(offset, np.cumsum([len(each) for each in value]))
 
 
-def send_rows(value: Any, rows: Sequence[int]) -> SentField:
-    """Copy some rows of a field, where there is no shared memory."""
-    return Copied(type(value)(value[row] for row in rows) if isinstance(value, list) else value[list(rows)])
-
-
-@dataclass(frozen=True)
-class ResultPlace:
-    """Memory for one field of the mapped batch: rows of one layout, from `offset` of the shared file."""
-
-    layout: RowLayout
-    offset: int
-    bytes: int
+ResultPlaces: TypeAlias = dict[str, tuple[RowLayout, int]]
+"""Memory for fields of the mapped batch: rows of one layout, from an offset of the shared file."""
 
 
 @dataclass(frozen=True)
 class MapWork:
-    """Batch to map: the first message after a worker's start, and after each of its `Done`."""
+    """Batch to map: what the parent sends unless it answers a `PlaceRequest`, by `ResultPlaces`."""
 
     number: int
     """Number of the batch in the pass."""
@@ -150,23 +127,12 @@ class MapWork:
     draw_ids: NDArray[np.int64]
     passes: NDArray[np.uint32]
     fields: dict[str, SentField]
-    places: dict[str, ResultPlace]
+    places: ResultPlaces
     """Places of results, as far as they are known."""
 
 
-@dataclass(frozen=True)
-class ResultPlaces:
-    """Answer to `PlaceRequest`."""
-
-    places: dict[str, ResultPlace]
-
-
-@dataclass(frozen=True)
-class Begun:
-    """Notice that the worker begins this row, where there is no shared memory to say it in."""
-
-    number: int
-    row: int
+Begun: TypeAlias = tuple[int, int]
+"""Batch and row that the worker begins, where there is no shared memory to say it in."""
 
 
 @dataclass(frozen=True)
@@ -179,12 +145,30 @@ class PlaceRequest:
 
 @dataclass(frozen=True)
 class MapFailure:
-    """Exception of the user's code: pickled, as text, and with its traceback as text."""
+    """Exception of the user's code: pickled as far as that works, as text, and with its traceback as text."""
 
     row: int
     error: bytes
     words: str
     traceback: str
+
+    @classmethod
+    def of(cls, row: int, error: BaseException) -> MapFailure:
+        """Describe an exception to the parent. One that cannot be pickled goes as the nearest base that can."""
+        user = whole = error.__traceback__  # without the calls that led to the user's code; all, if none is the user's
+        while user is not None and user.tb_frame.f_globals.get("__name__", "").startswith("headrace."):
+            user = user.tb_next
+        lines = traceback.format_exception(type(error), error, whole if user is None else user)
+        words = f"{type(error).__qualname__}: {error}"
+        return cls(row, _portable(error, words), words, "".join(lines).rstrip())
+
+    def restore(self) -> BaseException:
+        """Return the exception in the parent. One whose class exists in the worker alone becomes a RuntimeError."""
+        try:
+            error: BaseException = pickle.loads(self.error)
+        except Exception:  # whatever the user's classes raise
+            error = RuntimeError(self.words)
+        return error
 
 
 @dataclass(frozen=True)
@@ -198,14 +182,10 @@ class Done:
     """A pickled dict of what map returned for each of them, less what lies in shared memory."""
     failure: MapFailure | None
     busy_s: float
-    kept: bool
+    kept: bool = False
     """True if the user's code still refers to its input: the memory must not be reused."""
-    let_go: tuple[int, ...] = field(default=())
-    """Earlier batches that are no longer kept."""
-
-
-ToWorker: TypeAlias = MapWork | ResultPlaces
-FromWorker: TypeAlias = Begun | PlaceRequest | Done
+    let_go: tuple[int, ...] = ()
+    """Batches that are not kept, or no longer."""
 
 
 class _Pickler(pickle.Pickler):
@@ -241,30 +221,6 @@ def loads_rows(data: bytes) -> dict[int, Any]:
     return rows
 
 
-def failure(row: int, error: BaseException) -> MapFailure:
-    """Describe an exception to the parent. One that cannot be pickled goes as the nearest of its bases that can."""
-    lines = traceback.format_exception(type(error), error, _from_the_user(error.__traceback__))
-    words = f"{type(error).__qualname__}: {error}"
-    return MapFailure(row, _portable(error, words), words, "".join(lines).rstrip())
-
-
-def restore_error(failure: MapFailure) -> BaseException:
-    """Return the exception in the parent. One whose class exists in the worker alone becomes a RuntimeError."""
-    try:
-        error: BaseException = pickle.loads(failure.error)
-    except Exception:  # whatever the user's classes raise
-        error = RuntimeError(failure.words)
-    return error
-
-
-def _from_the_user(whole: TracebackType | None) -> TracebackType | None:
-    """Cut off the calls that led to the user's code; keep all if none of it is the user's."""
-    part = whole
-    while part is not None and part.tb_frame.f_globals.get("__name__", "").startswith("headrace."):
-        part = part.tb_next
-    return whole if part is None else part
-
-
 def _portable(error: BaseException, words: str) -> bytes:
     if (data := _survives(error)) is not None:
         return data
@@ -293,54 +249,36 @@ _APART = 8
 NOTHING = -1
 
 
-@dataclass(frozen=True)
-class CountersPlace:
-    """Place of the counters in the shared file."""
-
-    offset: int
-    batches: int
-    workers: int
-
-    @property
-    def nbytes(self) -> int:
-        return (self.batches + self.workers) * _APART * 8
-
-
 class MapCounters:
     """Counters shared with the workers: rows taken of each batch in flight, and the row that each worker is at."""
 
-    def __init__(self, place: CountersPlace, memory: NDArray[np.uint8]) -> None:
-        self._batches = place.batches
-        self._numbers = memory[: place.nbytes].view(np.int64)
+    def __init__(self, memory: NDArray[np.uint8], *, batches: int) -> None:
+        """Use the first block of the shared file, of `counter_bytes`. `batches` is the most in flight."""
+        self._batches = batches
+        self._numbers = memory.view(np.int64)
 
     def reset(self) -> None:
         self._numbers[:] = NOTHING
 
     def begin_batch(self, number: int) -> None:
         """Reset a batch's counter before any worker hears of it. There are as many counters as batches in flight."""
-        self._numbers[self._batch(number)] = 0
+        self._numbers[number % self._batches * _APART] = 0
 
-    def take_row(self, number: int) -> int:
-        """Take the next row that nobody else has."""
-        return _core.fetch_add(self._numbers, self._batch(number), 1)
-
-    def take_all(self, number: int, count: int) -> None:
-        """Take all remaining rows."""
-        _core.fetch_add(self._numbers, self._batch(number), count)
+    def take(self, number: int, rows: int = 1) -> int:
+        """Take the next rows that nobody else has; return the first of them."""
+        return _core.fetch_add(self._numbers, number % self._batches * _APART, rows)
 
     def set_at(self, worker: int, number: int, row: int) -> None:
-        self._numbers[self._worker(worker)] = number << 32 | row
+        self._numbers[(self._batches + worker) * _APART] = number << 32 | row
 
     def set_idle(self, worker: int) -> None:
-        self._numbers[self._worker(worker)] = NOTHING
+        self._numbers[(self._batches + worker) * _APART] = NOTHING
 
     def at(self, worker: int) -> tuple[int, int] | None:
         """Return the batch and row that a worker is at, or was at when it was killed."""
-        at = int(self._numbers[self._worker(worker)])
+        at = int(self._numbers[(self._batches + worker) * _APART])
         return None if at == NOTHING else (at >> 32, at & 0xFFFF_FFFF)
 
-    def _batch(self, number: int) -> int:
-        return number % self._batches * _APART
 
-    def _worker(self, worker: int) -> int:
-        return (self._batches + worker) * _APART
+def counter_bytes(*, batches: int, workers: int) -> int:
+    return (batches + workers) * _APART * 8

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,44 +17,28 @@ from headrace import _core
 from headrace.errors import MapWorkerError
 from headrace.loader.batch_memory import SharedBlocks, SharedFile
 from headrace.loader.batch_values import RowLayout
-from headrace.loader.map_workers import messages
 from headrace.loader.map_workers.messages import (
     Begun,
-    CountersPlace,
+    Copied,
     Done,
-    FromWorker,
     MapCounters,
     MapFailure,
     MapWork,
     PlaceRequest,
-    ResultPlace,
     ResultPlaces,
-    SentField,
+    counter_bytes,
+    dumps,
+    loads_rows,
     send,
-    send_rows,
     share,
 )
-from headrace.loader.map_workers.processes import (
-    WorkerProcess,
-    check_may_start,
-    context_of,
-    start_method,
-    warm_fork_server,
-)
+from headrace.loader.map_workers.processes import WorkerProcess, check_may_start, context_of
 from headrace.loader.map_workers.worker import LEAVE_S, WorkerSetup
 from headrace.loader.recipe import Recipe
 from headrace.loader.user_functions import DecodedBatch
 from headrace.system import Closed
 
 Shapes: TypeAlias = tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class MappedBatch:
-    """Result of `map` for a batch: each row's values, and whole fields that lie in place."""
-
-    rows: list[Any]
-    placed: dict[str, Any]
 
 
 @dataclass
@@ -64,9 +48,10 @@ class InFlightBatch:
     decoded: DecodedBatch
     waiting: set[int]
     keep: list[Any] = field(default_factory=list)
-    failures: list[MapFailure] = field(default_factory=list)
+    places: ResultPlaces = field(default_factory=dict)
+    _failures: list[MapFailure] = field(default_factory=list)
     _rows: dict[int, Any] = field(default_factory=dict)
-    _blocks: dict[str, tuple[ResultPlace, NDArray[np.uint8]]] = field(default_factory=dict)
+    _blocks: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
 
     @property
     def shapes(self) -> Shapes:
@@ -78,44 +63,42 @@ class InFlightBatch:
         """Number of its blocks of shared memory, inputs and results."""
         return len(self.keep) + len(self._blocks)
 
-    @property
-    def places(self) -> dict[str, ResultPlace]:
-        return {name: place for name, (place, _) in self._blocks.items()}
-
     def add_places(self, layouts: dict[str, RowLayout], memory: SharedBlocks) -> None:
         """Allocate memory for fields that have none. The first layout that is asked for is the field's."""
         for name, layout in layouts.items():
-            if name not in self._blocks:
-                block = memory.acquire(layout.row_bytes * len(self.decoded))
-                offset = memory.offset_of(block)
-                assert offset is not None, "a block begins where it begins"
-                self._blocks[name] = ResultPlace(layout, offset, block.nbytes), block
+            if name not in self.places:
+                self._blocks[name], offset = memory.place(layout.row_bytes * len(self.decoded))
+                self.places[name] = layout, offset
+
+    def work(self, number: int, fields: dict[str, Any], rows: tuple[int, ...] | None = None) -> bytes:
+        """Return the message to the workers that map all rows, or to one that maps these `rows`."""
+        decoded = self.decoded
+        key, passes = decoded.rows.key, decoded.rows.passes
+        return dumps(MapWork(number, len(decoded), rows, key, decoded.draw_ids, passes, fields, self.places))
 
     def add(self, worker: int, done: Done) -> None:
         """Add a worker's part. Raises UsageError for values that cannot be restored here."""
         self.waiting.discard(worker)
         if done.rows:
-            self._rows.update(messages.loads_rows(done.rows))
+            self._rows.update(loads_rows(done.rows))
         if done.failure is not None:
-            self.failures.append(done.failure)
+            self._failures.append(done.failure)
 
-    def mapped(self) -> MappedBatch:
-        """Return the results, once no worker is waited for.
+    def mapped(self) -> tuple[list[Any], dict[str, Any]]:
+        """Return each row's values, and whole fields that lie in place, once no worker is waited for.
 
         Raises the exception of the first row that failed. All rows before it were mapped, so that it is the same for
         any number of workers.
         """
-        if self.failures:
-            self._raise(min(self.failures, key=lambda failure: failure.row))
+        if self._failures:
+            failure = min(self._failures, key=lambda failure: failure.row)
+            error = failure.restore()
+            error.add_note(f"in map=, {self.decoded.rows.name(failure.row)}")
+            error.add_note(f"In the map worker:\n{failure.traceback}")
+            raise error
         count = len(self.decoded)
-        placed = {name: place.layout.batch(block, count).restore() for name, (place, block) in self._blocks.items()}
-        return MappedBatch([self._rows[row] for row in range(count)], placed)
-
-    def _raise(self, failure: MapFailure) -> NoReturn:
-        error = messages.restore_error(failure)
-        error.add_note(f"in map=, {self.decoded.rows.name(failure.row)}")
-        error.add_note(f"In the map worker:\n{failure.traceback}")
-        raise error
+        placed = {name: self.places[name][0].batch(block, count).restore() for name, block in self._blocks.items()}
+        return [self._rows[row] for row in range(count)], placed
 
 
 class MapWorkers:
@@ -130,16 +113,18 @@ class MapWorkers:
         file = SharedFile.make()
         self.memory: SharedBlocks | None = None
         self._counters: MapCounters | None = None
-        self._counters_place: CountersPlace | None = None
         if file is not None:
             self.memory = SharedBlocks(file, most_idle=2 * (recipe.prefetch + 1) * len(recipe.fields))
-            self._counters, self._counters_place = _place_counters(self.memory, recipe)
+            block, offset = self.memory.place(counter_bytes(batches=recipe.prefetch, workers=recipe.map_workers))
+            assert offset == 0, "it is the file's first block"
+            self._counters = MapCounters(block, batches=recipe.prefetch)
+            self._counters.reset()
         self._lock = threading.RLock()  # reentrant: the garbage collector may hang up anywhere
         self._hung_up = False
         self.processes: list[WorkerProcess] = []
         self._sending: list[threading.Lock] = []
         self._heard: dict[Connection, WorkerProcess] = {}
-        self._lost: set[int] = set()
+        self._lost: set[int] = set()  # workers whose connection has ended
         self._in_flight: dict[int, InFlightBatch] = {}
         self._at: dict[int, tuple[int, int]] = {}  # of workers without shared memory, which report it
         self._expected: tuple[Shapes, dict[str, RowLayout]] | None = None
@@ -155,12 +140,19 @@ class MapWorkers:
 
     def _start(self, recipe: Recipe, seed: int) -> None:
         assert recipe.map is not None, "there is something to run in them"
-        context, method = context_of(recipe.multiprocessing_context), start_method(recipe.multiprocessing_context)
         check_may_start(recipe.map_workers)
-        warm_fork_server(method)
+        context, method = context_of(recipe.multiprocessing_context)
         file = None if self.memory is None else self.memory.file
         for index in range(recipe.map_workers):
-            setup = WorkerSetup(index, recipe.map, recipe.output, file, self._counters_place, _core.hash64(seed, index))
+            setup = WorkerSetup(
+                index=index,
+                count=recipe.map_workers,
+                function=recipe.map,
+                output=recipe.output,
+                file=file,
+                most_batches=recipe.prefetch,
+                seed=_core.hash64(seed, index),
+            )
             try:
                 self.processes.append(WorkerProcess(context, method, setup))
             except OSError as error:
@@ -192,21 +184,23 @@ class MapWorkers:
         if self.memory is None:
             for process in self.processes:
                 rows = range((process.index - number) % len(self.processes), len(decoded), len(self.processes))
-                fields = {name: send_rows(value, rows) for name, value in decoded.batch.items()}
-                self._send(process.index, messages.dumps(_work(number, batch, fields, tuple(rows))))
-        else:
-            work = messages.dumps(self._shared_work(number, batch, self.memory))
-            for process in self.processes:
-                self._send(process.index, work)
-
-    def _shared_work(self, number: int, batch: InFlightBatch, memory: SharedBlocks) -> MapWork:
-        assert self._counters is not None
-        decoded = batch.decoded
+                fields = {
+                    name: Copied(
+                        type(value)(value[row] for row in rows) if isinstance(value, list) else value[list(rows)]
+                    )
+                    for name, value in decoded.batch.items()
+                }
+                self._send(process.index, batch.work(number, fields, tuple(rows)))
+            return
+        assert self._counters is not None, "there is shared memory"
+        memory = self.memory
         decoded.batch = {name: share(value, memory) for name, value in decoded.batch.items()}
         if self._expected is not None and self._expected[0] == batch.shapes:
             batch.add_places(self._expected[1], memory)
         self._counters.begin_batch(number)
-        return _work(number, batch, {name: send(value, memory, batch.keep) for name, value in decoded.batch.items()})
+        work = batch.work(number, {name: send(value, memory, batch.keep) for name, value in decoded.batch.items()})
+        for process in self.processes:
+            self._send(process.index, work)
 
     def _send(self, index: int, message: bytes) -> None:
         with suppress(OSError), self._sending[index]:  # `collect` finds and reports a worker that has ended
@@ -214,34 +208,34 @@ class MapWorkers:
 
     # --- the thread that collects ---
 
-    def collect(self, number: int) -> MappedBatch:
-        """Return the batch, once all workers have done their part.
+    def collect(self, number: int) -> tuple[list[Any], dict[str, Any]]:
+        """Return what `InFlightBatch.mapped` gives, once all workers have done their part.
 
         Raises what the user's function raised, MapWorkerError for a worker that ended, and Closed after `hang_up`.
         """
         batch = self._in_flight[number]
         while batch.waiting:
             for index in batch.waiting & self._lost:  # the next batch misses a worker that has done its part
-                self._raise_ended(index)
+                if self._hung_up:
+                    raise Closed
+                at, name = self._at.get(index) if self._counters is None else self._counters.at(index), None
+                if at is not None and at[0] in self._in_flight:
+                    name = self._in_flight[at[0]].decoded.rows.name(at[1])
+                raise self.processes[index].ended(name)
             for connection in wait(list(self._heard)):
                 self._hear(self._heard[connection])  # type: ignore[index]  # typed as anything with a fileno
         del self._in_flight[number]
         return batch.mapped()
 
-    def _raise_ended(self, index: int) -> NoReturn:
-        if self._hung_up:
-            raise Closed
-        raise self.processes[index].ended(self._sample_at(index))
-
     def _hear(self, process: WorkerProcess) -> None:
         try:
-            message: FromWorker = pickle.loads(process.connection.recv_bytes())
+            message: Begun | PlaceRequest | Done = pickle.loads(process.connection.recv_bytes())
         except (EOFError, OSError):
             self._lost.add(process.index)
             del self._heard[process.connection]
             return
-        if isinstance(message, Begun):
-            self._at[process.index] = message.number, message.row
+        if isinstance(message, tuple):
+            self._at[process.index] = message
         elif isinstance(message, PlaceRequest):
             self._give_places(process.index, message)
         else:
@@ -251,8 +245,8 @@ class MapWorkers:
         assert self.memory is not None, "nothing is placed without shared memory"
         batch = self._in_flight[asked.number]
         batch.add_places(asked.layouts, self.memory)
-        self._expected = batch.shapes, {name: place.layout for name, place in batch.places.items()}
-        self._send(index, messages.dumps(ResultPlaces(batch.places)))
+        self._expected = batch.shapes, {name: layout for name, (layout, _) in batch.places.items()}
+        self._send(index, dumps(batch.places))
 
     def _take(self, index: int, done: Done) -> None:
         batch = self._in_flight[done.number]
@@ -264,10 +258,6 @@ class MapWorkers:
             self._kept[index, done.number] = batch.keep
         for number in done.let_go:
             self._kept.pop((index, number), None)
-
-    def _sample_at(self, index: int) -> str | None:
-        at = self._at.get(index) if self._counters is None else self._counters.at(index)
-        return None if at is None or at[0] not in self._in_flight else self._in_flight[at[0]].decoded.rows.name(at[1])
 
     # --- the end ---
 
@@ -296,20 +286,3 @@ class MapWorkers:
         self._counters = None
         if self.memory is not None:
             self.memory.retire()
-
-
-def _place_counters(memory: SharedBlocks, recipe: Recipe) -> tuple[MapCounters, CountersPlace]:
-    place = CountersPlace(0, recipe.prefetch, recipe.map_workers)
-    block = memory.acquire(place.nbytes)
-    assert memory.offset_of(block) == place.offset, "it is the file's first block"
-    counters = MapCounters(place, block)
-    counters.reset()
-    return counters, place
-
-
-def _work(
-    number: int, batch: InFlightBatch, fields: dict[str, SentField], rows: tuple[int, ...] | None = None
-) -> MapWork:
-    decoded = batch.decoded
-    key, passes = decoded.rows.key, decoded.rows.passes
-    return MapWork(number, len(decoded), rows, key, decoded.draw_ids, passes, fields, batch.places)

@@ -17,11 +17,6 @@ from headrace.errors import MapWorkerError, UsageError
 from headrace.loader.map_workers.worker import WorkerSetup, run
 from headrace.system import close_in_forks, kept_by_fork
 
-FORGOTTEN_GUARD = (
-    "Under {method!r} it imports the script anew: keep what the script does under `if __name__ == '__main__':`, and "
-    "map in a module that can be imported"
-)
-
 
 def start_method(context: str | BaseContext | None) -> str:
     """Return "fork", "forkserver" or "spawn". None means the platform's default, unless the program has set another.
@@ -69,11 +64,8 @@ class WorkerProcess:
 
     def hang_up(self) -> None:
         """End the worker after its current row. Callable from any thread; it wakes whoever sends to the worker."""
-        try:
-            with socket.socket(fileno=os.dup(self.connection.fileno())) as ours:
-                ours.shutdown(socket.SHUT_WR)
-        except OSError:  # it has ended, or was closed before
-            pass
+        with suppress(OSError), socket.socket(fileno=os.dup(self.connection.fileno())) as ours:
+            ours.shutdown(socket.SHUT_WR)  # an OSError: it has ended, or was closed before
 
     def end(self, wait_s: float) -> None:
         """Wait for its end, and kill it after that time."""
@@ -97,16 +89,15 @@ class WorkerProcess:
     def ended(self, at: str | None) -> MapWorkerError:
         """Return the error for a broken connection; `at` names the sample that the worker was at."""
         self._process.join()
-        where = f"at {at}" if at is not None else "between two samples"
-        return MapWorkerError(
-            f"map worker {self.index} (process {self.pid}) {self._how(self._process.exitcode)} {where}. "
-            f"{self._advice(self._process.exitcode, at)}"
-        )
-
-    def _how(self, code: int | None) -> str:
+        code = self._process.exitcode
+        how = f"ended with exit code {code}"
         if code is not None and code < 0:
-            return f"was killed by {_signal_name(-code)}"
-        return f"ended with exit code {code}"
+            try:
+                how = f"was killed by {signal.Signals(-code).name}"
+            except ValueError:  # a real-time signal
+                how = f"was killed by signal {-code}"
+        where = f"at {at}" if at is not None else "between two samples"
+        return MapWorkerError(f"map worker {self.index} (process {self.pid}) {how} {where}. {self._advice(code, at)}")
 
     def _advice(self, code: int | None, at: str | None) -> str:
         if code == -signal.SIGKILL:
@@ -119,15 +110,11 @@ class WorkerProcess:
         if code is not None and code < 0:
             return "Native code that map calls crashed: try that sample with map_workers=0 and python -X faulthandler"
         if at is None and self._method != "fork":
-            return "What it printed says why. " + FORGOTTEN_GUARD.format(method=self._method)
+            return (
+                f"What it printed says why. Under {self._method!r} it imports the script anew: keep what the script "
+                "does under `if __name__ == '__main__':`, and map in a module that can be imported"
+            )
         return "Something that map calls ended the process; what it printed may say why"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
 
 
 @contextmanager
@@ -158,14 +145,14 @@ def check_may_start(workers: int) -> None:
         )
 
 
-def context_of(given: str | BaseContext | None) -> BaseContext:
-    """Return the context of that name, or as given; the program's own for None."""
-    return given if isinstance(given, BaseContext) else multiprocessing.get_context(given)
+def context_of(given: str | BaseContext | None) -> tuple[BaseContext, str]:
+    """Return the context of that name, or as given, or the program's own for None; and its start method.
 
-
-def warm_fork_server(method: str) -> None:
-    """Start the server of "forkserver" before `_without_interrupts`, whose mask it and its children would inherit."""
+    The server of "forkserver" runs from here on: started by `_without_interrupts`, it would hand its mask to children.
+    """
+    method = start_method(given)
     if method == "forkserver":
         from multiprocessing import forkserver
 
         forkserver.ensure_running()
+    return given if isinstance(given, BaseContext) else multiprocessing.get_context(given), method

@@ -14,7 +14,7 @@ from headrace.errors import UsageError
 from headrace.loader.autotuning import tuner_of
 from headrace.loader.batch_memory import PooledMemory, memory_of
 from headrace.loader.loader import Loader
-from headrace.loader.mixtures.mixed_pass import JoinedPass, OneSourcePass, SourceFeeds
+from headrace.loader.mixtures.mixed_pass import JoinedPass, OneSourcePass
 from headrace.loader.mixtures.sources import MixedState, check_mixed, check_sources, find_position
 from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
 from headrace.loader.recipe import Recipe
@@ -43,7 +43,7 @@ class MixedLoader(LoaderPosition):
         self._steps = steps
         self._first = next(iter(self._sources.values()))
         self._memory = memory_of(self._first._placement, prefetch=1, images=len(self._first._recipe.parts))
-        self._feeds: SourceFeeds | None = None  # the latest pass's
+        self._mixed: OneSourcePass | JoinedPass | None = None  # the latest pass on the host
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ class MixedLoader(LoaderPosition):
 
     def source_stats(self) -> dict[str, Stats] | None:
         """Return each source's statistics in the latest pass."""
-        return None if self._feeds is None or self._feeds.foreign else self._feeds.stats()
+        return None if self._mixed is None or self._mixed.foreign else self._mixed.source_stats()
 
     def _state_at(self, epoch: int, step: int) -> dict[str, Any]:
         """Return the state once the consumer has received the first `step` batches of `epoch`."""
@@ -113,7 +113,14 @@ class MixedLoader(LoaderPosition):
         self._move(epoch, step)
 
     def _mixed_state(self, epoch: int, step: int) -> MixedState:
-        taken = self._taken(epoch, step)
+        sources = {}
+        for (name, loader), number in zip(self._sources.items(), self._taken(epoch, step), strict=True):
+            plan = loader._recipe.plan
+            if self._batches == "one-source":
+                sources[name] = loader._state_at(*divmod(number, plan.steps))
+            else:
+                source_epoch, samples = divmod(number, plan.length)
+                sources[name] = loader._state_at(source_epoch, 0) | {"samples": samples}
         return MixedState(
             batches=self._batches,
             counts=dict(zip(self._sources, self._mixture.counts, strict=True)),
@@ -121,18 +128,8 @@ class MixedLoader(LoaderPosition):
             steps=self._steps,
             epoch=epoch,
             step=step,
-            sources={
-                name: self._source_state(loader, number)
-                for (name, loader), number in zip(self._sources.items(), taken, strict=True)
-            },
+            sources=sources,
         )
-
-    def _source_state(self, loader: Loader, number: int) -> dict[str, Any]:
-        plan = loader._recipe.plan
-        if self._batches == "one-source":
-            return loader._state_at(*divmod(number, plan.steps))
-        epoch, samples = divmod(number, plan.length)
-        return loader._state_at(epoch, 0) | {"samples": samples}
 
     def _taken(self, epoch: int, step: int) -> list[int]:
         """Return how many batches or samples of each source come before this step."""
@@ -148,31 +145,32 @@ class MixedLoader(LoaderPosition):
         placement = self._first._placement
         self._taken(epoch + 1, 0)  # an epoch too large to count raises here
         lane = None if placement is None else placement.lane()  # first: its errors leave no thread behind
+        runners: dict[str, Runner] = {}
         with ExitStack() as undo:
-            feeds = SourceFeeds(self._begin_feeds(epoch, step, undo))
+            for number, (name, loader) in enumerate(self._sources.items()):
+                recipe, ahead, first = self._recipe_of(number, loader, epoch, step)
+                # Fixed, not tuned: the consumer waits for all sources at once, so that none can judge its own setting.
+                runners[name] = loader._begin_feed(recipe, tuner_of(loader.threads, ahead), epoch, first)
+                undo.callback(runners[name].close)
             undo.pop_all()
-        self._feeds = feeds
         recipes = [loader._recipe for loader in self._sources.values()]
-        host: LoaderPass
+        place = {"epoch": epoch, "step": step, "steps": self._steps}
         if self._batches == "one-source":
-            host = OneSourcePass(feeds, self._mixture, recipes, epoch=epoch, step=step, steps=self._steps)
+            self._mixed = OneSourcePass(runners, self._mixture, recipes, **place)
         else:
-            host = JoinedPass(feeds, self._mixture, recipes, self._memory, epoch=epoch, step=step, steps=self._steps)
-        self._pass = host if lane is None else DevicePass(host, lane)
+            self._mixed = JoinedPass(runners, self._mixture, recipes, self._memory, **place)
+        self._pass = self._mixed if lane is None else DevicePass(self._mixed, lane)
         return self._pass
-
-    def _begin_feeds(self, epoch: int, step: int, undo: ExitStack) -> dict[str, Runner]:
-        runners = {}
-        for number, (name, loader) in enumerate(self._sources.items()):
-            recipe, ahead, first = self._recipe_of(number, loader, epoch, step)
-            # Fixed, not tuned: the consumer waits for all sources at once, so that none can judge its own setting.
-            runners[name] = loader._begin_feed(recipe, tuner_of(loader.threads, ahead), epoch, first)
-            undo.callback(runners[name].close)
-        return runners
 
     def _recipe_of(self, number: int, loader: Loader, epoch: int, step: int) -> tuple[Recipe, int, int]:
         """Return the source's recipe for this epoch, its prefetch, and its first step."""
-        recipe = replace(loader._recipe, pass_samples=self._pass_samples(number, loader, epoch))
+        end = self._taken(epoch + 1, 0)[number]
+        # The mixture's epoch may hold several epochs of the source, or a part of one.
+        count = Fraction(end - self._taken(epoch, 0)[number])
+        if self._batches == "one-source":
+            count *= Fraction(loader.samples, len(loader))
+        different = min(math.ceil(count / loader.world_size), loader._recipe.plan.length)
+        recipe = replace(loader._recipe, pass_samples=different)
         if self._batches == "mixed":
             assert isinstance(recipe.plan, UniformPlan)
             return (
@@ -180,25 +178,14 @@ class MixedLoader(LoaderPosition):
                 loader.prefetch,
                 step,
             )
-        end = self._taken(epoch + 1, 0)[number]
         # As far ahead in steps of the mixture as the source's loader would be alone.
         ahead = min(loader.prefetch, 1 + int(loader.prefetch * self._mixture.shares[number]))
         return replace(recipe, plan=SourceBatches(recipe.plan, end)), ahead, self._taken(epoch, step)[number]
 
-    def _pass_samples(self, number: int, loader: Loader, epoch: int) -> int:
-        """Return how many different samples of the source this rank takes in this epoch.
-
-        The mixture's epoch may hold several epochs of the source, or a part of one.
-        """
-        count = Fraction(self._taken(epoch + 1, 0)[number] - self._taken(epoch, 0)[number])
-        if self._batches == "one-source":
-            count *= Fraction(loader.samples, len(loader))
-        return min(math.ceil(count / loader.world_size), loader._recipe.plan.length)
-
     def _warn_of_held(self, begun: LoaderPass) -> None:
         """Warn a consumer that holds many batches."""
         if isinstance(begun, OneSourcePass):
-            for loader, runner in zip(self._sources.values(), begun.feeds.runners, strict=True):
+            for loader, runner in zip(self._sources.values(), begun.runners.values(), strict=True):
                 loader._warn_of_held(runner, within=1)
         elif isinstance(self._memory, PooledMemory):
             self._memory.warn_of_held(begun.batch_bytes, begun.held_batches)
@@ -212,7 +199,7 @@ def mix(
     *,
     weights: Mapping[str, float] | None = None,
     batches: Batches = "one-source",
-    epoch: Literal["largest", "smallest"] | int = "largest",
+    epoch: Until | int = "largest",
     seed: int = 0,
 ) -> MixedLoader:
     """Make one loader of several, each with its own dataset, fields, views and order, in exact proportions.
@@ -235,19 +222,15 @@ def mix(
     if batches == "mixed":
         check_mixed(sources)
     check_int("seed", seed, 0, (1 << 64) - 1, "take it modulo 2**64")
-    lengths = _lengths(sources, batches)
-    mixture = Mixture(counts_of(_weights(weights, sources, lengths)), seed)
-    return MixedLoader(sources, mixture, batches, _steps(epoch, mixture, sources, lengths, batches))
-
-
-def _lengths(sources: Mapping[str, Loader], batches: Batches) -> list[int]:
-    """Return how many batches or samples of each source make one epoch of it."""
     plans = [loader._recipe.plan for loader in sources.values()]
-    return [plan.steps if batches == "one-source" else plan.length for plan in plans]
+    lengths = [plan.steps if batches == "one-source" else plan.length for plan in plans]
+    mixture = Mixture(counts_of(_weights(weights, sources, lengths)), seed)
+    a_step = 1 if batches == "one-source" else plans[0].global_batch
+    return MixedLoader(sources, mixture, batches, _steps(epoch, mixture, lengths, a_step))
 
 
 def _weights(weights: object, sources: Mapping[str, Loader], lengths: list[int]) -> dict[str, float]:
-    """Return the weights in the sources' order."""
+    """Return the weights in the sources' order; by default their `lengths`, in batches or samples of an epoch."""
     if weights is None:
         return dict(zip(sources, lengths, strict=True))
     if not isinstance(weights, Mapping):
@@ -266,20 +249,17 @@ def _weights(weights: object, sources: Mapping[str, Loader], lengths: list[int])
     return {name: weights[name] for name in sources}
 
 
-def _steps(epoch: object, mixture: Mixture, sources: Mapping[str, Loader], lengths: list[int], batches: Batches) -> int:
-    if isinstance(epoch, str):
-        if epoch not in ("largest", "smallest"):
-            raise UsageError(f"epoch: expected 'largest', 'smallest' or a number of steps, got {epoch!r}")
-        until: Until = "largest" if epoch == "largest" else "smallest"
-        plan = next(iter(sources.values()))._recipe.plan
-        a_step = 1 if batches == "one-source" else plan.global_batch
-        steps = mixture.steps_of_epoch(lengths, until=until, positions_a_step=a_step)
-        if steps > MAX_STEPS:
-            raise UsageError(
-                f"epoch: expected at most {MAX_STEPS} steps until {epoch!r}, got {steps} with these weights; pass a "
-                "number of steps"
-            )
-        return steps
-    check_int("epoch", epoch, 1, MAX_STEPS, "it is a number of steps; or 'largest' or 'smallest'")
-    assert isinstance(epoch, int)
-    return epoch
+def _steps(epoch: Until | int, mixture: Mixture, lengths: list[int], a_step: int) -> int:
+    """Return the steps of an epoch, of `a_step` batches or samples each."""
+    if not isinstance(epoch, str):
+        check_int("epoch", epoch, 1, MAX_STEPS, "it is a number of steps; or 'largest' or 'smallest'")
+        return epoch
+    if epoch not in ("largest", "smallest"):
+        raise UsageError(f"epoch: expected 'largest', 'smallest' or a number of steps, got {epoch!r}")
+    steps = mixture.steps_of_epoch(lengths, until=epoch, positions_a_step=a_step)
+    if steps > MAX_STEPS:
+        raise UsageError(
+            f"epoch: expected at most {MAX_STEPS} steps until {epoch!r}, got {steps} with these weights; pass a "
+            "number of steps"
+        )
+    return steps

@@ -21,67 +21,58 @@ from headrace.plan import Mixture
 from headrace.system import THREAD_PREFIX, Channel, Closed, ProcessOrigin, close_at_exit, in_own_thread
 
 
-class SourceFeeds:
-    """Runners of the sources, by name in the mixture's order. They begin and end together."""
+class MixedPass:
+    """Base of a mixture's passes: steps `step` to `steps` of `epoch`, from the runners of all sources.
 
-    def __init__(self, runners: Mapping[str, Runner]) -> None:
-        self.names = list(runners)
-        self.runners = list(runners.values())
+    `runners`, by name in the mixture's order, follow the sources' `recipes`. They begin and end together.
+    """
+
+    def __init__(
+        self,
+        runners: Mapping[str, Runner],
+        mixture: Mixture,
+        recipes: Sequence[Recipe],
+        *,
+        epoch: int,
+        step: int,
+        steps: int,
+    ) -> None:
+        self.runners = runners
+        self._mixture = mixture
+        self._recipes = recipes
+        self._first = epoch * steps
+        self._steps = range(step, steps)
         self._origin = ProcessOrigin()
 
     @property
     def foreign(self) -> bool:
         return self._origin.is_elsewhere
 
-    def take(self, source: int) -> Batch:
-        """Return the source's next batch. Raises Closed, or what went wrong, with the source's name."""
-        try:
-            return self.runners[source].take()[0]
-        except Closed:
-            raise
-        except BaseException as error:
-            error.add_note(f"in source {self.names[source]!r} of the mixture")
-            raise
-
-    def close(self) -> None:
-        self._stop()
-        for runner in self.runners:
-            runner.close()
-
-    def drop(self) -> None:
-        """Drop all runners. All are told to end before the first is waited for, which bounds the wait."""
-        self._stop()
-        for runner in self.runners:
-            runner.drop()
-
-    def _stop(self) -> None:
-        for runner in self.runners:
-            runner.close(0.0)
-
-    def stats(self) -> dict[str, Stats]:
-        return {name: runner.stats() for name, runner in zip(self.names, self.runners, strict=True)}
-
-
-class MixedPass:
-    """Base of a mixture's passes: steps `step` to `steps` of `epoch`, from the feeds of all sources."""
-
-    def __init__(
-        self, feeds: SourceFeeds, mixture: Mixture, recipes: Sequence[Recipe], *, epoch: int, step: int, steps: int
-    ) -> None:
-        """Take batches from `feeds`, made by the sources' `recipes`."""
-        self.feeds = feeds
-        self._mixture = mixture
-        self._recipes = recipes
-        self._first = epoch * steps
-        self._steps = range(step, steps)
-
-    @property
-    def foreign(self) -> bool:
-        return self.feeds.foreign
-
     @property
     def held_batches(self) -> None:
         return None  # each source's loader knows of its own
+
+    def close(self, timeout_s: float | None = None) -> None:
+        for runner in self.runners.values():  # all are told before the first is waited for, which bounds the wait
+            runner.close(0.0)
+        for runner in self.runners.values():
+            runner.close(timeout_s)
+
+    def source_stats(self) -> dict[str, Stats]:
+        return {name: runner.stats() for name, runner in self.runners.items()}
+
+    def stats(self) -> Stats:
+        return total_stats(self.source_stats().values())
+
+    def _take_of(self, name: str) -> Batch:
+        """Return the source's next batch. Raises Closed, or what went wrong, with the source's name."""
+        try:
+            return self.runners[name].take()[0]
+        except Closed:
+            raise
+        except BaseException as error:
+            error.add_note(f"in source {name!r} of the mixture")
+            raise
 
     def _with_source(self, batch: Batch, sources: np.typing.NDArray[np.int64]) -> Batch:
         """Add the number of each sample's source to the batch."""
@@ -102,33 +93,21 @@ class OneSourcePass(MixedPass):
 
     @property
     def batch_bytes(self) -> int:
-        return max(runner.batch_bytes for runner in self.feeds.runners)
+        return max(runner.batch_bytes for runner in self.runners.values())
 
     def take(self) -> tuple[Batch, int]:
         if not self._steps:
             raise Closed
         at = self._first + self._steps[0]
         source, number = (int(found[0]) for found in self._mixture.between(at, at + 1))
-        batch = self.feeds.take(source)
+        batch = self._take_of(list(self.runners)[source])
         self._steps = self._steps[1:]
-        samples = self._samples(source, number, batch)
-        return self._with_source(batch, np.full(samples, source, np.int64)), self._steps.start
-
-    def _samples(self, source: int, number: int, batch: Batch) -> int:
-        """Return the number of samples, which nothing else in packed rows may tell."""
         recipe = self._recipes[source]
         if recipe.packed is None:
-            return rows_of(batch)
-        return len(recipe.plan.batch(*divmod(number, recipe.plan.steps)).samples)
-
-    def close(self) -> None:
-        self.feeds.close()
-
-    def drop(self) -> None:
-        self.feeds.drop()
-
-    def stats(self) -> Stats:
-        return total_stats(self.feeds.stats().values())
+            samples = rows_of(batch)
+        else:  # nothing in packed rows need tell their number
+            samples = len(recipe.plan.batch(*divmod(number, recipe.plan.steps)).samples)
+        return self._with_source(batch, np.full(samples, source, np.int64)), self._steps.start
 
 
 class JoinedPass(MixedPass):
@@ -136,7 +115,7 @@ class JoinedPass(MixedPass):
 
     def __init__(
         self,
-        feeds: SourceFeeds,
+        runners: Mapping[str, Runner],
         mixture: Mixture,
         recipes: Sequence[Recipe],
         memory: BatchMemory,
@@ -145,7 +124,7 @@ class JoinedPass(MixedPass):
         step: int,
         steps: int,
     ) -> None:
-        super().__init__(feeds, mixture, recipes, epoch=epoch, step=step, steps=steps)
+        super().__init__(runners, mixture, recipes, epoch=epoch, step=step, steps=steps)
         self._memory = memory
         self._joined = 0
         self._python_s = 0.0
@@ -156,31 +135,23 @@ class JoinedPass(MixedPass):
 
     @property
     def batch_bytes(self) -> int:
-        return sum(runner.batch_bytes for runner in self.feeds.runners)
+        return sum(runner.batch_bytes for runner in self.runners.values())
 
     def take(self) -> tuple[Batch, int]:
         return self._channel.take()
 
-    def close(self) -> None:
+    def close(self, timeout_s: float | None = None) -> None:
         if self.foreign:
             return
         self._channel.close()
-        self.feeds.close()
+        super().close(timeout_s)
         if not in_own_thread():
-            self._thread.join()
-
-    def drop(self) -> None:
-        if self.foreign:
-            return
-        self._channel.close()
-        self.feeds.drop()
-        if not in_own_thread():
-            self._thread.join()  # it waits only for the feeds, which have ended or deliver no more
+            self._thread.join()  # it waits only for the runners, which have ended or deliver no more
 
     def stats(self) -> Stats:
         """Return the sources' sums, with the waits and counts of the consumer of joined batches."""
         channel = self._channel.statistics()
-        all_sources = total_stats(self.feeds.stats().values())
+        all_sources = super().stats()
         return replace(
             all_sources,
             batches=channel.taken,
@@ -214,8 +185,8 @@ class JoinedPass(MixedPass):
         first = (self._first + step) * plan.global_batch + plan.rank * plan.batch_size
         sources, _ = self._mixture.between(first, first + plan.batch_size)
         parts = []
-        for source, name in enumerate(self.feeds.names):
-            batch = self.feeds.take(source)
+        for source, name in enumerate(self.runners):
+            batch = self._take_of(name)
             rows = np.flatnonzero(sources == source)
             if len(rows):
                 parts.append((name, rows, batch))

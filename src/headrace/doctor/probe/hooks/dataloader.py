@@ -138,7 +138,7 @@ class LoaderHooks:
         try:
             with_grad = self._is_grad_enabled()
             start = training.ask()
-            training.readers.begin(pass_.reader)
+            training.readers[get_ident()] = pass_.reader
         except Exception as error:
             training.fail("next", error)
             return original(iterator)
@@ -149,7 +149,7 @@ class LoaderHooks:
             raise
         try:
             end = training.received()
-            training.readers.end()
+            training.readers.pop(get_ident(), None)
             received = self._received(iterator, pass_, batch, start, end)
             training.got(received, with_grad)
             if with_grad:
@@ -175,11 +175,11 @@ class LoaderHooks:
 
     def _read(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
         """Call `original` while the calling thread reads for that pass."""
-        self._training.readers.begin(pass_.reader)
+        self._training.readers[get_ident()] = pass_.reader
         try:
             return original(iterator)
         finally:
-            self._training.readers.end()
+            self._training.readers.pop(get_ident(), None)
 
     def _fetch_while_paused(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
         """Count batches all the same, and note those that arrive early for a step that will be observed."""
@@ -199,7 +199,7 @@ class LoaderHooks:
         training = self._training
         try:
             training.received()
-            training.readers.end()
+            training.readers.pop(get_ident(), None)
             if isinstance(reason, StopIteration):
                 training.pass_ended(pass_.number, start, with_grad)
         except Exception as error:
@@ -228,7 +228,7 @@ class LoaderHooks:
         if pass_.has_workers:
             thread = getattr(iterator, "_pin_memory_thread", None)
             if thread is not None:
-                reader = self._training.readers.of(thread.ident) or reader
+                reader = self._training.readers.get(thread.ident, reader)
             arrived, unpickle, unpickle_cpu = reader.unpickled.pop(index, (None, None, None))
             pin_start, pin = reader.pinned.pop(index, (None, None))
         elif reader.pinned:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from threading import get_ident
-from types import MethodType, ModuleType
+from types import MethodType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..overhead import nothing, price_ns
+from ..overhead import TrainingCost, nothing, price_ns
 from ..training.steps import COPY
+from ..training.thread import TrainingThread
 
 if TYPE_CHECKING:
     from ..patches import Function, Patches
@@ -112,7 +113,8 @@ def install_copies(patches: Patches, training: TrainingObserver, torch: ModuleTy
 
     def price() -> float:
         """Return what a call that copies nothing costs, which most are."""
-        bound = MethodType(_conversion(training.scratch(), torch, nothing), torch.empty(0))
+        scratch: Any = SimpleNamespace(thread=TrainingThread(get_ident()), costs=TrainingCost())
+        bound = MethodType(_conversion(scratch, torch, nothing), torch.empty(0))
         return price_ns(lambda: bound(torch.float32))
 
     patches.replace(torch.Tensor, "to", hooked)

@@ -23,7 +23,7 @@ from .dataloader import LoaderHooks
 if TYPE_CHECKING:
     from ..patches import Fault, Function, Patches
     from ..sample_digests import SampleComparison
-    from ..training.step_records import GivenBatch
+    from ..training.step_records import FetchedBatch
 
 OWN_LOADERS = {
     "headrace.loader.position": ("LoaderPosition", "LoaderIterator"),  # the base of Loader and of mixtures
@@ -241,7 +241,7 @@ def install_queue(patches: Patches, training: TrainingObserver, queue: ModuleTyp
     elsewhere.at_first(install)
 
 
-def _take(training: TrainingObserver, call: Callable[[], Any], batch_of: Callable[[Any], GivenBatch | None]) -> Any:
+def _take(training: TrainingObserver, call: Callable[[], Any], batch_of: Callable[[Any], FetchedBatch | None]) -> Any:
     """Call it, and count that as the wait for the batch which `batch_of` what it gave names."""
     if get_ident() != training.thread.observed or training.thread.is_fetching:
         return call()

@@ -182,7 +182,7 @@ def install_collectives(patches: Patches, training: TrainingObserver, torch: Mod
     distributed = torch.distributed
     if not distributed.is_available():
         return
-    training.group.watch(distributed)
+    training.group.distributed = distributed
     is_compiling = compiling(torch)
 
     def make(original: Function) -> Function:

@@ -7,6 +7,7 @@ import multiprocessing.process
 import os
 import time
 from multiprocessing.reduction import ForkingPickler
+from threading import get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,11 +29,11 @@ UNSEEN_WORKERS = "what workers do was"
 
 def hook_queues(patches: Patches, training: TrainingObserver, dataloader: ModuleType) -> None:
     """Hook what torch.utils.data.dataloader reads its workers' queues by."""
-    readers, current = training.readers, training.readers.current
+    readers = training.readers
 
     def loads(original: Function) -> Any:
         def loads(*args: Any, **kwargs: Any) -> Any:
-            reader = current()
+            reader = readers.get(get_ident())
             if reader is None:
                 return original(*args, **kwargs)
             start, cpu = now(), time.thread_time_ns()
@@ -47,14 +48,14 @@ def hook_queues(patches: Patches, training: TrainingObserver, dataloader: Module
         return staticmethod(loads)
 
     def pin_memory_loop(original: Function, *args: Any, **kwargs: Any) -> None:
-        readers.begin(QueueReader())
+        readers[get_ident()] = QueueReader()
         try:
             original(*args, **kwargs)
         finally:
-            readers.end()
+            readers.pop(get_ident(), None)
 
     def pin_memory(original: Function, *args: Any, **kwargs: Any) -> Any:
-        reader = current()
+        reader = readers.get(get_ident())
         if reader is None or reader.pinning:
             return original(*args, **kwargs)
         reader.pinning = True

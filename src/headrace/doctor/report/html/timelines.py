@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import inf
 from statistics import fmean, quantiles
 
@@ -13,7 +14,6 @@ from markupsafe import Markup
 
 from headrace.doctor.measure import (
     ORDER,
-    Finder,
     Join,
     MeasuredStep,
     MeasuredTraining,
@@ -25,7 +25,6 @@ from headrace.doctor.measure import (
 from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.html.charts import (
     MOST_COLUMNS,
-    Axis,
     ColumnChart,
     Layer,
     buckets,
@@ -38,7 +37,7 @@ from headrace.doctor.report.html.charts import (
 from headrace.doctor.report.html.report_data import ReportData
 from headrace.doctor.report.html.tables import Key
 from headrace.doctor.report.run_text import column_mean
-from headrace.doctor.session.model import Machine, Trainer, TrainerPass
+from headrace.doctor.session.model import Machine
 
 FAR = 3.0
 """Times the 95th percentile, from which on a column is cut off so that the others can be seen."""
@@ -71,10 +70,16 @@ def steps(report: ReportData) -> Timeline | None:
     if training is None:
         return None
     groups = buckets(len(training.steps))
-    parts = [_mean([step_parts(training, training.steps[row]) for row in group]) for group in groups]
+    parts = []
+    for group in groups:
+        of_steps = [step_parts(training, training.steps[row]) for row in group]
+        seen = [name for name in ORDER if any(name in one for one in of_steps)]
+        parts.append({name: fmean(one.get(name, 0.0) for one in of_steps) for name in seen})
     names = [name for name in ORDER if any(name in of_group for of_group in parts)]
     wholes = [sum(of_group.values()) for of_group in parts]
-    axis = _axis(wholes)
+    longest = max(wholes)
+    usual = quantiles(wholes, n=20, method="inclusive")[-1] if len(wholes) > 1 else longest
+    axis = time_axis(usual * ROOM if longest > FAR * usual > 0 else longest)
     cut = [place for place, whole in enumerate(wholes) if whole > axis.top * 1.001]
     each, lead = counted(len(groups[0]), training.unit), _extremes(training)
     chart = ColumnChart(
@@ -91,19 +96,8 @@ def steps(report: ReportData) -> Timeline | None:
         unit=f"{axis.unit} a {training.unit}, by its number",
         lead=lead,
         each=f"one {training.unit}" if len(groups) == len(training.steps) else f"the mean of {each}",
-        cut=_cut(cut, wholes),
+        cut=f"▲ marks {counted(len(cut), 'column')} longer than the axis, up to {duration(longest)}." if cut else "",
     )
-
-
-def _mean(steps: list[dict[str, float]]) -> dict[str, float]:
-    names = {name for step in steps for name in step}
-    return {name: fmean(step.get(name, 0.0) for step in steps) for name in ORDER if name in names}
-
-
-def _axis(wholes: list[float]) -> Axis:
-    longest = max(wholes)
-    usual = quantiles(wholes, n=20, method="inclusive")[-1] if len(wholes) > 1 else longest
-    return time_axis(usual * ROOM if longest > FAR * usual > 0 else longest)
 
 
 def _places(training: MeasuredTraining, groups: list[range]) -> list[tuple[float, str]]:
@@ -129,13 +123,6 @@ def _extremes(training: MeasuredTraining) -> str:
     longest = max(training.steps, key=lambda step: step.duration)
     shortest = min(training.steps, key=lambda step: step.duration)
     return f"The shortest took {words(shortest)}, the longest {words(longest)}."
-
-
-def _cut(cut: list[int], wholes: list[float]) -> str:
-    if not cut:
-        return ""
-    longest = duration(max(wholes[place] for place in cut))
-    return f"▲ marks {counted(len(cut), 'column')} longer than the axis, up to {longest}."
 
 
 # Batches ready
@@ -181,51 +168,25 @@ def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
     if not passes or any(finder.is_thinned for finder in finders):
         return None
     start, end = training.steps[0].start, training.steps[-1].end
-    asked = _asked(trainer)
-    changes: dict[float, int] = {}
-    for one, finder in zip(passes, finders, strict=True):
-        for sent, taken in _ready(one, finder, asked, _thrown_away(one, passes)):
-            if sent < end and taken > max(start, sent):
-                for time, change in ((max(sent, start), 1), (min(taken, end), -1)):
-                    changes[time] = changes.get(time, 0) + change
-    return _depth(changes, start, end, sum(queue_of(trainer, loader) for loader in fed))
-
-
-def _asked(trainer: Trainer) -> dict[tuple[int, int], int]:
-    """Return when the next() that gave a batch began, by pass and index."""
-    return {
-        (number, index): start
+    asked = {
+        (number, index): begun
         for gets in (trainer.gets, trainer.fetches)
-        for number, index, start in zip(gets.pass_, gets.index, gets.start, strict=True)
+        for number, index, begun in zip(gets.pass_, gets.index, gets.start, strict=True)
     }
-
-
-def _ready(
-    one: TrainerPass, finder: Finder, asked: dict[tuple[int, int], int], thrown_away: float
-) -> Iterator[tuple[float, float]]:
-    """Yield from when until when each batch lay ready; one that was asked for before it was sent never did."""
-    for maker, row in finder.batches():
-        sent, index = maker.batches.sent[row], maker.batches.index[row]
-        if sent is not None:
-            yield sent, asked.get((one.number, index), thrown_away)
-
-
-def _thrown_away(one: TrainerPass, passes: Sequence[TrainerPass]) -> float:
-    """Return when batches that nobody asked for become useless: as the loader's next pass begins."""
-    return min((other.start for other in passes if other.loader == one.loader and other.start > one.start), default=inf)
-
-
-def _depth(changes: dict[float, int], start: float, end: float, most: int) -> QueueDepth:
-    times, counts, now = [float(start)], [], 0
-    for time in sorted(changes):
-        if time > times[-1]:
-            counts.append(now)
-            times.append(time)
-        now += changes[time]
-    if end > times[-1]:
-        counts.append(now)
-        times.append(float(end))
-    return QueueDepth(times, counts, most)
+    changes: Counter[float] = Counter()
+    for one, finder in zip(passes, finders, strict=True):
+        # Batches that nobody asked for become useless as the loader's next pass begins.
+        later = [other.start for other in passes if other.loader == one.loader and other.start > one.start]
+        for maker, row in finder.batches():
+            sent, index = maker.batches.sent[row], maker.batches.index[row]
+            taken = asked.get((one.number, index), min(later, default=inf))
+            # One that was asked for before it was sent never lay ready.
+            if sent is not None and sent < end and taken > max(start, sent):
+                changes[max(sent, start)] += 1
+                changes[min(taken, end)] -= 1
+    times = sorted({float(start), float(end), *changes})
+    counts = list(accumulate(changes[time] for time in times[:-1]))
+    return QueueDepth(times, counts, sum(queue_of(trainer, loader) for loader in fed))
 
 
 def batches_ready(report: ReportData) -> Timeline | None:
@@ -233,9 +194,11 @@ def batches_ready(report: ReportData) -> Timeline | None:
     measured = None if report.training is None else queue_depth(report.training, report.join)
     if measured is None or len(measured.times) < 2:
         return None
-    edges = _edges(measured)
+    # As many columns as there are changes to tell, up to those that can be drawn.
+    count, first, last = min(MOST_COLUMNS, len(measured.counts)), measured.times[0], measured.times[-1]
+    edges = [first + (last - first) * place / count for place in range(count + 1)]
     means = [measured.mean(start, end) for start, end in pairwise(edges)]
-    mean = measured.mean(measured.times[0], measured.times[-1])
+    mean = measured.mean(first, last)
     most = f", of {measured.most} that may be in flight" if measured.most else ""
     each = zip(edges[:-1], means, strict=True)
     lead = f"None was ready in {percent(measured.empty)} of the time; {number(mean)} on average{most}."
@@ -250,13 +213,6 @@ def batches_ready(report: ReportData) -> Timeline | None:
     keys = [Key("sky", "ready and not taken"), Key("floor", "as many as may be in flight")]
     unit = "batches ready, over the time of the measured steps"
     return Timeline(columns(chart), keys if measured.most else keys[:1], unit, lead)
-
-
-def _edges(measured: QueueDepth) -> list[float]:
-    """Return as many columns as there are changes to tell, up to those that can be drawn."""
-    count = min(MOST_COLUMNS, max(len(measured.counts), 1))
-    start, end = measured.times[0], measured.times[-1]
-    return [start + (end - start) * place / count for place in range(count + 1)]
 
 
 def _times(whole_us: float) -> list[tuple[float, str]]:
