@@ -147,23 +147,18 @@ class ContentStore:
         self._numbers = itertools.count()
 
     def linked(self, path: str, stat: os.stat_result) -> str:
-        """Give the file another name: in the undo folder, or next to it if that is on another file system."""
-        if stat.st_nlink != 1:
-            raise CannotStoreError("it has other names, through which it may be changed")
+        """Give the file another name: in the undo folder, or next to it if that is on another file system.
+
+        Return that name; empty for a file that cannot have one, has others through which it may be changed, or is
+        cheap to copy.
+        """
         name = self._name()
-        kept = os.path.join(self._kept, name)
-        try:
-            os.link(path, kept, follow_symlinks=False)
-            return kept
-        except OSError:
-            if stat.st_size <= CHEAP_BYTES:
-                raise CannotStoreError("it is on another file system") from None
-        kept = os.path.join(os.path.dirname(path), f".headrace-undo-{name}")
-        try:
-            os.link(path, kept, follow_symlinks=False)
-            return kept
-        except OSError as error:
-            raise CannotStoreError(f"it can have no other name ({error.strerror})") from error
+        beside = os.path.join(os.path.dirname(path), f".headrace-undo-{name}")
+        places = [os.path.join(self._kept, name), *([beside] if stat.st_size > CHEAP_BYTES else [])]
+        for kept in places if stat.st_nlink == 1 else []:
+            if _has_linked(path, kept):
+                return kept
+        return ""
 
     def copied(self, path: str, stat: os.stat_result) -> str:
         """Copy the file, and return the copy's path."""
@@ -201,6 +196,14 @@ def end_sum(path: str, size: int) -> str:
             return str(zlib.crc32(file.read(size - first) or b""))
     except OSError:
         return ""
+
+
+def _has_linked(path: str, name: str) -> bool:
+    try:
+        os.link(path, name, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def _private(path: str, flags: int) -> int:
