@@ -1,6 +1,6 @@
 """The evidence file of one process: one JSON array a line, appended whole, bounded in size.
 
-What its records hold is described in evidence_schema.py.
+What its records hold is described in doctor/session/evidence_schema.py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any, Callable
 
 from .settings import SessionClock
 
+VERSION = 1
+"""Version of the format, in the facts of a `process` record."""
 Record = tuple[Any, ...]
 
 MOST_HELD = 16

@@ -11,8 +11,7 @@ from types import ModuleType
 from typing import Callable
 
 from .batch_production import BatchRecorder
-from .evidence_file import EvidenceFile, LastRecords, Record
-from .evidence_schema import VERSION
+from .evidence_file import VERSION, EvidenceFile, LastRecords, Record
 from .imports import ImportWatch
 from .patches import Patches
 from .sample_digests import BatchDigests, RandomDraws, SampleComparison

@@ -116,7 +116,7 @@ class _FetchHook:
         fetch = _Fetch(self._batches, self._rest, batch, is_here, fetcher.auto_collation, comparison)
         fetch.stand_in_for(fetcher, self._collate(fetcher, known), self._batches.pace.is_due())
         known.fetched += 1
-        self._batches.cost.add_ns(time.monotonic_ns() - begun)
+        self._batches.cost.total_ns += time.monotonic_ns() - begun
         return fetch
 
     def _collate(self, fetcher: Any, known: _Fetches) -> Function:

@@ -390,7 +390,7 @@ class TrainingObserver:
         except Exception as error:  # a store that cannot do it
             self.fault("agreement of ranks", error)
         finally:
-            self.costs.leave_out(begun)
+            self.costs.measured_ns -= now() - begun  # a wait for others, which is a part of what is counted
 
     def write_steps(self, is_over: bool = False) -> None:
         """Write the steps that are closed, and what nobody is expected to take over; all of that, once it `is_over`."""
@@ -423,7 +423,7 @@ class TrainingObserver:
         self.marks = None
         self.ranges = None
         self.readers.clear()
-        self.costs.forget()
+        self.costs.conversions = self.costs.measured_ns = 0
         self.windows.forked()
         self.said = set()
         self.thread.begin(get_ident())
