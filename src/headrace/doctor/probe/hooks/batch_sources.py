@@ -40,8 +40,50 @@ MOST_FRAMES = 8
 
 
 def install_search(patches: Patches, training: TrainingObserver, fault: Fault, torch: ModuleType) -> None:
-    """Look for sources while none is known."""
-    training.seek = _Search(patches, training, fault).look
+    """Look for sources in the training thread whenever a backward pass begins, while none is known."""
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+        if training.counter.passes or training.elsewhere.threads or looks > MOST_LOOKS:
+            training.seek = None
+            return
+        try:
+            found = _sources_around()
+        except Exception as error:
+            training.seek = None
+            fault("search for what gives batches", error)
+            return
+        if found:
+            training.seek = None
+        for source in found:
+            calls = _Calls(training, source.name, source.file, source.line)
+            if source.owner is None or not patches.around(source.owner, source.attribute, calls.call):
+                where = f"{source.name} ({source.file}:{source.line})"
+                training.say("not-seen", f"Batches come from {where}: the wait for them was not seen.")
+
+    training.seek = look
+
+
+def _sources_around() -> list[BatchSource]:
+    """Return those of the innermost loop around the caller that has any.
+
+    What a function calls outside of a loop counts where a loop calls it.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    outside: list[BatchSource] = []
+    for _ in range(MOST_FRAMES):
+        while frame is not None and not is_users(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is None:
+            break
+        found, is_loop = sources_in(frame)
+        if is_loop and (found or outside):
+            return outside or found
+        outside = outside or found
+        frame = frame.f_back
+    return []
 
 
 def install_source_library(patches: Patches, training: TrainingObserver, module: ModuleType) -> None:
@@ -52,58 +94,6 @@ def install_source_library(patches: Patches, training: TrainingObserver, module:
         if isinstance(owner, type):
             name = f"{module.__name__.partition('.')[0]}.{kind}"
             patches.around(owner, method, _Calls(training, name, None, None).call)
-
-
-class _Search:
-    """Search in the training thread whenever a backward pass begins, until it is taken away."""
-
-    def __init__(self, patches: Patches, training: TrainingObserver, fault: Fault) -> None:
-        self._patches = patches
-        self._training = training
-        self._fault = fault
-        self._looks = 0
-
-    def look(self) -> None:
-        training = self._training
-        self._looks += 1
-        if training.counter.passes or training.elsewhere.threads or self._looks > MOST_LOOKS:
-            training.seek = None
-            return
-        try:
-            found = self._found()
-        except Exception as error:
-            training.seek = None
-            self._fault("search for what gives batches", error)
-            return
-        if found:
-            training.seek = None
-        for source in found:
-            self._hook(source)
-
-    def _found(self) -> list[BatchSource]:
-        """Return those of the innermost loop that has any.
-
-        What a function calls outside of a loop counts where a loop calls it.
-        """
-        frame: FrameType | None = sys._getframe(1)
-        outside: list[BatchSource] = []
-        for _ in range(MOST_FRAMES):
-            while frame is not None and not is_users(frame.f_code.co_filename):
-                frame = frame.f_back
-            if frame is None:
-                break
-            found, is_loop = sources_in(frame)
-            if is_loop and (found or outside):
-                return outside or found
-            outside = outside or found
-            frame = frame.f_back
-        return []
-
-    def _hook(self, source: BatchSource) -> None:
-        calls = _Calls(self._training, source.name, source.file, source.line)
-        if source.owner is None or not self._patches.around(source.owner, source.attribute, calls.call):
-            text = f"Batches come from {source.name} ({source.file}:{source.line}): the wait for them was not seen."
-            self._training.say("not-seen", text)
 
 
 class _Calls:

@@ -119,14 +119,10 @@ def install_optimizers(patches: Patches, training: TrainingObserver, last: LastR
 
 def _with_closure(training: TrainingObserver, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
     """Return the arguments with a closure that is not counted as the optimizer's own time; None where there is none."""
-    if callable(kwargs.get("closure")):
-        return args, {**kwargs, "closure": _outside(training, kwargs["closure"])}
-    if len(args) > 1 and callable(args[1]):
-        return (args[0], _outside(training, args[1]), *args[2:]), kwargs
-    return None
+    closure: Any = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    if not callable(closure):
+        return None
 
-
-def _outside(training: TrainingObserver, closure: Callable[[], Any]) -> Callable[[], Any]:
     def outside() -> Any:
         is_counted = training.enter(CLOSURE)
         try:
@@ -135,7 +131,9 @@ def _outside(training: TrainingObserver, closure: Callable[[], Any]) -> Callable
             if is_counted:
                 training.leave()
 
-    return outside
+    if "closure" in kwargs:
+        return args, {**kwargs, "closure": outside}
+    return (args[0], outside, *args[2:]), kwargs
 
 
 def install_scaler(patches: Patches, training: TrainingObserver, grad_scaler: ModuleType) -> None:
