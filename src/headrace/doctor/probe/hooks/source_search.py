@@ -64,8 +64,7 @@ def _scope(tree: ast.AST, code: CodeType) -> ast.AST:
 def _chain(node: ast.AST, line: int) -> list[ast.AST]:
     """List the statements that hold a line, outermost first, the node itself before them."""
     for child in ast.walk(node):  # in breadth: what is further out comes first
-        is_inner = isinstance(child, ast.stmt) and child is not node
-        if is_inner and child.lineno <= line <= (child.end_lineno or child.lineno):
+        if isinstance(child, ast.stmt) and child is not node and child.lineno <= line <= (child.end_lineno or 0):
             return [node, *_chain(child, line)]
     return [node]
 
@@ -120,8 +119,8 @@ class _SourceSearch:
         elif isinstance(function, ast.Attribute):
             base = self._value(function.value)
             if base is not _NOTHING and not _is_torchs(base):
-                owner = base if isinstance(base, (ModuleType, type)) else type(base)
-                self._add_own(owner, function.attr, name, call.lineno)
+                kind = base if isinstance(base, (ModuleType, type)) else type(base)
+                self._add_own(kind, function.attr, name, call.lineno)
 
     def _goes_through(self, value: ast.AST) -> None:
         """Look at what a `for` has behind `in`."""

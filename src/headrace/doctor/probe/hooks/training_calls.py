@@ -201,11 +201,15 @@ def install_collectives(patches: Patches, training: TrainingObserver, torch: Mod
         return collective
 
     origin = sys.modules["torch.distributed.distributed_c10d"]
+
+    def hook(name: str) -> None:
+        patches.replace(origin, name, make)
+        hooked = getattr(origin, name)
+        patches.replace(distributed, name, lambda _: hooked)
+
     for name in COLLECTIVES:
         if hasattr(origin, name):
-            patches.replace(origin, name, make)
-            hooked = getattr(origin, name)
-            patches.replace(distributed, name, lambda _, hooked=hooked: hooked)
+            hook(name)
 
 
 def _first_bytes(args: tuple[Any, ...]) -> int | None:
