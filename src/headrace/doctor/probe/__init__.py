@@ -78,31 +78,28 @@ def start_when_needed(folder: str, failed: Callable[[str], None]) -> None:
             return None
 
     def report_error() -> None:
+        """Write what ended a process in which nothing was observed."""
         trigger.detach()
         error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
         # Ctrl-C needs no explanation. Python also forgets that Ctrl-C ends it when source is executed from here on, as
         # the import of dataclasses does: the exit status would be another.
-        if isinstance(error, Exception):
-            try:
-                _write_error(folder, begun(), error)
-            except Exception:
-                failed(folder)
+        if not isinstance(error, Exception):
+            return
+        try:
+            from .probe import Probe
+            from .settings import ProbeSettings
+
+            last = Probe(ProbeSettings.read(folder), begun()).last
+            last.failed(error)
+            last.write()
+        except Exception:
+            failed(folder)
 
     trigger = ImportTrigger(start_now)
     if trigger.attach():
         atexit.register(report_error)
     else:
         start(folder, begun_ns)
-
-
-def _write_error(folder: str, begun_ns: int | None, error: BaseException) -> None:
-    """Write what ended a process in which nothing was observed."""
-    from .probe import Probe
-    from .settings import ProbeSettings
-
-    last = Probe(ProbeSettings.read(folder), begun_ns).last
-    last.failed(error)
-    last.write()
 
 
 def active() -> Probe | None:

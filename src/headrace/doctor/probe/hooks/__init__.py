@@ -47,7 +47,7 @@ def hooks_of(probe: Probe) -> list[Hook]:
         measured.append(("torch.optim.lr_scheduler", schedulers))
     return [
         ("sys", partial(lifecycle.install_exit, last)),
-        ("os", partial(lifecycle.install_forks, patches, probe.forking, fault)),
+        ("os", partial(lifecycle.install_forks, patches, batches.forking, fault)),
         ("torch", partial(lifecycle.install_torch, patches, evidence, last, clock, probe.note, write_facts)),
         ("torch", partial(training_calls.install_optimizers, patches, training, last)),
         ("torch", partial(device.install_cuda, patches, training, write_facts)),
