@@ -15,7 +15,7 @@ from statistics import fmean
 from ..session.model import LoaderFacts, LoaderFeed
 from .batches import Join, StageCosts, StageSums, line_parts, made_us, slow_samples
 from .diagnosis import LoaderProduction
-from .steps import MeasuredTraining, is_here, is_source, pass_of, threads_of, whole_fact
+from .steps import MeasuredTraining, is_here, is_source, threads_of, whole_fact
 
 CATEGORIES = {
     "read": "read",
@@ -47,15 +47,8 @@ def makings(training: MeasuredTraining, join: Join) -> list[LoaderProduction]:
         for row in zip(gets.pass_, gets.index, gets.start, gets.duration, strict=True)
     ]
     found = [_production(training, join, loader, received) for loader in trainer.loaders]
-    fed = fed_loaders(training)
     made = [*(one for one in found if one is not None), *_feed_productions(training)]
-    return sorted(made, key=lambda one: (one.loader not in fed, -one.batches * one.batch_us))
-
-
-def fed_loaders(training: MeasuredTraining) -> set[int]:
-    """Return the loaders whose batches measured steps waited for, and not only an evaluation."""
-    passes, numbers = pass_of(training.trainer), training.trainer.gets.pass_
-    return {one.loader for row in training.gets if (one := passes.get(numbers[row])) is not None}
+    return sorted(made, key=lambda one: (one.loader not in training.fed, -one.batches * one.batch_us))
 
 
 def _production(

@@ -144,6 +144,13 @@ class MeasuredTraining:
         """Rows of the gets within measured steps."""
         return [row for step in self.steps for row in step.gets]
 
+    @cached_property
+    def fed(self) -> Counter[int]:
+        """How many batches measured steps waited for, by loader; those of an evaluation left out."""
+        loader_of = {one.number: one.loader for one in self.trainer.passes}
+        numbers = (self.trainer.gets.pass_[row] for row in self.gets)
+        return Counter(loader_of[number] for number in numbers if number in loader_of)
+
     @property
     def until(self) -> float:
         """End of the undisturbed run: the windows after the observed one begin."""

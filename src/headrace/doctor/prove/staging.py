@@ -16,7 +16,7 @@ from typing import Any
 from headrace.system import ControlGroups
 
 from ..attach import process_stat
-from ..machine import SHM, LinuxKernel, MachineMemory
+from ..machine import SHM, Kernel, MachineMemory
 from ..quantities import size
 
 PREFIX = "headrace-"
@@ -151,7 +151,7 @@ def _check_room(sources: list[_StagedRoot], root: Path, deadline: float) -> None
 
 def _free_memory_bytes() -> float:
     """Return the free memory of the machine and of the control group; infinite where neither tells."""
-    kernel = LinuxKernel()
+    kernel = Kernel()
     memory = MachineMemory(kernel, ControlGroups(kernel.text, os.getpid()))
     row, facts = memory.read(0.0), memory.facts()
     limit, used = facts.get("memory_limit_bytes"), row.get("cgroup_memory_used_bytes")

@@ -15,7 +15,7 @@ from typing import Any
 from headrace.system import ControlGroups
 
 from ..attach import CommandResult, Patience, UndoReport, holds_files, run_command
-from ..machine import Cores, Kernel, LinuxKernel
+from ..machine import Cores, Kernel
 from ..probe.remedies import KEYS
 from ..probe.settings import ProbeSettings, boot_id
 from ..session import SCRATCH, read_session
@@ -49,7 +49,7 @@ class Others:
         clock: Callable[[], float] = time.monotonic,
         used_s: Callable[[], float] = used_s,
     ) -> None:
-        known = LinuxKernel() if kernel is None else kernel
+        known = Kernel() if kernel is None else kernel
         own = os.getpid()
         self._cores = Cores(known, own, ControlGroups(known.text, own))
         self._clock, self._used_s = clock, used_s

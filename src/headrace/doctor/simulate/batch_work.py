@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..measure import Host, Join, MadeBatch, MeasuredTraining, batch_stages, late, pass_of, usual_us, waited_us
+from ..measure import Host, Join, MadeBatch, MeasuredTraining, batch_stages, late, usual_us, waited_us
 from ..session.model import LoaderFacts, Trainer
 from .work import BatchColumns, Column, StageColumns, Stages
 
@@ -23,8 +22,8 @@ COMPUTING = ("decode", "transform", "tokenise", "collate")
 """Categories of stages that wait for nothing but a core, as long as nothing else is known."""
 SHARED = (*COMPUTING, "getitem")
 """Categories whose work several threads may share."""
-Row = dict[str, tuple[float, float, float]]
-"""Calls, computing and waiting by stage."""
+Row = dict[str, tuple[float, float]]
+"""Computing and waiting by stage."""
 
 
 class ReceivedBatch(NamedTuple):
@@ -32,16 +31,6 @@ class ReceivedBatch(NamedTuple):
 
     row: int
     made: MadeBatch | None
-
-
-def main_loader(training: MeasuredTraining) -> LoaderFacts | None:
-    """Return the loader that most of the batches came from; None where steps received none from a DataLoader."""
-    passes, numbers = pass_of(training.trainer), training.trainer.gets.pass_
-    loaders = Counter(one.loader for row in training.gets if (one := passes.get(numbers[row])) is not None)
-    if not loaders:
-        return None
-    ((number, _),) = loaders.most_common(1)
-    return next((loader for loader in training.trainer.loaders if loader.number == number), None)
 
 
 def received(training: MeasuredTraining, join: Join, loader: LoaderFacts) -> list[ReceivedBatch]:
@@ -179,18 +168,18 @@ def work_of(made: MadeBatch, host: Host) -> Row:
     work.
     """
     row: Row = {}
-    for name, (calls, wall, cpu) in batch_stages(made.maker, made.row, serialise=False).items():
+    for name, (_, wall, cpu) in batch_stages(made.maker, made.row, serialise=False).items():
         compute = wall if cpu is None else min(cpu, wall)
-        row[name] = (float(calls), float(compute), float(wall - compute))
-    idle = sum(wait for _, _, wait in row.values())
+        row[name] = (float(compute), float(wall - compute))
+    idle = sum(wait for _, wait in row.values())
     delay = host.delay(made)
-    left = max(1 - (delay or 0.0) / idle, 0.0) if idle > 0 else 0.0
     if delay is None and host.is_busy:
         return {
-            name: (calls, us, 0.0 if name.partition(":")[0] in COMPUTING else wait)
-            for name, (calls, us, wait) in row.items()
+            name: (compute, 0.0 if name.partition(":")[0] in COMPUTING else wait)
+            for name, (compute, wait) in row.items()
         }
-    return {name: (calls, us, wait * left) for name, (calls, us, wait) in row.items()}
+    left = max(1 - (delay or 0.0) / idle, 0.0) if idle > 0 else 0.0
+    return {name: (compute, wait * left) for name, (compute, wait) in row.items()}
 
 
 def making_threads(batches: Sequence[ReceivedBatch]) -> float:
@@ -214,14 +203,18 @@ def first_batch(batches: FirstBatches, columns: BatchColumns, host: Host) -> Sta
 
     Of stages that only first ones have, it is all.
     """
-    none = StageColumns(np.zeros(1), np.zeros(1), np.zeros(1))
-    firsts = _stages([work_of(made, host) for made in batches.first])
-    return {name: stage.beyond(columns.stages.get(name, none)) for name, stage in firsts.items()}
+    found = {}
+    for name, first in _stages([work_of(made, host) for made in batches.first]).items():
+        usual = columns.stages.get(name, StageColumns(np.zeros(1), np.zeros(1)))
+        compute = np.maximum(first.compute.mean(keepdims=True) - usual.compute.mean(), 0.0)
+        wait = np.maximum(first.wait.mean(keepdims=True) - usual.wait.mean(), 0.0)
+        found[name] = StageColumns(compute, wait)
+    return found
 
 
 def _stages(rows: list[Row]) -> dict[str, StageColumns]:
     names = dict.fromkeys(name for row in rows for name in row)
-    absent = (0.0, 0.0, 0.0)
+    absent = (0.0, 0.0)
     return {name: StageColumns(*np.array([row.get(name, absent) for row in rows]).T) for name in names}
 
 

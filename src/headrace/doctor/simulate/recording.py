@@ -35,7 +35,6 @@ from .batch_work import (
     batch_columns,
     first_apart,
     first_batch,
-    main_loader,
     making_threads,
     received,
     without_barriers,
@@ -54,7 +53,7 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
     batches' making.
     """
     measured, trainer = view.training, view.trainer
-    loader = main_loader(measured)
+    loader = next((view.loader(number) for number, _ in measured.fed.most_common(1)), None)
     if view.budget is None or loader is None:
         return None
     batches = received(measured, Join(session), loader)
@@ -84,8 +83,6 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
         pass_batches=_pass_batches(trainer, loader),
     )
     found = RecordedRun(
-        pid=trainer.pid,
-        loader=loader.number,
         setup=setup,
         observed_us=measured.total_us / len(measured.steps),
         batches_a_step=float(own.steps.gets.mean()),

@@ -17,7 +17,6 @@ from headrace.doctor.measure import (
     Join,
     MeasuredStep,
     MeasuredTraining,
-    fed_loaders,
     is_here,
     queue_of,
     step_parts,
@@ -162,7 +161,7 @@ def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
     None where no worker made batches, or where some of their evidence was thinned: unknown batches would be missing.
     """
     trainer = training.trainer
-    fed = fed_loaders(training)
+    fed = training.fed
     passes = [one for one in trainer.passes if one.loader in fed and not is_here(trainer, one)]
     finders = [join.finder(trainer, one) for one in passes]
     if not passes or any(finder.is_thinned for finder in finders):
