@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.doctor.probe.settings import ProbeSettings
+from headrace.doctor.probe import ProbeSettings
 
 from .hands_off import HandsOff, UndoReport, hands_off
 from .injection import MissedProcess, UnreachedWatch, probe_environment

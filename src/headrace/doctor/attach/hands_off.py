@@ -12,9 +12,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headrace.doctor.probe import UNDO
+from headrace.doctor.probe import UNDO, ProbeSettings
 from headrace.doctor.probe.hands_off.undo_folder import UndoFolder, no_work
-from headrace.doctor.probe.settings import ProbeSettings
 from headrace.errors import UsageError
 
 from .injection import FOLDER_VARIABLE

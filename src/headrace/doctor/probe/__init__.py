@@ -13,17 +13,42 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from typing import Any, Callable
 
     from .imports import ImportWatch
+    from .opened_files import MOST_HASHES
     from .probe import Probe
+    from .remedies import KEYS
+    from .remedies.files import index_of, tar_info
+    from .settings import SETTINGS_FILE, ProbeSettings, SessionClock, boot_id
+    from .training.windows import SETTLING_STEPS
 
-__all__ = ["UNDO", "active", "start", "start_when_needed", "stop"]
+__all__ = [
+    "KEYS", "MOST_HASHES", "SETTINGS_FILE", "SETTLING_STEPS", "UNDO", "ProbeSettings", "SessionClock", "active",
+    "boot_id", "index_of", "start", "start_when_needed", "stop", "tar_info",
+]  # fmt: skip
+_HOMES = {
+    "opened_files": ("MOST_HASHES",),
+    "remedies": ("KEYS",),
+    "remedies.files": ("index_of", "tar_info"),
+    "settings": ("SETTINGS_FILE", "ProbeSettings", "SessionClock", "boot_id"),
+    "training.windows": ("SETTLING_STEPS",),
+}
+"""What the doctor takes of the probe, by the module that has it: none of these is imported before it is needed."""
 
 UNDO = os.path.join("scratch", "undo", "owner")
 """File of a session's folder that exists where the run is to be undone."""
 _active: Probe | None = None
 _fork_is_watched = False
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def start(folder: str, begun_ns: int | None = None) -> Probe:

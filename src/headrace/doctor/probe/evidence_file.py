@@ -208,14 +208,17 @@ class LastRecords:
         gc.disable()
         try:
             for callback in self._callbacks:
-                try:
-                    callback()
-                except Exception as error:
-                    self._evidence.write_last(("note", self._clock.now_us(), "hook-off", f"at the end: {error!r}"))
+                self._call(callback)
             self._evidence.write_last(("end", self._clock.now_us(), self.reason))
         finally:
             if was_enabled:
                 gc.enable()
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception as error:
+            self._evidence.write_last(("note", self._clock.now_us(), "hook-off", f"at the end: {error!r}"))
 
     def failed(self, error: BaseException) -> None:
         """Write the `error` record, once an exception.

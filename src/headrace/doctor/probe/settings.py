@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-FILE = "settings.json"
+SETTINGS_FILE = "settings.json"
 EVIDENCE = "evidence"
 _SCHEDSTAT = "/proc/thread-self/schedstat"
 _LONG_NS = 10_000_000
@@ -54,13 +54,13 @@ class ProbeSettings:
 
     def write(self) -> None:
         os.makedirs(self.evidence, exist_ok=True)
-        with open(os.path.join(self.folder, FILE), "w", encoding="utf-8") as file:
+        with open(os.path.join(self.folder, SETTINGS_FILE), "w", encoding="utf-8") as file:
             json.dump(asdict(self), file)
 
     @classmethod
     def read(cls, folder: str) -> ProbeSettings:
         """Read them, without fields of a newer doctor: one process may have been started by another version."""
-        with open(os.path.join(folder, FILE), encoding="utf-8") as file:
+        with open(os.path.join(folder, SETTINGS_FILE), encoding="utf-8") as file:
             values = json.load(file)
         known = {name: values[name] for name in cls.__dataclass_fields__ if name in values}
         return cls(**dict(known, folder=folder))
