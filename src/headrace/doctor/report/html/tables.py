@@ -11,20 +11,18 @@ from markupsafe import Markup
 
 from headrace.doctor.measure import MeasuredTraining, StepBudget, TimePart, batch_stages
 from headrace.doctor.quantities import ABSENT, duration, percent
-from headrace.doctor.report.html.charts import BarMeasure, BarSegment, category_colour, measures, part_colour, stacked
+from headrace.doctor.report.html.charts import (
+    BarMeasure,
+    BarSegment,
+    Key,
+    category_colour,
+    measures,
+    part_colour,
+    stacked,
+)
 from headrace.doctor.report.html.report_data import ReportData
 from headrace.doctor.report.remedy_text import RemedyRow, bounds, remedy_rows, times
 from headrace.doctor.session.model import BatchProducer, Machine
-
-
-@dataclass(frozen=True)
-class Key:
-    """An entry of a legend: a colour's class, what it stands for, and its figure."""
-
-    colour: str
-    name: str
-    figure: str = ""
-
 
 Row = list[str | Markup]
 
