@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.doctor.probe.settings import ProbeSettings
+from headrace.doctor.probe import ProbeSettings
 
 from .hands_off import TRACKERS, UndoReport, hands_off, offline_environment
 from .injection import MissedProcess, UnreachedWatch, probe_environment

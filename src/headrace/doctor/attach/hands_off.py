@@ -13,9 +13,8 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from headrace.doctor.probe import UNDO
+from headrace.doctor.probe import UNDO, ProbeSettings
 from headrace.doctor.probe.hands_off.undo_folder import UndoFolder, no_work
-from headrace.doctor.probe.settings import ProbeSettings
 from headrace.errors import UsageError
 
 from .injection import FOLDER_VARIABLE

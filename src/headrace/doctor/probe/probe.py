@@ -51,7 +51,7 @@ class Probe:
         from .hooks import hooks_of
 
         self.imports.attach()
-        self.imports.before_import("torch", self.evidence.begin)
+        self.imports.before_import("torch", self.evidence.write)
         if self.settings.digests:
             digests = BatchDigests(self.training, self.evidence, self.fault, batches=self.settings.digests)
             draws = RandomDraws(self.evidence, self.clock, self.fault)
@@ -108,10 +108,6 @@ class Probe:
             self.note("hook-off", f"{hook}: {last}")
         except Exception:
             self.evidence.close()
-
-    def forking(self) -> None:
-        """Take no thread of ours through a fork."""
-        self.batches.forking()
 
     def forked(self) -> None:
         """Begin a file of its own, and locks that nobody holds, in the child of a fork."""

@@ -46,7 +46,7 @@ def hooks_of(probe: Probe) -> list[Hook]:
     workers = (worker_queues.install_workers, patches, batches, evidence, clock, fault)
     return [
         _hook("sys", lifecycle.install_exit, last),
-        _hook("os", lifecycle.install_forks, patches, probe.forking, fault),
+        _hook("os", lifecycle.install_forks, patches, batches.forking, fault),
         _hook("torch", lifecycle.install_torch, patches, evidence, last, clock, probe.note, write_facts),
         _hook("torch", training_calls.install_optimizers, patches, training, last),
         _hook("torch", device.install_device, patches, training, write_facts),
