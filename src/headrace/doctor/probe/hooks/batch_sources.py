@@ -159,8 +159,8 @@ class _Calls:
         file, line = call_site() if self._place[0] is None else self._place
         facts = {"source": self._name, "dataset": self._name, "file": file, "line": line}
         begun = self._training.clock.us(start)
-        pass_ = ("pass", number, loader, begun, begun, number, [])
-        self._training.evidence.write(("loader", loader, begun, facts), pass_)
+        write = self._training.evidence.write
+        write(("loader", loader, begun, facts), ("pass", number, loader, begun, begun, number, []))
         return number
 
 
