@@ -33,7 +33,7 @@ def report(folder: Path, *, is_rendered: bool) -> dict[str, float]:
 
     imported = time.perf_counter()
     outcome = CommandOutcome(command=["train"], status=0, why="finished", duration=1)
-    session = read_session(folder, outcome=outcome, mode="observe", created="2026-01-01T00:00:00Z", headrace="0")
+    session = read_session(folder, outcome=outcome, mode="observe")
     merged = time.perf_counter()
     diagnosis = diagnose(session)
     diagnosed = time.perf_counter()

@@ -3,16 +3,21 @@
 Each check takes a factory `make(**overrides)` of something that iterates over dicts, and has `len`, `state_dict` and
 `load_state_dict` as `Loader` has. What it makes for one set of overrides must be equal; overrides are named as the
 arguments of `Loader` are: threads, batch_size, rank, world_size, remainder, instruction_set.
+
+`over` makes one test of a file's cases and these checks; `battery_recipes` has cases of every source with all fields,
+plans, workers and caches.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
+import pytest
 
 from headrace import _core
 
@@ -21,6 +26,8 @@ Batch = Mapping[str, Any]
 THREADS = (1, 2, 8)
 WORLD_SIZES = (1, 2, 4)
 EPOCHS = 2
+GLOBAL_BATCH = 12
+"""What each world size divides. A factory may have another: its attribute `global_batch`."""
 
 
 class Resumable(Protocol):
@@ -106,12 +113,25 @@ def check_instruction_sets(make: Make) -> None:
         assert_equal(kept(make(instruction_set=level)), expected, f"instruction_set={level}")
 
 
-def check_world_sizes(make: Make, global_batch: int) -> None:
+def check_held_batches(make: Make) -> None:
+    """A batch that somebody holds keeps its bits while all later ones are made; what holds many is told so."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r".*batches of .* are alive", UserWarning)
+        held = list(make())
+    assert_equal(kept(held), kept(make()), "held to the end")
+
+
+def check_world_sizes(make: Make, global_batch: int | None = None) -> None:
     """The ranks' parts, joined in rank order, are the batches of world size 1."""
+    global_batch = _global_batch(make, global_batch)
     expected = epochs(make(batch_size=global_batch, rank=0, world_size=1))
     for world_size in WORLD_SIZES:
         ranks = [epochs(loader) for loader in loaders_of(make, global_batch, world_size)]
         assert_equal([joined(parts) for parts in zip(*ranks, strict=True)], expected, f"world_size={world_size}")
+
+
+def _global_batch(make: Make, given: int | None) -> int:
+    return given if given is not None else getattr(make, "global_batch", GLOBAL_BATCH)
 
 
 def loaders_of(make: Make, global_batch: int, world_size: int) -> list[Resumable]:
@@ -161,8 +181,9 @@ def check_restored_state_is_the_same(make: Make) -> None:
         close(iterator)
 
 
-def check_resume_on_other_world_sizes(make: Make, global_batch: int) -> None:
+def check_resume_on_other_world_sizes(make: Make, global_batch: int | None = None) -> None:
     """From any world size to any other, at every step: the same global batches."""
+    global_batch = _global_batch(make, global_batch)
     expected = epochs(make(batch_size=global_batch, rank=0, world_size=1))
     for saved_on in WORLD_SIZES:
         for resumed_on in WORLD_SIZES:
@@ -206,3 +227,42 @@ def close(iterator: Iterator[Batch]) -> None:
 
 def _first(iterator: Iterator[Batch], count: int) -> Iterator[Batch]:
     return islice(iterator, count)
+
+
+def check_resume_with_other_threads(make: Make) -> None:
+    check_resume_at_every_step(make, threads=1)
+
+
+CHECKS: dict[str, Callable[[Make], None]] = {
+    "threads": check_threads,
+    "instruction sets": check_instruction_sets,
+    "held batches": check_held_batches,
+    "world sizes": check_world_sizes,
+    "resume": check_resume_at_every_step,
+    "resume with other threads": check_resume_with_other_threads,
+    "resume twice": check_resume_twice,
+    "restored state": check_restored_state_is_the_same,
+    "resume on other world sizes": check_resume_on_other_world_sizes,
+}
+
+
+def over(cases: Iterable[str], *, but: Iterable[str] = (), one_in: int = 3) -> pytest.MarkDecorator:
+    """Parametrize a test by `case` and `check`: it calls `check(make)` with what makes the case's loaders.
+
+    `but`: checks that say nothing of these cases. One pair in `one_in` belongs to `make test`, so that each case has
+    some checks there and each check some cases; `make test-long` has all of them.
+    """
+    pairs = [(place, case, check) for place, case in enumerate(cases) for check in CHECKS if check not in set(but)]
+    order = list(CHECKS)
+    return pytest.mark.parametrize(
+        ("case", "check"),
+        [
+            pytest.param(
+                case,
+                CHECKS[check],
+                id=f"{case}-{check}",
+                marks=pytest.mark.long if (place + order.index(check)) % one_in else (),
+            )
+            for place, case, check in pairs
+        ],
+    )

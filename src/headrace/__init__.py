@@ -3,60 +3,61 @@
 from __future__ import annotations
 
 from importlib import import_module as _import_module
+from itertools import chain as _chain
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from headrace import errors as errors
 from headrace.errors import HeadraceError
 
 if _TYPE_CHECKING:
-    from headrace import distributed, doctor
-    from headrace._core import Limits
-    from headrace.data import Dataset, open
-    from headrace.device import fit_budget
-    from headrace.dropins import (
-        BucketBatchSampler,
-        DevicePrefetcher,
-        ImageReader,
-        IndexedTar,
-        IndexedZip,
-        ResumableBatchSampler,
-        ResumableSampler,
-        ThreadDataLoader,
-        cached,
-        decode_image,
-        read_images,
-        sample_random,
-        shared_list,
-    )
-    from headrace.fields import (
-        IMAGENET,
-        Array,
-        Boxes,
-        Depth,
-        Geometry,
-        Image,
-        InstanceMasks,
-        Keypoints,
-        Label,
-        Mask,
-        Normalize,
-        Normals,
-        Quantiles,
-        Raw,
-        Text,
-    )
-    from headrace.loader import Loader, mix
-    from headrace.plan import Buckets, Budget, SequencePacking
-    from headrace.views import (
-        CenterCrop,
-        Letterbox,
-        RandomCrop,
-        RandomHorizontalFlip,
-        RandomResizedCrop,
-        RandomScale,
-        RandomVerticalFlip,
-        Resize,
-    )
+    from headrace import distributed as distributed
+    from headrace import doctor as doctor
+    from headrace._core import Limits as Limits
+    from headrace.data import Dataset as Dataset
+    from headrace.data import open as open
+    from headrace.device import fit_budget as fit_budget
+    from headrace.dropins import BucketBatchSampler as BucketBatchSampler
+    from headrace.dropins import DevicePrefetcher as DevicePrefetcher
+    from headrace.dropins import ImageReader as ImageReader
+    from headrace.dropins import IndexedTar as IndexedTar
+    from headrace.dropins import IndexedZip as IndexedZip
+    from headrace.dropins import ResumableBatchSampler as ResumableBatchSampler
+    from headrace.dropins import ResumableSampler as ResumableSampler
+    from headrace.dropins import ThreadDataLoader as ThreadDataLoader
+    from headrace.dropins import cached as cached
+    from headrace.dropins import decode_image as decode_image
+    from headrace.dropins import read_images as read_images
+    from headrace.dropins import sample_random as sample_random
+    from headrace.dropins import shared_list as shared_list
+    from headrace.fields import IMAGENET as IMAGENET
+    from headrace.fields import Array as Array
+    from headrace.fields import Boxes as Boxes
+    from headrace.fields import Depth as Depth
+    from headrace.fields import Geometry as Geometry
+    from headrace.fields import Image as Image
+    from headrace.fields import InstanceMasks as InstanceMasks
+    from headrace.fields import Keypoints as Keypoints
+    from headrace.fields import Label as Label
+    from headrace.fields import Mask as Mask
+    from headrace.fields import Normalize as Normalize
+    from headrace.fields import Normals as Normals
+    from headrace.fields import Quantiles as Quantiles
+    from headrace.fields import Raw as Raw
+    from headrace.fields import Text as Text
+    from headrace.loader import Loader as Loader
+    from headrace.loader import mix as mix
+    from headrace.plan import Buckets as Buckets
+    from headrace.plan import Budget as Budget
+    from headrace.plan import SequencePacking as SequencePacking
+    from headrace.views import CenterCrop as CenterCrop
+    from headrace.views import Letterbox as Letterbox
+    from headrace.views import RandomCrop as RandomCrop
+    from headrace.views import RandomHorizontalFlip as RandomHorizontalFlip
+    from headrace.views import RandomResizedCrop as RandomResizedCrop
+    from headrace.views import RandomScale as RandomScale
+    from headrace.views import RandomVerticalFlip as RandomVerticalFlip
+    from headrace.views import Resize as Resize
+
 
 __version__ = "0.1.0"
 
@@ -116,56 +117,7 @@ doctor puts functions of its own in place of some where they are defined, and ta
 _PACKAGES = ("compat", "data", "dropins", "fields")
 """Attributes too, though no public names: `import headrace` used to import them."""
 
-__all__ = [
-    "IMAGENET",
-    "Array",
-    "Boxes",
-    "BucketBatchSampler",
-    "Buckets",
-    "Budget",
-    "CenterCrop",
-    "Dataset",
-    "Depth",
-    "DevicePrefetcher",
-    "Geometry",
-    "HeadraceError",
-    "Image",
-    "ImageReader",
-    "IndexedTar",
-    "IndexedZip",
-    "InstanceMasks",
-    "Keypoints",
-    "Label",
-    "Letterbox",
-    "Limits",
-    "Loader",
-    "Mask",
-    "Normalize",
-    "Normals",
-    "Quantiles",
-    "RandomCrop",
-    "RandomHorizontalFlip",
-    "RandomResizedCrop",
-    "RandomScale",
-    "RandomVerticalFlip",
-    "Raw",
-    "Resize",
-    "ResumableBatchSampler",
-    "ResumableSampler",
-    "SequencePacking",
-    "Text",
-    "ThreadDataLoader",
-    "cached",
-    "decode_image",
-    "distributed",
-    "doctor",
-    "fit_budget",
-    "mix",
-    "open",
-    "read_images",
-    "sample_random",
-    "shared_list",
-]
+__all__ = sorted(["HeadraceError", "distributed", "doctor", *_chain.from_iterable(_HOMES.values())])
 
 
 _RENAMED = {"Pack": "SequencePacking"}

@@ -31,11 +31,11 @@ from observed_runs import CASES, FEW_STEPS, headrace, python, torchrun
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.prescription import prescribe
-from headrace.doctor.conclusion import concluded
 from headrace.doctor.edits.script_source import ScriptSources
 from headrace.doctor.report import text
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.trace import trace
+from headrace.doctor.session import read_session
 from headrace.doctor.session.model import Session, SessionNote
 from headrace.doctor.session.storage import decode_session, encode_session
 
@@ -147,7 +147,7 @@ def _session(recording: dict[str, Any], folder: Path) -> Session:
     for name, lines in recording["evidence"].items():
         (folder / "evidence" / name).write_text(lines)
     beside = decode_session(json.dumps(recording["beside"]).encode())
-    session = concluded(
+    session = read_session(
         folder,
         outcome=beside.outcome,
         mode=beside.mode,

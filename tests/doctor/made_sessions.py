@@ -91,13 +91,9 @@ def write_run(folder: Path, run: MadeRun) -> None:
 
 
 def read(folder: Path, **arguments: Any) -> Session:
-    given: dict[str, Any] = {
-        "outcome": outcome(),
-        "mode": "observe",
-        "created": "2026-01-02T03:04:05Z",
-        "headrace": "0.0.0",
-    }
-    return read_session(folder, **(given | arguments))
+    given: dict[str, Any] = {"outcome": outcome(), "mode": "observe"}
+    session = read_session(folder, **(given | arguments))
+    return replace(session, created="2026-01-02T03:04:05Z", headrace="0.0.0")
 
 
 def made_session(folder: Path, *runs: MadeRun, settings: dict[str, Any] | None = None, **arguments: Any) -> Session:

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from headrace.doctor.causes import diagnose
+from headrace.doctor.measure import RankView, main_view_of
+from headrace.doctor.session.model import Session
+from headrace.doctor.simulate import RecordedRun, recorded
 from headrace.doctor.simulate.pipeline import simulated
 from headrace.doctor.simulate.work import BatchWork, FeedSetup, PassCosts, SimulatedWork, StepWork
 
 NO_COSTS = PassCosts(0, 0, 0, 0, 0, 0, False)
+
+
+def recorded_in(session: Session, ranks: Sequence[RankView] | None = None) -> RecordedRun | None:
+    """What is recorded of the trainer that waits the longest, one of these ranks."""
+    view = main_view_of(session)
+    return None if view is None else recorded(session, view, diagnose(session).ranks if ranks is None else ranks)
 
 
 def setup(**changes: Any) -> FeedSetup:

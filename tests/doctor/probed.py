@@ -33,4 +33,4 @@ def run_probed(command: list[str], folder: Path, **changed: Any) -> subprocess.C
 
 def merged(folder: Path) -> Session:
     outcome = CommandOutcome(command=["train"], status=0, why="finished", duration=1_000_000)
-    return read_session(folder, outcome=outcome, mode="observe", created="2026-01-01T00:00:00Z", headrace="0")
+    return read_session(folder, outcome=outcome, mode="observe")

@@ -133,7 +133,7 @@ def test_no_half_of_a_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "--trace: expected a file to write" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("part", ["concluded", "diagnose"])
+@pytest.mark.parametrize("part", ["read_session", "diagnose"])
 def test_a_report_that_fails_leaves_the_status_and_the_evidence(
     part: str, monkeypatch: pytest.MonkeyPatch, capfd: Out, temporary: Path
 ) -> None:

@@ -244,7 +244,7 @@ def test_a_fault_of_the_doctors_is_named_and_hides_nothing(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr("headrace.doctor.conclusion.concluded", fail)
+    monkeypatch.setattr("headrace.doctor.session.read_session", fail)
     with headrace.doctor.watch() as watched:
         train()
     assert watched.diagnosis is None

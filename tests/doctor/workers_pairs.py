@@ -17,12 +17,12 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from made_work import recorded_in
 from observed_runs import CASES, headrace, python
 
-from headrace.doctor.causes import diagnose
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.storage import decode_session, encode_session
-from headrace.doctor.simulate import Prediction, RecordedRun, predicted, recorded
+from headrace.doctor.simulate import Prediction, RecordedRun, predicted
 from headrace.doctor.simulate.prediction import WIDTH, WORKERS_ERROR
 
 FOLDER = Path(__file__).parent / "recorded_pairs"
@@ -43,7 +43,7 @@ class Setting:
 
     @property
     def recorded(self) -> RecordedRun:
-        found = recorded(self.session, diagnose(self.session))
+        found = recorded_in(self.session)
         assert found is not None
         return found
 

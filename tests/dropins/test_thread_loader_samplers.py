@@ -138,7 +138,7 @@ def test_seek_at_every_step(kind):
             sought.seek(epoch, step)
             taken.set_epoch(epoch)
             assert sought.next_step == step
-            assert sought.positioned
+            assert sought._positioned
             assert sought.state_dict() == battery.state_after(taken, step)
             resumed = make()
             resumed.load_state_dict(sought.state_dict())
@@ -147,7 +147,7 @@ def test_seek_at_every_step(kind):
                 assert [batch["sample"].tolist() for batch in batches] == [
                     batch["sample"].tolist() for batch in expected[step:]
                 ]
-            assert not sought.positioned or step == len(whole)
+            assert not sought._positioned or step == len(whole)
 
 
 def test_seek_goes_on_from_a_restored_step_and_from_an_earlier_seek():

@@ -468,7 +468,10 @@ def test_another_loader_is_noticed(other):
     [
         (lambda state: [], "state: expected the dict that state_dict() gave, got list"),
         (lambda state: state | {"version": 9}, "state: expected version 1 of a ThreadDataLoader's state, got 9"),
-        (lambda state: state | {"extra": 1}, "state: expected the keys ['base_seed', 'batches', 'epoch'"),
+        (
+            lambda state: state | {"extra": 1},
+            "state: expected the keys that state_dict() gave, got missing [] and unknown ['extra']",
+        ),
         (lambda state: state | {"batches": -1}, "state['batches']: expected an int, 0 or more, got -1"),
         (lambda state: state | {"base_seed": "7"}, "state['base_seed']: expected an int, 0 or more or None, got '7'"),
         (lambda state: state | {"generators": [7]}, "state['generators']: expected a list of str, got [7]"),

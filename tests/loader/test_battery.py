@@ -11,7 +11,6 @@ from loader_data import COUNT, write_folder, write_tar, write_zip
 
 import headrace as hr
 
-GLOBAL_BATCH = 12
 VIEW = hr.RandomResizedCrop(24, flip=0.5)
 
 ARCHIVES = ("tar", "zip", "stored")
@@ -56,51 +55,19 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES)
-def make(request, places):
-    return factory(places, **request.param)
-
-
 def factory(places, *, place, output, dtype="uint8", normalize=None, **options):
     def make(**overrides):
         image = hr.Image(dtype=dtype, normalize=normalize)
-        given = {"view": VIEW, "batch_size": GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2} | options
+        given = {"view": VIEW, "batch_size": battery.GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2} | options
         fields = {"image": image, "label": hr.Label()} | ({"text": hr.Raw()} if place in ARCHIVES else {})
         return hr.Loader(places[place], fields, output=output, **(given | overrides))
 
     return make
 
 
-def test_threads(make):
-    battery.check_threads(make)
-
-
-def test_instruction_sets(make):
-    battery.check_instruction_sets(make)
-
-
-def test_world_sizes(make):
-    battery.check_world_sizes(make, GLOBAL_BATCH)
-
-
-def test_resume_at_every_step(make):
-    battery.check_resume_at_every_step(make)
-
-
-def test_resume_with_other_threads(make):
-    battery.check_resume_at_every_step(make, threads=1)
-
-
-def test_resume_twice(make):
-    battery.check_resume_twice(make)
-
-
-def test_restored_state(make):
-    battery.check_restored_state_is_the_same(make)
-
-
-def test_resume_on_other_world_sizes(make):
-    battery.check_resume_on_other_world_sizes(make, GLOBAL_BATCH)
+@battery.over(CASES)
+def test_battery(places, case, check):
+    check(factory(places, **CASES[case]))
 
 
 def test_batch_map_at_one_world_size(places):
@@ -141,7 +108,7 @@ def test_epochs_seeds_and_views_differ(places):
 @pytest.mark.parametrize("world_size", battery.WORLD_SIZES)
 def test_remainders_count_what_they_leave_out(places, remainder, steps, samples, left_out, repeated, world_size):
     make = factory(places, place="tar", output="numpy", remainder=remainder)
-    loaders = battery.loaders_of(make, GLOBAL_BATCH, world_size)
+    loaders = battery.loaders_of(make, battery.GLOBAL_BATCH, world_size)
     texts = []
     for loader in loaders:
         assert len(loader) == steps
@@ -192,5 +159,5 @@ def test_only_the_latest_iterator_moves_the_position(places):
     loader = factory(places, place="folder", output="numpy")()
     old, new = iter(loader), iter(loader)
     next(old), next(old), next(new)
-    assert loader.state_dict()["samples"] == GLOBAL_BATCH
+    assert loader.state_dict()["samples"] == battery.GLOBAL_BATCH
     old.close(), new.close()

@@ -8,8 +8,6 @@ from source_data import SOURCES, labels
 
 import headrace as hr
 
-GLOBAL_BATCH = 12
-
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
@@ -20,7 +18,7 @@ def factory(dataset: hr.Dataset):
     fields = {"image": hr.Image(), "label": hr.Label(source="image_id" if "image_id" in dataset.columns else None)}
 
     def make(**overrides):
-        given = {"batch_size": GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2} | overrides
+        given = {"batch_size": battery.GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2} | overrides
         return hr.Loader(dataset, fields, view=hr.RandomResizedCrop(24, flip=0.5), output="numpy", **given)
 
     return make
@@ -35,34 +33,9 @@ def name(request):
     return request.param
 
 
-@pytest.fixture
-def make(opened, name):
-    return factory(opened[name])
-
-
-def test_threads(make):
-    battery.check_threads(make)
-
-
-def test_world_sizes(make):
-    battery.check_world_sizes(make, GLOBAL_BATCH)
-
-
-def test_resume_at_every_step(make):
-    battery.check_resume_at_every_step(make)
-
-
-def test_resume_twice(make):
-    battery.check_resume_twice(make)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if place % 3 == 0 else pytest.mark.long) for place, name in enumerate(OTHERS)],
-    indirect=True,
-)
-def test_resume_on_other_world_sizes(make):
-    battery.check_resume_on_other_world_sizes(make, GLOBAL_BATCH)
+@battery.over(OTHERS, but=("instruction sets",))
+def test_battery(opened, case, check):
+    check(factory(opened[case]))
 
 
 def test_batches_are_those_of_the_folder(opened, name):

@@ -15,7 +15,6 @@ from twin.views import short_side_size
 
 import headrace as hr
 
-GLOBAL_BATCH = 12
 SCALES = hr.RandomScale((16, 20, 24), long_max=36, multiple_of=4, flip=0.5, fill=9)
 BY_ASPECT = hr.Buckets("aspect", count=3)
 
@@ -52,7 +51,7 @@ CASES = {
 }
 
 
-def factory(places, *, place="whole", pixels=None, bytes=None, batch_size=GLOBAL_BATCH, **options):
+def factory(places, *, place="whole", pixels=None, bytes=None, batch_size=battery.GLOBAL_BATCH, **options):
     """`pixels` and `bytes` are the budget of all ranks; the battery's batch sizes only tell the world size then."""
 
     def make(**overrides):
@@ -71,50 +70,15 @@ def factory(places, *, place="whole", pixels=None, bytes=None, batch_size=GLOBAL
     return make
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES)
-def make(request, places):
-    return factory(places, **request.param)
-
-
-def test_threads(make):
-    battery.check_threads(make)
-
-
-def test_instruction_sets(make):
-    battery.check_instruction_sets(make)
-
-
-def test_world_sizes(make):
-    battery.check_world_sizes(make, make.global_batch)
-
-
-def test_resume_at_every_step(make):
-    battery.check_resume_at_every_step(make)
-
-
-def test_resume_twice(make):
-    battery.check_resume_twice(make)
-
-
-def test_restored_state(make):
-    battery.check_restored_state_is_the_same(make)
-
-
-@pytest.mark.parametrize("case", ["aspect, scales, budget, wrap", "bad samples"])
-def test_resume_on_other_world_sizes(places, case):
-    make = factory(places, **CASES[case])
-    battery.check_resume_on_other_world_sizes(make, make.global_batch)
-
-
-@pytest.mark.long
-def test_resume_on_other_world_sizes_of_every_kind(make):
-    battery.check_resume_on_other_world_sizes(make, make.global_batch)
+@battery.over(CASES)
+def test_battery(places, case, check):
+    check(factory(places, **CASES[case]))
 
 
 @pytest.mark.parametrize("case", [name for name in CASES if name != "classes, drop"])
 def test_an_epoch_has_every_sample_and_every_rank_one_shape(places, case):
     for world_size in (1, 2, 4):
-        loaders = battery.loaders_of(factory(places, **CASES[case]), GLOBAL_BATCH, world_size)
+        loaders = battery.loaders_of(factory(places, **CASES[case]), battery.GLOBAL_BATCH, world_size)
         ranks = [battery.kept(loader) for loader in loaders]
         assert {len(batches) for batches in ranks} == {len(loaders[0])}
         for parts in zip(*ranks, strict=True):
@@ -183,7 +147,7 @@ def test_each_field_is_filled_up_in_its_own_way(tmp_path):
 def test_no_rank_has_more_pixels_than_its_budget(places):
     for world_size in (1, 2, 4):
         make = factory(places, **CASES["aspect, scales, budget"])
-        for loader in battery.loaders_of(make, GLOBAL_BATCH, world_size):
+        for loader in battery.loaders_of(make, battery.GLOBAL_BATCH, world_size):
             counts = [batch["image"][:, 0].size for batch in battery.kept(loader)]
             assert max(counts) <= 6000 // world_size
             assert sorted(counts)[len(counts) // 2] > 3000 // world_size

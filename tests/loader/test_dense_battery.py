@@ -11,7 +11,6 @@ from dense_data import COUNT, write_tar
 
 import headrace as hr
 
-GLOBAL_BATCH = 12
 VIEW = hr.RandomResizedCrop(24, flip=0.5)
 
 FIELDS = {
@@ -58,37 +57,17 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES)
-def make(request, places):
-    return factory(places, **request.param)
-
-
 def factory(places, *, place="whole", **options):
     def make(**overrides):
-        given = {"view": VIEW, "batch_size": GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2}
+        given = {"view": VIEW, "batch_size": battery.GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2}
         return hr.Loader(places[place], FIELDS, **(given | options | overrides))
 
     return make
 
 
-def test_threads(make):
-    battery.check_threads(make)
-
-
-def test_instruction_sets(make):
-    battery.check_instruction_sets(make)
-
-
-def test_world_sizes(make):
-    battery.check_world_sizes(make, GLOBAL_BATCH)
-
-
-def test_resume_at_every_step(make):
-    battery.check_resume_at_every_step(make)
-
-
-def test_resume_on_other_world_sizes(make):
-    battery.check_resume_on_other_world_sizes(make, GLOBAL_BATCH)
+@battery.over(CASES)
+def test_battery(places, case, check):
+    check(factory(places, **CASES[case]))
 
 
 def test_processes_get_the_same(places):

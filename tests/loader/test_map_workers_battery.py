@@ -11,7 +11,6 @@ from map_functions import every_kind, no_pid
 import headrace as hr
 from headrace.loader.batch_memory import SharedFile
 
-GLOBAL_BATCH = 12
 VIEW = hr.RandomResizedCrop(40, flip=0.5)
 WAYS = ("shared", "pipes")
 
@@ -48,7 +47,8 @@ CASES = {
 
 def factory(places, *, place, output, dtype="uint8", **options):
     def make(**overrides):
-        given = {"view": VIEW, "batch_size": GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2, "map": no_pid}
+        given = {"view": VIEW, "batch_size": battery.GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2}
+        given |= {"map": no_pid}
         fields = {"image": hr.Image(dtype=dtype), "label": hr.Label()}
         fields |= {"text": hr.Raw()} if place == "tar" else {}
         return hr.Loader(places[place], fields, output=output, **(given | options | overrides))
@@ -90,22 +90,15 @@ def test_resume_with_other_workers(places):
 
 def test_world_sizes(places):
     make = factory(places, place="folder", output="numpy", map_workers=1)
-    battery.check_world_sizes(make, GLOBAL_BATCH)
+    battery.check_world_sizes(make)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@battery.over(CASES, one_in=1)
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_the_whole_battery(places, case, way, workers):
-    make = factory(places, **case, map_workers=workers)
-    battery.check_threads(make)
-    battery.check_instruction_sets(make)
-    battery.check_world_sizes(make, GLOBAL_BATCH)
-    battery.check_resume_at_every_step(make)
-    battery.check_resume_twice(make)
-    battery.check_restored_state_is_the_same(make)
-    battery.check_resume_on_other_world_sizes(make, GLOBAL_BATCH)
+def test_the_whole_battery(places, case, check, way, workers):
+    check(factory(places, **CASES[case], map_workers=workers))
 
 
 @pytest.mark.long
@@ -118,7 +111,7 @@ def test_the_battery_under_other_start_methods(places, method):
     battery.assert_equal(battery.epochs(make()), expected, method)
     battery.check_resume_twice(make)
     for rank in range(2):
-        part = {"batch_size": GLOBAL_BATCH // 2, "rank": rank, "world_size": 2}
+        part = {"batch_size": battery.GLOBAL_BATCH // 2, "rank": rank, "world_size": 2}
         battery.assert_equal(
             battery.kept(make(**part)),
             battery.kept(factory(places, place="folder", output="torch")(**part)),
@@ -129,4 +122,4 @@ def test_the_battery_under_other_start_methods(places, method):
 def test_the_rows_differ(places):
     """The battery compares equals; this shows that its subjects are not all the same."""
     batch = next(iter(factory(places, place="folder", output="numpy", map_workers=2)()))
-    assert len(np.unique(batch["jitter"])) == 2 * GLOBAL_BATCH
+    assert len(np.unique(batch["jitter"])) == 2 * battery.GLOBAL_BATCH

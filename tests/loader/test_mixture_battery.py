@@ -7,7 +7,7 @@ from fractions import Fraction
 import battery
 import numpy as np
 import pytest
-from mixture_data import COUNTS, GLOBAL_BATCH, factory, loader_of, write_places
+from mixture_data import COUNTS, factory, loader_of, write_places
 
 import headrace as hr
 from headrace.plan import Mixture
@@ -41,37 +41,14 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES)
-def make(request, places):
-    return factory(places, **request.param)
+@battery.over(CASES)
+def test_battery(places, case, check):
+    check(factory(places, **CASES[case]))
 
 
-def test_threads_and_instruction_sets(make):
-    battery.check_threads(make)
-    battery.check_instruction_sets(make)
-
-
-def test_world_sizes(make):
-    battery.check_world_sizes(make, GLOBAL_BATCH)
-
-
-def test_resume(make):
-    battery.check_resume_at_every_step(make)
-    battery.check_resume_twice(make)
-    battery.check_restored_state_is_the_same(make)
-
-
-QUICK = ("one-source, buckets", "mixed, uneven")
-
-
-@pytest.mark.parametrize(
-    "case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.long) for case in CASES]
-)
-def test_resume_on_other_world_sizes(places, case):
-    battery.check_resume_on_other_world_sizes(factory(places, **CASES[case]), GLOBAL_BATCH)
-
-
-def test_seek(make):
+@pytest.mark.parametrize("case", CASES)
+def test_seek(places, case):
+    make = factory(places, **CASES[case])
     expected = battery.epochs(make(), 3)
     loader = make()
     loader.seek(2, 1)
@@ -145,7 +122,7 @@ def test_shares_are_exact_over_every_window(places, batches):
 
 def test_every_rank_has_its_share(places):
     """Within two samples at any step, since each rank's part is a stretch of the same even order."""
-    loaders = battery.loaders_of(factory(places, "mixed", epoch=10), GLOBAL_BATCH, 2)
+    loaders = battery.loaders_of(factory(places, "mixed", epoch=10), battery.GLOBAL_BATCH, 2)
     for loader in loaders:
         for batch in loader:
             assert abs((batch["source"] == 0).sum() - 4) <= 2
@@ -163,7 +140,7 @@ def test_an_epoch_sees_all_of_the_largest_or_the_smallest(places):
                 ]
                 for name in needed:
                     # What is seen may be the end of one of its epochs and the start of the next one.
-                    assert sum(source == name for source, _ in keys) >= COUNTS[name] - GLOBAL_BATCH
+                    assert sum(source == name for source, _ in keys) >= COUNTS[name] - battery.GLOBAL_BATCH
     first = factory(places, "one-source", epoch="largest")()
     assert {key for batch in first for key in batch["key"]} >= {
         key for batch in loader_of(places, "photos") for key in batch["key"]
@@ -174,6 +151,6 @@ def test_by_size_an_epoch_is_every_sample_once(places):
     """As a loader over both would have it, but for what fills up the last batch."""
     mixed = factory(places, "mixed", weights=None)()
     keys = [(int(n), key) for batch in mixed for n, key in zip(batch["source"], batch["key"], strict=True)]
-    assert len(mixed) == -(-54 // GLOBAL_BATCH)
+    assert len(mixed) == -(-54 // battery.GLOBAL_BATCH)
     assert len(set(keys[:54])) == 54
     assert mixed.samples == len(keys) == 60

@@ -124,36 +124,13 @@ def factory(datasets, *, data="texts", image=False, **options):
         given = {"shuffle": True, "seed": 5, "threads": 2, "output": "numpy", "batch_size": GLOBAL_BATCH}
         return Compared(hr.Loader(datasets[data], fields, pack=SequencePacking(ROW), **given | options | overrides))
 
+    make.global_batch = GLOBAL_BATCH
     return make
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES)
-def make(request, datasets):
-    return factory(datasets, **request.param)
-
-
-def test_threads(make):
-    battery.check_threads(make)
-
-
-def test_world_sizes(make):
-    battery.check_world_sizes(make, GLOBAL_BATCH)
-
-
-def test_resume_at_every_step(make):
-    battery.check_resume_at_every_step(make)
-
-
-def test_resume_twice(make):
-    battery.check_resume_twice(make)
-
-
-def test_restored_state(make):
-    battery.check_restored_state_is_the_same(make)
-
-
-def test_resume_on_other_world_sizes(make):
-    battery.check_resume_on_other_world_sizes(make, GLOBAL_BATCH)
+@battery.over(CASES, but=("instruction sets",))
+def test_battery(datasets, case, check):
+    check(factory(datasets, **CASES[case]))
 
 
 def sequences_of(batch):

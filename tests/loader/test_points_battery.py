@@ -12,7 +12,6 @@ from points_data import fields, write_coco
 import headrace as hr
 from headrace.device import place
 
-GLOBAL_BATCH = 12
 VIEW = hr.RandomResizedCrop(44, flip=0.5)
 
 
@@ -41,44 +40,15 @@ CASES = {
 
 def factory(places, *, place, **options):
     def make(**overrides):
-        given = {"view": VIEW, "batch_size": GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2} | options
+        given = {"view": VIEW, "batch_size": battery.GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2} | options
         return hr.Loader(places[place], fields(min_size=2, min_visible=0.2), **(given | overrides))
 
     return make
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES)
-def make(request, places):
-    return factory(places, **request.param)
-
-
-def test_threads(make):
-    battery.check_threads(make)
-
-
-def test_instruction_sets(make):
-    battery.check_instruction_sets(make)
-
-
-def test_world_sizes(make):
-    battery.check_world_sizes(make, GLOBAL_BATCH)
-
-
-def test_resume_at_every_step(make):
-    battery.check_resume_at_every_step(make)
-
-
-def test_resume_twice(make):
-    battery.check_resume_twice(make)
-
-
-def test_restored_state(make):
-    battery.check_restored_state_is_the_same(make)
-
-
-@pytest.mark.long
-def test_resume_on_other_world_sizes(make):
-    battery.check_resume_on_other_world_sizes(make, GLOBAL_BATCH)
+@battery.over(CASES)
+def test_battery(places, case, check):
+    check(factory(places, **CASES[case]))
 
 
 def test_processes_give_what_threads_give(places):

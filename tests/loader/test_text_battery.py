@@ -12,7 +12,6 @@ from text_data import caption, tokenizer, whitespace, write_tar
 
 import headrace as hr
 
-GLOBAL_BATCH = 12
 VIEW = hr.RandomResizedCrop(24, flip=0.5)
 LONG = 10
 
@@ -59,35 +58,15 @@ def factory(places, *, place, tokenizer=tokenizer, pad="max", max_length=LONG, *
         fields["npy"] = hr.Array()
 
     def make(**overrides):
-        given = {"view": VIEW, "batch_size": GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2} | options
+        given = {"view": VIEW, "batch_size": battery.GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2} | options
         return hr.Loader(places[place], fields, **(given | overrides))
 
     return make
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES)
-def make(request, places):
-    return factory(places, **request.param)
-
-
-def test_threads(make):
-    battery.check_threads(make)
-
-
-def test_instruction_sets(make):
-    battery.check_instruction_sets(make)
-
-
-def test_world_sizes(make):
-    battery.check_world_sizes(make, GLOBAL_BATCH)
-
-
-def test_resume_at_every_step(make):
-    battery.check_resume_at_every_step(make)
-
-
-def test_resume_twice(make):
-    battery.check_resume_twice(make)
+@battery.over(CASES)
+def test_battery(places, case, check):
+    check(factory(places, **CASES[case]))
 
 
 def test_map_workers_make_what_threads_make(places):
@@ -96,24 +75,16 @@ def test_map_workers_make_what_threads_make(places):
 
 
 @pytest.mark.long
-def test_the_battery_with_map_workers(places):
-    make = factory(places, **WORKERS, map_workers=2)
-    battery.check_threads(make)
-    battery.check_world_sizes(make, GLOBAL_BATCH)
-    battery.check_resume_at_every_step(make)
-    battery.check_resume_twice(make)
-
-
-@pytest.mark.long
-def test_resume_on_other_world_sizes(make):
-    battery.check_resume_on_other_world_sizes(make, GLOBAL_BATCH)
+@pytest.mark.parametrize("check", battery.CHECKS.values(), ids=battery.CHECKS)
+def test_the_battery_with_map_workers(places, check):
+    check(factory(places, **WORKERS, map_workers=2))
 
 
 def test_ranks_that_pad_to_their_own_longest_differ_in_padding_alone(places):
     """What a rank's part is padded to is its own; its ids and mask are those of world size 1."""
     make = factory(places, place="lists", pad="batch", output="numpy")
     whole = [_unpadded(batch) for batch in battery.epochs(make())]
-    ranks = [battery.epochs(loader) for loader in battery.loaders_of(make, GLOBAL_BATCH, 4)]
+    ranks = [battery.epochs(loader) for loader in battery.loaders_of(make, battery.GLOBAL_BATCH, 4)]
     widths = set()
     for parts, expected in zip(zip(*ranks, strict=True), whole, strict=True):
         widths.add(len({part["caption"]["ids"].shape[1] for part in parts}))
@@ -121,19 +92,19 @@ def test_ranks_that_pad_to_their_own_longest_differ_in_padding_alone(places):
     assert max(widths) > 1, "some ranks pad to other lengths"
 
 
-@pytest.mark.parametrize("batch_size", [GLOBAL_BATCH, "budget"])
+@pytest.mark.parametrize("batch_size", [battery.GLOBAL_BATCH, "budget"])
 def test_with_buckets_of_lengths_all_ranks_have_one_shape(places, batch_size):
     """Padding included, the parts joined are the batch of world size 1."""
     buckets = hr.Buckets("length", source="caption", count=3)
     make = factory(places, place="lists", pad="batch", max_length=64, output="numpy", buckets=buckets)
-    sizes = {size: size for size in (GLOBAL_BATCH, GLOBAL_BATCH // 2, GLOBAL_BATCH // 4)}
+    sizes = {size: size for size in (battery.GLOBAL_BATCH, battery.GLOBAL_BATCH // 2, battery.GLOBAL_BATCH // 4)}
     if batch_size == "budget":
         sizes = {size: hr.Budget(tokens=size * 64, rank_multiple=4) for size in sizes}
-    whole = battery.epochs(make(batch_size=sizes[GLOBAL_BATCH]))
+    whole = battery.epochs(make(batch_size=sizes[battery.GLOBAL_BATCH]))
     widths = set()
     for world_size in (2, 4):
         ranks = [
-            battery.epochs(make(batch_size=sizes[GLOBAL_BATCH // world_size], rank=rank, world_size=world_size))
+            battery.epochs(make(batch_size=sizes[battery.GLOBAL_BATCH // world_size], rank=rank, world_size=world_size))
             for rank in range(world_size)
         ]
         for parts, expected in zip(zip(*ranks, strict=True), whole, strict=True):

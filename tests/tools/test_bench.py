@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,27 +104,26 @@ class FakeMeter:
             self.batches += 1
             yield 10
 
-    def now_s(self) -> float:
-        return float(self.batches)
-
-    def cpu_s(self) -> float:
-        return 2.0 * self.batches
-
-    def memory_bytes(self) -> int | None:
-        return next(self.memory)
+    @property
+    def readers(self) -> dict[str, Any]:
+        return {
+            "now_s": lambda: float(self.batches),
+            "used_s": lambda: 2.0 * self.batches,
+            "memory_bytes": lambda: next(self.memory),
+        }
 
 
 class TestMeasure:
     def test_counts_only_the_window(self) -> None:
         meter = FakeMeter([5, 9, 7, 6])
-        measured = measure(lambda: meter.batch_sizes(9), RunWindow(warm=3, counted=5, tail=1), meter)
+        measured = measure(lambda: meter.batch_sizes(9), RunWindow(warm=3, counted=5, tail=1), **meter.readers)
         assert measured == BenchRun(images=50, wall_s=5.0, cpu_s=10.0, first_batch_s=1.0, peak_memory_bytes=9)
         assert measured.images_per_s == 10
         assert measured.cpu_s_per_1000 == 200
 
     def test_memory_that_cannot_be_read_is_none(self) -> None:
         meter = FakeMeter([None, None])
-        measured = measure(lambda: meter.batch_sizes(3), RunWindow(warm=1, counted=1, tail=1), meter)
+        measured = measure(lambda: meter.batch_sizes(3), RunWindow(warm=1, counted=1, tail=1), **meter.readers)
         assert measured.peak_memory_bytes is None
 
 

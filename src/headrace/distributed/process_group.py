@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 from itertools import count
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -42,18 +41,8 @@ _runs = count()
 _running = threading.Lock()
 
 
-@dataclass(frozen=True)
-class RankPlace:
-    """`rank` of `world_size`, the `local_rank`th on this machine; `launched` is False for a process by itself."""
-
-    rank: int
-    world_size: int
-    local_rank: int
-    launched: bool
-
-
-def place_of(environment: Mapping[str, str]) -> RankPlace:
-    """Return the place that torchrun's variables give, else those of MPI or SLURM; rank 0 of 1 without any.
+def place_of(environment: Mapping[str, str]) -> tuple[int, int, int] | None:
+    """Return rank, world size and local rank by torchrun's variables, else those of MPI or SLURM; None without any.
 
     Raises UsageError where some of them are missing, are no ints, or do not fit together.
     """
@@ -61,7 +50,7 @@ def place_of(environment: Mapping[str, str]) -> RankPlace:
     if "RANK" not in environment and "WORLD_SIZE" not in environment:
         launcher = launcher_of(environment)
         if launcher is None or environment[launcher.world_size] == "1":
-            return RankPlace(0, 1, 0, launched=False)
+            return None
         names = (launcher.rank, launcher.world_size, launcher.local_rank, *_LAUNCHED[3:])
     missing = [name for name in names if not environment.get(name)]
     if missing:
@@ -79,32 +68,26 @@ def place_of(environment: Mapping[str, str]) -> RankPlace:
             f"expected RANK and LOCAL_RANK in 0 … WORLD_SIZE - 1, got RANK={rank}, LOCAL_RANK={local_rank} and "
             f"WORLD_SIZE={world_size}"
         )
-    return RankPlace(rank, world_size, local_rank, launched=True)
+    return rank, world_size, local_rank
 
 
-def device_of(place: RankPlace, kind: str | None) -> torch.device:
+def device_of(local_rank: int, kind: str | None) -> torch.device:
     """Return cuda:LOCAL_RANK where torch sees a GPU, else cpu; `kind`, "cuda" or "cpu", leaves no choice."""
     if kind not in (None, "cuda", "cpu"):
         raise UsageError(f"device: expected 'cuda', 'cpu' or None, got {kind!r}; LOCAL_RANK says which GPU")
     if kind == "cpu" or (kind is None and not torch.cuda.is_available()):
         return torch.device("cpu")
     gpus = torch.cuda.device_count()
-    if place.local_rank >= gpus:
+    if local_rank >= gpus:
         raise UsageError(
-            f"expected a GPU for each rank of a machine, got LOCAL_RANK={place.local_rank} and {gpus} GPUs; start "
+            f"expected a GPU for each rank of a machine, got LOCAL_RANK={local_rank} and {gpus} GPUs; start "
             f"fewer ranks (--nproc-per-node {gpus}), or pass device='cpu'"
         )
-    return torch.device("cuda", place.local_rank)
+    return torch.device("cuda", local_rank)
 
 
-class RankSeeds(NamedTuple):
-    torch: int
-    numpy: tuple[int, ...]
-    python: int
-
-
-def seeds_of(seed: int, *, rank: int) -> RankSeeds:
-    """Return one seed a generator, which differ between ranks and between generators.
+def seeds_of(seed: int, *, rank: int) -> tuple[int, tuple[int, ...], int]:
+    """Return the seeds of torch, numpy and random, which differ between ranks and between generators.
 
     They come from numpy's SeedSequence with the rank as its spawn key: `seed + rank` would give rank 1 of seed 0 what
     rank 0 of seed 1 draws.
@@ -113,7 +96,7 @@ def seeds_of(seed: int, *, rank: int) -> RankSeeds:
         raise UsageError(f"seed: expected an int >= 0, got {seed!r}")
     words = np.random.SeedSequence(seed, spawn_key=(rank,)).generate_state(8, np.uint32).tolist()
     first, last = ((words[at] << 32 | words[at + 1]) & (2**63 - 1) for at in (0, 6))  # torch takes 63 bits
-    return RankSeeds(first, tuple(words[2:6]), last)
+    return first, tuple(words[2:6]), last
 
 
 @dataclass(frozen=True)
@@ -148,8 +131,7 @@ class Ranks:
             return model
         if sync_batchnorm:
             model = _with_sync_batchnorm(model, self.device, tell=self.is_first)
-        gpus = [self.device.index] if self.device.type == "cuda" else None
-        return DistributedDataParallel(model, device_ids=gpus, find_unused_parameters=find_unused_parameters)
+        return DistributedDataParallel(model, device_ids=self._gpus, find_unused_parameters=find_unused_parameters)
 
     def no_sync(self, model: nn.Module, *, unless: bool = False) -> AbstractContextManager[object]:
         """Add up gradients on this rank without exchanging them, `unless` this is the last micro-batch.
@@ -162,16 +144,20 @@ class Ranks:
     def seed(self, seed: int, /) -> None:
         """Seed torch, numpy and random: the same in every run, and different on every rank."""
         self._expect_running()
-        seeds = seeds_of(seed, rank=self.rank)
-        torch.manual_seed(seeds.torch)
-        np.random.seed(list(seeds.numpy))
-        random.seed(seeds.python)
+        of_torch, of_numpy, of_random = seeds_of(seed, rank=self.rank)
+        torch.manual_seed(of_torch)
+        np.random.seed(list(of_numpy))
+        random.seed(of_random)
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
         self._expect_running()
         if self.world_size > 1:
-            group.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
+            group.barrier(device_ids=self._gpus)
+
+    @property
+    def _gpus(self) -> list[int] | None:
+        return [self.device.index] if self.device.type == "cuda" else None
 
     def _expect_running(self) -> None:
         if self._ended.is_set():
@@ -206,16 +192,17 @@ def start(*, timeout_s: float = 600.0, device: str | None = None) -> Iterator[Ra
     if not timeout_s > 0:
         raise UsageError(f"timeout_s: expected seconds > 0, got {timeout_s!r}")
     place = place_of(os.environ)
-    chosen = device_of(place, device)
+    rank, world_size, local_rank = (0, 1, 0) if place is None else place
+    chosen = device_of(local_rank, device)
     if not _running.acquire(blocking=False):
         raise UsageError("expected one hr.distributed.start() at a time, got a second one inside it")
-    ranks = Ranks(place.rank, place.world_size, place.local_rank, chosen)
+    ranks = Ranks(rank, world_size, local_rank, chosen)
     try:
         if group.is_initialized():
             raise UsageError("expected no process group before hr.distributed.start(), got one; leave it to start()")
         if chosen.type == "cuda":
             torch.cuda.set_device(chosen)
-        with _process_group(place, chosen, timeout_s) if place.launched else nullcontext():
+        with nullcontext() if place is None else _process_group(ranks, timedelta(seconds=timeout_s)):
             yield ranks
     finally:
         ranks._ended.set()
@@ -223,67 +210,67 @@ def start(*, timeout_s: float = 600.0, device: str | None = None) -> Iterator[Ra
 
 
 @contextmanager
-def _process_group(place: RankPlace, device: torch.device, timeout_s: float) -> Iterator[None]:
-    store = _begin(place, device, timedelta(seconds=timeout_s))
+def _process_group(ranks: Ranks, timeout: timedelta) -> Iterator[None]:
+    store = _begin(ranks, timeout)
     try:
         yield
-        _wait_for_all(store, place)
+        _wait_for_all(store, ranks)
     except BaseException as error:
         if isinstance(error, SystemExit) and not error.code:
-            _wait_for_all(store, place)
+            _wait_for_all(store, ranks)
         else:
-            _explain(store, place, error)
-            if device.type == "cuda" and group.group.WORLD is not None:
+            _explain(store, ranks, error)
+            if ranks.device.type == "cuda" and group.group.WORLD is not None:
                 group.group.WORLD.abort()  # nccl would wait for what it exchanges with a rank that is gone
         raise
     finally:
         group.destroy_process_group()
 
 
-def _begin(place: RankPlace, device: torch.device, timeout: timedelta) -> Store:
+def _begin(ranks: Ranks, timeout: timedelta) -> Store:
     """Begin the process group, and return the store where ranks say how they end. Raises RankError."""
     address, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
     prefix = f"headrace/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_runs)}"
+    gpu = ranks.device if ranks.device.type == "cuda" else None
     try:
-        store = _store(place, address, port, timeout)
+        store = _store(f"tcp://{address}:{port}", ranks.rank, ranks.world_size, timeout)
         group.init_process_group(
-            "nccl" if device.type == "cuda" else "gloo",
+            "gloo" if gpu is None else "nccl",
             store=PrefixStore(f"{prefix}/group", store),
-            rank=place.rank,
-            world_size=place.world_size,
+            rank=ranks.rank,
+            world_size=ranks.world_size,
             timeout=timeout,
-            device_id=device if device.type == "cuda" else None,
+            device_id=gpu,
         )
     except (RuntimeError, OSError) as error:
         raise RankError(
-            f"expected {place.world_size} ranks to meet at {address}:{port} within {timeout.total_seconds():g} s, got "
-            f"on rank {place.rank}: {' '.join(str(error).split())}; look for an earlier error of another rank"
+            f"expected {ranks.world_size} ranks to meet at {address}:{port} within {timeout.total_seconds():g} s, got "
+            f"on rank {ranks.rank}: {' '.join(str(error).split())}; look for an earlier error of another rank"
         ) from error
     return PrefixStore(f"{prefix}/ends", store)
 
 
 @lru_cache(maxsize=1)
-def _store(place: RankPlace, address: str, port: str, timeout: timedelta) -> Store:
+def _store(url: str, rank: int, world_size: int, timeout: timedelta) -> Store:
     """Return where the ranks meet, for the life of the process.
 
     Rank 0, or torchrun, keeps it, and a second block of `start` must not find the first one's being closed.
     """
-    found = rendezvous(f"tcp://{address}:{port}", place.rank, place.world_size, timeout=timeout)
-    store: Store = next(found)[0]
+    store: Store = next(rendezvous(url, rank, world_size, timeout=timeout))[0]
     return store
 
 
-def _wait_for_all(store: Store, place: RankPlace) -> None:
+def _wait_for_all(store: Store, ranks: Ranks) -> None:
     """Wait without a limit, as rank 0 may be saving for long. Raises RankError where another rank raised."""
     with suppress(DistError):  # rank 0, which kept the store, has left
-        store.set(f"through/{place.rank}", "")
-        every = [f"through/{rank}" for rank in range(place.world_size)]
+        store.set(f"through/{ranks.rank}", "")
+        every = [f"through/{rank}" for rank in range(ranks.world_size)]
         _eventually(lambda: store.check(every) or store.check(["failed"]))
         if not store.check(every):
-            raise _because_of(store, place)
+            raise _because_of(store, ranks)
 
 
-def _explain(store: Store, place: RankPlace, error: BaseException) -> None:
+def _explain(store: Store, ranks: Ranks, error: BaseException) -> None:
     """Say why this rank ends. Raises RankError where another one is behind `error`."""
     if isinstance(error, RankError):
         return
@@ -292,15 +279,15 @@ def _explain(store: Store, place: RankPlace, error: BaseException) -> None:
         if isinstance(error, DistError) or any(word in str(error) for word in ("gloo", "NCCL")):
             _eventually(lambda: store.check(["failed"]), within_s=_HINT_S)
             if store.check(["failed"]):
-                raise _because_of(store, place) from error
+                raise _because_of(store, ranks) from error
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}".removesuffix(": ")
-        store.compare_set("failed", "", json.dumps(f"rank {place.rank} ended: {text}"))
+        store.compare_set("failed", "", json.dumps(f"rank {ranks.rank} ended: {text}"))
     if "TORCHELASTIC_ERROR_FILE" in os.environ and isinstance(error, Exception):
         get_error_handler().record_exception(error)  # which torchrun reports
 
 
-def _because_of(store: Store, place: RankPlace) -> RankError:
-    return RankError(f"rank {place.rank} ends because {json.loads(store.get('failed'))}")
+def _because_of(store: Store, ranks: Ranks) -> RankError:
+    return RankError(f"rank {ranks.rank} ends because {json.loads(store.get('failed'))}")
 
 
 def _eventually(condition: Callable[[], bool], *, within_s: float = float("inf")) -> None:

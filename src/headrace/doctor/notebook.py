@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .attach import end_fork_server, probe_environment
-from .probe.settings import ProbeSettings, SessionClock
+from .probe import ProbeSettings, SessionClock
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,7 +61,8 @@ def watch(
     watched, begun_ns = Watch(), time.monotonic_ns()
     machines: list[Machine] = []
     with ExitStack() as until_read:
-        folder = _observed_already()
+        outer = _active_probe()
+        folder = None if outer is None else Path(outer.settings.folder)
         why = None  # until the body begins
         try:
             with ExitStack() as while_running:
@@ -77,7 +78,8 @@ def watch(
             raise
         finally:
             if folder is not None and why is not None:
-                _write_what_is_held()
+                if (held := _active_probe()) is not None:  # a watch around this one goes on
+                    held.training.write_steps()  # its probe writes short steps together
                 duration_us = (time.monotonic_ns() - begun_ns) // 1000
                 outcome = CommandOutcome(command=[], status=None, why=why, duration=duration_us)
                 _guarded(lambda: _conclude(watched, folder, outcome, machines))
@@ -98,19 +100,10 @@ def _probe() -> ModuleType:
     return sys.modules[PROBE]
 
 
-def _observed_already() -> Path | None:
-    """Return the session's folder where the probe is active in this process."""
+def _active_probe() -> Any:
+    """Return the probe that is active in this process; None where none is."""
     probe = sys.modules.get(PROBE)
-    active = None if probe is None else probe.active()
-    return None if active is None else Path(active.settings.folder)
-
-
-def _write_what_is_held() -> None:
-    """Write what is held back: a watch around this one goes on, and its probe writes short steps together."""
-    probe = sys.modules.get(PROBE)
-    active = None if probe is None else probe.active()
-    if active is not None:
-        active.training.write_steps()
+    return None if probe is None else probe.active()
 
 
 @contextmanager
@@ -147,9 +140,9 @@ def _sampled(clock: SessionClock, machines: list[Machine]) -> Iterator[None]:
 
 def _conclude(watched: Watch, folder: Path, outcome: CommandOutcome, machines: list[Machine]) -> None:
     from .causes import diagnose
-    from .conclusion import concluded
+    from .session import read_session
 
-    watched.session = concluded(folder, outcome=outcome, mode="watch", machines=machines)
+    watched.session = read_session(folder, outcome=outcome, mode="watch", machines=machines)
     watched.diagnosis = diagnose(watched.session)
 
 

@@ -18,7 +18,11 @@ def duration(us: float | None) -> str:
         return f"{us:.0f} µs" if us >= 9.95 else f"{us:.1f} µs"
     if us < 999_500:
         return f"{us / 1e3:.0f} ms" if us >= 99_950 else f"{us / 1e3:.1f} ms"
-    return f"{us / 1e6:.1f} s" if us < 99_950_000 else _minutes(round(us / 1e6))
+    if us < 99_950_000:
+        return f"{us / 1e6:.1f} s"
+    minutes, seconds = divmod(round(us / 1e6), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
 
 
 def percent(part: float | None) -> str:
@@ -65,9 +69,3 @@ def counted(many: float, one: str) -> str:
     """Return `1 worker`, `4 workers`, `2 passes`, `3 batches`, `5 remedies`."""
     plural = one[:-1] + "ies" if one.endswith("dy") else one + ("es" if one.endswith(("s", "ch")) else "s")
     return f"{number(many)} {one if many == 1 else plural}"
-
-
-def _minutes(seconds: int) -> str:
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"

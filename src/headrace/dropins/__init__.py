@@ -17,16 +17,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.device import DevicePrefetcher
-    from headrace.dropins.cached_dataset import cached
-    from headrace.dropins.image_reader import ImageReader, decode_image, read_images
-    from headrace.dropins.indexed_tar import IndexedTar
-    from headrace.dropins.indexed_zip import IndexedZip
-    from headrace.dropins.random_sources import sample_random
-    from headrace.dropins.resumable_samplers import BucketBatchSampler, ResumableBatchSampler, ResumableSampler
-    from headrace.dropins.shared_sequence import shared_list
-    from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
-    from headrace.loader import as_dataloader
+    from headrace.device import DevicePrefetcher as DevicePrefetcher
+    from headrace.dropins.cached_dataset import cached as cached
+    from headrace.dropins.image_reader import ImageReader as ImageReader
+    from headrace.dropins.image_reader import decode_image as decode_image
+    from headrace.dropins.image_reader import read_images as read_images
+    from headrace.dropins.indexed_tar import IndexedTar as IndexedTar
+    from headrace.dropins.indexed_zip import IndexedZip as IndexedZip
+    from headrace.dropins.random_sources import sample_random as sample_random
+    from headrace.dropins.resumable_samplers import BucketBatchSampler as BucketBatchSampler
+    from headrace.dropins.resumable_samplers import ResumableBatchSampler as ResumableBatchSampler
+    from headrace.dropins.resumable_samplers import ResumableSampler as ResumableSampler
+    from headrace.dropins.shared_sequence import shared_list as shared_list
+    from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader as ThreadDataLoader
+    from headrace.loader import as_dataloader as as_dataloader
+
 
 _HOMES = {
     "BucketBatchSampler": "headrace.dropins.resumable_samplers",
@@ -46,22 +51,7 @@ _HOMES = {
 }
 """Where each name is defined. They are imported when they are asked for: most need torch, and none needs the others."""
 
-__all__ = [
-    "BucketBatchSampler",
-    "DevicePrefetcher",
-    "ImageReader",
-    "IndexedTar",
-    "IndexedZip",
-    "ResumableBatchSampler",
-    "ResumableSampler",
-    "ThreadDataLoader",
-    "as_dataloader",
-    "cached",
-    "decode_image",
-    "read_images",
-    "sample_random",
-    "shared_list",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

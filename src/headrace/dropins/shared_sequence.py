@@ -8,6 +8,7 @@ format that every Python since 3.4 reads.
 
 from __future__ import annotations
 
+import io
 import marshal
 import mmap
 import os
@@ -16,7 +17,7 @@ import sys
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, chain, islice
+from itertools import chain, islice
 from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
 from typing import Any, Generic, TypeVar, overload
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 _MARSHAL_VERSION = 4
 _LEAVES = frozenset({type(None), bool, int, float, str, bytes})
-_ITEMS_PER_WRITE = 4096
+_BYTES_PER_WRITE = 1 << 20
 _OFFSET_BYTES = 8
 
 
@@ -47,7 +48,7 @@ def shared_list(items: Iterable[T]) -> SharedList[T]:
     source = iter(items)
     first = list(islice(source, 1))
     of_paths = bool(first) and isinstance(first[0], pathlib.Path)
-    return SharedList(_write(_encoded(chain(first, source), of_paths=of_paths)), of_paths=of_paths)
+    return SharedList(UnnamedMemory.of(_encoded(chain(first, source), of_paths=of_paths)), None, of_paths)
 
 
 class SharedList(Sequence[T], Generic[T]):
@@ -60,8 +61,8 @@ class SharedList(Sequence[T], Generic[T]):
 
     __slots__ = ("_blob", "_ids", "_memory", "_of_paths", "_offsets")
 
-    def __init__(self, memory: UnnamedMemory, ids: range | None = None, *, of_paths: bool) -> None:
-        """Show the items number `ids` of the memory; all of them by default."""
+    def __init__(self, memory: UnnamedMemory, ids: range | None, of_paths: bool) -> None:
+        """Show the items number `ids` of the memory; None: all of them."""
         end = int.from_bytes(memory.view[-_OFFSET_BYTES:], sys.byteorder)
         self._memory = memory
         self._of_paths = of_paths
@@ -79,7 +80,7 @@ class SharedList(Sequence[T], Generic[T]):
 
     def __getitem__(self, index: int | slice) -> T | SharedList[T]:
         if isinstance(index, slice):
-            return SharedList(self._memory, self._ids[index], of_paths=self._of_paths)
+            return SharedList(self._memory, self._ids[index], self._of_paths)
         try:
             at = self._ids[index]
         except IndexError:
@@ -105,7 +106,7 @@ class SharedList(Sequence[T], Generic[T]):
     def __reduce__(self) -> tuple[Callable[..., SharedList[T]], tuple[Any, ...]]:
         if get_spawning_popen() is None and len(self) < len(self._offsets) - 1:
             return shared_list, (list(self),)  # a copy holds the slice alone
-        return _rebuild, (self._memory, self._ids, self._of_paths)
+        return SharedList, (self._memory, self._ids, self._of_paths)
 
     def __repr__(self) -> str:
         more = ", …" if len(self) > 3 else ""
@@ -119,10 +120,6 @@ class SharedList(Sequence[T], Generic[T]):
     def _item(self, at: int) -> T:
         item: Any = marshal.loads(self._blob[self._offsets[at] : self._offsets[at + 1]])
         return pathlib.Path(item) if self._of_paths else item  # type: ignore[return-value]  # T is Path then
-
-
-def _rebuild(memory: UnnamedMemory, ids: range, of_paths: bool) -> SharedList[Any]:
-    return SharedList(memory, ids, of_paths=of_paths)
 
 
 class UnnamedMemory:
@@ -143,12 +140,27 @@ class UnnamedMemory:
         except OSError as error:
             raise _refused(f"{size:,} bytes could not be mapped", error) from error
 
+    @classmethod
+    def of(cls, pieces: Iterable[bytes | memoryview]) -> UnnamedMemory:
+        """Write the pieces, at least a byte, to memory. Raises SharedMemoryError, and any error of the iterator."""
+        try:
+            descriptor = os.memfd_create("headrace-shared-list")
+        except (AttributeError, OSError) as error:
+            raise _refused("an anonymous file (memfd_create of Linux) could not be made", error) from error
+        try:
+            with io.BufferedWriter(_UnnamedFile(descriptor, "wb", closefd=False), _BYTES_PER_WRITE) as file:
+                file.writelines(pieces)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(descriptor)
+
     def __del__(self) -> None:
         os.close(self.descriptor)
 
     def __reduce__(self) -> tuple[Callable[..., UnnamedMemory], tuple[Any, ...]]:
         if get_spawning_popen() is None:
-            return _from_bytes, (bytes(self.view),)
+            return UnnamedMemory.of, ([bytes(self.view)],)
         status = os.fstat(self.descriptor)
         return _from_parent, (reduction.DupFd(self.descriptor), (status.st_dev, status.st_ino))
 
@@ -167,31 +179,12 @@ def _from_parent(duplicate: Any, inode: tuple[int, int]) -> UnnamedMemory:
     return known
 
 
-def _from_bytes(data: bytes) -> UnnamedMemory:
-    return _write(iter([data]))
-
-
-def _write(pieces: Iterator[bytes | memoryview]) -> UnnamedMemory:
-    """Write the pieces, at least a byte, to memory. Raises SharedMemoryError, and any error of the iterator."""
-    try:
-        descriptor = os.memfd_create("headrace-shared-list")
-    except (AttributeError, OSError) as error:
-        raise _refused("an anonymous file (memfd_create of Linux) could not be made", error) from error
-    written = 0
-    try:
-        for piece in pieces:
-            rest = memoryview(piece).cast("B")
-            while len(rest):
-                try:
-                    count = os.write(descriptor, rest)
-                except OSError as error:
-                    raise _refused(f"it is full after {written:,} bytes", error) from error
-                rest, written = rest[count:], written + count
-    except BaseException:
-        os.close(descriptor)
-        raise
-    del piece, rest  # the offsets, before the memory is mapped, so that both are never counted together
-    return UnnamedMemory(descriptor)
+class _UnnamedFile(io.FileIO):
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise _refused(f"it is full after {os.fstat(self.fileno()).st_size:,} bytes", error) from error
 
 
 def _refused(what: str, error: Exception) -> SharedMemoryError:
@@ -202,32 +195,29 @@ def _refused(what: str, error: Exception) -> SharedMemoryError:
     )
 
 
-def _encoded(items: Iterator[Any], *, of_paths: bool) -> Iterator[bytes | memoryview]:
-    """Yield some items at a time, then all offsets. Raises UsageError that names the item."""
-    encode = _encode_path if of_paths else _encode
-    offsets = array("Q", [0])
-    while chunk := list(islice(items, _ITEMS_PER_WRITE)):
-        parts: list[bytes] = []
+def _encoded(items: Iterable[Any], *, of_paths: bool) -> Iterator[bytes | memoryview]:
+    """Yield each item, then the offsets of all. Raises UsageError that names the item."""
+    offsets, end = array("Q", [0]), 0
+    for item in items:
         try:
-            parts.extend(map(encode, chunk))
+            if of_paths:
+                item = _path_text(item)
+            elif type(item) is not str:
+                _check(item)
+            data = marshal.dumps(item, _MARSHAL_VERSION)
         except (TypeError, ValueError, RecursionError) as error:
             what = error if isinstance(error, TypeError) else "lists or dicts nested too deeply, or in a circle"
-            raise UsageError(f"shared_list: item {len(offsets) - 1 + len(parts):,}: {what}") from None
-        offsets.extend(islice(accumulate(map(len, parts), initial=offsets[-1]), 1, None))
-        yield b"".join(parts)
+            raise UsageError(f"shared_list: item {len(offsets) - 1:,}: {what}") from None
+        end += len(data)
+        offsets.append(end)
+        yield data
     yield memoryview(offsets)
 
 
-def _encode(item: Any) -> bytes:
-    if type(item) is not str:
-        _check(item)
-    return marshal.dumps(item, _MARSHAL_VERSION)
-
-
-def _encode_path(item: Any) -> bytes:
+def _path_text(item: Any) -> str:
     if not isinstance(item, pathlib.Path):
         raise TypeError(f"expected a path, as the first item is one, got {_kind(item)}. Pass str(path) for each path")
-    return marshal.dumps(str(item), _MARSHAL_VERSION)
+    return str(item)
 
 
 def _check(item: Any) -> None:
@@ -240,22 +230,21 @@ def _check(item: Any) -> None:
         parts: Iterable[Any] = item
     elif kind is dict:
         parts = chain(item, item.values())
+    elif isinstance(item, pathlib.PurePath):
+        raise _unsuitable(item, "Pass str(path); only a list of nothing but paths keeps them")
+    elif hasattr(item, "tolist"):
+        raise _unsuitable(
+            item,
+            "Pass item.tolist(), or share the array itself: numpy arrays and tensors of numbers need no shared_list",
+        )
     else:
-        raise TypeError(_unsuitable(item))
+        raise _unsuitable(item, "Pass plain values: a str, a tuple(…) or a dict(…) of what is in it")
     for part in parts:
         _check(part)
 
 
-def _unsuitable(item: Any) -> str:
-    if isinstance(item, pathlib.PurePath):
-        advice = "Pass str(path); only a list of nothing but paths keeps them"
-    elif hasattr(item, "tolist"):
-        advice = (
-            "Pass item.tolist(), or share the array itself: numpy arrays and tensors of numbers need no shared_list"
-        )
-    else:
-        advice = "Pass plain values: a str, a tuple(…) or a dict(…) of what is in it"
-    return (
+def _unsuitable(item: Any, advice: str) -> TypeError:
+    return TypeError(
         f"expected None, bool, int, float, str, bytes, or a list, tuple or dict of these, got {_kind(item)}. {advice}"
     )
 

@@ -32,59 +32,6 @@ Spatial: TypeAlias = Image | Mask | Depth | Normals
 
 Field: TypeAlias = Spatial | Boxes | Keypoints | InstanceMasks | Geometry | Text | Array | Label | Raw
 
-__all__ = [
-    "ABSENT",
-    "ARRAY_DTYPES",
-    "BOX_FORMATS",
-    "CAPTIONS",
-    "DTYPES",
-    "ENTRY_FORMAT",
-    "IMAGENET",
-    "MOST_FINITE",
-    "Array",
-    "ArrayDType",
-    "BoxFormat",
-    "Boxes",
-    "Captions",
-    "DType",
-    "Depth",
-    "Field",
-    "Filter",
-    "Geometry",
-    "Image",
-    "ImageDType",
-    "InstanceMasks",
-    "Keypoints",
-    "Label",
-    "LongTextError",
-    "Mask",
-    "MaskDType",
-    "Mode",
-    "Normalize",
-    "Normals",
-    "Pad",
-    "Quantiles",
-    "Raw",
-    "ResolvedText",
-    "Sequences",
-    "Spatial",
-    "Text",
-    "UnfitTextError",
-    "decode_text",
-    "find_column",
-    "from_entries",
-    "resolve_texts",
-    "text_measured",
-    "to_entries",
-    "token_lengths",
-]
-
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.tokens.text_columns"), name)  # only who reads texts needs it
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])

@@ -14,38 +14,3 @@ from headrace.plan.shaped_plan import ShapedPlan, bucket_plan
 from headrace.plan.state import State, check_state, resume, resume_samples, state_after, state_at
 from headrace.plan.step_views import StepView
 from headrace.plan.uniform_plan import SamplePlan, UniformPlan
-
-__all__ = [
-    "MIXTURE_VERSION",
-    "BatchPlan",
-    "Buckets",
-    "Budget",
-    "EpochPlan",
-    "ListedMembers",
-    "Mixture",
-    "Order",
-    "PackedRows",
-    "Remainder",
-    "SamplePlan",
-    "SequencePacking",
-    "ShapedPlan",
-    "SourceBatches",
-    "SourceSamples",
-    "State",
-    "StepView",
-    "UniformPlan",
-    "Until",
-    "ViewedImages",
-    "bucket_plan",
-    "check_int",
-    "check_state",
-    "counts_of",
-    "epoch_key",
-    "plan_of",
-    "resume",
-    "resume_samples",
-    "state_after",
-    "state_at",
-    "text_of_buckets",
-    "text_packed",
-]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import get_type_hints
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from headrace import _core
 from headrace.errors import StateError
@@ -67,8 +68,11 @@ class State:
         return cls(**values)  # type: ignore[arg-type]  # each was checked against its field's type
 
 
-def check_state(values: Mapping[str, object], kinds: Mapping[str, type[object]]) -> None:
-    """Raise StateError unless `values` has a value of each of these kinds, and no other."""
+_EXPECTED = {int: "an int, 0 or more", str: "a str", bool: "a bool", list: "a list of str", dict: "a dict"}
+
+
+def check_state(values: Mapping[str, object], kinds: Mapping[str, Any]) -> None:
+    """Raise StateError unless `values` has a value of each of these kinds (types, or one and None), and no other."""
     missing = sorted(kinds.keys() - values.keys())
     unknown = sorted(str(name) for name in values.keys() - kinds.keys())
     if missing or unknown:
@@ -76,16 +80,18 @@ def check_state(values: Mapping[str, object], kinds: Mapping[str, type[object]])
             f"state: expected the keys that state_dict() gave, got missing {missing} and unknown {unknown}; pass the "
             "saved dict unchanged"
         )
-    for name, kind in kinds.items():
-        _check_value(name, values[name], kind)
-
-
-def _check_value(name: str, value: object, kind: type[object]) -> None:
-    # type(), not isinstance(): True is an int to Python, and to_dict never made a state that holds it.
-    negative = type(value) is int and value < 0
-    if type(value) is not kind or negative:
-        expected = "an int, 0 or more" if kind is int else f"a {kind.__name__}"
-        raise StateError(f"state[{name!r}]: expected {expected}, got {value!r}; pass the saved dict unchanged")
+    for name, hint in kinds.items():
+        value = values[name]
+        kind, *or_none = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        kind = get_origin(kind) or kind
+        if or_none and value is None:
+            continue
+        negative = type(value) is int and value < 0
+        of_others = isinstance(value, list) and not all(type(each) is str for each in value)
+        # type(), not isinstance(): True is an int to Python, and to_dict never made a state that holds it.
+        if type(value) is not kind or negative or of_others:
+            expected = _EXPECTED[kind] + (" or None" if or_none else "")
+            raise StateError(f"state[{name!r}]: expected {expected}, got {value!r}; pass the saved dict unchanged")
 
 
 def state_after(plan: EpochPlan, *, epoch: int, steps: int, dataset: str, core: str) -> State:

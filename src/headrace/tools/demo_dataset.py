@@ -16,6 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,16 +56,11 @@ def _leaves(rng: np.random.Generator, width: int, height: int) -> NDArray[np.flo
     canvas = np.empty((height, width, 3), np.float32)
     canvas[:] = _colour(rng)
     short = min(width, height)
-    radii = _power_law(rng, LEAVES, short * SMALLEST_SHARE, short / 2)
+    low, high, share = short * SMALLEST_SHARE, short / 2, rng.random(LEAVES)
+    radii = (low**-2 - share * (low**-2 - high**-2)) ** -0.5  # from the density r⁻³, by its distribution's inverse
     for radius in np.sort(radii)[::-1]:  # the large first, or they would bury the small
         _drop_leaf(rng, canvas, float(radius))
     return canvas
-
-
-def _power_law(rng: np.random.Generator, count: int, low: float, high: float) -> NDArray[np.float64]:
-    """Draw from the density r⁻³ on [low, high] by inverting its distribution function."""
-    share = rng.random(count)
-    return np.asarray((low**-2 - share * (low**-2 - high**-2)) ** -0.5)
 
 
 def _drop_leaf(rng: np.random.Generator, canvas: NDArray[np.float32], radius: float) -> None:
@@ -126,7 +122,10 @@ class PhotoSource:
         """Load them, several at once, as RGB images of at most 3,000 pixels a side."""
         with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="headrace-photographs") as pool:
             if self.files is None:
-                yield from pool.map(_draw_photograph, range(DRAWN_COUNT))
+                yield from (
+                    Image.fromarray(drawn)
+                    for drawn in pool.map(lambda seed: natural_image(*DRAWN_SIZE, seed=seed), range(DRAWN_COUNT))
+                )
             else:
                 yield from pool.map(_open_photograph, self.files)
 
@@ -160,8 +159,10 @@ def find_source(
 def photographs_in(folder: Path) -> Iterator[Path]:
     """List the image files below `folder` that are large enough to cut from, in order of their paths."""
     for path in sorted(folder.rglob("*")):
-        if path.suffix.lower() in SUFFIXES and path.is_file() and path.stat().st_size > LEAST_BYTES and _is_large(path):
-            yield path
+        if path.suffix.lower() in SUFFIXES and path.is_file() and path.stat().st_size > LEAST_BYTES:
+            with suppress(OSError), Image.open(path) as image:  # which it may not be after all
+                if min(image.size) >= LEAST_SIDE_PX:
+                    yield path
 
 
 def _required(folder: Path) -> tuple[Path, ...]:
@@ -176,23 +177,11 @@ def _required(folder: Path) -> tuple[Path, ...]:
     return files
 
 
-def _is_large(path: Path) -> bool:
-    try:
-        with Image.open(path) as image:
-            return min(image.size) >= LEAST_SIDE_PX
-    except OSError:  # no image after all
-        return False
-
-
 def _bundled(package: str, members: tuple[str, ...]) -> tuple[Path, ...]:
     """Find a package's files without importing it: only its data is wanted, and its dependencies may be absent."""
     spec = importlib.util.find_spec(package)
     folders = () if spec is None or spec.submodule_search_locations is None else spec.submodule_search_locations
     return tuple(path for folder in folders for member in members if (path := Path(folder, member)).is_file())
-
-
-def _draw_photograph(seed: int) -> Image.Image:
-    return Image.fromarray(natural_image(*DRAWN_SIZE, seed=seed))
 
 
 def _open_photograph(path: Path) -> Image.Image:

@@ -21,7 +21,7 @@ from headrace.dropins import ImageReader
 from headrace.errors import HeadraceError
 from headrace.fields import Field, Image, Raw
 from headrace.loader import Loader
-from headrace.tools.peek_survey import PeekedSample, PeekSurvey, near_duplicates
+from headrace.tools.peek_survey import PeekedSample, near_duplicates
 from headrace.views import Letterbox, View
 
 MOST_ROWS = 50
@@ -49,7 +49,10 @@ class PeekContent:
     """What the page shows."""
 
     title: str
-    survey: PeekSurvey
+    samples: int
+    """Of the data set; `looks` may be fewer."""
+    looks: Sequence[PeekedSample]
+    """What was looked at, in the data set's order."""
     classes: Mapping[str, int]
     """Samples by class, of the whole dataset; empty where it has none."""
     groups: Sequence[DuplicateGroup]
@@ -60,26 +63,31 @@ class PeekContent:
     note: str | None = None
     """Why there is no sheet."""
 
-    @classmethod
-    def of(
-        cls, dataset: Dataset, column: str, survey: PeekSurvey, view: Sequence[View], *, samples: int, seed: int
-    ) -> tuple[PeekContent, PIL.Image.Image | None]:
-        """Return the content and the contact sheet. A dataset whose samples all fail gets its page without one."""
-        sheet, note = None, None
-        try:
-            sheet = augmented_sheet(dataset, column, view, samples=samples, seed=seed)
-        except HeadraceError as error:
-            note = f"No sheet: {error}"
-        content = cls(
-            title=repr(dataset),
-            survey=survey,
-            classes=class_counts(dataset),
-            groups=duplicate_groups(dataset, column, survey.looks),
-            sheet=None if sheet is None else picture_address(sheet),
-            sheet_view=" then ".join(map(repr, view)),
-            note=note,
-        )
-        return content, sheet
+    @property
+    def failures(self) -> list[PeekedSample]:
+        return [look for look in self.looks if look.error is not None]
+
+
+def peeked(
+    dataset: Dataset, column: str, looks: Sequence[PeekedSample], view: Sequence[View], *, samples: int, seed: int
+) -> tuple[PeekContent, PIL.Image.Image | None]:
+    """Return the content and the contact sheet. A dataset whose samples all fail gets its page without one."""
+    sheet, note = None, None
+    try:
+        sheet = augmented_sheet(dataset, column, view, samples=samples, seed=seed)
+    except HeadraceError as error:
+        note = f"No sheet: {error}"
+    content = PeekContent(
+        title=repr(dataset),
+        samples=len(dataset),
+        looks=looks,
+        classes=class_counts(dataset),
+        groups=duplicate_groups(dataset, column, looks),
+        sheet=None if sheet is None else picture_address(sheet),
+        sheet_view=" then ".join(map(repr, view)),
+        note=note,
+    )
+    return content, sheet
 
 
 def write_files(content: PeekContent, sheet: PIL.Image.Image | None, folder: Path) -> None:
@@ -90,16 +98,12 @@ def write_files(content: PeekContent, sheet: PIL.Image.Image | None, folder: Pat
     _write(folder / "peek.html", lambda file: file.write(page))
 
 
-def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
+def _write(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     """Write a file that has its name once it is complete."""
-
-    def fill(file: BinaryIO) -> None:
-        write(file)
-
     place = str(path.absolute())
     try:
         with partial_file(place) as partial:
-            finish_partial_file(partial, place, fill)
+            finish_partial_file(partial, place, write)
     except UnwritableError as error:
         raise HeadraceError(f"--to: expected a folder to write, got {path.parent} ({error})") from error
 
@@ -218,29 +222,26 @@ def render(content: PeekContent) -> str:
     environment = Environment(
         loader=PackageLoader("headrace.tools"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters["figure"] = figure
-    environment.filters["printable"] = printable
-    looks = content.survey.looks
+    environment.filters.update(figure=figure, printable=printable)
+    looks = content.looks
     return environment.get_template("page.html").render(
         content=content,
-        looked=len(looks),
         charts=[chart for chart in _charts(looks) if chart[2] is not None],
         formats=Counter(look.format or "not recognised" for look in looks if look.bytes is not None).most_common(),
         classes=sorted(content.classes.items(), key=lambda item: -item[1]),
-        failures=content.survey.failures,
         most=MOST_ROWS,
     )
 
 
 def document(content: PeekContent) -> dict[str, Any]:
     """Return the content as JSON has it."""
-    looks = content.survey.looks
+    looks = content.looks
     return {
-        "samples": content.survey.samples,
+        "samples": content.samples,
         "looked": len(looks),
         "formats": dict(Counter(look.format for look in looks if look.format is not None)),
         "classes": dict(content.classes),
-        "failures": [{"key": printable(look.key), "error": look.error} for look in content.survey.failures],
+        "failures": [{"key": printable(look.key), "error": look.error} for look in content.failures],
         "near_duplicates": [[printable(key) for key in group.keys] for group in content.groups],
         **{
             title.lower().replace(" ", "_"): None

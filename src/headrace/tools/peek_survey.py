@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,19 +60,6 @@ class PeekedSample:
     """Why a loader would not take this sample."""
 
 
-@dataclass(frozen=True)
-class PeekSurvey:
-    """What was looked at, in the data set's order."""
-
-    samples: int
-    """Of the data set; `looks` may be fewer."""
-    looks: list[PeekedSample] = field(default_factory=list)
-
-    @property
-    def failures(self) -> list[PeekedSample]:
-        return [look for look in self.looks if look.error is not None]
-
-
 def survey(dataset: Dataset, column: str, positions: Sequence[int]) -> Iterator[PeekedSample]:
     """Look at the image in `column` of each of the samples, in order, on as many threads as there are cores.
 
@@ -125,16 +111,6 @@ _BANDS = 4
 _ONES = np.array([value.bit_count() for value in range(1 << 16)], np.uint8)
 
 
-class _Prints(NamedTuple):
-    """Of N pictures."""
-
-    hashes: npt.NDArray[np.uint64]
-    greys: npt.NDArray[np.int16]
-    """[N, pixels]."""
-    totals: npt.NDArray[np.int64]
-    """Of each grey picture. Two pictures differ by at least as much as their totals do."""
-
-
 def near_duplicates(fingerprints: Sequence[Fingerprint]) -> list[list[int]]:
     """Group positions, each with another of its group that is nearly the same.
 
@@ -142,57 +118,31 @@ def near_duplicates(fingerprints: Sequence[Fingerprint]) -> list[list[int]]:
     """
     if not fingerprints:
         return []
+    hashes = np.array([each.hash for each in fingerprints], np.uint64)
     greys = np.stack([each.grey.reshape(-1) for each in fingerprints]).astype(np.int16)
-    prints = _Prints(
-        np.array([each.hash for each in fingerprints], np.uint64), greys, greys.sum(axis=1, dtype=np.int64)
-    )
-    leader = list(range(len(fingerprints)))
-    for first, second in _close_pairs(prints):
-        leader[_lead(leader, second)] = _lead(leader, first)
-    groups: dict[int, list[int]] = {}
-    for position in range(len(leader)):
-        groups.setdefault(_lead(leader, position), []).append(position)
-    return sorted((group for group in groups.values() if len(group) > 1), key=lambda group: (-len(group), group))
-
-
-def _close_pairs(prints: _Prints) -> Iterator[tuple[int, int]]:
-    """Yield enough pairs to join all that are close, directly or through others."""
-    for band in prints.hashes.view(np.uint16).reshape(-1, _BANDS).T:
-        order = np.argsort(band, kind="stable")
-        for bucket in np.split(order, np.flatnonzero(np.diff(band[order])) + 1):
-            if len(bucket) > 1:
-                yield from _close_within(bucket, prints)
-
-
-def _close_within(bucket: npt.NDArray[np.int64], prints: _Prints) -> Iterator[tuple[int, int]]:
-    """Compare each with what no group has taken yet: of ten thousand blank pictures the first one takes all.
-
-    Each compared with each would take minutes.
-    """
-    rest, taken = bucket, list[int]()
-    while len(rest):
-        if taken:
-            first = taken.pop()
-        else:
-            first, rest = int(rest[0]), rest[1:]
-        close = _are_close(first, rest, prints)
-        found = rest[close].tolist()
-        yield from ((first, other) for other in found)
-        taken += found
-        rest = rest[~close]
-
-
-def _are_close(first: int, others: npt.NDArray[np.int64], prints: _Prints) -> npt.NDArray[np.bool_]:
-    most = MOST_LEVELS * prints.greys.shape[1]
-    close: npt.NDArray[np.bool_] = np.abs(prints.totals[others] - prints.totals[first]) <= most
-    bits = _ONES[(prints.hashes[others[close]] ^ prints.hashes[first]).view(np.uint16).reshape(-1, _BANDS)]
-    close[close] = bits.sum(axis=1, dtype=np.int64) <= MOST_BITS
-    close[close] = np.abs(prints.greys[others[close]] - prints.greys[first]).mean(axis=1) <= MOST_LEVELS
-    return close
-
-
-def _lead(leader: list[int], member: int) -> int:
-    while leader[member] != member:
-        leader[member] = leader[leader[member]]
-        member = leader[member]
-    return member
+    # Those that share a band lie side by side in its order.
+    bands = hashes.view(np.uint16).reshape(-1, _BANDS).T
+    orders = [np.argsort(band, kind="stable") for band in bands]
+    shared = [
+        (np.searchsorted(band[order], band, "left"), np.searchsorted(band[order], band, "right"))
+        for band, order in zip(bands, orders, strict=True)
+    ]
+    free = np.ones(len(hashes), bool)
+    groups = []
+    for first in range(len(hashes)):
+        if not free[first]:
+            continue
+        free[first] = False
+        group, members = [], [first]
+        while members:  # each compares itself with what no group has taken yet
+            at = members.pop()
+            group.append(at)
+            others = [order[left[at] : right[at]] for order, (left, right) in zip(orders, shared, strict=True)]
+            near = np.concatenate([each[free[each]] for each in others])
+            bits = _ONES[(hashes[near] ^ hashes[at]).view(np.uint16).reshape(-1, _BANDS)].sum(axis=1, dtype=np.int64)
+            near = near[bits <= MOST_BITS]
+            near = np.unique(near[np.abs(greys[near] - greys[at]).mean(axis=1) <= MOST_LEVELS])
+            free[near] = False
+            members += near.tolist()
+        groups.append(sorted(group))
+    return sorted((group for group in groups if len(group) > 1), key=lambda group: (-len(group), group))

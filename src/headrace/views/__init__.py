@@ -20,18 +20,3 @@ from headrace.views.views import (
     Resize,
     View,
 )
-
-__all__ = [
-    "MAX_SIDE_PX",
-    "CenterCrop",
-    "Letterbox",
-    "Program",
-    "RandomCrop",
-    "RandomHorizontalFlip",
-    "RandomResizedCrop",
-    "RandomScale",
-    "RandomVerticalFlip",
-    "Resize",
-    "View",
-    "compile_view",
-]

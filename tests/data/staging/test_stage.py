@@ -86,7 +86,7 @@ def test_bytes_that_do_not_come_back_are_an_error_and_no_copy(source, to, monkey
     def write_wrongly(descriptor: int, data: memoryview, at: int) -> None:
         os.pwrite(descriptor, bytes([data[0] ^ 1]) + bytes(data[1:]), at)
 
-    monkeypatch.setattr(copying, "_write_all", write_wrongly)
+    monkeypatch.setattr(copying, "write_all", write_wrongly)
     with pytest.raises(WriteError, match=r"expected the bytes of .* to come back, got others\. Check the disk"):
         stage_all(source, to)
     assert not [entry for entry in copies(to).values() if isinstance(entry[0], bytes) and entry[0] != b""]
@@ -149,14 +149,14 @@ def test_nothing_is_written_through_a_link(source, to, tmp_path):
 
 
 def test_a_source_that_is_being_written_is_an_error(source, to, monkeypatch):
-    real = copying._write_all
+    real = copying.write_all
 
     def write_meanwhile(descriptor: int, data: memoryview, at: int) -> None:
         real(descriptor, data, at)
         with open(source / "large", "ab") as file:
             file.write(b"more")
 
-    monkeypatch.setattr(copying, "_write_all", write_meanwhile)
+    monkeypatch.setattr(copying, "write_all", write_meanwhile)
     with pytest.raises(ChangedError, match=r"got one that changed while it was staged\. Stage again"):
         stage(sources_of([str(source / "large")]), to=str(to), threads=1)
 

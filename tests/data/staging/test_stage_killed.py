@@ -91,7 +91,7 @@ def test_parts_that_are_there_are_not_copied_again(source, to, monkeypatch):
     """Of a large file, which is killed after its first part."""
     from headrace.data.staging import copying
 
-    real, written = copying._write_all, []
+    real, written = copying.write_all, []
 
     def write(descriptor: int, data: memoryview, at: int) -> None:
         written.append(at)
@@ -100,10 +100,10 @@ def test_parts_that_are_there_are_not_copied_again(source, to, monkeypatch):
         real(descriptor, data, at)
 
     only = source / "large"
-    monkeypatch.setattr(copying, "_write_all", write)
+    monkeypatch.setattr(copying, "write_all", write)
     with pytest.raises(OSError, match="No space left on device"):
         stage_one(only, to)
-    monkeypatch.setattr(copying, "_write_all", lambda *args: (written.append(args[2]), real(*args)))
+    monkeypatch.setattr(copying, "write_all", lambda *args: (written.append(args[2]), real(*args)))
     written.clear()
     stage_one(only, to)
     assert written == [64 << 10, 128 << 10]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from made_sessions import MadeRun
 from patching import patch
 
 from headrace.doctor.causes.findings import diagnose
-from headrace.doctor.causes.prescription import predicted_of, prescribe
+from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.causes.remedy import Prediction
 from headrace.doctor.edits.script_source import files_here, read_file
 from headrace.doctor.report.outputs import document
@@ -66,13 +67,19 @@ def test_together_they_gain_as_much_as_the_best_of_them_or_more() -> None:
     assert found.best.step_us <= 1.01 * min(steps)
 
 
+def predicted_of(session: Session, codes: list[str]) -> Prediction | None:
+    """What is predicted beside a proof of these remedies together, which was not tried."""
+    (outcome,) = prescribed(replace(session, proofs=[Proof(codes, {}, "not tried")])).outcomes
+    return outcome.predicted
+
+
 def test_a_subset_is_predicted_as_the_whole_is() -> None:
     session = made(TAR)
-    diagnosis, found = diagnose(session), prescribed(session)
-    assert predicted_of(session, diagnosis, found.together) == found.best is not None
+    found = prescribed(session)
+    assert predicted_of(session, found.together) == found.best is not None
     single = {one.code: one.prediction for one in found.remedies}
-    assert predicted_of(session, diagnosis, ["indexed-tar"]) == single["indexed-tar"]
-    assert predicted_of(session, diagnosis, ["workers", "prefetch"]) is None, "a longer queue does not help there"
+    assert predicted_of(session, ["indexed-tar"]) == single["indexed-tar"]
+    assert predicted_of(session, ["workers", "prefetch"]) is None, "a longer queue does not help there"
 
 
 def test_what_adds_nothing_is_left_out() -> None:
@@ -335,7 +342,7 @@ def test_what_a_proof_spoke_against_is_not_to_be_made(said: dict[str, Any]) -> N
     assert "IndexedTar" not in found.patch
     assert found.left_out == ["indexed-tar"]
     assert [one.is_refused for one in found.outcomes] == [True]
-    assert found.best == predicted_of(session, diagnose(session), found.together)
+    assert found.best == predicted_of(session, found.together)
 
 
 def test_what_gains_only_beside_another_is_to_be_made_with_it() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from patching import git_apply, patch
 
-from headrace.doctor.edits.changes import WantedEdit, changed
+from headrace.doctor.edits.changes import LoaderScript, WantedEdit
 from headrace.doctor.edits.script_source import ScriptSource
 
 PATH = "/home/ada/train/train.py"
@@ -29,7 +29,7 @@ HEAD = "import torch\nfrom torch.utils.data import DataLoader\n\n"
 
 def after(text: str, wanted: WantedEdit, **facts: Any) -> str | None:
     """The file as it would be; None where the change is not certain."""
-    found = changed(wanted, [ScriptSource(PATH, text)], {**FACTS, **facts})
+    found = LoaderScript([ScriptSource(PATH, text)], {**FACTS, **facts}).changed(wanted)
     return None if found is None else found[0].after
 
 
@@ -124,7 +124,8 @@ loader = DataLoader(ds, 32, num_workers=args.{})
 
 def option(arguments: str, name: str, command: tuple[str, ...] = (), **facts: Any) -> str | None:
     """The line of the option, as it would be."""
-    found = changed(FOUR, [ScriptSource(PATH, OPTION.format(arguments, name))], {**FACTS, **facts}, command)
+    source = ScriptSource(PATH, OPTION.format(arguments, name))
+    found = LoaderScript([source], {**FACTS, **facts}, command).changed(FOUR)
     return None if found is None else found[0].after.splitlines()[3].partition('workers", ')[2][:-1]
 
 
@@ -286,7 +287,7 @@ ALL = WantedEdit({"num_workers": "0"}, prefetcher="cuda", indexed_tar=True, one_
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_all_changes_together_apply_by_patch_and_parse(tmp_path: Path, newline: str) -> None:
     text = WHOLE.replace("\n", newline)
-    found = changed(ALL, [ScriptSource(PATH, text)], {**FACTS, "line": 16})
+    found = LoaderScript([ScriptSource(PATH, text)], {**FACTS, "line": 16}).changed(ALL)
     assert found is not None
     (file,) = found
     assert apply(tmp_path, "train.py", text, file.diff("/home/ada/train")) == file.after
@@ -299,7 +300,7 @@ def test_all_changes_together_apply_by_patch_and_parse(tmp_path: Path, newline: 
 def test_a_changed_script_runs(tmp_path: Path) -> None:
     text = f"{HEAD}loader = DataLoader(range(64), 32)\nprint([len(batch) for batch in loader])\n"
     wanted = WantedEdit({"pin_memory": "False"}, one_thread=True)
-    found = changed(wanted, [ScriptSource(PATH, text)], {**FACTS, "num_workers": 0})
+    found = LoaderScript([ScriptSource(PATH, text)], {**FACTS, "num_workers": 0}).changed(wanted)
     assert found is not None
     apply(tmp_path, "train.py", text, found[0].diff("/home/ada/train"))
     ran = subprocess.run([sys.executable, str(tmp_path / "train.py")], capture_output=True, text=True, timeout=100)
@@ -309,14 +310,16 @@ def test_a_changed_script_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["train it.py", "entraîner.py", "my code/train.py"])
 def test_a_path_of_any_name_applies_by_patch(tmp_path: Path, name: str) -> None:
     text = f"{HEAD}loader = DataLoader(ds, 32, num_workers=2)\n"
-    found = changed(FOUR, [ScriptSource(str(tmp_path / name), text)], {**FACTS, "file": str(tmp_path / name)})
+    path = str(tmp_path / name)
+    found = LoaderScript([ScriptSource(path, text)], {**FACTS, "file": path}).changed(FOUR)
     assert found is not None
     (tmp_path / name).parent.mkdir(exist_ok=True)
     assert apply(tmp_path, name, text, found[0].diff(str(tmp_path))) == found[0].after
 
 
 def test_a_file_elsewhere_is_named_by_its_whole_path() -> None:
-    found = changed(FOUR, [ScriptSource(PATH, f"{HEAD}loader = DataLoader(ds, 32, num_workers=2)\n")], FACTS)
+    source = ScriptSource(PATH, f"{HEAD}loader = DataLoader(ds, 32, num_workers=2)\n")
+    found = LoaderScript([source], FACTS).changed(FOUR)
     assert found is not None
     assert found[0].diff("/srv").splitlines()[:2] == ["--- a/home/ada/train/train.py", "+++ b/home/ada/train/train.py"]
 

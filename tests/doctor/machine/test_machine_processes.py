@@ -296,14 +296,14 @@ def test_dear_readings_are_rare_and_no_one_is_passed_over() -> None:
 
 def test_a_budget_that_is_overdrawn_waits_until_it_has_earned() -> None:
     budget = ReadingBudget(share=0.01, most_s=0.1, now_s=0.0)
-    budget.spend(0.15)
+    budget.left_s -= 0.15
     budget.earn(4.0)
-    assert not budget.is_left
+    assert budget.left_s <= 0
     budget.earn(6.0)
-    assert budget.is_left
+    assert budget.left_s > 0
     budget.earn(10_000.0)
-    budget.spend(0.1)
-    assert not budget.is_left, "expected no more than most_s to be saved up"
+    budget.left_s -= 0.1
+    assert budget.left_s <= 0, "expected no more than most_s to be saved up"
 
 
 def test_disks_without_their_partitions() -> None:

@@ -11,7 +11,7 @@ from made_sessions import MadeRun, made_session, process, read, write_evidence, 
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.measure.steps import TimeSpan, segments, training
-from headrace.doctor.measure.view import clock_lag, device_spans, step_budget
+from headrace.doctor.measure.view import device_spans, step_budget
 from headrace.doctor.session.model import CommandOutcome, OptimizerSteps, ReceivedBatches, Session, Trainer, TrainerPass
 
 times = st.integers(-50, 1_050)
@@ -211,14 +211,3 @@ def test_the_gpu_sees_less_wait_where_it_is_behind(tmp_path):
 def test_marks_without_a_partner_bound_nothing():
     marks = [("s", 0.0), ("r", 1.0), ("w", 2.0), ("w", 3.0), ("r", 5.0), ("h", 6.0)]
     assert device_spans(marks) == [TimeSpan("data wait", 3.0, 5.0)]
-
-
-def test_the_clocks_lie_apart_by_the_pair_that_lies_closest():
-    trainer = trainer_of([(1_000, 1_100, []), (1_100, 1_200, [])], [(1_010, 20), (1_110, 20)])
-    trainer.steps.device = [[("s", 5.0), ("w", 12.0), ("r", 33.0)], [("s", 160.0), ("w", 161.0), ("r", 170.0)]]
-    assert clock_lag(training(session_of(trainer), trainer)) == 1_010 - 12.0
-
-
-def test_there_is_no_lag_without_marks():
-    trainer = trainer_of([(0, 100, [])])
-    assert clock_lag(training(session_of(trainer), trainer)) is None

@@ -19,9 +19,9 @@ from processes import source_paths
 from torch import Tensor
 
 from headrace.doctor.causes import diagnose
-from headrace.doctor.conclusion import concluded
 from headrace.doctor.measure.diagnosis import Diagnosis
 from headrace.doctor.probe.hooks import batch_sources
+from headrace.doctor.session import read_session
 from headrace.doctor.session.model import CommandOutcome
 from headrace.doctor.session.storage import decode_session
 
@@ -132,7 +132,7 @@ def by_generator_anew() -> None:
 
 
 def seen(folder: Path) -> Diagnosis:
-    session = concluded(folder, outcome=CommandOutcome(["python", "train.py"], 0, "finished", 1), mode="observe")
+    session = read_session(folder, outcome=CommandOutcome(["python", "train.py"], 0, "finished", 1), mode="observe")
     return diagnose(session)
 
 
@@ -223,6 +223,7 @@ def test_a_webloader_is_seen_by_the_dataloader_in_it(tmp_path: Path) -> None:
     assert "source" not in records(tmp_path, "loader")[0][3]
 
 
+@pytest.mark.long
 def test_a_trainer_on_a_memory_map(tmp_path: Path) -> None:
     run = observe(python("memory_map.py", 40, 3), tmp_path)
     assert run.status == 0, run.error

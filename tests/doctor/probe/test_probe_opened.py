@@ -20,9 +20,9 @@ from library_probe import LibraryProbe, library_probe
 from PIL import Image
 
 from headrace.doctor.probe import opened_files as probe_opened
-from headrace.doctor.probe.evidence_schema import OpenedRecord
 from headrace.doctor.probe.opened_files import MOST_ENDS, MOST_FOLDERS, MOST_HASHES, MOST_PATHS, OpenedFiles
-from headrace.doctor.session.evidence_reader import STRUCTS, OpenedEvidence, merge_opened
+from headrace.doctor.session.evidence_reader import merge_opened
+from headrace.doctor.session.evidence_schema import OpenedRecord
 from headrace.doctor.session.model import FileOpens as Told
 
 ROUGHLY = 0.35
@@ -35,7 +35,7 @@ class Process:
         self.names: dict[str, int] = {}
         self.faults: list[Exception] = []
         self.opened = OpenedFiles(lambda text: self.names.setdefault(text, len(self.names)), self.faults.append)
-        self.side = OpenedEvidence()
+        self.sides: list[tuple[Any, dict[int, str]]] = []
         self.written: list[Any] = []
 
     def opens(self, *paths: Any) -> Process:
@@ -47,12 +47,13 @@ class Process:
         record = self.opened.record(0)
         if record is not None:
             self.written.append(record)
-            self.side.take(STRUCTS[OpenedRecord](*record[1:]), {number: text for text, number in self.names.items()})
+            names = {number: text for text, number in self.names.items()}
+            self.sides.append((OpenedRecord(*record[1:]), names))
         return self
 
 
 def told(*processes: Process) -> Told:
-    return merge_opened(process.tells().side for process in processes)
+    return merge_opened(side for process in processes for side in process.tells().sides)
 
 
 def by_path(told: Told) -> dict[str, int]:

@@ -17,8 +17,8 @@ from training_loops import Loop, pairs
 
 import headrace
 from headrace.doctor.causes import diagnose
-from headrace.doctor.conclusion import concluded
 from headrace.doctor.measure.diagnosis import Diagnosis
+from headrace.doctor.session import read_session
 from headrace.doctor.session.model import CommandOutcome, Session
 
 
@@ -56,7 +56,7 @@ def test_batches_and_passes_are_counted(make: Callable[[Path], Any], tmp_path: P
 
 
 def seen(folder: Path) -> tuple[Session, Diagnosis]:
-    session = concluded(folder, outcome=CommandOutcome(["python", "train.py"], 0, "finished", 1), mode="observe")
+    session = read_session(folder, outcome=CommandOutcome(["python", "train.py"], 0, "finished", 1), mode="observe")
     return session, diagnose(session)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -14,7 +15,8 @@ from training_loops import Loop, loader, pairs
 
 from headrace.doctor.probe import overhead
 from headrace.doctor.probe.evidence_file import BLOCK, is_kept
-from headrace.doctor.probe.overhead import AIM, ALWAYS_NS, Pause, PauseSchedule
+from headrace.doctor.probe.overhead import AIM, ALWAYS_NS, PauseSchedule
+from headrace.doctor.probe.training.thread import PausedTraining
 
 MS = 1_000_000
 
@@ -63,12 +65,18 @@ def test_a_slow_first_step_makes_no_run_look_cheap() -> None:
 
 
 def test_a_rest_counts_steps_of_several_optimizers() -> None:
-    rest = Pause(first=64, start=0, count=3, optimizers=2)
-    passed = []
-    for _ in range(6):
-        passed.append(rest.passed)
-        rest.optimizers_left -= 1
-    assert [*passed, rest.passed] == [0, 0, 1, 1, 2, 2, 3]
+    for stepped, passed in enumerate([0, 0, 1, 1, 2, 2, 3]):
+        training: Any = mock.MagicMock()
+        training.steps.number, training.steps.optimizers = 64, 2
+        pauses = PausedTraining(training)
+        with mock.patch.object(pauses, "_after", return_value=3):
+            pauses.begin_if_due(0)
+        for _ in range(stepped):
+            pauses.optimizer_stepped()
+        pauses.end()
+        ((rest,),) = [call.args for call in training.evidence.write.call_args_list]
+        assert (rest[0], rest[1], rest[4]) == ("rest", 64, passed)
+        training.steps.resume.assert_called_once_with(64 + passed, mock.ANY)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -11,14 +12,30 @@ from hypothesis import strategies as st
 
 from headrace.doctor.probe.training.steps import (
     BACKWARD,
+    BEGUN,
     CLOSURE,
     COLLECTIVE,
     COPY,
+    ENDED,
     EVALUATION,
     OPTIMIZER,
     OptimizerStep,
+    PassEvent,
     StepTimeline,
 )
+
+
+class Batch(NamedTuple):
+    """A batch, as far as the timeline asks, with the act that it was."""
+
+    pass_: int
+    start: int
+    end: int
+    act: str = ""
+
+
+def got(steps: StepTimeline, batch: Any, with_grad: bool = True) -> None:
+    steps.got(batch, with_grad)
 
 
 class Script:
@@ -42,7 +59,7 @@ class Script:
         start, end = self.now + 1, self.now + 11
         if act in "gv":
             self.close(self.steps.fetching())
-            self.steps.got(int(act == "v"), start, end, act == "g", act)
+            got(self.steps, Batch(int(act == "v"), start, end, act), act == "g")
         elif act in "bh":
             self.steps.enter({"b": BACKWARD, "h": COPY}[act], start)
             self.steps.leave(end)
@@ -66,8 +83,12 @@ class Script:
 
 
 def _shape(step: OptimizerStep) -> str:
-    acts = [(event.start, facts) for event, facts in step.gets] + [(start, kind) for kind, start, _ in step.spans]
+    acts = [(batch.start, batch.act) for batch in _batches(step)] + [(start, kind) for kind, start, _ in step.spans]
     return "".join(act for _, act in sorted(acts))
+
+
+def _batches(step: OptimizerStep) -> list[Any]:
+    return list(step.gets)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +144,7 @@ def test_optimizers_that_step_inside_a_backward_pass_end_the_step_with_it() -> N
     steps = StepTimeline()
     for origin in (0, 100):
         assert (steps.fetching() is not None) == (origin > 0)
-        steps.got(0, origin, origin + 10, True, None)
+        got(steps, Batch(0, origin, origin + 10))
         steps.enter(BACKWARD, origin + 10)
         for parameter in range(3):
             assert steps.optimizer_begins(parameter, origin + 20 + parameter * 10) is None
@@ -205,11 +226,11 @@ def test_spans_never_overlap_and_lie_within_their_step(acts: list[tuple[str, int
 
 def test_a_long_evaluation_does_not_push_out_the_steps_own_batch() -> None:
     steps = StepTimeline(most_gets=8)
-    steps.pass_begun(1, 0, 1, True)
+    steps.note(PassEvent(BEGUN, 1, 0, 1, True))
     for number in range(100):
-        steps.got(1, number * 10 + 1, number * 10 + 5, True, "evaluated")
-    steps.pass_ended(1, 1001, 1002, True)
-    steps.got(0, 1010, 1020, True, "trained")
+        got(steps, Batch(1, number * 10 + 1, number * 10 + 5, "evaluated"))
+    steps.note(PassEvent(ENDED, 1, 1001, 1002, True))
+    got(steps, Batch(0, 1010, 1020, "trained"))
     steps.enter(BACKWARD, 1030)
     steps.leave(1040)
     steps.optimizer_begins("o", 1050)
@@ -217,17 +238,17 @@ def test_a_long_evaluation_does_not_push_out_the_steps_own_batch() -> None:
     step = steps.finish()
     assert step is not None
     assert step.evaluated == {1}
-    assert [facts for _, facts in step.gets if facts == "trained"] == ["trained"]
+    assert [batch.act for batch in _batches(step)].count("trained") == 1
     assert (EVALUATION, 0, 1002) in step.spans
 
 
 def test_an_evaluation_is_set_apart_with_all_that_happens_in_it() -> None:
     script = Script().run("gbo")
     script.close(script.steps.fetching())
-    script.steps.pass_begun(1, 34, 35, False)
+    script.steps.note(PassEvent(BEGUN, 1, 34, 35, False))
     script.now = 35
     script.run("vhvh")
-    script.steps.pass_ended(1, script.now, script.now + 5, False)
+    script.steps.note(PassEvent(ENDED, 1, script.now, script.now + 5, False))
     end = script.now + 5
     script.now += 5
     script.run("gbo")

@@ -15,10 +15,10 @@ from probing import notes, probed
 from training_loops import Loop, pairs
 
 from headrace.doctor.causes import diagnose
-from headrace.doctor.conclusion import concluded
 from headrace.doctor.probe.hooks import dataloader, hooks_of, worker_queues
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.training.step_records import ObservedPass
+from headrace.doctor.session import read_session
 from headrace.doctor.session.model import CommandOutcome
 
 
@@ -85,7 +85,7 @@ def test_the_verdict_says_what_could_not_be_hooked(tmp_path: Path) -> None:
     with probed(tmp_path) as probe:
         Loop().step(pairs(4)[:4])
         probe.patches.hook(sys.modules["torch"], "utils.data.no_such_thing", lambda original: original, "passes were")
-    session = concluded(tmp_path, outcome=CommandOutcome(["python", "train.py"], 0, "finished", 1), mode="observe")
+    session = read_session(tmp_path, outcome=CommandOutcome(["python", "train.py"], 0, "finished", 1), mode="observe")
     assert "torch.utils.data.no_such_thing is not known to this doctor: passes were not seen." in (
         diagnose(session).verdict
     )
@@ -96,5 +96,6 @@ def test_an_iterator_that_knows_no_order_is_followed(tmp_path: Path) -> None:
     iterator = SimpleNamespace(_rcvd_idx=3)
     with probed(tmp_path) as probe:
         pass_ = ObservedPass(probe.training, 0, 0, True, loader=0, owner=lambda: None, makers=2)
-        hooks = dataloader.LoaderHooks(probe.training, probe.comparison, probe.fault, torch.utils.data.dataloader)
+        iterators = torch.utils.data.dataloader._BaseDataLoaderIter
+        hooks = dataloader.LoaderHooks(probe.training, probe.comparison, probe.fault, iterators)
         assert hooks._received(iterator, pass_, torch.zeros(4), 1, 2).index_ == 2

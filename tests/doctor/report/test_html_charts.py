@@ -16,6 +16,7 @@ from made_sessions import made_session as simulated
 from headrace.doctor.measure.batches import Join
 from headrace.doctor.measure.steps import MeasuredTraining, training
 from headrace.doctor.report.html.charts import (
+    FOLDER,
     MOST_COLUMNS,
     PLOT_PX,
     BarMeasure,
@@ -24,14 +25,12 @@ from headrace.doctor.report.html.charts import (
     Layer,
     buckets,
     columns,
-    element,
     measures,
     plain_axis,
     round_step,
     stacked,
     time_axis,
 )
-from headrace.doctor.report.html.page import FOLDER
 from headrace.doctor.report.html.timelines import QueueDepth, queue_depth
 from headrace.doctor.session.model import Session
 
@@ -109,9 +108,13 @@ def test_pieces_lie_end_to_end() -> None:
     assert re.findall(r">(\d+ %)<", shown) == ["25 %", "75 %"]
 
 
-def test_texts_in_elements_are_escaped() -> None:
-    shown = str(element("text", "</svg><script>\x1b", aria_label='"><b>'))
-    assert shown == '<text aria-label="&#34;&gt;&lt;b&gt;">&lt;/svg&gt;&lt;script&gt;\\x1b</text>'
+def test_texts_in_charts_are_escaped() -> None:
+    shown = str(stacked([BarSegment("wait", 1, "</svg><script>\x1b")], top=1, label='"><b>'))
+    assert 'aria-label="&#34;&gt;&lt;b&gt;"' in shown
+    assert "<title>&lt;/svg&gt;&lt;script&gt;\\x1b</title>" in shown
+    long = str(columns(ColumnChart([], ["x" * 400], plain_axis(1), [(0.5, "<i>")], "said")))
+    assert f"<title>{'x' * 299}…</title>" in long
+    assert "&lt;i&gt;" in long
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_sessions import MadeRun, machine, made_session, outcome
+from made_work import recorded_in
 
-from headrace.doctor.causes import diagnose
 from headrace.doctor.measure.diagnosis import RankView
 from headrace.doctor.measure.steps import training
 from headrace.doctor.session.model import MeasuredWindow, Session
-from headrace.doctor.simulate import FeedSetup, RecordedRun, StageChange, predicted, recorded
+from headrace.doctor.simulate import FeedSetup, RecordedRun, StageChange, predicted
 
 RUN = MadeRun(
     steps=60,
@@ -32,7 +32,7 @@ RUN = MadeRun(
 
 def recorded_of(folder: Path, run: MadeRun = RUN, **arguments: Any) -> RecordedRun:
     session = made_session(folder, run, **arguments)
-    found = recorded(session, diagnose(session))
+    found = recorded_in(session)
     assert found is not None
     return found
 
@@ -132,7 +132,7 @@ def test_cores_of_the_machine_limit_workers(tmp_path: Path) -> None:
 def test_ranks_share_the_cores(tmp_path: Path) -> None:
     other = replace(RUN, rank=1, pid=200)
     session = made_session(tmp_path, replace(RUN, rank=0), other, machines=[machine(cores=8)])
-    known = recorded(session, diagnose(session))
+    known = recorded_in(session)
     assert known is not None
     assert known.setup.cores == 4.0
 
@@ -143,10 +143,10 @@ def test_where_no_machine_tells_there_are_cores_enough(tmp_path: Path) -> None:
 
 def test_what_a_worker_waited_for_a_core_is_no_wait_of_its_own(tmp_path: Path) -> None:
     session = made_session(tmp_path, RUN)
-    before = recorded(session, diagnose(session))
+    before = recorded_in(session)
     for maker in session.makers:
         maker.batches.delay = [5_000] * len(maker.batches.index)
-    after = recorded(session, diagnose(session))
+    after = recorded_in(session)
     assert before is not None
     assert after is not None
     assert before.batches.wait.mean() - after.batches.wait.mean() == pytest.approx(5_000)
@@ -158,7 +158,7 @@ def test_the_trainers_cpu_time_tells_computing_from_waiting(tmp_path: Path) -> N
     session = made_session(tmp_path, replace(RUN, workers=4))
     steps = session.trainers[0].steps
     steps.cpu, steps.delay = [2_300] * len(steps.number), [None] * len(steps.number)
-    known = recorded(session, diagnose(session))
+    known = recorded_in(session)
     assert known is not None
     assert "cores" not in known.assumed
     assert known.steps.compute.mean() == pytest.approx(2_000)
@@ -169,7 +169,7 @@ def test_a_trainer_of_several_threads(tmp_path: Path) -> None:
     session = made_session(tmp_path, replace(RUN, workers=4))
     steps = session.trainers[0].steps
     steps.cpu, steps.delay = [32_300] * len(steps.number), [None] * len(steps.number)
-    known = recorded(session, diagnose(session))
+    known = recorded_in(session)
     assert known is not None
     assert known.team == 4
 
@@ -179,7 +179,7 @@ def test_a_session_of_an_earlier_doctor(tmp_path: Path) -> None:
     session.trainers[0].steps.cpu = session.trainers[0].steps.delay = []
     for maker in session.makers:
         maker.batches.cpu = maker.batches.delay = []
-    known = recorded(session, diagnose(session))
+    known = recorded_in(session)
     assert known is not None
     assert "cores" in known.assumed
 
@@ -201,7 +201,7 @@ def without_batches(folder: Path) -> Session:
 
 def test_there_may_be_nothing_to_simulate(tmp_path: Path) -> None:
     for session in (nothing(), without_batches(tmp_path)):
-        assert recorded(session, diagnose(session)) is None
+        assert recorded_in(session) is None
 
 
 changes = st.fixed_dictionaries(
@@ -253,7 +253,7 @@ def replayed(folder: Path, step_us: int) -> RecordedRun:
         trainer.steps.start[row] = trainer.steps.end[row] - step_us
     for column in vars(trainer.gets).values():
         del column[28:]
-    known = recorded(session, diagnose(session))
+    known = recorded_in(session)
     assert known is not None
     return known
 
@@ -276,7 +276,7 @@ def test_waiting_for_peers_that_wait_for_data_is_no_computing(
     session = made_session(tmp_path, RUN)
     own = rank_view(0, 100, peer_wait_us=3_000, data_wait_us=0)
     peer = rank_view(1, 200, peer_wait_us=0, data_wait_us=peers_data_wait_us)
-    known = recorded(session, replace(diagnose(session), ranks=[own, peer]))
+    known = recorded_in(session, [own, peer])
     assert known is not None
     assert (known.steps.compute + known.steps.wait).mean() == pytest.approx(left_us)
 
@@ -290,7 +290,7 @@ def test_other_programs_are_told_by_what_ours_waited_for_them(tmp_path: Path) ->
     session = made_session(tmp_path, run, machines=[ours])
     for maker in session.makers:
         maker.batches.delay = [10_000] * len(maker.batches.index)
-    known = recorded(session, diagnose(session))
+    known = recorded_in(session)
     assert known is not None
     assert known.setup.others == pytest.approx(1.0, abs=0.15)
     assert known.fit.gap == pytest.approx(0.0, abs=0.1)
@@ -300,10 +300,10 @@ def test_other_programs_are_told_by_what_ours_waited_for_them(tmp_path: Path) ->
 
 def test_what_receiving_took_longer_than_usual_is_no_work(tmp_path: Path) -> None:
     session = made_session(tmp_path, replace(RUN, workers=4))
-    before = recorded(session, diagnose(session))
+    before = recorded_in(session)
     gets = session.trainers[0].gets
     gets.unpickle = [40_000 if row % 9 == 0 else us for row, us in enumerate(gets.unpickle)]
-    after = recorded(session, diagnose(session))
+    after = recorded_in(session)
     assert before is not None
     assert after is not None
     assert after.batches.receive.max() <= 3 * 300 + 1
@@ -316,7 +316,7 @@ def test_a_late_hand_over_is_no_work_and_goes_with_what_it_waits_for(tmp_path: P
     session = made_session(tmp_path, replace(RUN, unpickle=20_000))
     trainer = session.trainers[0]
     trainer.gets.unpickle_cpu = [1_000] * len(trainer.gets.start)
-    known = recorded(session, diagnose(session))
+    known = recorded_in(session)
     assert known is not None
     assert known.batches.receive.mean() == pytest.approx(2_000, rel=0.1)
     assert known.batches.held.max() == pytest.approx(12_000)
@@ -335,7 +335,7 @@ def test_threads_that_share_the_work_wait_for_one_another(
     session = made_session(tmp_path, RUN, machines=[machine(cores=cores)])
     for maker in session.makers:
         maker.batches.cpu = [computed_us] * len(maker.batches.index)
-    known = recorded(session, diagnose(session))
+    known = recorded_in(session)
     assert known is not None
     assert known.setup.worker_threads == pytest.approx((computed_us - 500) / 10_000)
     assert known.batches.wait.mean() == pytest.approx(waiting_us)
@@ -344,10 +344,10 @@ def test_threads_that_share_the_work_wait_for_one_another(
 def test_a_pass_begins_when_its_workers_take_up_their_first_batches(tmp_path: Path) -> None:
     """worker_init_fn runs between the start of a worker's loop and that."""
     session = made_session(tmp_path, replace(RUN, workers=2, facts={"length": 30}))
-    before = recorded(session, diagnose(session))
+    before = recorded_in(session)
     for maker in session.makers:
         maker.begun = maker.batches.start[0] - 70_000
-    after = recorded(session, diagnose(session))
+    after = recorded_in(session)
     assert before is not None
     assert after is not None
     assert after.passes.begin == before.passes.begin
@@ -361,7 +361,7 @@ def test_what_first_batches_take_more_is_changed_with_their_stages(tmp_path: Pat
         (maker,) = session.makers
         maker.stages.append("scan:tarfile headers")
         maker.batches.stages[0].append((len(maker.stages) - 1, 1, 100_000, 100_000))
-        known = recorded(session, diagnose(session))
+        known = recorded_in(session)
         assert known is not None
         assert known.passes.iterates is is_iterable
         assert "scan:tarfile headers" not in known.batches.stages

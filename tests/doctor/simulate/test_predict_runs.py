@@ -10,9 +10,10 @@ from statistics import median
 from typing import Any
 
 import pytest
+from made_work import recorded_in
 from observed_runs import KeptRun, Observed, measured, python
 
-from headrace.doctor.simulate import FeedSetup, Prediction, RecordedRun, predicted, recorded
+from headrace.doctor.simulate import FeedSetup, Prediction, RecordedRun, predicted
 
 pytestmark = pytest.mark.alone
 
@@ -86,7 +87,7 @@ def run(folder: Path, case: Case, feed: Feed) -> RecordedRun:
 
 
 def recorded_of(observed: Observed) -> RecordedRun:
-    found = recorded(observed.session, observed.diagnosis)
+    found = recorded_in(observed.session)
     assert found is not None, observed.out
     return found
 

@@ -6,61 +6,54 @@ Samples are found in the archives' own arrays: nothing is joined in memory.
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace._core import SampleFinder
-from headrace.data.archives.archive_members import GroupedMembers, JoinedArray, NameTable
-from headrace.data.columns import ABSENT, MISSING, ByteColumn, ColumnFiles, ColumnPart, Location
+from headrace.data.archives.archive_members import ArchiveMembers, GroupedMembers, JoinedArray
+from headrace.data.columns import ABSENT, MISSING, ByteColumn, ColumnFiles, ColumnPart, Location, ZipLocation
 from headrace.data.sources.file_kind import IMAGE_EXTENSIONS
-from headrace.data.storage.safetensors import Arrays
 from headrace.data.storage.strings import Ints, StringColumn, Strings
 
 _MAX_EXTENSIONS = 256  # of an archive (core/samples/grouping.hpp)
 _NOT_IN_COLUMN = 255
 _SAMPLES_AT_ONCE = 1 << 16
-_USUAL = ("image", "label", "text")
+_USUAL = {"image": IMAGE_EXTENSIONS, "label": ("cls",), "text": ("txt",)}
+"""Columns, and the extensions that they stand for, best first."""
 
 
-class ArchiveMembers(Protocol):
-    """All members of one archive, in arrays of one entry a member."""
-
-    @property
-    def names(self) -> NameTable: ...
-    def __len__(self) -> int: ...
-    def find_files(self, paths: StringColumn, which: Ints) -> Ints:
-        """Return the position of the file that each of the paths numbered `which` names; -1 where there is none."""
-        ...
-
-    def to_arrays(self) -> Arrays: ...
-
-
-class MemberPlaces(ABC):
+class MemberPlaces:
     """Places of the members of several archives of one kind."""
 
-    columns: ClassVar[tuple[str, ...]]
-    """Arrays of each archive's members that are needed for it."""
-
     def __init__(self, archives: Sequence[ArchiveMembers]) -> None:
-        self.joined = {name: JoinedArray(getattr(one, name) for one in archives) for name in self.columns}
+        """Take the members of each archive, of one at least."""
+        self.joined = {name: JoinedArray(getattr(one, name) for one in archives) for name in archives[0].located}
+        self._proof = archives[0].proof
 
-    @abstractmethod
     def locate(self, archive: Ints, member: Ints) -> Location:
         """Locate members by the number of their archive and their position in it; -1: `ABSENT`."""
+        at = {name: joined.take(archive, member) for name, joined in self.joined.items()}
+        at["size"][member < 0] = ABSENT
+        zipped = None
+        if "packed" in at:
+            zipped = ZipLocation(at["packed"], at["end"] - at["offset"], at["method"], at["crc"], at["flags"])
+        return Location(archive, at["offset"], at["size"], at["check"], zipped)
 
-    @abstractmethod
     def parts(self, archive: Ints, member: Ints) -> Iterator[ColumnPart]:
-        """Yield what tells the members' data from other data, as `ByteColumn.parts` does."""
+        """Yield what tells the members' data from other data, as `ByteColumn.parts` does.
 
-    def take(self, name: str, archive: Ints, member: Ints) -> npt.NDArray[Any]:
-        return self.joined[name].take(archive, member)
+        A zip packed again at another level is the same dataset.
+        """
+        size = self.joined["size"].take(archive, member)
+        size[member < 0] = ABSENT
+        yield size, "<i8"
+        yield self.joined[self._proof].take(archive, member), "<u4"
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,14 +203,8 @@ def archive_files(paths: Sequence[str]) -> ColumnFiles:
 def archive_columns(samples: ArchiveSamples, files: ColumnFiles, places: MemberPlaces) -> dict[str, ArchiveColumn]:
     """Return a column for each usual name that has members, then one for each extension, sorted."""
     extensions = samples.extensions
-    taken = _aliases(extensions) | {name: [name] for name in extensions}
-    usual = [name for name in _USUAL if name in taken]
-    names = [*usual, *sorted(taken.keys() - set(usual))]
+    taken = {name: [each for each in usual if each in extensions] for name, usual in _USUAL.items()}
+    taken = {name: found for name, found in taken.items() if found} | {name: [name] for name in extensions}
+    names = [name for name in _USUAL if name in taken]
+    names += sorted(taken.keys() - set(names))
     return {name: ArchiveColumn(files, samples, samples.ranks(taken[name]), places) for name in names}
-
-
-def _aliases(extensions: Sequence[str]) -> dict[str, list[str]]:
-    """Return the extensions that `image`, `label` and `text` stand for, best first."""
-    candidates = {"image": IMAGE_EXTENSIONS, "label": ("cls",), "text": ("txt",)}
-    found = {alias: [name for name in names if name in extensions] for alias, names in candidates.items()}
-    return {alias: names for alias, names in found.items() if names}

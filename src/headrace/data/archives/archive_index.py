@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -12,13 +12,12 @@ import numpy.typing as npt
 
 from headrace.data.archives.archive_columns import (
     ArchiveKeys,
-    ArchiveMembers,
     ArchiveSamples,
     MemberPlaces,
     archive_columns,
     archive_files,
 )
-from headrace.data.archives.archive_members import GroupedMembers, SamplesOutline
+from headrace.data.archives.archive_members import ArchiveMembers, GroupedMembers, SamplesOutline
 from headrace.data.storage.safetensors import Arrays, InvalidFileError, read_outline
 from headrace.data.storage.sidecar import FileIdentity, Sidecar, identify_archive, open_sidecar
 from headrace.data.table import table_digest
@@ -50,9 +49,7 @@ class ArchiveKind(Generic[M]):
     """Name and version of the index. Raise the version with its meaning: others are rebuilt."""
     build: Callable[[str], tuple[Arrays, str]]
     """Scans the archive at a path. In memory, however large it is: a member takes less than a hundred bytes."""
-    load: Callable[[Arrays, int], M]
-    """Loads the members from untrusted arrays, given the archive's bytes. Raises InvalidFileError."""
-    places: Callable[[Sequence[M]], MemberPlaces]
+    members: type[M]
 
     def open_members(self, path: str, identity: FileIdentity, *, cache: str | None) -> M:
         """Return all members of the archive at `path`, which has this `identity`. Raises ReadError, DatasetError."""
@@ -65,20 +62,28 @@ class ArchiveKind(Generic[M]):
         """
 
         def load(members: M, arrays: Arrays, outline: str) -> SampleIndex[M]:
-            return SampleIndex(*_load_samples(path, arrays, outline, len(members)), members)
+            known = read_outline(outline, SamplesOutline)
+            if known.ungrouped is not None:
+                raise DatasetError(
+                    f"{path}: {known.ungrouped}. An extension is what follows the first dot of a file name: rename "
+                    f"members so that their stems hold no dot"
+                )
+            if not known.digest:
+                raise InvalidFileError("the outline has no digest")
+            return SampleIndex(GroupedMembers.from_arrays(arrays, known, len(members)), known.digest, members)
 
         return self._open(path, identify_archive(path), cache, load)
 
     def _open(self, path: str, identity: FileIdentity, cache: str | None, take: Callable[[M, Arrays, str], T]) -> T:
         def load(arrays: Arrays, outline: str, archive_bytes: int) -> T:
-            return take(self.load(arrays, archive_bytes), arrays, outline)
+            return take(self.members.from_arrays(arrays, archive_bytes), arrays, outline)
 
         sidecar = Sidecar(self.format, lambda path, _: self.build(path), load)
         return open_sidecar(sidecar, path, identity, cache=cache)
 
 
 def index_arrays(
-    path: str, members: ArchiveMembers, types: npt.NDArray[np.uint8], skipped: Mapping[str, int], places: MemberPlaces
+    path: str, members: ArchiveMembers, types: npt.NDArray[np.uint8], skipped: Mapping[str, int]
 ) -> tuple[Arrays, str]:
     """Return the arrays and the outline of the index of the archive at `path`, whose members have tar's `types`."""
     names = members.names.strings
@@ -87,22 +92,6 @@ def index_arrays(
     except ValueError as error:
         return members.to_arrays(), json.dumps({"ungrouped": str(error)})
     alone = ArchiveSamples((names,), (samples,))
-    digest = table_digest(ArchiveKeys(alone), archive_columns(alone, archive_files([path]), places))
+    digest = table_digest(ArchiveKeys(alone), archive_columns(alone, archive_files([path]), MemberPlaces([members])))
     outline = {"extensions": samples.extensions, "skipped": dict(samples.skipped), "digest": digest}
     return members.to_arrays() | samples.to_arrays(), json.dumps(outline)
-
-
-def _load_samples(path: str, arrays: Arrays, outline: str, members: int) -> tuple[GroupedMembers, str]:
-    """Return the samples and their digest, from untrusted input.
-
-    Raises InvalidFileError unless all fits an archive of so many members, and DatasetError if they make no samples.
-    """
-    known = read_outline(outline, SamplesOutline)
-    if known.ungrouped is not None:
-        raise DatasetError(
-            f"{path}: {known.ungrouped}. An extension is what follows the first dot of a file name: rename members "
-            f"so that their stems hold no dot"
-        )
-    if not known.digest:
-        raise InvalidFileError("the outline has no digest")
-    return GroupedMembers.from_arrays(arrays, known, members), known.digest

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Self
 
 import msgspec
 import numpy as np
@@ -87,9 +88,61 @@ class NameTable:
         """
         return self._lookup.find_paths(paths.blob, paths.offsets, which)
 
-    def find_any(self, names: Iterable[str], before: int = END) -> int | None:
-        """Return what `find` returns for the first of `names` that is here."""
-        return next((at for name in names if (at := self.find(name, before)) is not None), None)
+
+@dataclass(frozen=True, eq=False)
+class ArchiveMembers(ABC):
+    """All members of one archive in its order, in arrays of one entry a member."""
+
+    columns: ClassVar[Mapping[str, type[np.generic]]]
+    """Names and types of the arrays."""
+    located: ClassVar[tuple[str, ...]]
+    """Those that say where a member's data lies, and in which form."""
+    proof: ClassVar[str]
+    """The one that tells a member's data from other data of the same length."""
+    prefix: ClassVar[str] = ""
+    """What precedes the names of the arrays in the index."""
+
+    names: NameTable
+    views: tuple[memoryview, ...] = field(init=False, repr=False)
+    """`columns` as memoryviews, which give single entries several times as fast as arrays."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "views", tuple(getattr(self, name).data for name in self.columns))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, each.name) for each in fields(self) if each.init)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @abstractmethod
+    def find_files(self, paths: StringColumn, which: Ints) -> Ints:
+        """Return the position of the file that each of the paths numbered `which` names; -1 where there is none."""
+
+    def to_arrays(self) -> Arrays:
+        return {**self.names.to_arrays(), **{f"{self.prefix}{name}": getattr(self, name) for name in self.columns}}
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, archive_bytes: int) -> Self:
+        """Load what `to_arrays` returned, from untrusted input.
+
+        Raises InvalidFileError unless it fits an archive of so many bytes.
+        """
+        names = NameTable.from_arrays(arrays)
+        held = (checked_array(arrays, f"{cls.prefix}{name}", kind, len(names)) for name, kind in cls.columns.items())
+        members = cls(names, *held, *cls.further(arrays, len(names)))
+        if not members.fit(archive_bytes):
+            raise InvalidFileError("a member lies outside the archive")
+        return members
+
+    @classmethod
+    def further(cls, arrays: Arrays, members: int) -> tuple[Any, ...]:
+        """Return what else the index of a kind of archive holds, from untrusted input. Raises InvalidFileError."""
+        return ()
+
+    @abstractmethod
+    def fit(self, archive_bytes: int) -> bool:
+        """Tell whether all members lie in an archive of that size."""
 
 
 class SamplesOutline(msgspec.Struct):
@@ -179,29 +232,27 @@ class GroupedMembers:
         return cls(first, member, extension, extensions, folders, folder_of, outline.skipped)
 
 
-T = TypeVar("T", np.int64, np.uint32)
-
 _NATIVE: dict[np.dtype[Any], type[JoinedInt64] | type[JoinedUInt32]] = {
     np.dtype(np.int64): JoinedInt64,
     np.dtype(np.uint32): JoinedUInt32,
 }
 
 
-class JoinedArray(Generic[T]):
+class JoinedArray:
     """Arrays of several archives, indexed as one. They are borrowed: a joined copy would take memory for all."""
 
     __slots__ = ("_native", "parts")
 
-    def __init__(self, parts: Iterable[npt.NDArray[T]]) -> None:
+    def __init__(self, parts: Iterable[npt.NDArray[Any]]) -> None:
         """Join at least one array, all int64 or all uint32."""
-        self.parts: tuple[npt.NDArray[T], ...] = tuple(parts)
+        self.parts = tuple(parts)
         self._native: Any = _NATIVE[self.parts[0].dtype]()
         for part in self.parts:
             self._native.add(part)
 
-    def take(self, part: Ints, index: Ints) -> npt.NDArray[T]:
+    def take(self, part: Ints, index: Ints) -> npt.NDArray[Any]:
         """Return `parts[part[i]][index[i]]` for each `i`; 0 where the index is -1. Raises IndexError."""
-        taken: npt.NDArray[T] = self._native.take(part, index)
+        taken: npt.NDArray[Any] = self._native.take(part, index)
         return taken
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from headrace.data.archives.archive_columns import (
     ArchiveColumn,
     ArchiveKeys,
     ArchiveSamples,
+    MemberPlaces,
     archive_columns,
     archive_files,
 )
@@ -56,7 +57,7 @@ def open_archives(
     )
     if not len(samples):
         raise EmptyDatasetError(_no_samples_text(kind, paths, skipped))
-    files, places = archive_files(paths), kind.places([index.members for index in indices])
+    files, places = archive_files(paths), MemberPlaces([index.members for index in indices])
     columns: Mapping[str, Column] = archive_columns(samples, files, places)
     source = _source(kind, paths)
     if classes:

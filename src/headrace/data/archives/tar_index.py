@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+import tarfile
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace._core import scan_tar
-from headrace.data.archives.archive_columns import MemberPlaces
 from headrace.data.archives.archive_index import ArchiveKind, index_arrays
-from headrace.data.archives.archive_members import END, NameTable
-from headrace.data.columns import ABSENT, ColumnPart, Location
-from headrace.data.storage.safetensors import (
-    Arrays,
-    InvalidFileError,
-    checked_array,
-    checked_indices,
-    checked_strings,
-    ranges_lie_in,
-)
+from headrace.data.archives.archive_members import END, ArchiveMembers, NameTable
+from headrace.data.storage.safetensors import Arrays, checked_indices, checked_strings, ranges_lie_in
 from headrace.data.storage.strings import Ints, StringColumn
 from headrace.errors import DatasetError, ReadError
 
-# Type flags of POSIX ustar, and GNU's for sparse files.
-_FILE, _HARD_LINK, _SYMBOLIC_LINK, _CHARACTER_DEVICE = b"0", b"1", b"2", b"3"
-_BLOCK_DEVICE, _FOLDER, _FIFO, _CONTIGUOUS_FILE = b"4", b"5", b"6", b"7"
-_SPARSE_FILE = b"S"
-_REGULAR = (_FILE, _CONTIGUOUS_FILE, _SPARSE_FILE)
+_REGULAR = (tarfile.REGTYPE, tarfile.CONTTYPE, tarfile.GNUTYPE_SPARSE)
 _TYPES = tuple(bytes((flag,)) for flag in range(256))
-_LINKS = _HARD_LINK + _SYMBOLIC_LINK
-_IN_ONE_PIECE = [*_FILE, *_CONTIGUOUS_FILE]
+_LINKS = tarfile.LNKTYPE + tarfile.SYMTYPE
+_IN_ONE_PIECE = [*tarfile.REGTYPE, *tarfile.CONTTYPE]
 
 _HEADER_BYTES = 512
 MAX_LINKS = 40
@@ -71,35 +58,42 @@ class TarMember(NamedTuple):
         return self.isreg()
 
     def isdir(self) -> bool:
-        return self.type == _FOLDER
+        return self.type == tarfile.DIRTYPE
 
     def issym(self) -> bool:
-        return self.type == _SYMBOLIC_LINK
+        return self.type == tarfile.SYMTYPE
 
     def islnk(self) -> bool:
-        return self.type == _HARD_LINK
+        return self.type == tarfile.LNKTYPE
 
     def ischr(self) -> bool:
-        return self.type == _CHARACTER_DEVICE
+        return self.type == tarfile.CHRTYPE
 
     def isblk(self) -> bool:
-        return self.type == _BLOCK_DEVICE
+        return self.type == tarfile.BLKTYPE
 
     def isfifo(self) -> bool:
-        return self.type == _FIFO
+        return self.type == tarfile.FIFOTYPE
 
     def isdev(self) -> bool:
         return self.ischr() or self.isblk() or self.isfifo()
 
     def issparse(self) -> bool:
-        return self.type == _SPARSE_FILE
+        return self.type == tarfile.GNUTYPE_SPARSE
+
+
+_COLUMNS: dict[str, type[np.generic]] = {"type": np.uint8, "offset": np.int64, "size": np.int64, "check": np.uint32}
 
 
 @dataclass(frozen=True, eq=False)
-class TarMembers:
+class TarMembers(ArchiveMembers):
     """All members of a tar in its order, in arrays of one entry a member."""
 
-    names: NameTable
+    columns = _COLUMNS
+    located = ("offset", "size", "check")
+    proof = "check"
+    prefix = "members."
+
     type: npt.NDArray[np.uint8]
     offset: Ints
     """First byte of the data."""
@@ -110,27 +104,15 @@ class TarMembers:
     """Targets of the links alone."""
     link_of: Ints
     """The member that each of `links` belongs to, rising."""
-    _views: tuple[memoryview, ...] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        # A memoryview gives single entries three times as fast as an array.
-        views = (self.type.data, self.offset.data, self.size.data, self.check.data)
-        object.__setattr__(self, "_views", views)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TarMembers, (self.names, self.type, self.offset, self.size, self.check, self.links, self.link_of)
-
-    def __len__(self) -> int:
-        return len(self.names)
 
     def member(self, number: int) -> TarMember:
-        types, offsets, sizes, _ = self._views
+        types, offsets, sizes, _ = self.views
         kind = types[number]
         link = self._link(number) if kind in _LINKS else ""
         return TarMember(self.names[number], sizes[number], offsets[number], _TYPES[kind], link, number)
 
     def header_check(self, number: int) -> int:
-        check: int = self._views[3][number]
+        check: int = self.views[3][number]
         return check
 
     def find(self, name: str, before: int = END) -> int | None:
@@ -144,7 +126,8 @@ class TarMembers:
         bare = name = name.rstrip("/")
         while bare.startswith("./"):
             bare = bare[2:]
-        return self.names.find_any((name, bare, f"./{bare}"), before)
+        found = (self.names.find(each, before) for each in (name, bare, f"./{bare}"))
+        return next((at for at in found if at is not None), None)
 
     def find_target(self, member: TarMember) -> int | None:
         """Return the member that a link names, as `tarfile` does.
@@ -184,51 +167,19 @@ class TarMembers:
 
     def to_arrays(self) -> Arrays:
         return {
-            **self.names.to_arrays(),
-            "members.type": self.type,
-            "members.offset": self.offset,
-            "members.size": self.size,
-            "members.check": self.check,
+            **super().to_arrays(),
             "links.blob": self.links.blob,
             "links.offsets": self.links.offsets,
             "links.of": self.link_of,
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Arrays, tar_bytes: int) -> TarMembers:
-        """Load what `to_arrays` returned, from untrusted input. Raises InvalidFileError unless it fits `tar_bytes`."""
-        names = NameTable.from_arrays(arrays)
-        count = len(names)
-        offset = checked_array(arrays, "members.offset", np.int64, count)
-        size = checked_array(arrays, "members.size", np.int64, count)
-        if not ranges_lie_in(offset, size, first=_HEADER_BYTES, end=tar_bytes):
-            raise InvalidFileError("a member lies outside the tar")
-        link_of = checked_indices(arrays, "links.of", count)
-        return cls(
-            names,
-            checked_array(arrays, "members.type", np.uint8, count),
-            offset,
-            size,
-            checked_array(arrays, "members.check", np.uint32, count),
-            checked_strings(arrays, "links", len(link_of)),
-            link_of,
-        )
+    def further(cls, arrays: Arrays, members: int) -> tuple[Any, ...]:
+        link_of = checked_indices(arrays, "links.of", members)
+        return checked_strings(arrays, "links", len(link_of)), link_of
 
-
-class TarPlaces(MemberPlaces):
-    """Places of the members of several tars."""
-
-    columns: ClassVar[tuple[str, ...]] = ("offset", "size", "check")
-
-    def locate(self, archive: Ints, member: Ints) -> Location:
-        length = self.take("size", archive, member)
-        length[member < 0] = ABSENT
-        return Location(archive, self.take("offset", archive, member), length, self.take("check", archive, member))
-
-    def parts(self, archive: Ints, member: Ints) -> Iterator[ColumnPart]:
-        at = self.locate(archive, member)
-        yield at.length, "<i8"
-        yield at.check, "<u4"
+    def fit(self, archive_bytes: int) -> bool:
+        return ranges_lie_in(self.offset, self.size, first=_HEADER_BYTES, end=archive_bytes)
 
 
 def build_tar_index(path: str) -> tuple[Arrays, str]:
@@ -246,7 +197,7 @@ def build_tar_index(path: str) -> tuple[Arrays, str]:
     except ValueError as error:
         raise DatasetError(f"{error}. Check it with `tar -tf`, and copy or write it again") from error
     members = TarMembers(table, kind, offset, size, check, StringColumn(links, link_offsets), link_of)
-    return index_arrays(path, members, kind, skipped, TarPlaces([members]))
+    return index_arrays(path, members, kind, skipped)
 
 
 TAR = ArchiveKind(
@@ -254,6 +205,5 @@ TAR = ArchiveKind(
     listed_by="tar -tvf",
     format="headrace tar index 4",
     build=lambda path: build_tar_index(path),
-    load=TarMembers.from_arrays,
-    places=TarPlaces,
+    members=TarMembers,
 )

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace._core import read_zip_directory
-from headrace.data.archives.archive_columns import MemberPlaces
 from headrace.data.archives.archive_index import ArchiveKind, index_arrays
-from headrace.data.archives.archive_members import NameTable
+from headrace.data.archives.archive_members import ArchiveMembers, NameTable
 from headrace.data.archives.zip_reading import ZipEntry
-from headrace.data.columns import ABSENT, ColumnPart, Location, ZipLocation
-from headrace.data.storage.safetensors import Arrays, InvalidFileError, checked_array, ranges_fit
+from headrace.data.storage.safetensors import Arrays, ranges_fit
 from headrace.data.storage.strings import Ints, StringColumn
 from headrace.errors import DatasetError, ReadError
 
@@ -61,11 +58,26 @@ class ZipMember(NamedTuple):
         return not self.is_dir()
 
 
+_COLUMNS: dict[str, type[np.generic]] = {
+    "size": np.int64,
+    "packed": np.int64,
+    "method": np.uint32,
+    "crc": np.uint32,
+    "offset": np.int64,
+    "flags": np.uint32,
+    "check": np.uint32,
+    "end": np.int64,
+}
+
+
 @dataclass(frozen=True, eq=False)
-class ZipMembers:
+class ZipMembers(ArchiveMembers):
     """All members of a zip in the order of its central directory, in arrays of one entry a member."""
 
-    names: NameTable
+    columns = _COLUMNS
+    located = tuple(_COLUMNS)
+    proof = "crc"
+
     size: Ints
     packed: Ints
     """Bytes in the zip."""
@@ -78,24 +90,13 @@ class ZipMembers:
     """`local_header_check` of what the local header must say."""
     end: Ints
     """Where the next member's local header begins, or the central directory: data that goes on would overlap it."""
-    _views: tuple[memoryview, ...] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        # A memoryview gives single entries several times as fast as an array.
-        object.__setattr__(self, "_views", tuple(getattr(self, name).data for name in _COLUMNS))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ZipMembers, (self.names, *(getattr(self, name) for name in _COLUMNS))
-
-    def __len__(self) -> int:
-        return len(self.names)
 
     def member(self, number: int) -> ZipMember:
-        size, packed, method, crc, offset, flags, *_ = (view[number] for view in self._views)
+        size, packed, method, crc, offset, flags, *_ = (view[number] for view in self.views)
         return ZipMember(self.names[number], size, packed, method, crc, offset, flags, number)
 
     def entry(self, number: int) -> ZipEntry:
-        size, packed, method, crc, offset, flags, check, end = (view[number] for view in self._views)
+        size, packed, method, crc, offset, flags, check, end = (view[number] for view in self.views)
         return ZipEntry(offset, packed, size, end - offset, method, crc, flags, check)
 
     def find(self, name: str) -> int | None:
@@ -112,66 +113,9 @@ class ZipMembers:
         found[there[_are_folders(self.names.strings.take(found[there]))]] = -1
         return found
 
-    def fit(self, zip_bytes: int) -> bool:
-        """Tell whether all members lie in a zip of that size."""
-        inside = ranges_fit(self.offset, self.packed, first=0, end=zip_bytes)
-        return bool((inside & (self.size >= 0) & (self.end >= self.offset) & (self.end <= zip_bytes)).all())
-
-    def to_arrays(self) -> Arrays:
-        return {**self.names.to_arrays(), **{name: getattr(self, name) for name in _COLUMNS}}
-
-    @classmethod
-    def from_arrays(cls, arrays: Arrays, zip_bytes: int) -> ZipMembers:
-        """Load what `to_arrays` returned, from untrusted input. Raises InvalidFileError unless it fits `zip_bytes`."""
-        names = NameTable.from_arrays(arrays)
-        members = cls(names, *(checked_array(arrays, name, dtype, len(names)) for name, dtype in _COLUMNS.items()))
-        if not members.fit(zip_bytes):
-            raise InvalidFileError("a member lies outside the zip")
-        return members
-
-    @classmethod
-    def read(cls, path: str) -> ZipMembers:
-        """Read the central directory of the zip at `path`. Raises OSError, or ValueError if it is damaged or no zip."""
-        names, name_offsets, size, packed, method, crc, offset, flags, check, directory_at = read_zip_directory(
-            os.fsencode(path)
-        )
-        table = NameTable.build(StringColumn(names, name_offsets))
-        return cls(table, size, packed, method, crc, offset, flags, check, _ends(offset, directory_at))
-
-
-_COLUMNS: dict[str, type[np.generic]] = {
-    "size": np.int64,
-    "packed": np.int64,
-    "method": np.uint32,
-    "crc": np.uint32,
-    "offset": np.int64,
-    "flags": np.uint32,
-    "check": np.uint32,
-    "end": np.int64,
-}
-
-
-class ZipPlaces(MemberPlaces):
-    """Places of the members of several zips, and their form."""
-
-    columns: ClassVar[tuple[str, ...]] = tuple(_COLUMNS)
-
-    def locate(self, archive: Ints, member: Ints) -> Location:
-        offset, check, end, packed, method, crc, flags = (
-            self.take(name, archive, member) for name in ("offset", "check", "end", "packed", "method", "crc", "flags")
-        )
-        zipped = ZipLocation(packed, end - offset, method, crc, flags)
-        return Location(archive, offset, self._sizes(archive, member), check, zipped)
-
-    def parts(self, archive: Ints, member: Ints) -> Iterator[ColumnPart]:
-        """Yield what is known of the data alone: a zip packed again at another level is the same dataset."""
-        yield self._sizes(archive, member), "<i8"
-        yield self.take("crc", archive, member), "<u4"
-
-    def _sizes(self, archive: Ints, member: Ints) -> Ints:
-        size = self.take("size", archive, member)
-        size[member < 0] = ABSENT
-        return size
+    def fit(self, archive_bytes: int) -> bool:
+        inside = ranges_fit(self.offset, self.packed, first=0, end=archive_bytes)
+        return bool((inside & (self.size >= 0) & (self.end >= self.offset) & (self.end <= archive_bytes)).all())
 
 
 def build_zip_index(path: str) -> tuple[Arrays, str]:
@@ -180,11 +124,19 @@ def build_zip_index(path: str) -> tuple[Arrays, str]:
     Raises ReadError or DatasetError.
     """
     try:
-        members = ZipMembers.read(path)
+        names, name_offsets, size, packed, method, crc, offset, flags, check, directory_at = read_zip_directory(
+            os.fsencode(path)
+        )
+        table = NameTable.build(StringColumn(names, name_offsets))
     except OSError as error:
         raise ReadError(f"{error}. Check its permissions and the disk") from error
     except ValueError as error:
         raise DatasetError(f"{error}. Check it with `unzip -t`, and copy or write it again") from error
+    # A member ends where the next one begins. Equal offsets end where they begin: such members overlap.
+    by_offset = np.argsort(offset, kind="stable")
+    ends = np.empty_like(offset)
+    ends[by_offset] = np.append(offset[by_offset][1:], directory_at)
+    members = ZipMembers(table, size, packed, method, crc, offset, flags, check, ends)
     if not members.fit(os.path.getsize(path)):
         raise DatasetError(
             f"{path}: its central directory points outside the file. Check it with `unzip -t`, and copy or write it "
@@ -193,7 +145,7 @@ def build_zip_index(path: str) -> tuple[Arrays, str]:
     is_folder = _are_folders(members.names.strings)
     types = np.where(is_folder, _FOLDER, _FILE)
     skipped = {"directories": int(np.count_nonzero(is_folder))}
-    return index_arrays(path, members, types, skipped, ZipPlaces([members]))
+    return index_arrays(path, members, types, skipped)
 
 
 def _are_folders(names: StringColumn) -> npt.NDArray[np.bool_]:
@@ -204,19 +156,10 @@ def _are_folders(names: StringColumn) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _ends(offset: Ints, directory_at: int) -> Ints:
-    """Return for each offset the next one by value. Equal ones end where they begin: such members overlap."""
-    by_offset = np.argsort(offset, kind="stable")
-    ends = np.empty_like(offset)
-    ends[by_offset] = np.append(offset[by_offset][1:], directory_at)
-    return ends
-
-
 ZIP = ArchiveKind(
     word="zip",
     listed_by="unzip -l",
     format="headrace zip index 3",
     build=lambda path: build_zip_index(path),
-    load=ZipMembers.from_arrays,
-    places=ZipPlaces,
+    members=ZipMembers,
 )

@@ -7,8 +7,8 @@ import lzma
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 from headrace._core import Limits
 from headrace.data.columns import Location
@@ -24,79 +24,20 @@ class InflateError(Exception):
 
 def inflate(data: bytes, method: int, size: int) -> bytes:
     """Return exactly `size` bytes. Raises InflateError; KeyError for a method that is not in `METHODS`."""
-    # One byte more than expected shows that there is more, and is all that a bomb can make.
-    return b"".join(inflate_pieces((data,), method, size, most=size + 1))
-
-
-def inflate_pieces(chunks: Iterable[bytes], method: int, size: int, *, most: int) -> Iterator[bytes]:
-    """Yield what `inflate` returns for the joined chunks, in pieces of up to `most` bytes to bound memory.
-
-    No chunk is longer than that, unless it is the only one. The first has all that precedes the compressed data.
-    """
-    begin, found = METHODS[method], 0
+    decompress = METHODS[method]
     try:
-        for piece in chunks if begin is None else _decompress(iter(chunks), begin, size, most):
-            found += len(piece)
-            if found > size:
-                raise InflateError(f"expected {size} bytes, got more: what it says of its size is not true")
-            yield piece
+        # One byte more than expected shows that there is more, and is all that a bomb can make.
+        found = data if decompress is None else decompress(data, size + 1)
     except (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError, struct.error) as error:
         raise InflateError(f"its compressed data is damaged: {error}") from error
-    if found < size:
-        raise InflateError(f"expected {size} bytes, got {found}")
+    if len(found) > size:
+        raise InflateError(f"expected {size} bytes, got more: what it says of its size is not true")
+    if len(found) < size:
+        raise InflateError(f"expected {size} bytes, got {len(found)}")
+    return found
 
 
-class Decompressor(Protocol):
-    """Decompressor with the interface of bz2's and lzma's."""
-
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def needs_input(self) -> bool: ...
-
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
-
-
-Begin: TypeAlias = Callable[[bytes, int], tuple[Decompressor, bytes]]
-"""Returns a decompressor and its input, given the first chunk and the most bytes that may come."""
-
-
-def _decompress(chunks: Iterator[bytes], begin: Begin, size: int, most: int) -> Iterator[bytes]:
-    decompressor, data = begin(next(chunks, b""), size + 1)
-    while True:
-        piece = decompressor.decompress(data, most)
-        if piece:
-            yield piece
-        if decompressor.eof:
-            return
-        data = b""
-        if decompressor.needs_input:
-            chunk = next(chunks, None)
-            if chunk is None:
-                return
-            data = chunk
-
-
-class _Deflate:
-    """A `Decompressor` of zlib."""
-
-    def __init__(self) -> None:
-        self._inner = zlib.decompressobj(-zlib.MAX_WBITS)
-        self.needs_input = True
-
-    @property
-    def eof(self) -> bool:
-        return self._inner.eof
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        found = self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
-        # With its output full it may hold more, from input that it has taken already.
-        self.needs_input = len(found) < max_length and not self._inner.unconsumed_tail
-        return found
-
-
-def _begin_lzma(data: bytes, most: int) -> tuple[Decompressor, bytes]:
+def _decompress_lzma(data: bytes, most: int) -> bytes:
     """Parse what APPNOTE.TXT 5.8 says: two bytes of version, the properties' size, these, and a raw LZMA stream."""
     (length,) = struct.unpack_from("<H", data, 2)
     packed, dictionary = struct.unpack_from("<BI", data, 4)
@@ -106,20 +47,22 @@ def _begin_lzma(data: bytes, most: int) -> tuple[Decompressor, bytes]:
     dictionary = max(_MIN_DICTIONARY_BYTES, min(dictionary, most))
     bits = {"lc": packed % 9, "lp": packed // 9 % 5, "pb": packed // 45}
     filters = [{"id": lzma.FILTER_LZMA1, "dict_size": dictionary, **bits}]
-    return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters), data[4 + length :]
+    return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters).decompress(data[4 + length :], most)
 
 
-METHODS: dict[int, Begin | None] = {
+METHODS: dict[int, Callable[[bytes, int], bytes] | None] = {
     zipfile.ZIP_STORED: None,
-    zipfile.ZIP_DEFLATED: lambda data, _: (_Deflate(), data),
-    zipfile.ZIP_BZIP2: lambda data, _: (bz2.BZ2Decompressor(), data),
-    zipfile.ZIP_LZMA: _begin_lzma,
+    zipfile.ZIP_DEFLATED: lambda data, most: zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, most),
+    zipfile.ZIP_BZIP2: lambda data, most: bz2.BZ2Decompressor().decompress(data, most),
+    zipfile.ZIP_LZMA: _decompress_lzma,
 }
+"""What decompresses data to no more than so many bytes, by method; None: nothing needs to."""
 NATIVE_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """Methods that the core inflates, so that a sample can be read here if and only if a loader can."""
 _METHOD_NAMES = {0: "stored", 8: "deflated", 12: "bzip2", 14: "LZMA"}
 
 LOCAL_HEADER_BYTES = 30  # less its name and extra fields
+_HEADER = struct.Struct("<6xHH4xI8xHH")  # flags, method, CRC, and the lengths of the name and the extra fields
 _SIGNATURE = b"PK\x03\x04"
 _ENCRYPTED, _SIZES_FOLLOW, _PATCH, _STRONGLY_ENCRYPTED = 0x1, 0x8, 0x20, 0x40  # bits of the flags
 
@@ -172,58 +115,25 @@ def refusal(entry: ZipEntry, methods: Collection[int] = METHODS) -> str | None:
 
 def read_entry(file: OpenFile, entry: ZipEntry) -> bytes:
     """Return a member's data. Raises DamagedEntryError, ReadError, or ChangedError where the file is too short."""
-    return b"".join(entry_pieces(file, entry, most=max(entry.packed, entry.size) + 1))
-
-
-def entry_pieces(file: OpenFile, entry: ZipEntry, *, most: int) -> Iterator[bytes]:
-    """Yield a member's data in pieces of up to `most` bytes, which bounds memory. Raises as `read_entry` does.
-
-    The pieces are verified only once the last has come.
-    """
-    header, name = _read_header(file, entry)
-    _check_header(header, name, entry)
-    chunks = _chunks(file, entry.offset + _header_bytes(header), entry.packed, most)
-    crc = 0
-    try:
-        for piece in inflate_pieces(chunks, entry.method, entry.size, most=most):
-            crc = zlib.crc32(piece, crc)
-            yield piece
-    except InflateError as error:
-        raise _damaged(header, entry, str(error)) from error
-    if crc != entry.crc:
-        raise _damaged(header, entry, f"expected bytes with CRC {entry.crc:08x}, got {crc:08x}")
-
-
-def _chunks(file: OpenFile, offset: int, size: int, most: int) -> Iterator[bytes]:
-    for done in range(0, size, most):
-        yield read_exactly(file, offset + done, min(most, size - done))
-
-
-def _read_header(file: OpenFile, entry: ZipEntry) -> tuple[bytes, bytes]:
     header = read_exactly(file, entry.offset, LOCAL_HEADER_BYTES)
-    (name_bytes,) = struct.unpack_from("<H", header, 26)
-    return header, read_exactly(file, entry.offset + LOCAL_HEADER_BYTES, name_bytes)
-
-
-def _check_header(header: bytes, name: bytes, entry: ZipEntry) -> None:
-    (method,) = struct.unpack_from("<H", header, 8)
+    flags, method, crc, name_bytes, extra_bytes = _HEADER.unpack(header)
+    name = read_exactly(file, entry.offset + LOCAL_HEADER_BYTES, name_bytes)
     if not header.startswith(_SIGNATURE) or local_header_check(method, name) != entry.check:
         raise ForeignHeaderError("its local header is not what the central directory says")
-    if _header_bytes(header) + entry.packed > entry.room:
+    before = LOCAL_HEADER_BYTES + name_bytes + extra_bytes
+    if before + entry.packed > entry.room:
         raise DamagedEntryError("it overlaps the next member, as in a zip bomb")
-
-
-def _header_bytes(header: bytes) -> int:
-    name_bytes, extra_bytes = struct.unpack_from("<HH", header, 26)
-    total: int = LOCAL_HEADER_BYTES + name_bytes + extra_bytes
-    return total
-
-
-def _damaged(header: bytes, entry: ZipEntry, why: str) -> DamagedEntryError:
-    """Return the error: where the header states another CRC than was indexed, the zip is another of the same names."""
-    flags, crc = struct.unpack_from("<6xH6xI", header)
-    is_other = not flags & _SIZES_FOLLOW and crc != entry.crc
-    return ForeignHeaderError(f"{why}: its local header is of other data") if is_other else DamagedEntryError(why)
+    try:
+        data = inflate(read_exactly(file, entry.offset + before, entry.packed), entry.method, entry.size)
+        found = zlib.crc32(data)
+        if found != entry.crc:
+            raise InflateError(f"expected bytes with CRC {entry.crc:08x}, got {found:08x}")
+    except InflateError as error:
+        # Where the header states another CRC than was indexed, the zip is another of the same names.
+        if not flags & _SIZES_FOLLOW and crc != entry.crc:
+            raise ForeignHeaderError(f"{error}: its local header is of other data") from error
+        raise DamagedEntryError(str(error)) from error
+    return data
 
 
 def read_zipped(file: OpenFile, at: Location, *, key: str, field: str) -> bytes:

@@ -15,7 +15,7 @@ from pyarrow import types
 from headrace.data.byte_columns import ByteRanges
 from headrace.data.columns import ABSENT
 from headrace.data.manifest.manifest_columns import BATCH_ROWS
-from headrace.data.manifest.typed_rows import DAMAGED, bytes_and_paths
+from headrace.data.manifest.typed_rows import DAMAGED, TypedPart, bytes_and_paths
 from headrace.data.storage.open_file import unreadable
 from headrace.data.storage.strings import Ints, StringColumn
 from headrace.errors import DatasetError, EmptyDatasetError
@@ -23,11 +23,14 @@ from headrace.errors import DatasetError, EmptyDatasetError
 _FILE_MAGIC = b"ARROW1"
 
 
-class ArrowFile:
+class ArrowFile(TypedPart):
     """File in Arrow's file or stream format, memory-mapped: the buffers of its batches are ranges of the file.
 
     Anyone may have written it, and pyarrow follows an offset wherever it leads: all of them are checked first.
     """
+
+    advice = ". Save the dataset again"
+    groups = 1
 
     def __init__(self, path: str, name: str) -> None:
         """Map the file at `path`, called `name` in messages. Raises ReadError, or DatasetError for a damaged file."""
@@ -39,8 +42,11 @@ class ArrowFile:
             with pa.memory_map(os.fsencode(path)) as mapped:
                 self._bytes = mapped.read_buffer()
             self._is_stream = self._bytes[: len(_FILE_MAGIC)].to_pybytes() != _FILE_MAGIC
-            self.schema: pa.Schema = self._reader().schema
-            self.is_compressed = self._decompresses()
+            self.schema = self._reader().schema
+            first = next((batch for batch in self._raw() if len(batch)), None)
+            buffers = [] if first is None else [buffer for column in first.columns for buffer in column.buffers()]
+            self.is_compressed = any(each is not None and each.size and self._begin(each) is None for each in buffers)
+            """By the first batch: whether values lie in memory of their own."""
             if not self.is_compressed:
                 self._in_place = list(self._checked())
             self.rows = sum(len(batch) for batch in self._in_place or self._checked())
@@ -68,8 +74,6 @@ class ArrowFile:
         """
         return ByteRanges.join([self._values(batch.column(column)) for batch in self._in_place or () if len(batch)])
 
-    groups = 1
-
     def group(self, number: int, column: str) -> Iterator[pa.Array]:
         """Yield the values of one column, if they are not to be had in place."""
         return (batch.column(column) for batch in self.batches([column]))
@@ -80,7 +84,10 @@ class ArrowFile:
 
     def holds_in_place(self, column: str) -> bool:
         """Tell whether `values` finds those of a column that `is_bytes`."""
-        return not self.is_compressed and not types.is_binary_view(_bytes_type(self.schema.field(column).type))
+        kind = self.schema.field(column).type
+        if types.is_struct(kind):
+            kind = kind.field(kind.get_field_index("bytes")).type
+        return not self.is_compressed and not types.is_binary_view(kind)
 
     def _reader(self) -> pa.RecordBatchReader | pa.RecordBatchFileReader:
         return pa.ipc.open_stream(self._bytes) if self._is_stream else pa.ipc.open_file(self._bytes)
@@ -94,39 +101,27 @@ class ArrowFile:
             batch.validate(full=True)  # looks at the offsets of binary columns, not at their bytes
             yield batch
 
-    def _decompresses(self) -> bool:
-        """Tell by the first batch whether values lie in memory of their own."""
-        first = next((batch for batch in self._raw() if len(batch)), None)
-        buffers = [] if first is None else [buffer for column in first.columns for buffer in column.buffers()]
-        return any(buffer is not None and buffer.size and not self._holds(buffer) for buffer in buffers)
-
-    def _holds(self, buffer: pa.Buffer) -> bool:
-        return bool(0 <= buffer.address - self._bytes.address <= self._bytes.size - buffer.size)
+    def _begin(self, buffer: pa.Buffer) -> int | None:
+        """Return a buffer's first byte in the file; None where it lies in memory of its own."""
+        begin: int = buffer.address - self._bytes.address
+        return begin if 0 <= begin <= self._bytes.size - buffer.size else None
 
     def _values(self, array: pa.Array) -> ByteRanges:
         values, paths = bytes_and_paths(array)
         data, offset, length = value_ranges(values)
-        return ByteRanges(offset + self._begin(data, offset, length), length, path_strings(paths))
-
-    def _begin(self, data: pa.Buffer | None, offset: Ints, length: Ints) -> int:
-        """Return the buffer's first byte in the file; 0 where no value has any."""
-        if data is None or not len(offset) or not (used := int((offset + np.maximum(length, 0)).max())):
-            return 0
-        begin: int = data.address - self._bytes.address
-        if not 0 <= begin <= self._bytes.size - used:
+        begin: int | None = 0
+        if data is not None and len(offset) and (used := int((offset + np.maximum(length, 0)).max())):
+            begin = self._begin(data.slice(0, used))
+        if begin is None:
             raise DatasetError(
                 f"{self.name}: expected plain columns of bytes, got compressed ones, which cannot be read in place. "
                 f"Save the dataset without compression (datasets' save_to_disk does)"
             )
-        return begin
+        return ByteRanges(offset + begin, length, path_strings(paths))
 
-    def damaged(self, error: Exception) -> DatasetError:
-        """Return the error for content that pyarrow could not read."""
-        why = " ".join(str(error).split())
-        form = "stream" if self._is_stream else "file"
-        return DatasetError(
-            f"{self.name}: expected a file in Arrow's {form} format, got otherwise: {why}. Save the dataset again"
-        )
+    @property
+    def expected(self) -> str:  # type: ignore[override]  # which form it is shows as it is opened
+        return f"expected a file in Arrow's {'stream' if self._is_stream else 'file'} format, got otherwise"
 
 
 def value_ranges(array: pa.Array) -> tuple[pa.Buffer | None, Ints, Ints]:
@@ -165,27 +160,27 @@ def common_schema(files: Sequence[ArrowFile]) -> pa.Schema:
     return first.schema
 
 
-def _bytes_type(type: pa.DataType) -> pa.DataType:
-    return type.field(type.get_field_index("bytes")).type if types.is_struct(type) else type
-
-
 _BATCH_BYTES = 16 << 20
 _BUFFER_BYTES = 1 << 20
 """Bytes read at a time of each column; else, or with pre_buffer, pyarrow holds those of a whole row group."""
 
 
-class ParquetRows:
+class ParquetRows(TypedPart):
     """Rows of a parquet file, whose binary values are decoded by row groups."""
+
+    expected = "expected a parquet file, got one that cannot be read"
 
     def __init__(self, path: str, name: str) -> None:
         """Open the file at `path`, called `name` in messages. Raises DatasetError, ReadError."""
         self.path = path
         self.name = name
         with self._open() as file:
-            self.schema: pa.Schema = file.schema_arrow
-            self.rows: int = file.metadata.num_rows
+            self.schema = file.schema_arrow
+            self.rows = file.metadata.num_rows
             self.groups: int = file.metadata.num_row_groups
-            self._batch_rows = _batch_rows(file.metadata)
+            # Few enough that wide ones fit in memory, too.
+            total = sum(file.metadata.row_group(number).total_byte_size for number in range(self.groups))
+            self._batch_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES * self.rows // max(1, total)))
             if not self.rows:
                 raise EmptyDatasetError(f"{self.name}: expected a row a sample, got none. Check the path")
 
@@ -222,15 +217,3 @@ class ParquetRows:
         except OSError as error:
             # Also what the decoder of its metadata raises, then without a number.
             raise self.damaged(error) if error.errno is None else unreadable(self.name, error) from error
-
-    def damaged(self, error: Exception) -> DatasetError:
-        """Return the error for content that pyarrow could not read."""
-        why = " ".join(str(error).split())
-        return DatasetError(f"{self.name}: expected a parquet file, got one that cannot be read: {why}")
-
-
-def _batch_rows(metadata: pq.FileMetaData) -> int:
-    """Return the rows of a batch: few enough that wide ones fit in memory, too."""
-    total: int = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-    rows: int = _BATCH_BYTES * metadata.num_rows // max(1, total)
-    return max(1, min(BATCH_ROWS, rows))

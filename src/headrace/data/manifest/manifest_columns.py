@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 import numpy as np
 
+from headrace.data.byte_columns import digest_with_bytes
 from headrace.data.class_names import names_text
 from headrace.data.columns import Column, HeldColumn, ListColumn, TextColumn, ValueColumn, labelled
 from headrace.data.storage.safetensors import (
@@ -20,6 +23,7 @@ from headrace.data.storage.safetensors import (
     stored_strings,
 )
 from headrace.data.storage.strings import NumberKeys, Strings
+from headrace.data.table import ManifestOrigin, ManifestRows, PathRoot, SampleTable
 from headrace.errors import DatasetError, EmptyDatasetError, UsageError
 
 if TYPE_CHECKING:
@@ -29,9 +33,8 @@ BATCH_ROWS = 1 << 16
 BATCH_BYTES = 4 << 20
 MAX_COLUMNS = 1_000
 
-T = TypeVar("T")
-
 _NUMBERS = (np.int64, np.float32, np.float64, np.bool_)
+_EXACT_IN_FLOAT = 2**53
 _KEY_NAMES = ("__key__", "key")
 
 
@@ -43,54 +46,41 @@ class SourceRows(NamedTuple):
     """Line, from 1, of the first row, if each row takes one line."""
 
 
-class ManifestSource(Protocol):
+class ManifestSource(ABC):
     """Rows of a manifest in batches, each column of one type from the first row to the last.
 
     Types are string, int64, float32, float64, bool, and lists of string, int64, float32 and float64. A null is NaN in
     a column of floats and an empty text in one of strings; other columns have none.
     """
 
+    byte_columns: Sequence[tuple[int, str]] = ()
+    """Columns of bytes, which `schema` leaves out, each with its place among all columns."""
+    classes: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """Names of classes, by the column of numbers that stand for them."""
+    skipped: Mapping[str, int] = MappingProxyType({})
+    """Counts of what becomes no column, by reason."""
+
+    @abstractmethod
     def schema(self) -> pa.Schema:
         """Return the type of each column, by reading all rows if need be. Raises DatasetError, UsageError."""
-        ...
 
+    @abstractmethod
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows in that schema. Raises DatasetError, ReadError."""
-        ...
 
     @property
+    @abstractmethod
     def files(self) -> Sequence[SourceRows]:
         """Rows of each file, in order; known once `batches` has ended."""
-        ...
-
-    @property
-    def byte_columns(self) -> Sequence[tuple[int, str]]:
-        """Columns of bytes, which `schema` leaves out, each with its place among all columns."""
-        ...
-
-    @property
-    def classes(self) -> Mapping[str, tuple[str, ...]]:
-        """Names of classes, by the column of numbers that stand for them."""
-        ...
-
-    @property
-    def skipped(self) -> Mapping[str, int]:
-        """Counts of what becomes no column, by reason."""
-        ...
 
 
-def batched(rows: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
-    """Yield rows, which come with their bytes in the file, in batches that bound memory."""
-    batch: list[T] = []
-    total = 0
-    for row, size in rows:
-        batch.append(row)
-        total += size
-        if len(batch) == BATCH_ROWS or total >= BATCH_BYTES:
-            yield batch
-            batch, total = [], 0
-    if batch:
-        yield batch
+def number_type(whole: pa.DataType, *, exact: bool, widest: int) -> pa.DataType | None:
+    """Return the type of numbers of up to `widest`: `whole` if exact, else floats; None where that changes some."""
+    import pyarrow as pa
+
+    if exact:
+        return whole if widest < 2**63 else None
+    return pa.float64() if widest <= _EXACT_IN_FLOAT else None
 
 
 class _Outline(msgspec.Struct):
@@ -125,12 +115,28 @@ class ManifestColumns:
         """Return these columns with the classes that their numbers name."""
         return replace(self, columns={name: labelled(each, classes.get(name)) for name, each in self.columns.items()})
 
-    def joined(self, of_bytes: Mapping[str, Column]) -> dict[str, Column]:
-        """Return all columns in their order, with these for `byte_columns`."""
+    def joined(self, column_of: Callable[[str], Column]) -> dict[str, Column]:
+        """Return all columns in their order, with what `column_of` returns for the names of `byte_columns`."""
         named: list[tuple[str, Column]] = list(self.columns.items())
         for at, name in self.byte_columns:  # rising
-            named.insert(at, (name, of_bytes[name]))
+            named.insert(at, (name, column_of(name)))
         return dict(named)
+
+    def table(
+        self,
+        source: str,
+        names: Sequence[str],
+        column_of: Callable[[str], Column],
+        *,
+        root: PathRoot,
+        again: Callable[[], SampleTable] | None = None,
+    ) -> SampleTable:
+        """Return the rows as samples, given what messages call all of them and each file."""
+        columns = self.joined(column_of)
+        rows = zip(names, self.files, strict=True)
+        origin = ManifestOrigin([ManifestRows(name, file.rows, file.first_line) for name, file in rows])
+        digest = digest_with_bytes(self.digest, columns) if self.byte_columns else self.digest
+        return SampleTable(source, self.keys, columns, self.skipped, root, origin, digest, again)
 
 
 def load_manifest_columns(arrays: Arrays, outline: str) -> ManifestColumns:
@@ -147,8 +153,7 @@ def load_manifest_columns(arrays: Arrays, outline: str) -> ManifestColumns:
     columns = {
         name: _column(arrays, f"column.{number}", kind, rows) for number, (name, kind) in enumerate(known.columns)
     }
-    key = None if known.key is None else columns[names[known.key]]
-    keys = key_strings(key, rows)
+    keys = key_strings(None if known.key is None else columns[names[known.key]], rows)
     unlabelled = ManifestColumns(keys, columns, known.digest, known.files, known.bytes, known.skipped)
     return unlabelled.labelled(known.classes)
 
@@ -158,29 +163,20 @@ def _column(arrays: Arrays, prefix: str, kind: str, rows: int) -> HeldColumn:
         case "value":
             return ValueColumn(stored_numbers(arrays, f"{prefix}.values", _NUMBERS, rows))
         case "text":
-            return TextColumn(stored_strings(arrays, prefix, rows), _labels(arrays, prefix, rows))
+            labels = None
+            if f"{prefix}.labels" in arrays:
+                classes = tuple(checked_strings(arrays, f"{prefix}.classes"))
+                labels = ValueColumn(stored_numbers(arrays, f"{prefix}.labels", (np.int32,), rows), classes)
+            return TextColumn(stored_strings(arrays, prefix, rows), labels)
         case "list":
-            return _list(arrays, prefix, rows)
+            offsets = stored_numbers(arrays, f"{prefix}.offsets", (np.uint64,), rows + 1)
+            of_numbers = f"{prefix}.items" in arrays
+            items = (stored_numbers(arrays, f"{prefix}.items", _NUMBERS) if of_numbers
+                     else stored_strings(arrays, f"{prefix}.items"))  # fmt: skip
+            if offsets[0] != 0 or offsets[-1] != len(items):
+                raise InvalidFileError(f"{prefix}.offsets do not divide its items")
+            return ListColumn(offsets, items)
     raise InvalidFileError("a column is of another kind")
-
-
-def _labels(arrays: Arrays, prefix: str, rows: int) -> ValueColumn | None:
-    if f"{prefix}.labels" not in arrays:
-        return None
-    classes = tuple(checked_strings(arrays, f"{prefix}.classes"))
-    return ValueColumn(stored_numbers(arrays, f"{prefix}.labels", (np.int32,), rows), classes)
-
-
-def _list(arrays: Arrays, prefix: str, rows: int) -> ListColumn:
-    offsets = stored_numbers(arrays, f"{prefix}.offsets", (np.uint64,), rows + 1)
-    if f"{prefix}.items" in arrays:
-        numbers = stored_numbers(arrays, f"{prefix}.items", _NUMBERS)
-        column = ListColumn(offsets, numbers)
-    else:
-        column = ListColumn(offsets, stored_strings(arrays, f"{prefix}.items"))
-    if offsets[0] != 0 or offsets[-1] != len(column.items):
-        raise InvalidFileError(f"{prefix}.offsets do not divide its items")
-    return column
 
 
 def key_strings(column: Column | None, rows: int) -> Strings:
@@ -210,16 +206,6 @@ def check_names(columns: Sequence[str]) -> list[str]:
     if len(set(names)) < len(names):
         raise UsageError(f"columns: expected names that differ, got {names!r}")
     return names
-
-
-def is_header(first: Sequence[str], columns: Sequence[str]) -> bool:
-    """Tell whether a first row holds the names that the caller gave."""
-    return set(columns) <= set(first)
-
-
-def header_names(manifest: str, first: Sequence[str]) -> list[str]:
-    """Return the names in a header; a column without one, such as pandas' index, is named by its number."""
-    return distinct_names(manifest, [name or f"column {number}" for number, name in enumerate(first, 1)])
 
 
 def distinct_names(manifest: str, names: Sequence[str]) -> list[str]:

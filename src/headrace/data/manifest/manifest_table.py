@@ -15,7 +15,6 @@ from headrace.data.byte_columns import (
     MemoryFile,
     RowFiles,
     column_of_values,
-    digest_with_bytes,
     join_values,
 )
 from headrace.data.columns import Column
@@ -25,7 +24,7 @@ from headrace.data.storage import safetensors
 from headrace.data.storage.open_file import OpenFile
 from headrace.data.storage.safetensors import ArrayContent, Arrays
 from headrace.data.storage.sidecar import FileIdentity, Sidecar, build_unchanged, identify_closely, open_sidecar
-from headrace.data.table import ManifestOrigin, ManifestRows, PathRoot, SampleTable
+from headrace.data.table import PathRoot, SampleTable
 from headrace.errors import ChangedError, UsageError
 
 if TYPE_CHECKING:
@@ -77,8 +76,8 @@ def read_manifest(paths: Sequence[str], names: Sequence[str], columns: Sequence[
     """
     # Readers import pyarrow, which takes a while and is needed only to build what is cached.
     from headrace.data.manifest.arrow_files import ArrowFile, ParquetRows
-    from headrace.data.manifest.text_columns import JsonLines, UntypedRows
-    from headrace.data.manifest.text_files import DelimitedText, LinesText
+    from headrace.data.manifest.text_columns import UntypedRows
+    from headrace.data.manifest.text_files import DelimitedText, JsonText, LinesText
     from headrace.data.manifest.typed_rows import TypedRows
 
     named = list(zip(paths, names, strict=True))
@@ -89,7 +88,7 @@ def read_manifest(paths: Sequence[str], names: Sequence[str], columns: Sequence[
         case ".txt":
             return UntypedRows([LinesText(*file, columns=columns) for file in named])
         case ".jsonl":
-            return JsonLines(named, columns=columns)
+            return UntypedRows([JsonText(*file) for file in named], columns=columns)
         case ".parquet":
             return TypedRows([ParquetRows(*file) for file in named], columns=columns)
         case ".arrow":
@@ -118,19 +117,10 @@ def open_manifest(
     taken = None if columns is None else check_names(columns)
     names = _short_names(paths)
     kept, in_sidecar = _open_kept(paths, names, taken, cache)
-    of_bytes = {name: _byte_column(paths, names, name, kept, root, cache) for _, name in kept.byte_columns}
-    opened = kept.joined(of_bytes)
-    rows = zip(names, kept.files, strict=True)
-    return SampleTable(
-        f"manifest {names[0]}" if len(paths) == 1 else f"{len(paths):,} files {names[0]} … {names[-1]}",
-        kept.keys,
-        opened,
-        kept.skipped,
-        root=root,
-        origin=ManifestOrigin([ManifestRows(name, file.rows, file.first_line) for name, file in rows]),
-        known_digest=digest_with_bytes(kept.digest, opened) if of_bytes else kept.digest,
-        again=partial(open_manifest, paths, root=root, columns=taken, cache=cache) if in_sidecar else None,
-    )
+    source = f"manifest {names[0]}" if len(paths) == 1 else f"{len(paths):,} files {names[0]} … {names[-1]}"
+    again = partial(open_manifest, paths, root=root, columns=taken, cache=cache) if in_sidecar else None
+    column_of = partial(_byte_column, paths, names, kept=kept, root=root, cache=cache)
+    return kept.table(source, names, column_of, root=root, again=again)
 
 
 def _short_names(paths: Sequence[str]) -> list[str]:
@@ -143,7 +133,7 @@ def _short_names(paths: Sequence[str]) -> list[str]:
 
 
 def _byte_column(
-    paths: Sequence[str], names: Sequence[str], column: str, kept: ManifestColumns, root: PathRoot, cache: str | None
+    paths: Sequence[str], names: Sequence[str], column: str, *, kept: ManifestColumns, root: PathRoot, cache: str | None
 ) -> Column:
     found = [_values(path, name, column, cache) for path, name in zip(paths, names, strict=True)]
     for path, file, (_, values) in zip(paths, kept.files, found, strict=True):
@@ -166,14 +156,14 @@ def _values(path: str, name: str, column: str, cache: str | None) -> tuple[str |
 
         return ParquetRows(path, name)
 
-    if format_of(path) == ".arrow":
-        from headrace.data.manifest.arrow_files import ArrowFile
+    if format_of(path) != ".arrow":
+        return open_decoded_values(path, column, read, cache)
+    from headrace.data.manifest.arrow_files import ArrowFile
 
-        file = ArrowFile(path, name)
-        if file.holds_in_place(column):
-            return path, file.values(column)
-        return open_decoded_values(path, column, lambda: file, cache)
-    return open_decoded_values(path, column, read, cache)
+    file = ArrowFile(path, name)
+    if file.holds_in_place(column):
+        return path, file.values(column)
+    return open_decoded_values(path, column, lambda: file, cache)
 
 
 def _open_kept(
@@ -190,30 +180,25 @@ def _open_kept(
         return load_manifest_columns(arrays, outline)
 
     def identify(first: OpenFile) -> FileIdentity:
-        others = [OpenFile(os.fsencode(path)) for path in paths[1:]]
-        return _joint([identify_closely(file) for file in (first, *others)])
+        files = [identify_closely(first), *(identify_closely(OpenFile(os.fsencode(path))) for path in paths[1:])]
+        if len(files) == 1:
+            return files[0]
+        joint = _digest([file.to_json() for file in files], 16)
+        return FileIdentity(sum(file.bytes for file in files), joint)
 
+    variant = ""  # of its name: the index of these columns of these files lies next to the first of them
+    if columns is not None or len(names) > 1:
+        variant = _digest(columns if len(names) == 1 else [columns, *names], 4)
     identity = identify(OpenFile(os.fsencode(paths[0])))
-    sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify, _variant(names, columns), lazy=True)
+    sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify, variant, lazy=True)
     if identity.bytes < _KEPT_FROM_BYTES and cache is None:
         contents, outline = build_unchanged(sidecar, paths[0], identity, scratch_in=None)
         return load_manifest_columns(safetensors.mapped_arrays(contents), outline), False
     return open_sidecar(sidecar, paths[0], identity, cache=cache), True
 
 
-def _variant(names: Sequence[str], columns: Sequence[str] | None) -> str:
-    """Return a name for these columns of these files, whose index lies next to the first of them."""
-    if columns is None and len(names) == 1:
-        return ""
-    known = json.dumps(columns if len(names) == 1 else [columns, *names])
-    return hashlib.blake2b(known.encode(), digest_size=4).hexdigest()
-
-
-def _joint(files: Sequence[FileIdentity]) -> FileIdentity:
-    if len(files) == 1:
-        return files[0]
-    known = json.dumps([file.to_json() for file in files])
-    return FileIdentity(sum(file.bytes for file in files), hashlib.blake2b(known.encode(), digest_size=16).hexdigest())
+def _digest(known: object, size: int) -> str:
+    return hashlib.blake2b(json.dumps(known).encode(), digest_size=size).hexdigest()
 
 
 def rows_in_folder(folder: str) -> list[str]:
@@ -227,24 +212,15 @@ def rows_in_folder(folder: str) -> list[str]:
     suffixes = {os.path.splitext(name)[1].lower() for name in names}
     if len(suffixes) != 1 or suffixes.isdisjoint(_FOLDER_SUFFIXES) or any(entry.is_dir() for entry in found):
         return []
-    splits = list(dict.fromkeys(map(_split_of, names)))
+    stems = [os.path.splitext(name)[0] for name in names]
+    matches = [_SPLIT.match(stem) or _SHARD.match(stem) for stem in stems]
+    splits = dict.fromkeys(None if match is None else match["split"] for match in matches)  # as the Hub has them
     if len(splits) > 1:
-        raise _several_splits(folder, names, splits)
+        named = [split for split in splits if split is not None]
+        others = " and files of none" if None in splits else ""
+        one = os.path.join(folder, f"{named[0]}*{os.path.splitext(names[0])[1]}")
+        raise UsageError(
+            f"{folder}: expected the files of one split, got those of {', '.join(named)}{others}. Open one of them: "
+            f"{one}"
+        )
     return [os.path.join(folder, name) for name in names]
-
-
-def _split_of(name: str) -> str | None:
-    """Return the split in a file's name, as the Hub has it, or None."""
-    stem = os.path.splitext(name)[0]
-    found = _SPLIT.match(stem) or _SHARD.match(stem)
-    return None if found is None else found["split"]
-
-
-def _several_splits(folder: str, names: Sequence[str], splits: Sequence[str | None]) -> UsageError:
-    suffix = os.path.splitext(names[0])[1]
-    named = [split for split in splits if split is not None]
-    others = " and files of none" if None in splits else ""
-    return UsageError(
-        f"{folder}: expected the files of one split, got those of {', '.join(named)}{others}. Open one of them: "
-        f"{os.path.join(folder, f'{named[0]}*{suffix}')}"
-    )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -16,21 +14,35 @@ from pyarrow import csv
 
 from headrace.data.manifest.manifest_columns import (
     MAX_COLUMNS,
+    ManifestSource,
     SourceRows,
-    batched,
     choose_names,
     distinct_names,
     expect_columns,
+    number_type,
 )
-from headrace.data.manifest.text_files import READ_BYTES, CheckedText, DelimitedText, LinesText
-from headrace.errors import DatasetError, EmptyDatasetError
-
-_INT64 = range(-(2**63), 2**63)
-_EXACT_IN_FLOAT = 2**53
+from headrace.data.manifest.text_files import DelimitedText, JsonText, LinesText
 
 
-class JsonValues:
-    """Types of the JSON values of one column that were seen so far."""
+class ColumnTypes(ABC):
+    """Types that one column may have, by those of its values that were seen so far."""
+
+    @abstractmethod
+    def see(self, values: Any) -> None:
+        """Take the values of a batch of rows."""
+
+    @abstractmethod
+    def column_type(self, *, of: int) -> pa.DataType:
+        """Return a type that keeps every value of a column of `of` rows: those that were not seen are null."""
+
+    @staticmethod
+    @abstractmethod
+    def convert(values: Any, type: pa.DataType) -> pa.Array:
+        """Convert values to the type that was found."""
+
+
+class JsonValues(ColumnTypes):
+    """Types that JSON values may have: what has no other becomes text, or the text of its JSON."""
 
     def __init__(self) -> None:
         self._types: set[type] = set()
@@ -38,145 +50,49 @@ class JsonValues:
         self._count = 0
         self._widest = 0
 
-    def see(self, value: Any) -> None:
-        if value is None:
-            return
-        kind = type(value)
-        self._count += 1
-        self._types.add(kind)
-        if kind is int:
-            self._widest = max(self._widest, abs(value))
-        elif kind is list:
-            for item in value:
-                self._item_types.add(type(item))
-                if type(item) is int:
-                    self._widest = max(self._widest, abs(item))
+    def see(self, values: list[Any]) -> None:
+        self._count += len(values) - values.count(None)
+        self._types |= set(map(type, values)) - {NoneType}
+        self._see_widest(values)
+        for value in values if list in self._types else ():
+            if type(value) is list:
+                self._item_types |= set(map(type, value))
+                self._see_widest(value)
 
-    def type(self, *, of: int) -> pa.DataType:
-        """Return the type of a column of `of` rows: if there are more rows than values, some are null."""
+    def column_type(self, *, of: int) -> pa.DataType:
         if self._types == {list}:
-            item = _json_number(self._item_types, self._widest)
+            item = self._number(self._item_types, missing=False)
             if item is None and self._item_types <= {str}:
                 item = pa.string()
             return pa.string() if item is None else pa.list_(item)
         missing = self._count < of
         if self._types == {bool}:
             return pa.float64() if missing else pa.bool_()
-        number = _json_number(self._types | ({float} if missing else set()), self._widest) if self._types else None
+        number = self._number(self._types, missing=missing)
         return pa.string() if number is None else number
 
+    @staticmethod
+    def convert(values: list[Any], type: pa.DataType) -> pa.Array:
+        if pa.types.is_string(type):
+            return pa.array([_json_text(value) for value in values], type)
+        if pa.types.is_list(type):
+            return pa.array([[] if value is None else value for value in values], type)
+        return pa.array(values, type)
 
-def convert_json(values: list[Any], type: pa.DataType) -> pa.Array:
-    """Convert values to the type that `JsonValues` found: what has no other becomes text, or the text of its JSON."""
-    if pa.types.is_string(type):
-        return pa.array([_json_text(value) for value in values], type)
-    if pa.types.is_list(type):
-        return pa.array([[] if value is None else value for value in values], type)
-    return pa.array(values, type)
+    def _see_widest(self, values: list[Any]) -> None:
+        self._widest = max([self._widest, *(abs(value) for value in values if type(value) is int)])
 
-
-def _json_number(types: set[type], widest: int) -> pa.DataType | None:
-    """Return the type of numbers that no conversion changes, or None."""
-    if types == {int}:
-        return pa.int64() if widest in _INT64 else None
-    if types and types <= {int, float}:
-        return pa.float64() if widest <= _EXACT_IN_FLOAT else None
-    return None
+    def _number(self, types: set[type], *, missing: bool) -> pa.DataType | None:
+        """Return the type of numbers that no conversion changes, or None."""
+        if not types or not types <= {int, float}:
+            return None
+        return number_type(pa.int64(), exact=types == {int} and not missing, widest=self._widest)
 
 
 def _json_text(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-class TextSource(ABC):
-    """Part that every `ManifestSource` of text shares: no bytes, no classes, and types found once, by reading all."""
-
-    byte_columns: Sequence[tuple[int, str]] = ()
-    classes: Mapping[str, tuple[str, ...]] = {}  # read alone
-    skipped: Mapping[str, int] = {}
-    _schema: pa.Schema | None = None
-
-    def schema(self) -> pa.Schema:
-        if self._schema is None:
-            self._schema = self._find_schema()
-        return self._schema
-
-    @abstractmethod
-    def _find_schema(self) -> pa.Schema:
-        """Read all rows, and return a type for each column that keeps every value."""
-
-
-Row = dict[str, Any]
-
-
-class JsonLines(TextSource):
-    """Rows of JSON objects, one a line: a column for each key that any of them has, or for each of `columns`.
-
-    What an object lacks is null. Blank lines do not count.
-    """
-
-    def __init__(self, files: Iterable[tuple[str, str]], *, columns: Sequence[str] | None) -> None:
-        """Read files, given by their paths and their names in messages."""
-        self._texts = [_ObjectLines(path, name) for path, name in files]
-        self._columns = columns
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        schema = self.schema()
-        for text in self._texts:
-            for rows in text.objects():
-                columns = [convert_json([row.get(field.name) for row in rows], field.type) for field in schema]
-                yield pa.record_batch(columns, schema=schema)
-
-    @property
-    def files(self) -> list[SourceRows]:
-        return [SourceRows(text.rows, 1 if text.lines == text.rows else None) for text in self._texts]
-
-    def _find_schema(self) -> pa.Schema:
-        seen: dict[str, JsonValues] = {}
-        for text in self._texts:
-            for row in (row for rows in text.objects() for row in rows):
-                for name, value in row.items():
-                    if name not in seen:
-                        seen[name] = JsonValues()
-                        if len(seen) > MAX_COLUMNS:
-                            distinct_names(text.name, list(seen))
-                    seen[name].see(value)
-        names = choose_names(self._texts[0].name, list(seen), self._columns)
-        total = sum(text.rows for text in self._texts)
-        return pa.schema([(name, seen[name].type(of=total)) for name in names])
-
-
-class _ObjectLines:
-    """One file of objects."""
-
-    def __init__(self, path: str, name: str) -> None:
-        self._path = path
-        self.name = name
-        self.rows = self.lines = 0
-
-    def objects(self) -> Iterator[list[Row]]:
-        self.rows = 0
-        with closing(CheckedText(self._path)) as text:
-            for batch in batched(self._decoded(io.BufferedReader(text, READ_BYTES))):
-                self.rows += len(batch)
-                yield batch
-            self.lines = text.lines
-        if not self.rows:
-            raise EmptyDatasetError(f"{self.name}: expected a JSON object a line, got no line. Check the path")
-
-    def _decoded(self, lines: io.BufferedReader) -> Iterator[tuple[Row, int]]:
-        decode = msgspec.json.Decoder(dict[str, Any]).decode
-        for number, line in enumerate(lines, 1):
-            if not line.isspace():
-                try:
-                    yield decode(line), len(line)
-                except (msgspec.DecodeError, RecursionError) as error:
-                    raise DatasetError(
-                        f"{self.name} line {number:,}: expected a JSON object, such as "
-                        f'{{"image": "a.jpg", "label": 3}}, got {line[:60]!r}: {error}'
-                    ) from None
 
 
 _INTEGER = r"^-?(0|[1-9][0-9]{0,17})$"  # 18 digits always fit
@@ -187,57 +103,51 @@ _MISSING = pa.array(csv.ConvertOptions().null_values)
 """The empty text, NA, nan, null and the like."""
 
 
-@dataclass
-class NumberTexts:
-    """Types that the texts of one column may have, by those seen so far.
+class NumberTexts(ColumnTypes):
+    """Types that texts may have.
 
     A column is one of numbers only if every entry is. So that nothing is lost, digits behind a leading zero (007) are a
     name, and so are more digits than a float holds where some entries are no integers or missing.
     """
 
-    integers: bool = True
-    floats: bool = True
-    truths: bool = True
-    beyond_float: bool = False
-    missing: bool = False
-    any: bool = False
+    def __init__(self) -> None:
+        self._integers = self._floats = self._truths = True
+        self._beyond_float = self._missing = self._any = False
 
-    def see(self, texts: pa.StringArray) -> None:
-        if not (self.integers or self.floats or self.truths):
+    def see(self, values: pa.StringArray) -> None:
+        if not (self._integers or self._floats or self._truths):
             return
-        words = pc.ascii_trim_whitespace(texts)
-        missing = pc.is_in(words, _MISSING)
-        words = words.filter(pc.invert(missing))
-        self.missing |= len(words) < len(texts)
+        words = pc.ascii_trim_whitespace(values)
+        words = words.filter(pc.invert(pc.is_in(words, _MISSING)))
+        self._missing |= len(words) < len(values)
         if not len(words):
             return
-        self.any = True
-        self.integers = self.integers and _all_match(words, _INTEGER)
-        self.floats = self.floats and _all_match(words, _FLOAT)
-        self.truths = self.truths and pc.all(pc.or_(pc.is_in(words, _TRUE), pc.is_in(words, _FALSE))).as_py()
-        if self.floats:
-            self.beyond_float |= pc.any(pc.match_substring_regex(words, _BEYOND_FLOAT)).as_py()
+        self._any = True
+        self._integers = self._integers and _all_match(words, _INTEGER)
+        self._floats = self._floats and _all_match(words, _FLOAT)
+        self._truths = self._truths and pc.all(pc.or_(pc.is_in(words, _TRUE), pc.is_in(words, _FALSE))).as_py()
+        if self._floats:
+            self._beyond_float |= pc.any(pc.match_substring_regex(words, _BEYOND_FLOAT)).as_py()
 
-    def type(self) -> pa.DataType:
-        if not self.any:
+    def column_type(self, *, of: int) -> pa.DataType:
+        if not self._any:
             return pa.string()
-        if self.integers and not self.missing:
+        if self._integers and not self._missing:
             return pa.int64()
-        if self.floats and not self.beyond_float:
+        if self._floats and not self._beyond_float:
             return pa.float64()
-        if self.truths:
-            return pa.float64() if self.missing else pa.bool_()
+        if self._truths:
+            return pa.float64() if self._missing else pa.bool_()
         return pa.string()
 
-
-def convert_texts(texts: pa.StringArray, type: pa.DataType) -> pa.Array:
-    """Convert texts to the type that `NumberTexts` found."""
-    if pa.types.is_string(type):
-        return texts
-    words = pc.ascii_trim_whitespace(texts)
-    words = pc.if_else(pc.is_in(words, _MISSING), pa.scalar(None, pa.string()), words)
-    words = pc.if_else(pc.is_in(words, _TRUE), "1", pc.if_else(pc.is_in(words, _FALSE), "0", words))
-    return words.cast(type)
+    @staticmethod
+    def convert(values: pa.StringArray, type: pa.DataType) -> pa.Array:
+        if pa.types.is_string(type):
+            return values
+        words = pc.ascii_trim_whitespace(values)
+        words = pc.if_else(pc.is_in(words, _MISSING), pa.scalar(None, pa.string()), words)
+        words = pc.if_else(pc.is_in(words, _TRUE), "1", pc.if_else(pc.is_in(words, _FALSE), "0", words))
+        return words.cast(type)
 
 
 def _all_match(words: pa.StringArray, pattern: str) -> bool:
@@ -245,34 +155,47 @@ def _all_match(words: pa.StringArray, pattern: str) -> bool:
     return found
 
 
-class UntypedRows(TextSource):
-    """`ManifestSource` of the rows of text files, one file after another, whose types are found by reading all."""
+class UntypedRows(ManifestSource):
+    """Rows of text files, one file after another, whose types are found once, by reading all.
 
-    def __init__(self, texts: Sequence[DelimitedText | LinesText]) -> None:
+    JSON has a column for each key that any object has, or for each of `columns`.
+    """
+
+    def __init__(
+        self, texts: Sequence[DelimitedText | LinesText | JsonText], *, columns: Sequence[str] | None = None
+    ) -> None:
         """Raise DatasetError where the files have other columns."""
         self._texts = texts
+        self._columns = columns
+        self._found: pa.Schema | None = None
+        self._kind: type[ColumnTypes] = JsonValues if isinstance(texts[0], JsonText) else NumberTexts
         first, *others = texts
         for other in others:
-            place = f"{other.name} line 1"
-            expect_columns(first.name, first.columns, place, other.columns, missing="Write it", extra="Remove it")
+            if first.columns is not None and other.columns is not None:
+                place = f"{other.name} line 1"
+                expect_columns(first.name, first.columns, place, other.columns, missing="Write it", extra="Remove it")
+
+    def schema(self) -> pa.Schema:
+        if self._found is None:
+            seen: dict[str, ColumnTypes] = {}
+            for text in self._texts:
+                for batch in text.batches():
+                    for name, values in batch:
+                        seen.setdefault(name, self._kind()).see(values)
+                    if len(seen) > MAX_COLUMNS:
+                        distinct_names(text.name, list(seen))
+            first, rows = self._texts[0], sum(text.rows for text in self._texts)
+            names = first.columns or choose_names(first.name, list(seen), self._columns)
+            self._found = pa.schema([(name, seen[name].column_type(of=rows)) for name in names])
+        return self._found
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         schema = self.schema()
-        for batch in self._batches():
-            columns = [convert_texts(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
-            yield pa.record_batch(columns, schema=schema)
+        for text in self._texts:
+            for batch in text.batches(schema.names):
+                arrays = [self._kind.convert(values, schema.field(name).type) for name, values in batch]
+                yield pa.record_batch(arrays, schema=schema)
 
     @property
     def files(self) -> list[SourceRows]:
         return [SourceRows(text.rows, text.first_line) for text in self._texts]
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        names = list(self._texts[0].columns)
-        return (batch.select(names) for text in self._texts for batch in text.texts())
-
-    def _find_schema(self) -> pa.Schema:
-        seen: dict[str, NumberTexts] = {}
-        for batch in self._batches():
-            for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                seen.setdefault(name, NumberTexts()).see(column)
-        return pa.schema([(name, numbers.type()) for name, numbers in seen.items()])

@@ -1,4 +1,4 @@
-"""Text manifests: `.csv`, `.tsv` and `.txt`, checked while they are read."""
+"""Text manifests: `.csv`, `.tsv`, `.txt` and `.jsonl`, checked while they are read."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import codecs
 import csv
 import io
 import os
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from typing import Any, TypeAlias
 
+import msgspec
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
-from headrace.data.manifest.manifest_columns import batched, header_names, is_header
+from headrace.data.manifest.manifest_columns import BATCH_BYTES, BATCH_ROWS, MAX_COLUMNS, distinct_names
 from headrace.data.storage.open_file import unreadable
 from headrace.errors import DatasetError, EmptyDatasetError
+
+NamedColumns: TypeAlias = Iterable[tuple[str, Any]]
+"""Columns of a batch of rows with their names: arrays of texts, or lists of JSON's values."""
 
 MAX_LINE_BYTES = 8 << 20
 """Longer lines are refused, so that memory is bounded whatever the file."""
@@ -38,8 +44,10 @@ class CheckedText(io.RawIOBase):
     Reading raises DatasetError, with the line, at what is no text, and ReadError.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, after: str = "") -> None:
+        """Open the file at `path`. `after` is read behind its end, unchecked."""
         super().__init__()
+        self._after = io.BytesIO(after.encode())
         self._name = os.path.basename(path)
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._unfinished = 0  # bytes of the line that the last block ended in
@@ -65,7 +73,7 @@ class CheckedText(io.RawIOBase):
             raise unreadable(self._name, error) from error
         assert count is not None, "no file on a disk is non-blocking"
         self._check(bytes(buffer[:count]))
-        return count
+        return count or self._after.readinto(buffer)
 
     def close(self) -> None:
         if not self.closed:
@@ -136,9 +144,19 @@ class DelimitedText:
         self.name = name
         self._delimiter = delimiter
         self.rows = self._lines = 0
-        first = self._first_row()
-        self._has_header = columns is None or is_header(first, columns)
-        self._fields = header_names(self.name, first) if columns is None or self._has_header else list(columns)
+        first, line = next(self._rows_and_lines(), (None, 0))
+        if first is None:
+            raise EmptyDatasetError(f"{self.name}: expected a row a sample, got an empty file. Check the path")
+        if not first:
+            raise DatasetError(
+                f"{self.name} line {line}: expected fields of at most {csv.field_size_limit():,} characters in the "
+                f"first row, got more. Is a quote never closed?"
+            )
+        self._has_header = columns is None or set(columns) <= set(first)
+        self._fields = list(columns or ())
+        if self._has_header:  # a column without a name, such as pandas' index, is named by its number
+            named = [field or f"column {number}" for number, field in enumerate(first, 1)]
+            self._fields = distinct_names(self.name, named)
         self.columns = self._fields if columns is None else list(columns)
         if len(self._fields) != len(first):
             raise DatasetError(
@@ -146,17 +164,16 @@ class DelimitedText:
                 f"{len(first)}: {_shown(self._delimiter.join(first))}. Name all of them with columns="
             )
 
-    def texts(self) -> Iterator[pa.RecordBatch]:
+    def batches(self, names: Sequence[str] | None = None) -> Iterator[NamedColumns]:
         self.rows = 0
-        header = int(self._has_header)
-        with closing(CheckedText(self._path)) as text:
+        header, taken = int(self._has_header), self.columns if names is None else list(names)
+        with closing(CheckedText(self._path, after=f"\n{self._delimiter.join(self._last_row)}\n")) as text:
             # Buffered, since each read makes a block: those of the raw file end where they like.
-            whole = io.BufferedReader(_WithLastRow(text, self._delimiter.join(self._last_row)), READ_BYTES)
-            for batch in self._but_last(self._parsed(whole)):
+            for batch in self._but_last(self._parsed(io.BufferedReader(text, READ_BYTES))):
                 batch, header = batch.slice(header), 0
                 self.rows += len(batch)
                 if len(batch):
-                    yield batch.select(self.columns)
+                    yield zip(taken, batch.select(taken).columns, strict=True)
             self._lines = text.lines
         if not self.rows:
             raise EmptyDatasetError(
@@ -166,17 +183,6 @@ class DelimitedText:
     @property
     def first_line(self) -> int | None:
         return 1 + self._has_header if self._lines == self.rows + self._has_header else None
-
-    def _first_row(self) -> list[str]:
-        first = next(self._rows_and_lines(), None)
-        if first is None:
-            raise EmptyDatasetError(f"{self.name}: expected a row a sample, got an empty file. Check the path")
-        if not first[0]:
-            raise DatasetError(
-                f"{self.name} line {first[1]}: expected fields of at most {csv.field_size_limit():,} characters in "
-                f"the first row, got more. Is a quote never closed?"
-            )
-        return first[0]
 
     def _parsed(self, text: io.BufferedIOBase) -> Iterator[pa.RecordBatch]:
         ragged: list[arrow_csv.InvalidRow] = []
@@ -201,7 +207,12 @@ class DelimitedText:
             )
         except pa.ArrowInvalid as error:
             if ragged:
-                raise self._ragged(ragged[0]) from None
+                row = ragged[0]
+                hint = " A field that holds the delimiter, a quote or a line end goes in quotes" * ('"' in row.text)
+                raise DatasetError(
+                    f"{self.name} line {self._line_of(row.number - 1):,}: expected {row.expected_columns} fields as in "
+                    f"the first line, got {row.actual_columns}: {_shown(row.text)}.{hint}"
+                ) from None
             if "straddl" in str(error):
                 raise self._open_quote(None) from None
             raise DatasetError(f"{self.name}: could not be read: {error}") from error
@@ -225,13 +236,6 @@ class DelimitedText:
         return DatasetError(
             f"{self.name} line {self._line_of(row):,}: expected every quote to be closed within {MAX_LINE_BYTES:,} "
             f"bytes, got one that is open for longer, or to the end. Close it, or write it twice inside quotes"
-        )
-
-    def _ragged(self, row: arrow_csv.InvalidRow) -> DatasetError:
-        quote = " A field that holds the delimiter, a quote or a line end goes in quotes" if '"' in row.text else ""
-        return DatasetError(
-            f"{self.name} line {self._line_of(row.number - 1):,}: expected {row.expected_columns} fields as in the "
-            f"first line, got {row.actual_columns}: {_shown(row.text)}.{quote}"
         )
 
     def _line_of(self, row: int | None) -> int:
@@ -261,29 +265,49 @@ class DelimitedText:
                 yield [], ended + 1
 
 
-class _WithLastRow(io.RawIOBase):
-    """Text with one more row behind it."""
-
-    def __init__(self, text: CheckedText, row: str) -> None:
-        super().__init__()
-        self._text = text
-        self._row = io.BytesIO(f"\n{row}\n".encode())
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the io module hands a memoryview
-        return self._text.readinto(buffer) or self._row.readinto(buffer)
-
-
 def _shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")
 
 
-_ONLY_COLUMN = "image"
+class _LinedText(ABC):
+    """Text with a row a line; blank lines do not count."""
+
+    def __init__(self, path: str, name: str) -> None:
+        self._path = path
+        self.name = name
+        self.rows = self._lines = 0
+
+    @property
+    def first_line(self) -> int | None:
+        return 1 if self._lines == self.rows else None
+
+    @abstractmethod
+    def _parsed(self, number: int, line: bytes) -> Any:
+        """Return the row in line `number`, from 1, which is not blank."""
+
+    def _rows(self, expected: str) -> Iterator[list[Any]]:
+        """Yield rows in batches that bound memory. Raises EmptyDatasetError, which says what was `expected`."""
+        self.rows = 0
+        batch: list[Any] = []
+        left = BATCH_BYTES
+        with closing(CheckedText(self._path)) as text:
+            for number, line in enumerate(io.BufferedReader(text, READ_BYTES), 1):
+                if line.isspace():
+                    continue
+                batch.append(self._parsed(number, line))
+                self.rows += 1
+                left -= len(line)
+                if len(batch) == BATCH_ROWS or left <= 0:
+                    yield batch
+                    batch, left = [], BATCH_BYTES
+            self._lines = text.lines
+        if batch:
+            yield batch
+        if not self.rows:
+            raise EmptyDatasetError(f"{self.name}: expected {expected}, got no line. Check the path")
 
 
-class LinesText:
+class LinesText(_LinedText):
     """Rows of a text whose fields lie between blanks, without quotes; blank lines do not count.
 
     `columns`: names of the fields. One name: a line is one field, whatever blanks are in it. None: the one field is
@@ -291,46 +315,57 @@ class LinesText:
     """
 
     def __init__(self, path: str, name: str, *, columns: Sequence[str] | None) -> None:
-        self._path = path
-        self.name = name
+        super().__init__(path, name)
         self._guessed = columns is None
-        self.columns = [_ONLY_COLUMN] if columns is None else list(columns)
-        self.rows = self._lines = 0
+        self.columns = ["image"] if columns is None else list(columns)
 
-    def texts(self) -> Iterator[pa.RecordBatch]:
-        self.rows = 0
-        with closing(CheckedText(self._path)) as text:
-            for batch in batched(self._split(io.BufferedReader(text, READ_BYTES))):
-                self.rows += len(batch)
-                fields = zip(*batch, strict=True)
-                yield pa.record_batch([pa.array(field, pa.string()) for field in fields], names=self.columns)
-            self._lines = text.lines
-        if not self.rows:
-            raise EmptyDatasetError(f"{self.name}: expected a sample a line, got no line. Check the path")
+    def batches(self, names: Sequence[str] | None = None) -> Iterator[NamedColumns]:
+        for batch in self._rows("a sample a line"):
+            fields = dict(zip(self.columns, zip(*batch, strict=True), strict=True))
+            yield ((name, pa.array(fields[name], pa.string())) for name in names or self.columns)
 
-    @property
-    def first_line(self) -> int | None:
-        return 1 if self._lines == self.rows else None
-
-    def _split(self, lines: io.BufferedReader) -> Iterator[tuple[Sequence[bytes], int]]:
-        expected = len(self.columns)
-        for number, line in enumerate(lines, 1):
-            fields = line.split()
-            if expected == 1 and fields and not (self._guessed and len(fields) > 1):
-                yield (line.strip(),), len(line)
-            elif len(fields) == expected:
-                yield fields, len(line)
-            elif fields:
-                raise self._unexpected(number, fields)
-
-    def _unexpected(self, number: int, fields: list[bytes]) -> DatasetError:
+    def _parsed(self, number: int, line: bytes) -> Sequence[bytes]:
+        fields, expected = line.split(), len(self.columns)
+        if expected == 1 and not (self._guessed and len(fields) > 1):
+            return (line.strip(),)
+        if len(fields) == expected:
+            return fields
         got = f"{len(fields)} fields, such as {fields[0].decode()[:60]!r}"
         if self._guessed:
-            return DatasetError(
+            raise DatasetError(
                 f"{self.name} line {number:,}: expected one path a line, got {got}. Name the fields with "
                 f"columns=['image', …], or pass columns=['image'] if the blanks belong to the path"
             )
-        return DatasetError(
-            f"{self.name} line {number:,}: expected {len(self.columns)} fields between blanks, one for each of "
+        raise DatasetError(
+            f"{self.name} line {number:,}: expected {expected} fields between blanks, one for each of "
             f"columns={self.columns}, got {got}"
         )
+
+
+class JsonText(_LinedText):
+    """Rows of JSON objects, one a line; blank lines do not count. What an object lacks is null."""
+
+    columns = None
+    """Names of the columns: those of all keys, which only reading finds."""
+
+    def __init__(self, path: str, name: str) -> None:
+        super().__init__(path, name)
+        self._decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+    def batches(self, names: Sequence[str] | None = None) -> Iterator[NamedColumns]:
+        for rows in self._rows("a JSON object a line"):
+            found = names
+            if found is None:
+                found = list(dict.fromkeys(name for row in rows for name in row))
+                if len(found) > MAX_COLUMNS:
+                    distinct_names(self.name, found)
+            yield ((name, [row.get(name) for row in rows]) for name in found)
+
+    def _parsed(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            return self._decode(line)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise DatasetError(
+                f"{self.name} line {number:,}: expected a JSON object, such as "
+                f'{{"image": "a.jpg", "label": 3}}, got {line[:60]!r}: {error}'
+            ) from None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +14,14 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from headrace.data.class_names import names_text
-from headrace.data.manifest.manifest_columns import SourceRows, choose_names, expect_columns
+from headrace.data.manifest.manifest_columns import (
+    ManifestSource,
+    SourceRows,
+    choose_names,
+    expect_columns,
+    number_type,
+)
 from headrace.errors import DatasetError, UsageError
-
-_EXACT_IN_FLOAT = 2**53
-_MOST_IN_INT64 = 2**63 - 1
 
 
 class IntegerRange:
@@ -38,9 +42,7 @@ class IntegerRange:
 
     def type(self, whole: pa.DataType) -> pa.DataType | None:
         """Return `whole` where there is no null, floats where they hold all, None where nothing does."""
-        if self._missing:
-            return pa.float64() if self._widest <= _EXACT_IN_FLOAT else None
-        return whole if self._widest <= _MOST_IN_INT64 else None
+        return number_type(whole, exact=not self._missing, widest=self._widest)
 
 
 def needs_range(type: pa.DataType) -> bool:
@@ -55,12 +57,7 @@ def holds_bytes(type: pa.DataType) -> bool:
     plain = _plain_type(type)
     if types.is_nested(plain):
         return any(holds_bytes(plain.field(number).type) for number in range(plain.num_fields))
-    return bool(
-        types.is_binary(plain)
-        or types.is_large_binary(plain)
-        or types.is_fixed_size_binary(plain)
-        or types.is_binary_view(plain)
-    )
+    return _is_binary(plain) or bool(types.is_fixed_size_binary(plain))
 
 
 def is_bytes(type: pa.DataType) -> bool:
@@ -69,7 +66,11 @@ def is_bytes(type: pa.DataType) -> bool:
     if types.is_struct(plain):
         at = plain.get_field_index("bytes")
         return at >= 0 and not types.is_struct(plain.field(at).type) and is_bytes(plain.field(at).type)
-    return bool(types.is_binary(plain) or types.is_large_binary(plain) or types.is_binary_view(plain))
+    return _is_binary(plain)
+
+
+def _is_binary(type: pa.DataType) -> bool:
+    return bool(types.is_binary(type) or types.is_large_binary(type) or types.is_binary_view(type))
 
 
 def bytes_and_paths(array: pa.Array) -> tuple[pa.Array, pa.StringArray | None]:
@@ -107,6 +108,8 @@ def held_as(type: pa.DataType, seen: IntegerRange | None) -> pa.DataType:
 def convert_array(array: pa.Array, type: pa.DataType) -> pa.Array:
     """Convert an array to a type of `held_as`."""
     array = _plain(array)
+    if types.is_null(array.type) and types.is_floating(type):
+        return pa.nulls(len(array), type)
     if types.is_list(type):
         if types.is_fixed_size_list(array.type):  # whose nulls have a length, too
             array = array.cast(pa.list_(array.type.value_type))
@@ -115,7 +118,11 @@ def convert_array(array: pa.Array, type: pa.DataType) -> pa.Array:
         return array.cast(type)
     if not types.is_string(type) or _is_text(array.type) or types.is_temporal(array.type) or types.is_null(array.type):
         return array.cast(type)
-    return pa.array([_value_text(value) for value in array.to_pylist()], type)
+    values = ("" if value is None else value for value in array.to_pylist())
+    nested = (dict, list)
+    return pa.array(
+        [json.dumps(v, ensure_ascii=False, default=str) if isinstance(v, nested) else str(v) for v in values], type
+    )
 
 
 def _plain(array: pa.Array) -> pa.Array:
@@ -148,42 +155,41 @@ def _is_text(type: pa.DataType) -> bool:
     return bool(types.is_string(type) or types.is_large_string(type) or types.is_string_view(type))
 
 
-def _value_text(value: Any) -> str:
-    if value is None:
-        return ""
-    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, dict | list) else str(value)
-
-
 _PIECE_ROWS = 1 << 14
 
 DAMAGED = (pa.ArrowException, UnicodeDecodeError)
 """Errors of pyarrow about a file's content; the latter about texts, such as column names."""
 
 
-class TypedPart(Protocol):
+class TypedPart(ABC):
     """File or table of rows."""
 
     name: str
     """Name in messages."""
     schema: pa.Schema
     rows: int
+    expected: str
+    """What a message says where pyarrow cannot read it: "expected …, got …"."""
+    advice = ""
 
+    @abstractmethod
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in order, with these columns alone. Raises DatasetError, ReadError."""
-        ...
 
     def damaged(self, error: Exception) -> DatasetError:
         """Return the error for rows that pyarrow could not read."""
-        ...
+        return DatasetError(f"{self.name}: {self.expected}: {' '.join(str(error).split())}{self.advice}")
 
 
-class TableRows:
+class TableRows(TypedPart):
     """Rows of a table in memory, as those of a file."""
+
+    expected = "expected values of its schema, got some that cannot be read"
 
     def __init__(self, name: str, table: pa.Table, indices: npt.NDArray[np.int64] | None = None) -> None:
         """Take the rows `indices` of a table, in order; None: all."""
         self.name = name
-        self.schema: pa.Schema = table.schema
+        self.schema = table.schema
         self.rows = table.num_rows if indices is None else len(indices)
         self._table = table
         self._indices = indices
@@ -197,14 +203,9 @@ class TableRows:
             taken = table.take(self._indices[start : start + _PIECE_ROWS])
             yield from taken.combine_chunks().to_batches()
 
-    def damaged(self, error: Exception) -> DatasetError:
-        """Return the error for values that pyarrow could not convert."""
-        why = " ".join(str(error).split())
-        return DatasetError(f"{self.name}: expected values of its schema, got some that cannot be read: {why}")
 
-
-class TypedRows:
-    """`ManifestSource` of parts of one schema, one part after another; `columns` picks some of it.
+class TypedRows(ManifestSource):
+    """Rows of parts of one schema, one part after another; `columns` picks some of it.
 
     `byte_columns` names columns of bytes, which it leaves out.
     """
@@ -238,9 +239,10 @@ class TypedRows:
     def schema(self) -> pa.Schema:
         if self._schema is None:
             ranges = {field.name: IntegerRange() for field in self._fields if needs_range(field.type)}
-            for batch in self._batches(list(ranges)) if ranges else ():
-                for name, seen in ranges.items():
-                    seen.see(batch.column(name))
+            for part in self._parts if ranges else ():
+                for batch in part.batches(list(ranges)):
+                    for name, seen in ranges.items():
+                        seen.see(batch.column(name))
             self._schema = pa.schema([(f.name, held_as(f.type, ranges.get(f.name))) for f in self._fields])
         return self._schema
 
@@ -249,13 +251,10 @@ class TypedRows:
         for part in self._parts if schema.names else ():
             for batch in part.batches(schema.names):
                 try:
-                    held = [_converted(batch.column(field.name), field.type) for field in schema]
+                    held = [convert_array(batch.column(field.name), field.type) for field in schema]
                 except DAMAGED as error:
                     raise part.damaged(error) from error
                 yield pa.record_batch(held, schema=schema)
-
-    def _batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        return (batch for part in self._parts for batch in part.batches(columns))
 
     def _field(self, name: str) -> pa.Field:
         """Return the field of the first part where it is not null throughout."""
@@ -287,12 +286,6 @@ def feature_classes(features: Any) -> dict[str, tuple[str, ...]]:
             ):
                 found[name] = tuple(map(str, names))
     return found
-
-
-def _converted(array: pa.Array, type: pa.DataType) -> pa.Array:
-    if types.is_null(array.type) and types.is_floating(type):
-        return pa.nulls(len(array), type)
-    return convert_array(array, type)
 
 
 def _expect_alike(first: TypedPart, other: TypedPart, names: Sequence[str] | None) -> None:

@@ -19,13 +19,12 @@ from headrace.data.byte_columns import (
     MemoryFile,
     RowFiles,
     column_of_values,
-    digest_with_bytes,
     join_values,
 )
 from headrace.data.columns import ABSENT, Column, ColumnFiles, RangeColumn
 from headrace.data.storage.open_file import OpenFile, unreadable
 from headrace.data.storage.strings import Ints, NumberKeys, StringColumn
-from headrace.data.table import ManifestOrigin, ManifestRows, PathRoot, SampleTable
+from headrace.data.table import PathRoot, SampleTable
 from headrace.errors import DatasetError, EmptyDatasetError, UsageError
 
 if TYPE_CHECKING:
@@ -86,10 +85,7 @@ def open_memory_table(where: Any, *, root: PathRoot, columns: Sequence[str] | No
     part = TableRows(given.words, given.table, given.indices)
     rows = TypedRows([part], columns=None if columns is None else check_names(columns))
     kept = columns_in_memory(rows).labelled(given.classes)
-    opened = kept.joined({name: _byte_column(given, name, root) for _, name in rows.byte_columns})
-    digest = digest_with_bytes(kept.digest, opened) if rows.byte_columns else kept.digest
-    origin = ManifestOrigin([ManifestRows(given.words, given.rows, None)])
-    return SampleTable(given.words, kept.keys, opened, kept.skipped, root=root, origin=origin, known_digest=digest)
+    return kept.table(given.words, [given.words], lambda name: _byte_column(given, name, root), root=root)
 
 
 @dataclass(frozen=True)
@@ -274,8 +270,8 @@ def open_saved_dataset(folder: str) -> SampleTable:
     common_schema(arrow)
     classes = feature_classes(_json(folder, _INFO).get("features")) if _has(folder, _INFO) else {}
     rows = TypedRows(arrow, columns=None)
-    of_bytes = {name: _saved_byte_column(arrow, files, name) for _, name in rows.byte_columns}
-    columns = columns_in_memory(rows).labelled(classes).joined(of_bytes)
+    held = columns_in_memory(rows).labelled(classes)
+    columns = held.joined(lambda name: _saved_byte_column(arrow, files, name))
     return SampleTable(f"dataset {os.path.basename(folder)}/", NumberKeys(range(count)), columns, rows.skipped)
 
 
@@ -348,12 +344,10 @@ def _saved_byte_column(arrow: Sequence[ArrowFile], files: ColumnFiles, name: str
                 f"{file.path}: expected plain columns of bytes, got compressed ones, which cannot be read in place. "
                 f"Save the dataset without compression (datasets' save_to_disk does)"
             )
-    values = [file.values(name) for file in arrow]
-    length = np.concatenate([part.length for part in values])
-    if (length == ABSENT).all() and any(part.paths is not None for part in values):
+    path_id, values = join_values([(number, file.values(name)) for number, file in enumerate(arrow)])
+    if (values.length == ABSENT).all() and values.paths is not None:
         raise DatasetError(
             f"{files.root}: expected images as bytes in {name!r}, got the paths of their files alone, as old versions "
             f"of datasets saved them. Save it again: datasets.load_from_disk(…).save_to_disk(…)"
         )
-    path_id = np.repeat(np.arange(len(arrow), dtype=np.int32), [len(file) for file in arrow])
-    return RangeColumn(files, path_id, np.concatenate([part.offset for part in values]), length, None)
+    return RangeColumn(files, path_id, values.offset, values.length, None)

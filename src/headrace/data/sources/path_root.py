@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from headrace.data.archives.archive_columns import ArchiveMembers, MemberPlaces, NamedMemberColumn, archive_files
+from headrace.data.archives.archive_columns import MemberPlaces, NamedMemberColumn, archive_files
 from headrace.data.archives.archive_index import ArchiveKind
+from headrace.data.archives.archive_members import ArchiveMembers
 from headrace.data.archives.tar_index import TAR
 from headrace.data.archives.zip_index import ZIP
 from headrace.data.columns import ByteColumn, ColumnFiles, NamedFileColumn
@@ -47,7 +48,7 @@ def open_archive_root(paths: Sequence[str], cache: str | None) -> ArchiveRoot:
     kind = _common_kind(paths)
     identities = [identify_archive(path) for path in paths]
     members = [kind.open_members(*archive, cache=cache) for archive in zip(paths, identities, strict=True)]
-    return ArchiveRoot(paths, cache, identities, archive_files(paths), members, kind.places(members))
+    return ArchiveRoot(paths, cache, identities, archive_files(paths), members, MemberPlaces(members))
 
 
 def _common_kind(paths: Sequence[str]) -> ArchiveKind[Any]:

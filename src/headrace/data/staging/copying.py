@@ -1,4 +1,4 @@
-"""Plan and copy of files in parts, each read back and checked by its sum.
+"""Copy of files in parts, each read back and checked by its sum.
 
 The sum is taken of the bytes as they come from the source, and compared with that of what the copy gives back: on a
 disk what the disk gives, and not the page cache.
@@ -9,16 +9,15 @@ from __future__ import annotations
 import os
 import threading
 import zlib
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from headrace.data.staging.journal import CopyRecord, LockedFolder, partial_name
+from headrace.data.staging.journal import CopyRecord, StageJournal, partial_name
 from headrace.data.staging.source_files import SourceFile
-from headrace.data.storage.file_writing import OutputFolders, writing
+from headrace.data.storage.file_writing import OutputFolder, write_all, writing
 from headrace.data.storage.open_file import OpenFile, printable_path
-from headrace.data.storage.sidecar import INDEX_SUFFIXES
 from headrace.errors import ChangedError, WriteError
 from headrace.system import Stop
 
@@ -56,19 +55,6 @@ class StageReport:
     """What of the sources is not copied, by reason."""
     wall_s: float | None = None
 
-    def __post_init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def count(self, *, files: int = 0, size: int = 0) -> None:
-        with self._lock:
-            self.copied += files
-            self.copied_bytes += size
-
-    def count_verified(self, size: int) -> None:
-        with self._lock:
-            self.verified = (self.verified or 0) + 1
-            self.verified_bytes += size
-
     def document(self) -> dict[str, Any]:
         """Return the figures as JSON has them."""
         names = ("copied", "copied_bytes", "kept", "kept_bytes", "verified", "repaired", "gone")
@@ -82,51 +68,11 @@ class StageReport:
         }
 
 
-@dataclass(frozen=True)
-class FilePart:
+class FilePart(NamedTuple):
     file: SourceFile
     number: int
     at: int
     length: int
-
-
-@dataclass
-class StagePlan:
-    copy: list[SourceFile] = field(default_factory=list)
-    kept: list[SourceFile] = field(default_factory=list)
-    """Complete already, as far as size and time tell."""
-    changed: list[bytes] = field(default_factory=list)
-    """Of those to copy: copies that have changed since they were staged."""
-    gone: list[bytes] = field(default_factory=list)
-    """Copies whose sources are gone."""
-
-
-def make_plan(
-    files: Sequence[SourceFile], known: Mapping[bytes, CopyRecord], there: Mapping[bytes, tuple[int, int]]
-) -> StagePlan:
-    """Decide what is copied and what is removed. `there`: size and time (ns) of each file in the folder of copies."""
-    plan = StagePlan()
-    for file in files:
-        record, found = known.get(file.path), there.get(file.path)
-        left = None if record is None else (record.size, record.mtime_ns)
-        if found is not None and found == left == (file.size, file.mtime_ns):
-            plan.kept.append(file)
-            continue
-        plan.copy.append(file)
-        if record is not None and found is not None and found != left:
-            plan.changed.append(file.path)
-    names = {file.path for file in files}
-    plan.gone = [path for path in known if path not in names]
-    return plan
-
-
-def is_index_of(path: bytes, known: Container[bytes]) -> bool:
-    """Return whether `path` is `NAME.headrace` or `NAME.VARIANT.headrace`, the index of one of those files."""
-    for suffix in map(str.encode, INDEX_SUFFIXES):
-        if path.endswith(suffix):
-            stem = path[: -len(suffix)]
-            return stem in known or stem.rpartition(b".")[0] in known
-    return False
 
 
 def parts_of(file: SourceFile, part_bytes: int) -> Iterator[FilePart]:
@@ -152,9 +98,8 @@ def units(parts: Iterable[FilePart]) -> Iterator[list[FilePart]]:
 class FileCopier:
     """Any number of threads may copy. Raises ReadError, ChangedError, WriteError, or Stopped."""
 
-    def __init__(self, folder: LockedFolder, report: StageReport, stop: Stop, *, part_bytes: int) -> None:
-        self._locked = folder
-        self._partial_folder = folder.journal.folder
+    def __init__(self, journal: StageJournal, report: StageReport, stop: Stop, *, part_bytes: int) -> None:
+        self._journal = journal
         self._report = report
         self._stop = stop
         self._part_bytes = part_bytes
@@ -165,85 +110,80 @@ class FileCopier:
     def copy(self, unit: Sequence[FilePart]) -> None:
         """Copy these parts, and name the files that they complete."""
         parts, copies, complete = [], [], []
+        partial_folder = self._journal.folder
         for part in unit:
             file = part.file
             entry = {"size": file.size, "mtime_ns": file.mtime_ns}
-            with self._partial(file) as partial:
+            with _opened(partial_folder, partial_name(file), os.O_RDWR | os.O_CREAT) as partial:
                 sum_ = self._copy_part(part, partial)
                 sums = self._note(part, sum_)
                 if sums is None:
                     parts.append({"part": os.fsdecode(file.path), **entry, "number": part.number, "crc32": sum_})
-                else:
-                    _finish(file, partial)
-                    copies.append({"file": os.fsdecode(file.path), **entry, "crc32": sums})
-                    complete.append(file)
-        self._locked.journal.add([*parts, *copies])
+                    continue
+                # All but its name. Its bytes are on the disk; if its time is not, it is copied again.
+                os.ftruncate(partial, file.size)
+                os.fchmod(partial, file.mode)
+                os.utime(partial, ns=(file.mtime_ns, file.mtime_ns))
+                copies.append({"file": os.fsdecode(file.path), **entry, "crc32": sums})
+                complete.append(file)
+        self._journal.add([*parts, *copies])
         for file in complete:
-            self._name(file)
-        self._report.count(files=len(complete))
+            folder, name = self._journal.folders.parent(file.path)
+            with writing(folder.place(name)):
+                os.rename(partial_name(file), name, src_dir_fd=partial_folder.descriptor, dst_dir_fd=folder.descriptor)
+        with self._lock:
+            self._report.copied += len(complete)
 
-    def holds(self, file: SourceFile, record: CopyRecord) -> bool:
-        """Return whether the copy gives back the bytes that were staged."""
-        folder, name = self._locked.folders.parent(file.path)
-        with writing(folder.place(name)):
-            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder.descriptor)
-            try:
-                parts = list(parts_of(file, self._part_bytes))
-                return len(parts) == len(record.sums) and all(
-                    self._read_back(part, descriptor) == sum_ for part, sum_ in zip(parts, record.sums, strict=True)
-                )
-            finally:
-                os.close(descriptor)
-
-    @contextmanager
-    def _partial(self, file: SourceFile) -> Iterator[int]:
-        folder, name = self._partial_folder, partial_name(file)
-        with writing(folder.place(name)):
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(name, flags, 0o600, dir_fd=folder.descriptor)
-            try:
-                yield descriptor
-            finally:
-                os.close(descriptor)
+    def verify(self, file: SourceFile, record: CopyRecord) -> bool:
+        """Return whether the copy gives back the bytes that were staged, and count it if so."""
+        parts = list(parts_of(file, self._part_bytes))
+        with _opened(*self._journal.folders.parent(file.path), os.O_RDONLY) as descriptor:
+            if len(parts) != len(record.sums) or not all(
+                self._read_back(part, descriptor) == sum_ for part, sum_ in zip(parts, record.sums, strict=True)
+            ):
+                return False
+        with self._lock:
+            self._report.verified = (self._report.verified or 0) + 1
+            self._report.verified_bytes += file.size
+        return True
 
     def _copy_part(self, part: FilePart, partial: int) -> int:
         """Return its sum. What a killed run has left is read back, and copied anew where it is not as it was."""
         known = self._known_sum(part)
         if known is None or self._read_back(part, partial) != known:
             known = self._write(part, partial)
-            if not self._locked.in_memory:
+            if not self._journal.in_memory:
                 os.fdatasync(partial)
             if self._read_back(part, partial) != known:
                 raise WriteError(
-                    f"{printable_path(self._partial_folder.place(partial_name(part.file)))}: expected the bytes of "
+                    f"{printable_path(self._journal.folder.place(partial_name(part.file)))}: expected the bytes of "
                     f"{printable_path(part.file.source)} to come back, got others. Check the disk, or the memory"
                 )
-        self._report.count(size=part.length)
+        with self._lock:
+            self._report.copied_bytes += part.length
         return known
 
     def _known_sum(self, part: FilePart) -> int | None:
-        file, known = part.file, self._locked.journal.state
-        record = known.files.get(file.path)
-        if record is not None and (record.size, record.mtime_ns) == (file.size, file.mtime_ns):
-            return record.sums[part.number] if part.number < len(record.sums) else None  # killed before it was named
-        found = known.parts.get(file.path, {}).get(part.number)
-        if found is None or (found.size, found.mtime_ns) != (file.size, file.mtime_ns):
-            return None
-        return found.sum
+        file, number = part.file, part.number
+        whole = self._journal.files.get(file.path)
+        if whole is not None and whole.version == file.version:  # killed before it was named
+            return whole.sums[number] if number < len(whole.sums) else None
+        found = self._journal.parts.get(file.path, {}).get(number)
+        return found.sums[0] if found is not None and found.version == file.version else None
 
     def _write(self, part: FilePart, partial: int) -> int:
         source = OpenFile(part.file.source)
-        _expect_unchanged(part.file, source)
         sum_ = 0
+        _expect_unchanged(part.file, source)
         for at, data in self._pieces(part, source.read_into):
             sum_ = zlib.crc32(data, sum_)
-            _write_all(partial, data, at)
+            write_all(partial, data, at)
         _expect_unchanged(part.file, source)
         return sum_
 
     def _read_back(self, part: FilePart, descriptor: int) -> int | None:
         """Return the sum of what is there; None where it ends early."""
-        if not self._locked.in_memory:
+        if not self._journal.in_memory:
             os.posix_fadvise(descriptor, part.at, part.length, os.POSIX_FADV_DONTNEED)
         sum_ = 0
         try:
@@ -276,43 +216,20 @@ class FileCopier:
             del self._sums[part.file.path]
         return tuple(sums[number] for number in range(count))
 
-    def _name(self, file: SourceFile) -> None:
-        folder, name = self._locked.folders.parent(file.path)
-        with writing(folder.place(name)):
-            os.rename(
-                partial_name(file), name, src_dir_fd=self._partial_folder.descriptor, dst_dir_fd=folder.descriptor
-            )
 
-
-def remove_copy(folders: OutputFolders, path: bytes) -> None:
-    """Remove a copy if it is there. Raises WriteError."""
-    above, _, name = path.rpartition(b"/")
-    folder = folders.find(above)
-    if folder is None:
-        return
+@contextmanager
+def _opened(folder: OutputFolder, name: bytes, flags: int) -> Iterator[int]:
     with writing(folder.place(name)):
+        descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder.descriptor)
         try:
-            os.unlink(name, dir_fd=folder.descriptor)
-        except FileNotFoundError:
-            return
-
-
-def _write_all(descriptor: int, data: memoryview, at: int) -> None:
-    while data:
-        written = os.pwrite(descriptor, data, at)
-        data, at = data[written:], at + written
-
-
-def _finish(file: SourceFile, partial: int) -> None:
-    """Give it all but its name. Its bytes are on the disk; if its time is not, it is copied again."""
-    os.ftruncate(partial, file.size)
-    os.fchmod(partial, file.mode)
-    os.utime(partial, ns=(file.mtime_ns, file.mtime_ns))
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
 
 def _expect_unchanged(file: SourceFile, source: OpenFile) -> None:
     status = source.status()
-    if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
+    if (status.st_size, status.st_mtime_ns) != file.version:
         raise _changed(file)
 
 

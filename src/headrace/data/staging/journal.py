@@ -23,13 +23,12 @@ import os
 import re
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from headrace.data.staging.source_files import STAGE_FOLDER, SourceFile, is_in_memory
-from headrace.data.storage.file_writing import OutputFolder, OutputFolders, write_error, writing
+from headrace.data.storage.file_writing import OutputFolders, write_error, writing
 from headrace.data.storage.open_file import printable_path
 from headrace.errors import WriteError
 
@@ -54,36 +53,110 @@ class JournalHeader(NamedTuple):
 
 
 class CopyRecord(NamedTuple):
-    """A copy that is complete."""
+    """A copy that is complete, or one part of a copy."""
 
-    size: int
-    mtime_ns: int
+    version: tuple[int, int]
+    """Size and time (ns) of the source."""
     sums: tuple[int, ...]
     """CRC-32 of each part of the source's bytes."""
 
 
-class PartRecord(NamedTuple):
-    size: int
-    mtime_ns: int
-    sum: int
+class StageJournal:
+    """The folder of copies and its journal, while nobody else stages into it.
 
+    Any number of threads may add to it. Its methods raise WriteError.
+    """
 
-@dataclass
-class JournalState:
-    """What a journal says in all, by the path of a copy."""
+    def __init__(self, folders: OutputFolders, descriptor: int, *, made: bool) -> None:
+        """Read what the journal says. `made`: whether the folder of copies was not there before it was locked."""
+        self.folders = folders
+        self.folder = folders.open(STAGE_FOLDER)
+        self.in_memory = is_in_memory(folders.root.path)
+        """Whether it is tmpfs: nothing of it outlives the machine, so nothing is made durable."""
+        self.header: JournalHeader | None = None
+        self.files: dict[bytes, CopyRecord] = {}
+        self.parts: dict[bytes, dict[int, CopyRecord]] = {}
+        """Of files that are not complete, by path and number."""
+        self.made_folders: set[bytes] = set()
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+        if self.in_memory:
+            self._expect_own()
+        self._read()
+        self.made = made if self.header is None else self.header.made
 
-    header: JournalHeader | None = None
-    files: dict[bytes, CopyRecord] = field(default_factory=dict)
-    parts: dict[bytes, dict[int, PartRecord]] = field(default_factory=dict)
-    """Of files that are not complete, by path and number."""
-    folders: set[bytes] = field(default_factory=set)
+    def begin(self, header: JournalHeader) -> None:
+        """Write the header of a journal that has none."""
+        self._append([{"format": FORMAT, **header._asdict()}])
+        self.header = header
 
-    def add(self, entry: object) -> None:
-        """Add what a line says. Raises DamagedJournalError."""
+    def add(self, entries: Iterable[dict[str, Any]]) -> None:
+        new = list(entries)
+        with self._lock:
+            self._append(new)
+            for entry in new:
+                self._take(entry)
+
+    def partial_files(self) -> list[bytes]:
+        """List the unfinished files."""
+        return [name for name in map(os.fsencode, os.listdir(self.folder.descriptor)) if _PARTIAL.fullmatch(name)]
+
+    def clear_partial(self, keep: Iterable[bytes] = ()) -> None:
+        """Remove unfinished files, but for those of these names."""
+        for name in set(self.partial_files()).difference(keep):
+            self._unlink(name)
+
+    def remove(self) -> None:
+        """Remove the journal, which is the last that goes."""
+        self.clear_partial()
+        self._unlink(_NAME)
+        self.header = None
+
+    def _unlink(self, name: bytes) -> None:
+        with writing(self.folder.place(name)):
+            os.unlink(name, dir_fd=self.folder.descriptor)
+
+    def _append(self, entries: list[dict[str, Any]]) -> None:
+        lines = [json.dumps(entry).encode() for entry in entries]
+        data = b"".join(line[:-1] + b', "check": "' + _sum(line) + b'"}\n' for line in lines)
+        with writing(self.folder.place(_NAME)):
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+            if not self.in_memory:
+                os.fdatasync(self._descriptor)
+
+    def _read(self) -> None:
+        """Read the journal. A last line that a kill has cut short is removed: what it was to say is done again."""
+        place = self.folder.place(_NAME)
+        with writing(place):
+            with open(self._descriptor, "rb", closefd=False) as file:
+                data = file.read()
+            whole = data[: data.rfind(b"\n") + 1]
+            if len(whole) < len(data):
+                os.ftruncate(self._descriptor, len(whole))
+        number, is_checked = 0, True
+        try:
+            for number, line in enumerate(whole.splitlines(), 1):
+                entry, has_check = _read_line(line)
+                if number == 1:
+                    self.header, is_checked = _read_header(entry)
+                if is_checked and not has_check:
+                    raise DamagedJournalError("has no checksum")
+                if number > 1:
+                    self._take(entry)
+        except DamagedJournalError as error:
+            raise WriteError(
+                f"{printable_path(place)}: expected the journal of what is staged here, got one that cannot be used: "
+                f"line {number:,} {error}. Delete the folder {printable_path(os.path.dirname(self.folder.path))} and "
+                f"stage again"
+            ) from error
+
+    def _take(self, entry: object) -> None:
+        """Add what a line says to what is known. Raises DamagedJournalError."""
         match entry:
             case {"file": str(text), "size": int(size), "mtime_ns": int(mtime_ns), "crc32": [*sums]} if _all(int, sums):
                 path = _path(text)
-                self.files[path] = CopyRecord(size, mtime_ns, tuple(sums))
+                self.files[path] = CopyRecord((size, mtime_ns), tuple(sums))
                 self.parts.pop(path, None)
             case {
                 "part": str(text),
@@ -92,30 +165,26 @@ class JournalState:
                 "number": int(number),
                 "crc32": int(sum_),
             }:
-                self.parts.setdefault(_path(text), {})[number] = PartRecord(size, mtime_ns, sum_)
+                self.parts.setdefault(_path(text), {})[number] = CopyRecord((size, mtime_ns), (sum_,))
             case {"folder": str(text)}:
-                self.folders.add(_path(text))
+                self.made_folders.add(_path(text))
             case {"gone": str(text)}:
                 self.files.pop(_path(text), None)
             case _:
                 raise DamagedJournalError("is no record")
 
+    def _expect_own(self) -> None:
+        """Raise WriteError for another user's folder.
 
-def parse(lines: Sequence[bytes]) -> JournalState:
-    """Read the lines of a journal. Raises DamagedJournalError."""
-    state, checked = JournalState(), True
-    for number, line in enumerate(lines, 1):
-        try:
-            entry, has_check = _read_line(line)
-            if number == 1:
-                state.header, checked = _read_header(entry)
-            if checked and not has_check:
-                raise DamagedJournalError("has no checksum")
-            if number > 1:
-                state.add(entry)
-        except DamagedJournalError as error:
-            raise DamagedJournalError(f"line {number:,} {error}") from error
-    return state
+        /dev/shm is everybody's: who has made a folder there, and lets others write in it, decides what is read from it.
+        """
+        for folder in (self.folders.root, self.folder):
+            owner = os.fstat(folder.descriptor).st_uid
+            if owner not in (os.geteuid(), 0):
+                raise WriteError(
+                    f"{printable_path(folder.path)}: expected a folder of user {os.geteuid()} in memory, got one of "
+                    f"user {owner}, who could change the copies. Stage into a folder of your own"
+                )
 
 
 def _read_line(line: bytes) -> tuple[Any, bool]:
@@ -156,104 +225,18 @@ def _all(kind: type, values: Iterable[object]) -> bool:
     return all(isinstance(value, kind) for value in values)
 
 
-def _line(entry: dict[str, Any]) -> bytes:
-    bare = json.dumps(entry).encode()
-    return bare[:-1] + b', "check": "' + _sum(bare) + b'"}\n'
-
-
 def _sum(bare: bytes) -> bytes:
     return b"%08x" % zlib.crc32(bare)
 
 
-class StageJournal:
-    """Open and locked. Any number of threads may add to it. Its methods raise WriteError."""
-
-    def __init__(self, folder: OutputFolder, descriptor: int, *, durable: bool) -> None:
-        """Read what it says. `durable`: what is written reaches the disk before it counts."""
-        self.folder = folder
-        self._descriptor = descriptor
-        self._durable = durable
-        self._lock = threading.Lock()
-        self.state = self._read()
-
-    def begin(self, header: JournalHeader) -> None:
-        """Write the header of a journal that has none."""
-        self._append([{"format": FORMAT, **header._asdict()}])
-        self.state.header = header
-
-    def add(self, entries: Iterable[dict[str, Any]]) -> None:
-        new = list(entries)
-        with self._lock:
-            self._append(new)
-            for entry in new:
-                self.state.add(entry)
-
-    def partial_files(self) -> list[bytes]:
-        """List the unfinished files."""
-        return [name for name in map(os.fsencode, os.listdir(self.folder.descriptor)) if _PARTIAL.fullmatch(name)]
-
-    def clear_partial(self, keep: Iterable[bytes]) -> None:
-        """Remove unfinished files, but for those of these names."""
-        for name in set(self.partial_files()).difference(keep):
-            self._unlink(name)
-
-    def remove(self) -> None:
-        """Remove the journal, which is the last that goes."""
-        self.clear_partial(())
-        self._unlink(_NAME)
-        self.state.header = None
-
-    def _unlink(self, name: bytes) -> None:
-        with writing(self.folder.place(name)):
-            os.unlink(name, dir_fd=self.folder.descriptor)
-
-    def _append(self, entries: list[dict[str, Any]]) -> None:
-        data = b"".join(map(_line, entries))
-        with writing(self.folder.place(_NAME)):
-            while data:
-                data = data[os.write(self._descriptor, data) :]
-            if self._durable:
-                os.fdatasync(self._descriptor)
-
-    def _read(self) -> JournalState:
-        """Read the journal. A last line that a kill has cut short is removed: what it was to say is done again."""
-        place = self.folder.place(_NAME)
-        with writing(place):
-            with os.fdopen(os.dup(self._descriptor), "rb") as file:
-                file.seek(0)
-                data = file.read()
-            whole = data[: data.rfind(b"\n") + 1]
-            if len(whole) < len(data):
-                os.ftruncate(self._descriptor, len(whole))
-        try:
-            return parse(whole.splitlines())
-        except DamagedJournalError as error:
-            raise WriteError(
-                f"{printable_path(place)}: expected the journal of what is staged here, got one that cannot be used: "
-                f"{error}. Delete the folder {printable_path(os.path.dirname(self.folder.path))} and stage again"
-            ) from error
-
-
 def partial_name(file: SourceFile) -> bytes:
     """Return the name of the file that becomes the copy: another one if the source is another one by then."""
-    what = b"%s\0%d\0%d" % (file.path, file.size, file.mtime_ns)
+    what = b"%s\0%d\0%d" % (file.path, *file.version)
     return hashlib.blake2b(what, digest_size=16).hexdigest().encode() + b".partial"
 
 
-@dataclass(frozen=True)
-class LockedFolder:
-    """The folder of copies, while nobody else stages into it."""
-
-    folders: OutputFolders
-    journal: StageJournal
-    made: bool
-    """Whether `root` was not there before."""
-    in_memory: bool
-    """Whether it is tmpfs: nothing of it outlives the machine, so nothing is made durable."""
-
-
 @contextmanager
-def locked_folder(root: bytes, *, wait: bool) -> Iterator[LockedFolder]:
+def locked_folder(root: bytes, *, wait: bool) -> Iterator[StageJournal]:
     """Make the folder `root` and the journal if they are missing, and lock them.
 
     Another holder is waited for, or without `wait` an error. Without a header at the end all this is gone again, as far
@@ -265,42 +248,20 @@ def locked_folder(root: bytes, *, wait: bool) -> Iterator[LockedFolder]:
         folders = OutputFolders(root)
         descriptor = _locked_journal(folders, wait=wait)
     try:
-        in_memory = is_in_memory(root)
-        if in_memory:
-            _expect_own(folders)
-        journal = StageJournal(folders.open(STAGE_FOLDER), descriptor, durable=not in_memory)
-        made = made if journal.state.header is None else journal.state.header.made
+        journal = StageJournal(folders, descriptor, made=made)
         try:
-            yield LockedFolder(folders, journal, made, in_memory)
+            yield journal
         finally:
-            if journal.state.header is None:
-                _leave(folders, made)
+            if journal.header is None:
+                # Whoever waits for the lock finds that the journal is not where it was.
+                with suppress(FileNotFoundError):
+                    os.unlink(_NAME, dir_fd=folders.open(STAGE_FOLDER).descriptor)
+                with suppress(OSError):  # not empty, or a mount
+                    os.rmdir(STAGE_FOLDER, dir_fd=folders.root.descriptor)
+                    if journal.made:
+                        os.rmdir(root)
     finally:
         os.close(descriptor)
-
-
-def _expect_own(folders: OutputFolders) -> None:
-    """Raise WriteError for another user's folder.
-
-    /dev/shm is everybody's: who has made a folder there, and lets others write in it, decides what is read from it.
-    """
-    for folder in (folders.root, folders.open(STAGE_FOLDER)):
-        owner = os.fstat(folder.descriptor).st_uid
-        if owner not in (os.geteuid(), 0):
-            raise WriteError(
-                f"{printable_path(folder.path)}: expected a folder of user {os.geteuid()} in memory, got one of user "
-                f"{owner}, who could change the copies. Stage into a folder of your own"
-            )
-
-
-def _leave(folders: OutputFolders, made: bool) -> None:
-    """Remove what is empty. Whoever waits for the lock finds that the journal is not where it was."""
-    with suppress(FileNotFoundError):
-        os.unlink(_NAME, dir_fd=folders.open(STAGE_FOLDER).descriptor)
-    with suppress(OSError):  # not empty, or a mount
-        os.rmdir(STAGE_FOLDER, dir_fd=folders.root.descriptor)
-        if made:
-            os.rmdir(folders.root.path)
 
 
 def _locked_journal(folders: OutputFolders, *, wait: bool) -> int | None:

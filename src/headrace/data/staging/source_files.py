@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.filesize import decimal
 
@@ -23,7 +24,6 @@ RESERVE_BYTES, RESERVE_SHARE = 1 << 30, 0.1
 """Left to runs where nobody says how much they need: a share of all memory, and at least these bytes."""
 _PAGE_BYTES = 4096
 """What files take is a multiple of it, on tmpfs and on most disks."""
-_IN_MEMORY = ("tmpfs", "ramfs")
 _UNFINISHED = os.fsencode(next(suffix for suffix in INDEX_SUFFIXES if suffix.endswith(PARTIAL_SUFFIX)))
 
 
@@ -66,18 +66,6 @@ def sources_of(paths: Sequence[str], *, only: Sequence[tuple[bytes, ...] | None]
     return sources
 
 
-def expect_apart(sources: Sequence[StageSource], to: str) -> None:
-    """Raise UsageError where the copies would lie in what is copied, or the other way round."""
-    target = os.path.realpath(to)
-    for source in sources:
-        path = os.fsdecode(os.path.realpath(source.path))
-        if os.path.commonpath((path, target)) in (path, target):
-            raise UsageError(
-                f"expected a folder for copies that lies apart from what is copied, got {to} and "
-                f"{printable_path(source.path)}. Name another folder, such as /dev/shm/NAME"
-            )
-
-
 @dataclass(frozen=True)
 class SourceFile:
     """A file that is to lie in the folder of copies."""
@@ -90,19 +78,43 @@ class SourceFile:
     mode: int
     """Permissions: those of the source, and the owner's to read and write."""
 
+    @property
+    def version(self) -> tuple[int, int]:
+        """Size and time (ns), by which a change shows."""
+        return self.size, self.mtime_ns
 
-@dataclass
+
 class StageListing:
     """What sources hold: every regular file, also through links, with its size and its time."""
 
-    files: list[SourceFile] = field(default_factory=list)
-    folders: list[bytes] = field(default_factory=list)
-    """Relative to the folder of copies; empty ones count, too: they may be classes."""
-    skipped: Counter[str] = field(default_factory=Counter)
-    """What is not copied, by reason."""
+    def __init__(self, sources: Sequence[StageSource]) -> None:
+        """List files source by source. An archive comes with the indices that lie beside it.
 
-    def add(self, name: bytes, path: bytes) -> None:
-        """Add the file at `path`, whose copy has that name. Raises ReadError."""
+        Raises ReadError, or EmptyDatasetError where there is no file at all.
+        """
+        self.files: list[SourceFile] = []
+        self.folders: list[bytes] = []
+        """Relative to the folder of copies; empty ones count, too: they may be classes."""
+        self.skipped: Counter[str] = Counter()
+        """What is not copied, by reason."""
+        index = os.fsencode(INDEX_SUFFIXES[0])
+        for source in sources:
+            if source.only is not None:
+                for name in source.only:
+                    self._add(os.path.join(source.name, name), os.path.join(source.path, name))
+            elif os.path.isdir(source.path):
+                self._add_folder(source)
+            else:
+                self._add(source.name, source.path)
+                if os.path.isfile(source.path + index):
+                    self._add(source.name + index, source.path + index)
+        if not self.files:
+            raise EmptyDatasetError(
+                f"{os.fsdecode(sources[0].path)}: expected files to stage, got none. Check the path"
+            )
+
+    def _add(self, name: bytes, path: bytes) -> None:
+        """Add the file at `path`, whose copy has that name."""
         if name.endswith(_UNFINISHED):
             self.skipped["indices that are being built"] += 1
             return
@@ -113,8 +125,8 @@ class StageListing:
         mode = stat.S_IMODE(status.st_mode) & 0o777 | 0o600
         self.files.append(SourceFile(name, path, status.st_size, status.st_mtime_ns, mode))
 
-    def add_folder(self, source: StageSource) -> None:
-        """Add all below a folder, in the order of paths. Raises ReadError."""
+    def _add_folder(self, source: StageSource) -> None:
+        """Add all below a folder, in the order of paths."""
 
         def count_circle() -> None:
             self.skipped["folder links that lead back"] += 1
@@ -123,7 +135,7 @@ class StageListing:
             self.folders.append(os.path.join(source.name, folder) if folder else source.name)
             for name in sorted(names):
                 path = os.path.join(folder, name)
-                self.add(os.path.join(source.name, path), os.path.join(source.path, path))
+                self._add(os.path.join(source.name, path), os.path.join(source.path, path))
 
     def _scan(self, folder: bytes) -> tuple[list[bytes], list[bytes]]:
         """Return names of the subfolders and of the files in one folder."""
@@ -139,41 +151,14 @@ class StageListing:
         return folders, files
 
 
-def list_sources(sources: Sequence[StageSource]) -> StageListing:
-    """List files source by source. An archive comes with the indices that lie beside it.
+def existing_copies(root: bytes) -> tuple[dict[bytes, tuple[int, int]], list[bytes]]:
+    """List the folder of copies, whoever put them there, following no link.
 
-    Raises ReadError, or EmptyDatasetError where there is no file at all.
+    Returns size and time (ns) of each regular file by relative path, and links and special files, which are never ours.
+    Raises WriteError for a folder that cannot be listed.
     """
-    listing = StageListing()
-    index = os.fsencode(INDEX_SUFFIXES[0])
-    for source in sources:
-        if source.only is not None:
-            for name in source.only:
-                listing.add(os.path.join(source.name, name), os.path.join(source.path, name))
-        elif os.path.isdir(source.path):
-            listing.add_folder(source)
-        else:
-            listing.add(source.name, source.path)
-            if os.path.isfile(source.path + index):
-                listing.add(source.name + index, source.path + index)
-    if not listing.files:
-        raise EmptyDatasetError(f"{os.fsdecode(sources[0].path)}: expected files to stage, got none. Check the path")
-    return listing
-
-
-@dataclass
-class ExistingCopies:
-    """What lies in the folder of copies, whoever put it there."""
-
-    files: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    """Size and time (ns) of each regular file, by relative path."""
-    others: list[bytes] = field(default_factory=list)
-    """Links and special files, which are never ours."""
-
-
-def existing_copies(root: bytes) -> ExistingCopies:
-    """List the folder of copies, following no link. Raises WriteError for a folder that cannot be listed."""
-    found = ExistingCopies()
+    files: dict[bytes, tuple[int, int]] = {}
+    others = []
     folders = [b""]
     while folders:
         folder = folders.pop()
@@ -185,19 +170,18 @@ def existing_copies(root: bytes) -> ExistingCopies:
                         folders += [path] if path != STAGE_FOLDER else []
                     elif entry.is_file(follow_symlinks=False):
                         status = entry.stat(follow_symlinks=False)
-                        found.files[path] = (status.st_size, status.st_mtime_ns)
+                        files[path] = (status.st_size, status.st_mtime_ns)
                     else:
-                        found.others.append(path)
+                        others.append(path)
         except OSError as error:
             raise WriteError(
                 f"{printable_path(os.path.join(root, folder))}: could not be listed: {error.strerror}. Stage into a "
                 f"folder of your own"
             ) from error
-    return found
+    return files, others
 
 
-@dataclass(frozen=True)
-class FreeSpace:
+class FreeSpace(NamedTuple):
     free_bytes: int
     """Of the file system, for whoever is not root."""
     free_files: int | None
@@ -213,52 +197,47 @@ def free_space(folder: bytes, *, in_memory: bool, reserve_bytes: int | None) -> 
     status = os.statvfs(folder)
     known = memory() if in_memory else None
     if reserve_bytes is None:
-        share = 0 if known is None else int(known.total_bytes * RESERVE_SHARE)
-        reserve_bytes = max(RESERVE_BYTES, share)
-    return FreeSpace(
-        free_bytes=status.f_bavail * status.f_frsize,
-        free_files=status.f_favail if status.f_files else None,
-        memory_bytes=None if known is None else known.available_bytes,
-        reserve_bytes=reserve_bytes,
-    )
+        reserve_bytes = max(RESERVE_BYTES, 0 if known is None else int(known.total_bytes * RESERVE_SHARE))
+    free_files = status.f_favail if status.f_files else None
+    available = None if known is None else known.available_bytes
+    return FreeSpace(status.f_bavail * status.f_frsize, free_files, available, reserve_bytes)
 
 
 def expect_room(files: Sequence[SourceFile], there: int, space: FreeSpace, folder: bytes) -> None:
     """Raise WriteError if `files` would not fit, of which `there` bytes are there already."""
     need = sum(-(-file.size // _PAGE_BYTES) * _PAGE_BYTES for file in files) - there
-    if files and need > 0:
-        for why in _lacks(need, len(files), space):
-            raise WriteError(f"{printable_path(folder)}: {why}. Nothing was written")
-
-
-def _lacks(need: int, files: int, space: FreeSpace) -> Iterator[str]:
+    if need <= 0:
+        return
     copies, reserve = f"the copies need {decimal(need)}", decimal(space.reserve_bytes)
-    if space.memory_bytes is not None:
-        if need > space.free_bytes:
-            yield (
-                f"{copies}, and the file system, which is memory, has {decimal(space.free_bytes)} left. Make it larger "
-                f"(mount -o remount,size=…; docker run --shm-size=…), stage less, or stage onto a disk"
+    lacks = []
+    if space.memory_bytes is None:
+        if need > space.free_bytes - space.reserve_bytes:
+            lacks.append(
+                f"{copies}, and the file system has {decimal(space.free_bytes)} left, of which {reserve} are kept "
+                f"free. Free space there, stage less, or say how much is to be left: --reserve"
             )
-        if need > space.memory_bytes - space.reserve_bytes:
-            yield (
-                f"{copies} of memory, of which {decimal(space.memory_bytes)} are available, and {reserve} are left to "
-                f"runs. Stage less, or onto a disk, or say how much runs need: --reserve"
-            )
-    elif need > space.free_bytes - space.reserve_bytes:
-        yield (
-            f"{copies}, and the file system has {decimal(space.free_bytes)} left, of which {reserve} are kept free. "
-            f"Free space there, stage less, or say how much is to be left: --reserve"
+    elif need > space.free_bytes:
+        lacks.append(
+            f"{copies}, and the file system, which is memory, has {decimal(space.free_bytes)} left. Make it larger "
+            f"(mount -o remount,size=…; docker run --shm-size=…), stage less, or stage onto a disk"
         )
-    if space.free_files is not None and files > space.free_files:
-        yield (
-            f"the copies are {files:,} files, and the file system takes {space.free_files:,} more. Stage an archive of "
-            f"them, or onto another file system"
+    elif need > space.memory_bytes - space.reserve_bytes:
+        lacks.append(
+            f"{copies} of memory, of which {decimal(space.memory_bytes)} are available, and {reserve} are left to "
+            f"runs. Stage less, or onto a disk, or say how much runs need: --reserve"
         )
+    if space.free_files is not None and len(files) > space.free_files:
+        lacks.append(
+            f"the copies are {len(files):,} files, and the file system takes {space.free_files:,} more. Stage an "
+            f"archive of them, or onto another file system"
+        )
+    if lacks:
+        raise WriteError(f"{printable_path(folder)}: {lacks[0]}. Nothing was written")
 
 
 def is_in_memory(folder: bytes) -> bool:
     """Return whether what is written there takes memory. Raises OSError."""
-    return file_system_of(os.stat(folder).st_dev, mounts(read_text, "self")) in _IN_MEMORY
+    return file_system_of(os.stat(folder).st_dev, mounts(read_text, "self")) in ("tmpfs", "ramfs")
 
 
 def file_system_of(device: int, listed: Iterable[Mount]) -> str | None:

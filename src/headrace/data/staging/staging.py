@@ -5,35 +5,25 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from headrace.data.staging.copying import (
-    PART_BYTES,
-    FileCopier,
-    StagePlan,
-    StageReport,
-    is_index_of,
-    make_plan,
-    parts_of,
-    remove_copy,
-    units,
-)
-from headrace.data.staging.journal import CopyRecord, JournalHeader, LockedFolder, locked_folder, partial_name
+from headrace.data.staging.copying import PART_BYTES, FileCopier, StageReport, parts_of, units
+from headrace.data.staging.journal import CopyRecord, JournalHeader, StageJournal, locked_folder, partial_name
 from headrace.data.staging.source_files import (
     STAGE_FOLDER,
-    ExistingCopies,
+    SourceFile,
     StageListing,
     StageSource,
     existing_copies,
-    expect_apart,
     expect_room,
     free_space,
-    list_sources,
 )
-from headrace.data.storage.file_writing import OutputFolders
+from headrace.data.storage.file_writing import OutputFolders, writing
 from headrace.data.storage.open_file import printable_path
+from headrace.data.storage.sidecar import INDEX_SUFFIXES
 from headrace.errors import NotFoundError, UsageError, WriteError
 from headrace.system import Stop, default_threads, work_through
 
@@ -68,128 +58,145 @@ def stage(
         raise UsageError(f"threads: expected 1 or more, got {threads}")
     if reserve_bytes is not None and reserve_bytes < 0:
         raise UsageError(f"reserve_bytes: expected 0 or more, got {reserve_bytes}")
-    expect_apart(sources, to)
+    _expect_apart(sources, to)
     begin = time.perf_counter()
-    report = StageReport(os.path.abspath(to))
-    with locked_folder(os.fsencode(report.to), wait=True) as folder:
-        run = _StageRun(folder, sources, report, default_threads() if threads is None else threads, tick)
-        run.stage(verify=verify, reserve_bytes=reserve_bytes)
+    report, stop = StageReport(os.path.abspath(to)), Stop()
+
+    def work_at(items: Iterable[T], work: Callable[[T], None]) -> None:
+        work_through(
+            items,
+            work,
+            name="stage",
+            threads=default_threads() if threads is None else threads,
+            one_is_here=False,
+            stop=stop,
+            tick=None if tick is None else lambda: tick(report),
+        )
+
+    with locked_folder(os.fsencode(report.to), wait=True) as journal:
+        copier = FileCopier(journal, report, stop, part_bytes=PART_BYTES)
+        named = tuple((os.fsdecode(source.name), os.fsdecode(source.path)) for source in sources)
+        _expect_same_sources(journal, named)
+        listing = StageListing(sources)
+        there = _existing(journal)
+        report.total_files, report.total_bytes = len(listing.files), sum(file.size for file in listing.files)
+        report.skipped = dict(listing.skipped)
+        kept, copy, changed = _plan(listing.files, journal, there)
+        if verify:
+            report.verified, checked = 0, {}
+
+            def check(file: SourceFile) -> None:
+                checked[file.path] = copier.verify(file, journal.files[file.path])
+
+            work_at(kept, check)
+            damaged = [file for file in kept if not checked[file.path]]
+            kept = [file for file in kept if checked[file.path]]
+            copy += damaged
+            changed += damaged
+        report.kept, report.kept_bytes = len(kept), sum(file.size for file in kept)
+        report.repaired = [printable_path(file.path) for file in changed]
+        _expect_room(journal, copy, reserve_bytes)
+        if journal.header is None:
+            journal.begin(JournalHeader(named, PART_BYTES, journal.made))
+        report.gone = _remove_gone(journal, listing, there)
+        journal.add({"folder": os.fsdecode(path)} for path in listing.folders if path not in journal.made_folders)
+        for path in listing.folders:
+            journal.folders.open(path)
+        journal.clear_partial(map(partial_name, copy))
+        work_at(units(part for file in copy for part in parts_of(file, PART_BYTES)), copier.copy)
     report.wall_s = time.perf_counter() - begin
     return report
 
 
-class _StageRun:
-    def __init__(
-        self,
-        folder: LockedFolder,
-        sources: Sequence[StageSource],
-        report: StageReport,
-        threads: int,
-        tick: Callable[[StageReport], None] | None,
-    ) -> None:
-        self._locked = folder
-        self._journal = folder.journal
-        self._root = folder.folders.root.path
-        self._sources = sources
-        self._report = report
-        self._threads = threads
-        self._tick = None if tick is None else lambda: tick(report)
-        self._stop = Stop()
-        self._header = JournalHeader(
-            tuple((os.fsdecode(source.name), os.fsdecode(source.path)) for source in sources), PART_BYTES, folder.made
-        )
-        self._copier = FileCopier(folder, report, self._stop, part_bytes=PART_BYTES)
-
-    def stage(self, *, verify: bool, reserve_bytes: int | None) -> None:
-        state = self._journal.state
-        self._expect_same_sources()
-        listing = list_sources(self._sources)
-        copies = existing_copies(self._root)
-        self._expect_no_strangers(copies)
-        plan = make_plan(listing.files, state.files, copies.files)
-        self._report.total_files = len(listing.files)
-        self._report.total_bytes = sum(file.size for file in listing.files)
-        self._report.skipped = dict(listing.skipped)
-        if verify:
-            self._verify(plan)
-        self._report.kept = len(plan.kept)
-        self._report.kept_bytes = sum(file.size for file in plan.kept)
-        self._report.repaired = [printable_path(path) for path in plan.changed]
-        self._expect_room(plan, reserve_bytes)
-        if state.header is None:
-            self._journal.begin(self._header)
-        self._remove_gone(plan, copies)
-        self._make_folders(listing)
-        self._journal.clear_partial(map(partial_name, plan.copy))
-        parts = (part for file in plan.copy for part in parts_of(file, PART_BYTES))
-        self._work_through(units(parts), self._copier.copy)
-
-    def _expect_same_sources(self) -> None:
-        header = self._journal.state.header
-        if header is None or (header.sources, header.part_bytes) == (self._header.sources, PART_BYTES):
-            return
-        there, here = (", ".join(path for _, path in one.sources[:_NAMED_MOST]) for one in (header, self._header))
-        place = printable_path(self._root)
-        raise WriteError(
-            f"{place}: expected copies of {here}, got those of {there}. Stage into another folder, or remove them "
-            f"first: headrace unstage {place}"
-        )
-
-    def _expect_no_strangers(self, copies: ExistingCopies) -> None:
-        """Raise WriteError for what is neither a copy nor an index that was built beside one."""
-        known = self._journal.state.files
-        found = copies.others + [path for path in copies.files if path not in known and not is_index_of(path, known)]
-        if found:
-            some = ", ".join(map(printable_path, found[:_NAMED_MOST])) + (", …" if len(found) > _NAMED_MOST else "")
-            raise WriteError(
-                f"{printable_path(self._root)}: expected a new folder, or one that only staging has written, got "
-                f"{len(found):,} other files: {some}. Move them away, or stage into another folder"
+def _expect_apart(sources: Sequence[StageSource], to: str) -> None:
+    """Raise UsageError where the copies would lie in what is copied, or the other way round."""
+    target = os.path.realpath(to)
+    for source in sources:
+        path = os.fsdecode(os.path.realpath(source.path))
+        if os.path.commonpath((path, target)) in (path, target):
+            raise UsageError(
+                f"expected a folder for copies that lies apart from what is copied, got {to} and "
+                f"{printable_path(source.path)}. Name another folder, such as /dev/shm/NAME"
             )
 
-    def _verify(self, plan: StagePlan) -> None:
-        """Move what does not give back its bytes to what is copied."""
-        known = self._journal.state.files
-        damaged: set[int] = set()
-        self._report.verified = 0
 
-        def check(number: int) -> None:
-            file = plan.kept[number]
-            if self._copier.holds(file, known[file.path]):
-                self._report.count_verified(file.size)
-            else:
-                damaged.add(number)
+def _expect_same_sources(journal: StageJournal, named: tuple[tuple[str, str], ...]) -> None:
+    header = journal.header
+    if header is None or (header.sources, header.part_bytes) == (named, PART_BYTES):
+        return
+    there, here = (", ".join(path for _, path in one[:_NAMED_MOST]) for one in (header.sources, named))
+    place = printable_path(journal.folders.root.path)
+    raise WriteError(
+        f"{place}: expected copies of {here}, got those of {there}. Stage into another folder, or remove them "
+        f"first: headrace unstage {place}"
+    )
 
-        self._work_through(range(len(plan.kept)), check)
-        again = [plan.kept[number] for number in sorted(damaged)]
-        plan.kept = [file for number, file in enumerate(plan.kept) if number not in damaged]
-        plan.copy += again
-        plan.changed += [file.path for file in again]
 
-    def _expect_room(self, plan: StagePlan, reserve_bytes: int | None) -> None:
-        space = free_space(self._root, in_memory=self._locked.in_memory, reserve_bytes=reserve_bytes)
-        folder = self._journal.folder.descriptor
-        partial = set(self._journal.partial_files()) & set(map(partial_name, plan.copy))
-        blocks = sum(os.stat(name, dir_fd=folder, follow_symlinks=False).st_blocks for name in partial)
-        expect_room(plan.copy, blocks * 512, space, self._root)
-
-    def _remove_gone(self, plan: StagePlan, copies: ExistingCopies) -> None:
-        gone = dict.fromkeys(plan.gone)
-        indices = [path for path in copies.files if is_index_of(path, gone)] if gone else []
-        for path in (*indices, *gone):
-            remove_copy(self._locked.folders, path)
-        self._journal.add({"gone": os.fsdecode(path)} for path in gone)
-        self._report.gone = len(gone)
-
-    def _make_folders(self, listing: StageListing) -> None:
-        known = self._journal.state.folders
-        self._journal.add({"folder": os.fsdecode(path)} for path in listing.folders if path not in known)
-        for path in listing.folders:
-            self._locked.folders.open(path)
-
-    def _work_through(self, items: Iterable[T], work: Callable[[T], None]) -> None:
-        work_through(
-            items, work, name="stage", threads=self._threads, one_is_here=False, stop=self._stop, tick=self._tick
+def _existing(journal: StageJournal) -> dict[bytes, tuple[int, int]]:
+    """Return the copies that are there. Raises WriteError for what is neither one nor an index built beside one."""
+    root, known = journal.folders.root.path, journal.files
+    files, others = existing_copies(root)
+    found = others + [path for path in files if path not in known and not _is_index_of(path, known)]
+    if found:
+        some = ", ".join(map(printable_path, found[:_NAMED_MOST])) + (", …" if len(found) > _NAMED_MOST else "")
+        raise WriteError(
+            f"{printable_path(root)}: expected a new folder, or one that only staging has written, got "
+            f"{len(found):,} other files: {some}. Move them away, or stage into another folder"
         )
+    return files
+
+
+def _is_index_of(path: bytes, known: Container[bytes]) -> bool:
+    """Return whether `path` is `NAME.headrace` or `NAME.VARIANT.headrace`, the index of one of those files."""
+    for suffix in map(str.encode, INDEX_SUFFIXES):
+        if path.endswith(suffix):
+            stem = path[: -len(suffix)]
+            return stem in known or stem.rpartition(b".")[0] in known
+    return False
+
+
+def _plan(
+    files: Sequence[SourceFile], journal: StageJournal, there: dict[bytes, tuple[int, int]]
+) -> tuple[list[SourceFile], list[SourceFile], list[SourceFile]]:
+    """Return the files that are complete, as far as size and time tell; those to copy; of these, the changed ones."""
+    kept, copy, changed = [], [], []
+    for file in files:
+        record, found = journal.files.get(file.path), there.get(file.path)
+        if record is not None and found == record.version == file.version:
+            kept.append(file)
+            continue
+        copy.append(file)
+        if record is not None and found is not None and found != record.version:
+            changed.append(file)
+    return kept, copy, changed
+
+
+def _expect_room(journal: StageJournal, copy: Sequence[SourceFile], reserve_bytes: int | None) -> None:
+    root = journal.folders.root.path
+    space = free_space(root, in_memory=journal.in_memory, reserve_bytes=reserve_bytes)
+    partial = set(journal.partial_files()) & set(map(partial_name, copy))
+    folder = journal.folder.descriptor
+    blocks = sum(os.stat(name, dir_fd=folder, follow_symlinks=False).st_blocks for name in partial)
+    expect_room(copy, blocks * 512, space, root)
+
+
+def _remove_gone(journal: StageJournal, listing: StageListing, there: Iterable[bytes]) -> int:
+    """Remove copies whose sources are gone, and the indices beside them, and return how many those were."""
+    names = {file.path for file in listing.files}
+    gone = dict.fromkeys(path for path in journal.files if path not in names)
+    for path in (*(path for path in there if _is_index_of(path, gone)), *gone):
+        _remove_copy(journal.folders, path)
+    journal.add({"gone": os.fsdecode(path)} for path in gone)
+    return len(gone)
+
+
+def _remove_copy(folders: OutputFolders, path: bytes) -> None:
+    """Remove a copy if it is there. Raises WriteError."""
+    above, _, name = path.rpartition(b"/")
+    folder = folders.find(above)
+    if folder is not None:
+        with writing(folder.place(name)), suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder.descriptor)
 
 
 @dataclass
@@ -202,7 +209,7 @@ class UnstageReport:
 
     def document(self) -> dict[str, Any]:
         """Return the figures as JSON has them."""
-        return {"to": self.to, "removed": self.removed, "removed_bytes": self.removed_bytes, "left": self.left}
+        return asdict(self)
 
 
 def unstage(to: str, *, force: bool = False) -> UnstageReport:
@@ -219,30 +226,30 @@ def unstage(to: str, *, force: bool = False) -> UnstageReport:
     root = os.fsencode(report.to)
     if not os.path.isdir(os.path.join(root, STAGE_FOLDER)):
         raise NotFoundError(f"{report.to}: expected a folder that was staged into, got none. Check the path")
-    with locked_folder(root, wait=False) as folder:
-        known = folder.journal.state
-        removed = {path for path, record in known.files.items() if _remove(folder, path, record, report, force=force)}
-        for path in existing_copies(root).files:
-            if is_index_of(path, removed):
-                remove_copy(folder.folders, path)
-        _remove_folders(folder.folders, [*known.folders, *(path.rpartition(b"/")[0] for path in known.files)])
+    with locked_folder(root, wait=False) as journal:
+        known = journal.files
+        removed = {path for path, record in known.items() if _remove(journal, path, record, report, force=force)}
+        for path in existing_copies(root)[0]:
+            if _is_index_of(path, removed):
+                _remove_copy(journal.folders, path)
+        _remove_folders(journal.folders, [*journal.made_folders, *(path.rpartition(b"/")[0] for path in known)])
         if not report.left:
-            folder.journal.remove()
+            journal.remove()
     return report
 
 
-def _remove(folder: LockedFolder, path: bytes, record: CopyRecord, report: UnstageReport, *, force: bool) -> bool:
+def _remove(journal: StageJournal, path: bytes, record: CopyRecord, report: UnstageReport, *, force: bool) -> bool:
     """Remove a copy, and return whether it is not there any more."""
     above, _, name = path.rpartition(b"/")
-    place = folder.folders.find(above)
+    place = journal.folders.find(above)
     found = None if place is None else place.find(name)
     if found is None:
         return place is not None
-    is_ours = stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (record.size, record.mtime_ns)
+    is_ours = stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == record.version
     if not is_ours and (not force or stat.S_ISDIR(found.st_mode)):
         report.left.append(printable_path(path))
         return False
-    remove_copy(folder.folders, path)
+    _remove_copy(journal.folders, path)
     report.removed += 1
     report.removed_bytes += found.st_size
     return True
@@ -258,9 +265,6 @@ def _remove_folders(folders: OutputFolders, paths: Iterable[bytes]) -> None:
     for path in sorted(every, key=lambda path: path.count(b"/"), reverse=True):
         above, _, name = path.rpartition(b"/")
         place = folders.find(above)
-        if place is None:
-            continue
-        try:
-            os.rmdir(name, dir_fd=place.descriptor)
-        except OSError:  # not empty, gone, or a link
-            continue
+        if place is not None:
+            with suppress(OSError):  # not empty, gone, or a link
+                os.rmdir(name, dir_fd=place.descriptor)

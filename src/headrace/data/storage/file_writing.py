@@ -108,6 +108,13 @@ def no_room(folder: str | None, error: OSError) -> UnwritableError | DatasetErro
     )
 
 
+def write_all(descriptor: int, data: memoryview, at: int) -> None:
+    """Write all bytes of `data` from byte `at` of a file on. Raises OSError."""
+    while data:
+        written = os.pwrite(descriptor, data, at)
+        data, at = data[written:], at + written
+
+
 class SpillFile(DescriptorOwner):
     """Unnamed file that arrays grow in; gone with the last of them, and with the process."""
 
@@ -123,10 +130,10 @@ class SpillFile(DescriptorOwner):
         """Append bytes, and return their offset. Raises as making the file does."""
         at = self._end
         try:
-            while self._end < at + data.nbytes:
-                self._end += os.pwrite(self._handle, data[self._end - at :], self._end)
+            write_all(self._handle, data, at)
         except OSError as error:
             raise no_room(self._folder, error) from error
+        self._end += data.nbytes
         return at
 
     def read(self, at: int, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

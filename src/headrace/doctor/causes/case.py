@@ -9,7 +9,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from ..edits import ChangedScript, ScriptSource, ScriptSources, WantedEdit, changed, loader_call, parsed, run_with
+from ..edits import LoaderScript, ScriptSources, WantedEdit, parsed
 from ..measure import (
     WAIT,
     Diagnosis,
@@ -26,7 +26,7 @@ from ..measure import (
 from ..quantities import duration
 from ..session.model import Calibration, Session
 from ..simulate import FeedSetup, Prediction, RecordedRun, StageChange, predicted, recorded
-from .remedy import Edit, Factor, Remedy, spanning
+from .remedy import Edit, Factor, Remedy
 
 Change = Callable[[FeedSetup], FeedSetup]
 """A what-if."""
@@ -44,12 +44,28 @@ class Case:
     diagnosis: Diagnosis
     view: TrainerView
     making: LoaderProduction
-    facts: dict[str, Any]
-    """Settings of the loader."""
-    host: Host | None
-    recorded: RecordedRun | None
-    """None where there is nothing to simulate."""
     sources: ScriptSources
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """Settings of the loader."""
+        loader = self.view.loader(self.making.loader)
+        return {} if loader is None else loader.facts
+
+    @cached_property
+    def host(self) -> Host | None:
+        return host_of(self.session, self.view.trainer)
+
+    @cached_property
+    def recorded(self) -> RecordedRun | None:
+        """What a simulation starts from; None where there is nothing to simulate."""
+        return recorded(self.session, self.view, self.diagnosis.ranks)
+
+    @cached_property
+    def script(self) -> LoaderScript:
+        """The user's files, and the loader in them."""
+        files = parsed(self.session, [self.facts.get("file")], self.sources)
+        return LoaderScript(files, self.facts, self.session.outcome.command)
 
     @property
     def step_us(self) -> float:
@@ -61,11 +77,6 @@ class Case:
     @property
     def wait_share(self) -> float:
         return self.view.wait_share or 0.0
-
-    @property
-    def wait_us(self) -> float:
-        """Data wait of the training thread, a step."""
-        return self.part_us(WAIT)
 
     @property
     def workers(self) -> int:
@@ -99,14 +110,15 @@ class Case:
     def batch_bytes(self) -> float | None:
         """Mean bytes of a batch's tensors; None where none was seen to have any."""
         gets = self.view.trainer.gets
-        return _mean(gets.bytes[row] for row in self.view.training.gets)
+        known = [bytes_ for row in self.view.training.gets if (bytes_ := gets.bytes[row]) is not None]
+        return fmean(known) if known else None
 
     @cached_property
     def samples_a_batch(self) -> float | None:
         batches = (made for finder in self.finders for made in finder.batches())
-        seen = _mean(made.maker.batches.samples[made.row] for made in batches)
+        known = [count for made in batches if (count := made.maker.batches.samples[made.row]) is not None]
         size = self.facts.get("batch_size")
-        return float(size) if seen is None and isinstance(size, int) else seen
+        return fmean(known) if known else float(size) if isinstance(size, int) else None
 
     @cached_property
     def shapes(self) -> list[str]:
@@ -120,6 +132,11 @@ class Case:
         budget = self.view.budget
         return next((part.us for part in budget.parts if part.name == name), 0.0) if budget is not None else 0.0
 
+    @property
+    def wait_us(self) -> float:
+        """Data wait of the training thread, a step."""
+        return self.part_us(WAIT)
+
     def split_us(self, *names: str) -> float:
         """Return the mean time a step that the training thread waits for these parts of `WaitSplit`."""
         split = self.view.split
@@ -132,10 +149,6 @@ class Case:
     @property
     def batches_a_step(self) -> float:
         return 1.0 if self.recorded is None else self.recorded.batches_a_step
-
-    def injected(self, **arguments: Any) -> dict[str, Any]:
-        """Return the changes that a proof injects: the same for all loaders that count as this one."""
-        return {"loaders": {str(loader): arguments for loader in self.loaders}}
 
     def stages(self, *categories: str, label: str = "") -> list[StagePart]:
         """Return the stages of making a batch in these categories whose label holds a word."""
@@ -152,34 +165,27 @@ class Case:
 
     def predict_factor(self, factor: Factor, change: Callable[[float], Change]) -> Prediction | None:
         """Predict with what is left of a stage; the interval spans what the factor may be."""
-        return spanning(*(self.predict(change(left)) for left in (factor.usual, factor.least, factor.most)))
+        return self.predict_between(*(change(left) for left in (factor.usual, factor.least, factor.most)))
+
+    def predict_between(self, usual: Change, least: Change, most: Change) -> Prediction | None:
+        """Predict the usual change, with an interval from what the least would give to what the most would."""
+        made = [one for change in (usual, least, most) if (one := self.predict(change)) is not None]
+        if not made:
+            return None
+        return replace(
+            made[0], low_us=min(made[0].low_us, made[1].low_us), high_us=max(made[0].high_us, made[2].high_us)
+        )
 
     def is_faster(self, prediction: Prediction | None) -> bool:
         """Return whether the step becomes shorter by more than the noise of a run."""
         return prediction is not None and prediction.step_us <= (1 - WORTH) * self.step_us
 
-    @cached_property
-    def parsed(self) -> list[ScriptSource]:
-        return parsed(self.session, [self.facts.get("file")], self.sources)
-
-    def changed(self, wanted: WantedEdit) -> list[ChangedScript] | None:
-        """Return the user's files with the edit, where it is certain."""
-        return changed(wanted, self.parsed, self.facts, self.session.outcome.command)
-
-    def run_with(self, wanted: WantedEdit) -> str | None:
-        """Return the script's own options that set what is wanted of the loader; None where none does."""
-        found = loader_call(self.parsed, self.facts)
-        if found is None:
-            return None
-        return run_with(found, self.parsed, wanted.keywords, self.session.outcome.command)
-
     def edit(self, wanted: WantedEdit) -> Edit | None:
         """Return the edit as a diff; None where it is not certain or needs two files."""
-        files = self.changed(wanted)
+        files = self.script.changed(wanted)
         if files is None or len(files) != 1:
             return None
-        file = files[0]
-        return Edit(file.path, file.line, file.diff(self.root_of([file.path])))
+        return Edit(files[0].path, files[0].line, files[0].diff(self.root_of([files[0].path])))
 
     def root_of(self, files: Sequence[str]) -> str:
         """Return the folder that a diff of these files names them from.
@@ -200,23 +206,7 @@ def case_of(session: Session, diagnosis: Diagnosis, view: TrainerView, sources: 
     """
     if view.budget is None or not view.makings or view.makings[0].threads:
         return None
-    making = view.makings[0]
-    loader = view.loader(making.loader)
-    return Case(
-        session=session,
-        diagnosis=diagnosis,
-        view=view,
-        making=making,
-        facts={} if loader is None else loader.facts,
-        host=host_of(session, view.trainer),
-        recorded=recorded(session, diagnosis),
-        sources=sources,
-    )
-
-
-def _mean(values: Iterable[int | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    return Case(session, diagnosis, view, view.makings[0], sources)
 
 
 def setting(**values: Any) -> Change:
@@ -227,6 +217,11 @@ def setting(**values: Any) -> Change:
 def share_of(stages: Iterable[StagePart]) -> float:
     """Return the share of the makers' busy time that these stages take."""
     return sum(one.share for one in stages)
+
+
+def sample_us(stages: Iterable[StagePart]) -> float:
+    """Return the time that these stages take of making a sample."""
+    return sum(one.wall_us for one in stages)
 
 
 def name_of(stage: StagePart) -> str:
@@ -257,49 +252,78 @@ class Proposal:
     """Edits the user's files for it together with others."""
 
 
-def tried(
-    case: Case,
-    prediction: Prediction | None,
-    *,
-    code: str,
-    title: str,
-    why: str,
-    confidence: str,
-    change: Change,
-    costs: list[str] | None = None,
-    wanted: WantedEdit | None = None,
-    hint: str = "",
-    changes: dict[str, Any] | None = None,
-) -> Proposal:
-    """Propose a remedy where the prediction says that it helps; else say what was predicted."""
-    if prediction is None:
-        return would_not(code, title, f"{why} What it would gain cannot be computed: no batch's making was recorded.")
-    if not case.is_faster(prediction):
-        gives = (
-            f"It would give {duration(prediction.step_us)} a step, and there are {duration(case.step_us)} now: no gain."
+@dataclass(frozen=True)
+class RemedyFamily:
+    """One kind of remedy: its code in docs/doctor/remedies.md, and its title as long as no figure is known."""
+
+    code: str
+    title: str
+
+    def titled(self, title: str) -> RemedyFamily:
+        """Return it under a title with figures."""
+        return RemedyFamily(self.code, title)
+
+    def would_not(self, why: str) -> Proposal:
+        """Say why it would not help."""
+        return Proposal(Remedy(self.code, self.title, helps=False, why=why, prediction=None, confidence=HIGH))
+
+    def unpredicted(self, why: str, *, costs: list[str], hint: str) -> Proposal:
+        """Propose it where nothing that was recorded tells its gain."""
+        return Proposal(
+            Remedy(self.code, self.title, helps=True, why=why, prediction=None, confidence=LOW, costs=costs, hint=hint)
         )
-        return would_not(code, title, f"{why} {gives}")
-    options = None if wanted is None else case.run_with(wanted)
-    remedy = Remedy(
-        code=code,
-        title=title,
-        helps=True,
-        why=why,
-        prediction=prediction,
-        confidence=confidence,
-        costs=costs or [],
-        edit=None if wanted is None else case.edit(wanted),
-        hint=hint if options is None else f"run it with {options}",
-        changes=changes,
-    )
-    return Proposal(remedy, change, wanted)
 
+    def tried(
+        self,
+        case: Case,
+        change: Change,
+        *,
+        why: str,
+        confidence: str,
+        prediction: Prediction | None = None,
+        costs: Sequence[str] = (),
+        arguments: dict[str, Any] | None = None,
+        wanted: WantedEdit | None = None,
+        hint: str = "",
+        changes: dict[str, Any] | None = None,
+    ) -> Proposal:
+        """Propose it where the prediction says that it helps; else say what was predicted.
 
-def would_not(code: str, title: str, why: str) -> Proposal:
-    """Say why a remedy would not help."""
-    return Proposal(Remedy(code, title, helps=False, why=why, prediction=None, confidence=HIGH))
-
-
-def unpredicted(code: str, title: str, why: str, *, costs: list[str], hint: str) -> Proposal:
-    """Propose a remedy whose gain nothing that was recorded tells."""
-    return Proposal(Remedy(code, title, helps=True, why=why, prediction=None, confidence=LOW, costs=costs, hint=hint))
+        Args:
+            case: The case that it is judged by.
+            change: What is predicted of it, by itself and together with others.
+            why: What speaks for it.
+            confidence: `high`, `medium` or `low`, by what the prediction rests on.
+            prediction: What it gives by itself, where that is more than `change` simulated.
+            costs: What it takes, each a phrase.
+            arguments: The DataLoader arguments that it sets, where that is all: they make its edit, hint and injection.
+            wanted: Any other edit.
+            hint: The change in words.
+            changes: What a proof injects.
+        """
+        prediction = prediction or case.predict(change)
+        if prediction is None:
+            gives = "What it would gain cannot be computed: no batch's making was recorded."
+            return self.would_not(f"{why} {gives}")
+        if not case.is_faster(prediction):
+            would = f"It would give {duration(prediction.step_us)} a step"
+            return self.would_not(f"{why} {would}, and there are {duration(case.step_us)} now: no gain.")
+        if arguments is not None:
+            texts = {name: f'"{one}"' if isinstance(one, str) else str(one) for name, one in arguments.items()}
+            wanted = WantedEdit(texts)
+            hint = hint or f"DataLoader(…, {', '.join(f'{name}={text}' for name, text in texts.items())})"
+            changes = {"loaders": {str(loader): arguments for loader in case.loaders}}
+        options = None if wanted is None else case.script.run_with(wanted.keywords)
+        remedy = Remedy(
+            code=self.code,
+            title=self.title,
+            helps=True,
+            why=why,
+            prediction=prediction,
+            confidence=confidence,
+            costs=list(costs),
+            edit=None if wanted is None else case.edit(wanted),
+            hint=hint if options is None else f"run it with {options}",
+            changes=changes,
+        )
+        return Proposal(remedy, change, wanted)

@@ -10,11 +10,12 @@ from ..edits import WantedEdit
 from ..measure import Finding, Host
 from ..quantities import counted, number, percent
 from ..simulate import SHARED, FeedSetup, StageChange
-from .case import LOW, Case, Change, Proposal, tried, would_not
+from .case import LOW, Case, Change, Proposal, RemedyFamily
 from .remedy import Factor
 
-THREADS, WORKERS = "threads", "workers-cores"
-CROWDED = {THREADS, WORKERS, "cpu-throttled"}
+THREADS = RemedyFamily("threads", "one thread in each worker")
+WORKERS = "workers-cores"
+CROWDED = {THREADS.code, WORKERS, "cpu-throttled"}
 """Codes of the findings that there are too few cores for the workers that there are."""
 POOLS = ("torch_threads", "omp_threads", "opencv_threads")
 """Facts of a process: the sizes of its thread pools."""
@@ -40,7 +41,11 @@ def too_many_threads(host: Host) -> Finding | None:
     Libraries with pools of their own take turns in a process, so the largest pool of each counts.
     """
     each = worker_threads(host)
-    own = [_trainer_threads(host, trainer.pid) for trainer in host.trainers]
+    # A trainer counts with one that launches where it has a GPU, else with torch's pool.
+    own = [
+        1 if host.told(one.pid, "facts", "device") is not None else host.told(one.pid, "facts", "torch_threads") or 1
+        for one in host.trainers
+    ]
     cores = host.cores
     if cores is None or each is None or max([each, *own]) <= 1 or host.workers * each + sum(own) <= cores:
         return None
@@ -57,7 +62,7 @@ def too_many_threads(host: Host) -> Finding | None:
             "torch.set_num_threads(1), OMP_NUM_THREADS=1 and cv2.setNumThreads(0)",
         )
     return Finding(
-        THREADS,
+        THREADS.code,
         waited or 0.0,
         f"{host.workers * each + sum(own)} threads want to run on {number(cores)} cores.",
         f"{' and '.join(makeup)} by what {pools} say; {_waited_text(host)}",
@@ -130,7 +135,7 @@ def stolen_cores(host: Host) -> Finding | None:
 
 def threads(case: Case) -> Proposal | None:
     """Propose one thread in each worker, where there are more threads than cores."""
-    title, host = "one thread in each worker", case.host
+    host = case.host
     if host is None or case.cores is None:
         return None
     found = too_many_threads(host)
@@ -140,37 +145,30 @@ def threads(case: Case) -> Proposal | None:
     if found is None:
         made = f"{counted(case.workers, 'worker')} compute" if case.workers != 1 else "1 worker computes"
         why = f"{case.making.cores:.1f} cores' worth on {number(case.cores)}: their threads are not too many."
-        return would_not(THREADS, title, f"{made} {why}")
+        return THREADS.would_not(f"{made} {why}")
     pool = worker_threads(host) if host.worker_makers else None
     if pool is not None and pool <= 1:
         own = f"the training process computes with {counted(trainer, 'thread')}"
-        return would_not(THREADS, title, f"Workers have one thread each already; {own}.")
-    left = _left(case, host)
-    return tried(
+        return THREADS.would_not(f"Workers have one thread each already; {own}.")
+    waited = host.waited_share() or 0.0
+    basis = "Assumed is that half of that waiting goes; it may be all of it, or none."
+    left = Factor(max(0.0, 1 - waited), 1 - waited / 2, 1.0, False, basis)
+    if case.recorded is not None and case.recorded.setup.worker_threads > 1:  # then its CPU time is known
+        basis = (
+            "In one thread it takes the CPU time of all of them: assumed is that up to 45 % of that was their changes."
+        )
+        left = Factor(0.55, 0.78, 1.0, False, basis)
+    return THREADS.tried(
         case,
-        case.predict_factor(left, _one_thread),
-        code=THREADS,
-        title=title,
+        _one_thread(left.usual),
+        prediction=case.predict_factor(left, _one_thread),
         why=f"{found.text} {found.evidence} {left.basis}",
         confidence=LOW,
-        change=_one_thread(left.usual),
         wanted=WantedEdit(one_thread=True),
         hint="in the loader's worker_init_fn: torch.set_num_threads(1), cv2.setNumThreads(0); before the start: "
         "OMP_NUM_THREADS=1",
         changes={"threads": {"trainer": trainer, "worker": 1}},
     )
-
-
-def _left(case: Case, host: Host) -> Factor:
-    """Return what is left of the workers' computing; where threads were seen to share it, its CPU time is known."""
-    if case.recorded is not None and case.recorded.setup.worker_threads > 1:
-        basis = (
-            "In one thread it takes the CPU time of all of them: assumed is that up to 45 % of that was their changes."
-        )
-        return Factor(0.55, 0.78, 1.0, False, basis)
-    waited = host.waited_share() or 0.0
-    basis = "Assumed is that half of that waiting goes; it may be all of it, or none."
-    return Factor(max(0.0, 1 - waited), 1 - waited / 2, 1.0, False, basis)
 
 
 def _one_thread(left: float) -> Change:
@@ -188,13 +186,6 @@ def worker_threads(host: Host) -> int | None:
     pools = [[host.told(maker.pid, "facts", name) for name in POOLS] for maker in host.worker_makers]
     told = [max(known) for each in pools if (known := [one for one in each if isinstance(one, int)])]
     return int(median(told)) if told else 0 if not host.workers else None
-
-
-def _trainer_threads(host: Host, pid: int) -> int:
-    """Count a trainer's threads: one that launches where it has a GPU, else torch's pool."""
-    if host.told(pid, "facts", "device") is not None:
-        return 1
-    return host.told(pid, "facts", "torch_threads") or 1
 
 
 def _waited(host: Host) -> float | None:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from statistics import fmean
-from typing import Any
 
 from ..measure import LookedStages, StagePart
 from ..quantities import counted, duration, number, percent, size
-from .case import LOW, MEDIUM, WORTH, Case, Proposal, name_of, scaled, share_of, tried, would_not
+from .case import LOW, MEDIUM, WORTH, Case, Proposal, RemedyFamily, name_of, sample_us, scaled, share_of
 from .remedy import factor
 from .stage_names import named
 from .transfers import IMAGE_DTYPE, leaves_of
 
-NATIVE_DECODE, CACHE = "native-decode", "cache"
+NATIVE_DECODE = RemedyFamily("native-decode", "Headrace's decoder in place of Pillow's")
+CACHE = RemedyFamily("cache", "samples cached")
 ASSUMED = (0.3, 1.0)
 KEY = "native_decode"
 """Key in `changes`."""
@@ -47,27 +46,24 @@ time, so they count only where samples were made twice."""
 
 def native_decode(case: Case) -> Proposal | None:
     """Propose Headrace's decoder in place of Pillow's."""
-    title = "Headrace's decoder in place of Pillow's"
     decoding, by_pillow = case.stages("decode"), case.stages("decode", label="Pillow")
     if not decoding:
-        return would_not(NATIVE_DECODE, title, "Nothing is decoded while batches are made.")
+        return NATIVE_DECODE.would_not("Nothing is decoded while batches are made.")
     share = share_of(by_pillow)
     if share < WORTH:
         other = "" if decoding[0] in by_pillow else f"; the rest is {named(name_of(decoding[0]))}"
-        return would_not(NATIVE_DECODE, title, f"Pillow's decoding is {percent(share)} of making a batch{other}.")
-    left = factor(case.calibrations, NATIVE_DECODE, "image", assumed=ASSUMED)
+        return NATIVE_DECODE.would_not(f"Pillow's decoding is {percent(share)} of making a batch{other}.")
+    left = factor(case.calibrations, NATIVE_DECODE.code, "image", assumed=ASSUMED)
     # Injection answers for Pillow's own methods where that gives the same pixels: a whole PNG, or a bilinear resize of
     # an image that was not decoded yet. Samples of this loader show whether there is any.
     can_be_injected = any(KEY in look.sample.takes for finder in case.finders for look in finder.looks())
-    return tried(
+    return NATIVE_DECODE.tried(
         case,
-        case.predict_factor(left, scaled(by_pillow)),
-        code=NATIVE_DECODE,
-        title=title,
-        why=f"Pillow decodes for {duration(sum(one.wall_us for one in by_pillow))} a sample, {percent(share)} of "
-        f"making a batch. {left.basis}",
+        scaled(by_pillow)(left.usual),
+        prediction=case.predict_factor(left, scaled(by_pillow)),
+        why=f"Pillow decodes for {duration(sample_us(by_pillow))} a sample, {percent(share)} of making a batch. "
+        f"{left.basis}",
         confidence=MEDIUM if left.is_measured else LOW,
-        change=scaled(by_pillow)(left.usual),
         costs=["resized pixels differ from Pillow's by one level of 255 at most"],
         hint="headrace.decode_image(path, view=headrace.Resize(…)), which decodes only the window that is used, in "
         "place of Image.open(path).convert(…).resize(…)",
@@ -134,45 +130,41 @@ def cut_of(case: Case) -> CacheCut:
 
 
 class SeenSamples:
-    """Evidence of the samples of a loader that were looked at closely."""
+    """Evidence of the samples of a loader that were looked at closely.
+
+    Sets hold names of transforms. `drew` are those that drew random numbers, or that come after something that did.
+    `differs` are those that gave something else when a sample was made again, or that come after one that did; where
+    samples were made twice, those of which that could not be told count, too.
+    """
 
     def __init__(self, looks: Sequence[LookedStages]) -> None:
         self.looks = looks
-        self.twice = sum(any(one.same is not None for one in look.sample.stages) or look.sample.same is not None
-                         for look in looks)  # fmt: skip
+        same = [[look.sample.same, *(one.same for one in look.sample.stages)] for look in looks]
+        self.twice = sum(any(one is not None for one in each) for each in same)
         """Samples that were made twice."""
-
-    @property
-    def is_proof(self) -> bool:
-        return self.twice >= LEAST_LOOKS
-
-    @cached_property
-    def order(self) -> dict[str, int]:
+        self.is_proof = self.twice >= LEAST_LOOKS
+        self.order: dict[str, int] = {}
         """Places of stages, by name, as they ended."""
-        names = dict.fromkeys(look.label(place) for look in self.looks for place in range(len(look.sample.stages)))
-        return {name: place for place, name in enumerate(names)}
+        self.loads_others = False
+        """Whether reading or decoding for the same key gave something else."""
+        self.drew: set[str] = set()
+        self.differs: set[str] = set()
+        for look in looks:
+            self._take(look)
 
-    @cached_property
-    def loads_others(self) -> bool:
-        """Tell whether reading or decoding for the same key gave something else."""
-        return any(
-            one.same is False and look.label(place).partition(":")[0] in LOADING
-            for look in self.looks
-            for place, one in enumerate(look.sample.stages)
-        )
-
-    @cached_property
-    def drew(self) -> set[str]:
-        """Transforms that drew random numbers, or that come after something that did."""
-        return {name for look in self.looks for name in _behind_draws(look)}
-
-    @cached_property
-    def differs(self) -> set[str]:
-        """Transforms that gave something else when a sample was made again, or come after one that did.
-
-        Where samples were made twice, transforms of which that could not be told count, too.
-        """
-        return {name for look in self.looks for name in _behind_differences(look, self.is_proof)}
+    def _take(self, look: LookedStages) -> None:
+        drew = differs = False
+        for place, one in enumerate(look.sample.stages):
+            name = look.label(place)
+            self.order.setdefault(name, len(self.order))
+            category = name.partition(":")[0]
+            self.loads_others |= one.same is False and category in LOADING
+            drew |= one.drew
+            differs |= one.same is False or (one.same is None and self.is_proof and category == "transform")
+            if category == "transform" and drew:
+                self.drew.add(name)
+            if category == "transform" and differs:
+                self.differs.add(name)
 
     def may_be_cached(self, stage: StagePart) -> bool:
         """Refuse also what no look saw: only some samples may go through it."""
@@ -203,56 +195,40 @@ class SeenSamples:
         return f"Of {samples}, made twice, some came out otherwise, or drew random numbers behind the last stage seen."
 
 
-def _behind_draws(look: LookedStages) -> Iterator[str]:
-    drew = False
-    for place, one in enumerate(look.sample.stages):
-        drew |= one.drew
-        if drew and look.label(place).startswith("transform:"):
-            yield look.label(place)
-
-
-def _behind_differences(look: LookedStages, is_proof: bool) -> Iterator[str]:
-    differs = False
-    for place, one in enumerate(look.sample.stages):
-        is_transform = look.label(place).startswith("transform:")
-        differs |= one.same is False or (one.same is None and is_proof and is_transform)
-        if differs and is_transform:
-            yield look.label(place)
-
-
 def cache(case: Case) -> Proposal | None:
     """Propose a cache of the deterministic part of samples."""
     cut = cut_of(case)
-    title, share = f"samples cached after {cut.last}", share_of(cut.before)
+    family, share = CACHE.titled(f"samples cached after {cut.last}"), share_of(cut.before)
     if not cut.is_fixed:
-        why = "What is read for a sample was something else when the sample was made again."
-        return would_not(CACHE, title, why)
+        return family.would_not("What is read for a sample was something else when the sample was made again.")
     if share < WORTH:
-        return would_not(CACHE, title, f"The deterministic part is {percent(share)} of making a batch. {cut.said}")
+        return family.would_not(f"The deterministic part is {percent(share)} of making a batch. {cut.said}")
     length, a_batch = case.facts.get("length"), case.samples_a_batch
     samples = None if a_batch is None or not isinstance(length, int) else math.ceil(length * a_batch)
     each, free = sample_bytes(case, cut), None if case.host is None else case.host.least_free_bytes
     if each is None or samples is None or free is None or each * samples > free:
-        return would_not(CACHE, title, f"{_why_no_room(each, samples, free)} {cut.said}")
+        return family.would_not(f"{_why_no_room(each, samples, free)} {cut.said}")
     whole = each * samples
     costs = [f"{size(whole)} for {number(samples)} samples of {size(each)}, of {size(free)} that are free"]
     if case.workers > 1:
         copies = size(whole * case.workers)
         costs.append(f"{copies} where each of {counted(case.workers, 'worker')} has a cache of its own, and shuffles")
-    return tried(
+    # A proof injects a cache of decoded images, in each process for itself. What is predicted comes of that where
+    # samples come again in the run, and to the process that had them before.
+    is_one = case.workers == 0 or (case.workers == 1 and case.facts.get("persistent_workers") is True)
+    decodes = any("Pillow" in one.label for one in cut.before if one.category == "decode")
+    can_be_injected = decodes and is_one and case.making.passes >= 2 and not cut.transforms
+    return family.tried(
         case,
-        case.predict(scaled(cut.before)(0.0)),
-        code=CACHE,
-        title=title,
+        scaled(cut.before)(0.0),
         why=f"{percent(share)} of making a batch is deterministic. {cut.said} Once all samples are cached, from the "
         "second epoch on, only the rest is done.",
         confidence=MEDIUM,
-        change=scaled(cut.before)(0.0),
         costs=costs,
         hint="headrace.cached(dataset, load=…, augment=…, cache='ram:…') caches what load= gives for all workers: "
         f"load= is all up to {cut.last}{'' if cut.is_normalised else ', with images as bytes'}, and augment= the rest. "
         "Or cache the arrays by index yourself: in one memory map (numpy.memmap), or written once to files",
-        changes=_injected(case, cut, whole),
+        changes={"cache": {"bytes": math.ceil(PILLOW * whole)}} if can_be_injected else None,
     )
 
 
@@ -262,13 +238,12 @@ def sample_bytes(case: Case, cut: CacheCut) -> float | None:
     Of images that were decoded once more after the run they are known. Else a sample counts as it is in a batch, images
     as bytes unless they were normalised, which bytes cannot hold.
     """
-    decoded = [bytes_ for one in case.calibrations if one.remedy == NATIVE_DECODE for bytes_ in one.pixel_bytes]
+    decoded = [bytes_ for one in case.calibrations if one.remedy == NATIVE_DECODE.code for bytes_ in one.pixel_bytes]
     if decoded and not cut.transforms:
         return fmean(decoded)
     as_bytes = not cut.is_normalised
-    in_batch = sum(
-        one.smaller_bytes if as_bytes and one.smaller == IMAGE_DTYPE else one.bytes for one in leaves_of(case)
-    )
+    leaves = [one.smaller if as_bytes and one.smaller.dtype == IMAGE_DTYPE else one for one in leaves_of(case)]
+    in_batch = sum(one.bytes for one in leaves)
     return in_batch / case.samples_a_batch if in_batch and case.samples_a_batch else None
 
 
@@ -281,15 +256,3 @@ def _why_no_room(each: float | None, samples: int | None, free: float | None) ->
         return f"It would take {size(each * samples)}, and the memory that is free was not measured."
     whole = f"{number(samples)} samples of {size(each)} are {size(each * samples)}"
     return f"{whole}, and {size(free)} of memory are free."
-
-
-def _injected(case: Case, cut: CacheCut, whole: float) -> dict[str, Any] | None:
-    """Return what a proof injects: a cache of decoded images, in each process for itself.
-
-    What is predicted comes of that where samples come again in the run, and to the process that had them before.
-    """
-    is_one = case.workers == 0 or (case.workers == 1 and case.facts.get("persistent_workers") is True)
-    decodes = any("Pillow" in one.label for one in cut.before if one.category == "decode")
-    if cut.transforms or case.making.passes < 2 or not is_one or not decodes:
-        return None
-    return {"cache": {"bytes": math.ceil(PILLOW * whole)}}

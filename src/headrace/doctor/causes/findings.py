@@ -17,7 +17,6 @@ from ..measure import (
     Join,
     RanksTogether,
     RankView,
-    StepBudget,
     TimePart,
     TrainerView,
     cost,
@@ -38,23 +37,20 @@ from .sequences import padding_findings
 from .stage_names import by_category, category, named, who
 from .storage import FROM_DISK, storage_findings
 from .uneven_ranks import rank_findings
-from .workers import FEW_WORKERS, loader_findings
+from .workers import FEW_WORKERS, KEEPS_UP, LOADER_LIMIT, loader_findings
 
 WORTH_NAMING = 0.1
 """Share of the wait from which a cause is named beside the first."""
 OUT_OF_ORDER = "out-of-order"
-BEHIND = {
+BEHIND = CROWDED | {
     "cores",
-    "cpu-throttled",
     "data-parallel",
-    "few-workers",
-    "loader-limit",
+    FEW_WORKERS,
+    LOADER_LIMIT,
     OUT_OF_ORDER,
     "padding",
-    "reads-from-disk",
+    FROM_DISK,
     "shapes-differ",
-    "threads",
-    "workers-cores",
 }
 """Codes of findings that say why stages take as long as they do, or what a step loses besides waiting."""
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Iteration|Warning)(?:: |$)")
@@ -92,10 +88,20 @@ def _findings(
     How a loader is set up, what was noted, and what a machine is short of, never comes before what the verdict calls
     the cause of the wait.
     """
-    waits = [] if main is None else list(wait_findings(main))
-    around = [] if main is None else [*loader_findings(session, main), *padding_findings(main)]
+    of_machines, notes = machine_findings(session), list(note_findings(session, main))
     of_run = [*([] if ranks is None else rank_findings(ranks, by_rank)), *process_findings(session)]
-    notes, of_machines = list(note_findings(session, main)), _of_machines(session, main)
+    waits: list[Finding] = []
+    around: list[Finding] = []
+    if main is None:  # then what a machine is short of explains nothing but how the command ended
+        of_machines = [finding for finding in of_machines if finding.code == OOM_KILL]
+    else:
+        # What is read from disk concerns as much of a step as is waited for reading.
+        read = sum(part.share for part in main.causes.parts if category(part.name) == "read") * (main.wait_share or 0.0)
+        of_machines = [
+            replace(one, weight=max(one.weight, read)) if one.code == FROM_DISK else one for one in of_machines
+        ]
+        waits = list(wait_findings(main))
+        around = [*loader_findings(session, main), *padding_findings(main)]
     if any(finding.code in CROWDED for finding in of_machines):
         # The CPU time of threads that libraries start is not known to be the workers', so cores may seem free.
         around = [finding for finding in around if finding.code != FEW_WORKERS]
@@ -104,19 +110,6 @@ def _findings(
     order = {id(finding): -finding.weight for finding in [*waits, *of_run]}
     order |= {id(finding): -min(finding.weight, most) for finding in [*around, *notes, *of_machines]}
     return sorted([*waits, *around, *of_run, *notes, *of_machines], key=lambda finding: order[id(finding)])
-
-
-def _of_machines(session: Session, main: TrainerView | None) -> list[Finding]:
-    """Return what machines are short of, weighed by the training.
-
-    Without training, a machine that is short of something explains nothing but how the command ended. What is read from
-    disk concerns as much of a step as is waited for reading.
-    """
-    found = machine_findings(session)
-    if main is None:
-        return [finding for finding in found if finding.code == OOM_KILL]
-    reading = sum(part.share for part in main.causes.parts if category(part.name) == "read") * (main.wait_share or 0.0)
-    return [replace(one, weight=max(one.weight, reading)) if one.code == FROM_DISK else one for one in found]
 
 
 def machine_findings(session: Session) -> list[Finding]:
@@ -138,8 +131,20 @@ def verdict(session: Session, view: TrainerView | None, ranks: Sequence[RankView
 
     `findings` come heaviest first.
     """
-    parts = (_ending(session, view), _waiting(session, view), _not_known(session), _late(ranks), _behind(findings))
-    return " ".join(sentence for part in parts for sentence in part)
+    said = [*_ending(session, view), *_waiting(session, view)]
+    # What no figure can tell, since a library is newer than the probe.
+    said += dict.fromkeys(note.text for note in session.notes if note.code in (NOT_KNOWN, NOT_SEEN))
+    for rank in ranks:
+        if is_late(rank, len(ranks)):  # all others wait for it
+            peers = [other.peer_wait_us for other in ranks if other.peer_wait_us is not None and other is not rank]
+            waiting = f"; the others wait {duration(fmean(peers))} of each step for a peer" if peers else ""
+            said.append(f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps{waiting}.")
+    # The heaviest finding that no stage and no part of a step says. That batches are unequal comes last: whatever
+    # disturbs the workers makes them so. Then what may end the run without costing time.
+    heavy = [finding for finding in findings if finding.code in BEHIND and finding.weight >= BOUND]
+    said += [finding.text for finding in sorted(heavy, key=lambda finding: finding.code == OUT_OF_ORDER)[:1]]
+    said += [finding.text for finding in findings if finding.code in (COPIED, KEEPS_UP)]
+    return " ".join(said)
 
 
 def _ending(session: Session, view: TrainerView | None) -> Iterator[str]:
@@ -177,63 +182,48 @@ def _last_line(session: Session) -> str:
 def _waiting(session: Session, view: TrainerView | None) -> Iterator[str]:
     if view is None:
         yield _untrained(session)
-    elif view.budget is None:
+        return
+    unit, budget = view.training.unit, view.budget
+    if budget is None:
         yield "No step was completed and no batch was received, so there is nothing to say about its data."
-    elif view.wait_share is None:
-        yield _unasked(view, view.budget)
-        yield _most(view)
+        return
+    parts: Sequence[TimePart] = budget.device or budget.parts
+    heaviest = max((part for part in parts if part.name != WAIT), key=lambda part: part.share, default=None)
+    most = [] if heaviest is None else [f"The largest part of a {unit} is {heaviest.name} ({percent(heaviest.share)})."]
+    if view.wait_share is None:
+        steps = counted(budget.steps, f"measured {budget.unit}")
+        unasked = (
+            f"No DataLoader was iterated in {steps}, and nothing else was seen to give batches: the wait for them, if "
+            "there is any, is in what is called not seen, or in other."
+        )
+        if view.trainer.passes:
+            unasked = (
+                "A DataLoader was iterated, but no batch of it was received by the training thread for one of "
+                f"{steps}: what that waits for was not seen."
+            )
+        yield from (unasked, *most)
+        return
+    waiting = f"the {'GPU' if view.has_gpu else 'training loop'}{'' if view.only else f' of rank {view.trainer.rank}'}"
+    share = percent(view.wait_share)
+    if view.wait_share < BOUND:
+        yield from (f"Not input-bound: {waiting} waits {share} of each {unit} for data.", *most)
     else:
-        yield from _share(view, view.wait_share)
-        yield from _short(session, view)
-
-
-def _not_known(session: Session) -> Iterator[str]:
-    """Name what no figure can tell, since a library is newer than the probe."""
-    yield from dict.fromkeys(note.text for note in session.notes if note.code in (NOT_KNOWN, NOT_SEEN))
+        causes = cause_words(view)
+        why = f"; {causes}" if causes else ""
+        yield f"{waiting[0].upper()}{waiting[1:]} waits {share} of each {unit} for data{why}."
+    measured = len(view.training.steps)
+    if session.mode == "measure" and measured < session.steps:  # its figures bear less
+        yield f"Measured over {counted(measured, unit)} of the {session.steps} asked for: the run ended first."
 
 
 def _untrained(session: Session) -> str:
     if session.outcome.why == "not found":
         return "Nothing was run."
-    torch = any("torch" in process.facts for process in session.processes)
-    seen = (
-        "torch was imported, but no DataLoader was iterated and no optimizer stepped"
-        if torch
-        else "no Python process that could be observed imported torch"
-    )
+    seen = "no Python process that could be observed imported torch"
+    if any("torch" in process.facts for process in session.processes):
+        seen = "torch was imported, but no DataLoader was iterated and no optimizer stepped"
     unreached = f"; {counted(len(session.unreached), 'process')} could not be observed" if session.unreached else ""
     return f"No training was seen: {seen}{unreached}."
-
-
-def _unasked(view: TrainerView, budget: StepBudget) -> str:
-    """Say why there is no wait to speak of."""
-    steps = counted(budget.steps, f"measured {budget.unit}")
-    if view.trainer.passes:
-        return (
-            f"A DataLoader was iterated, but no batch of it was received by the training thread for one of "
-            f"{steps}: what that waits for was not seen."
-        )
-    return (
-        f"No DataLoader was iterated in {steps}, and nothing else was seen to give batches: the wait for them, if "
-        "there is any, is in what is called not seen, or in other."
-    )
-
-
-def _share(view: TrainerView, share: float) -> Iterator[str]:
-    waiting, unit = _waiting_one(view), view.training.unit
-    if share < BOUND:
-        yield f"Not input-bound: {waiting} waits {percent(share)} of each {unit} for data."
-        yield _most(view)
-        return
-    named_causes = cause_words(view)
-    why = f"; {named_causes}" if named_causes else ""
-    yield f"{waiting[0].upper()}{waiting[1:]} waits {percent(share)} of each {unit} for data{why}."
-
-
-def _waiting_one(view: TrainerView) -> str:
-    """Name who waits; of several ranks, which."""
-    what = "GPU" if view.has_gpu else "training loop"
-    return f"the {what}" if view.only else f"the {what} of rank {view.trainer.rank}"
 
 
 def cause_words(view: TrainerView) -> str:
@@ -248,46 +238,10 @@ def cause_words(view: TrainerView) -> str:
 
 def _where(view: TrainerView, cause: str) -> str:
     """Say where a stage runs; a part of the wait itself has its place in its name."""
-    if ":" not in cause and not any(category(part.name) == cause and ":" in part.name for part in view.causes.parts):
+    is_stage = ":" in cause or any(category(part.name) == cause and ":" in part.name for part in view.causes.parts)
+    if not is_stage or category(cause) == SOURCE:
         return ""
     first = next(iter(view.makings), None)
-    if category(cause) == SOURCE:
-        return ""
     if first is not None and first.workers:
         return f" in {counted(first.workers, first.makers)}"
     return " in the training process, which has no workers"
-
-
-def _most(view: TrainerView) -> str:
-    assert view.budget is not None
-    parts: Sequence[TimePart] = view.budget.device or view.budget.parts
-    heaviest = max((part for part in parts if part.name != WAIT), key=lambda part: part.share, default=None)
-    unit = view.training.unit
-    return "" if heaviest is None else f"The largest part of a {unit} is {heaviest.name} ({percent(heaviest.share)})."
-
-
-def _late(ranks: Sequence[RankView]) -> Iterator[str]:
-    """Name the rank that all others wait for, where there is one."""
-    for rank in ranks:
-        if is_late(rank, len(ranks)):
-            peers = [other.peer_wait_us for other in ranks if other.peer_wait_us is not None and other is not rank]
-            waiting = f"; the others wait {duration(fmean(peers))} of each step for a peer" if peers else ""
-            yield f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps{waiting}."
-
-
-def _behind(findings: Sequence[Finding]) -> Iterator[str]:
-    """Say the heaviest finding that no stage and no part of a step says, and what may end the run without costing time.
-
-    That batches are unequal comes last: whatever disturbs the workers makes them so.
-    """
-    heavy = [finding for finding in findings if finding.code in BEHIND and finding.weight >= BOUND]
-    yield from (finding.text for finding in sorted(heavy, key=lambda finding: finding.code == OUT_OF_ORDER)[:1])
-    yield from (finding.text for finding in findings if finding.code in (COPIED, "loader-keeps-up"))
-
-
-def _short(session: Session, view: TrainerView) -> Iterator[str]:
-    """Say that a run gave less than was asked for: its figures bear less."""
-    measured = len(view.training.steps)
-    if session.mode == "measure" and measured < session.steps:
-        unit = view.training.unit
-        yield f"Measured over {counted(measured, unit)} of the {session.steps} asked for: the run ended first."

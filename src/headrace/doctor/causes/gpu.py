@@ -7,9 +7,9 @@ from typing import Any
 
 from ..measure import BOUND, Finding, Host
 from ..quantities import number, percent, size
-from .case import Case, Proposal, unpredicted, would_not
+from .case import Case, Proposal, RemedyFamily
 
-LARGER_BATCH = "larger-batch"
+LARGER_BATCH = RemedyFamily("larger-batch", "a larger batch")
 OFTEN = 0.05
 """Share of the readings."""
 LEFT = 0.5
@@ -110,20 +110,15 @@ def _misleading_utilisation(host: Host, gpu: str, label: str, facts: dict[str, A
 
 def larger_batch(case: Case) -> Proposal | None:
     """Propose a larger batch. Whether training allows one is the user's to say, and its step was not seen."""
-    title = "a larger batch"
     if not case.has_gpu or case.host is None:
         return None
     found = [one for one in gpu_findings(case.host) if one.code == "gpu-memory-left"]
     if not found:
-        return would_not(
-            LARGER_BATCH, title, f"Less than {percent(LEFT)} of the GPU's memory is left{_peak(case.host)}."
-        )
+        return LARGER_BATCH.would_not(f"Less than {percent(LEFT)} of the GPU's memory is left{_peak(case.host)}.")
     if case.wait_share >= BOUND:
         waits = f"a step waits {percent(case.wait_share)} for data, and a larger batch waits as long for each sample"
-        return would_not(LARGER_BATCH, title, f"{found[0].text} But {waits}.")
-    return unpredicted(
-        LARGER_BATCH,
-        title,
+        return LARGER_BATCH.would_not(f"{found[0].text} But {waits}.")
+    return LARGER_BATCH.unpredicted(
         found[0].text,
         costs=["other hyperparameters: a larger batch trains otherwise", "more memory for batches in workers"],
         hint="DataLoader(…, batch_size=…) until the memory is used, with the learning rate to fit",

@@ -24,14 +24,6 @@ OOM_KILL = "oom-kill"
 
 def memory_findings(host: Host) -> Iterator[Finding]:
     """Yield what a machine's memory is short of."""
-    yield from _killed(host)
-    yield from _swapping(host)
-    yield from _near_limit(host)
-    yield from _copied(host)
-    yield from _shared_memory(host)
-
-
-def _killed(host: Host) -> Iterator[Finding]:
     kills, limit = host.fact("oom_kills"), host.fact("memory_limit_bytes")
     if kills:
         where = f"In a control group of {size(limit)}" if limit is not None else "On this machine"
@@ -42,31 +34,28 @@ def _killed(host: Host) -> Iterator[Finding]:
             f"{where}; the command held {_size(host.peak('command_pss_bytes'))} at most, as far as was seen.",
             "Raise the memory limit, or use fewer workers, a smaller prefetch_factor or smaller batches.",
         )
-
-
-def _near_limit(host: Host) -> Iterator[Finding]:
-    limit, used = host.fact("memory_limit_bytes"), host.peak("cgroup_memory_used_bytes")
-    if limit is not None and used is not None and used >= NEAR_LIMIT * limit:
-        yield Finding(
-            "memory-near-limit",
-            host.mean("pressure_memory_some_share") or 0.0,
-            f"Memory is nearly used up: {size(used)} of {size(limit)}.",
-            "The control group's limit; file cache that can be dropped is not counted.",
-            "Raise the limit before a worker is killed, or use fewer workers or a smaller prefetch_factor.",
-        )
-
-
-def _swapping(host: Host) -> Iterator[Finding]:
+    stalled = host.mean("pressure_memory_some_share") or 0.0
     moved = sum(host.mean(f"swap_{way}_bytes_per_s") or 0.0 for way in ("in", "out"))
     if moved >= SWAP_BYTES_PER_S:
         yield Finding(
             "swapping",
-            host.mean("pressure_memory_some_share") or 0.0,
+            stalled,
             f"The machine swaps {size(moved)} a second.",
             f"{_size(host.peak('swap_used_bytes'))} of swap in use, "
             f"{_size(host.least_free_bytes)} of memory left at the least.",
             "Use fewer workers or a smaller prefetch_factor, or keep less of the dataset in Python objects.",
         )
+    used = host.peak("cgroup_memory_used_bytes")
+    if limit is not None and used is not None and used >= NEAR_LIMIT * limit:
+        yield Finding(
+            "memory-near-limit",
+            stalled,
+            f"Memory is nearly used up: {size(used)} of {size(limit)}.",
+            "The control group's limit; file cache that can be dropped is not counted.",
+            "Raise the limit before a worker is killed, or use fewer workers or a smaller prefetch_factor.",
+        )
+    yield from _copied(host)
+    yield from _shared_memory(host)
 
 
 def _copied(host: Host) -> Iterator[Finding]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import reduce
 from statistics import fmean
 
 from ..edits import ScriptSources, WantedEdit, no_files
@@ -18,7 +20,6 @@ from ..measure import (
     Join,
     TrainerView,
     evaluation_us,
-    host_of,
     main_view_of,
     pass_of,
     queue_of,
@@ -26,14 +27,14 @@ from ..measure import (
     window_us,
 )
 from ..quantities import duration, percent
-from ..session.model import MeasuredWindow, Session, Trainer
-from ..simulate import FeedSetup, Prediction
+from ..session.model import Session
+from ..simulate import Prediction
 from .case import WORTH, Case, Proposal, case_of
 from .cores import threads
 from .decoding import cache, native_decode
 from .gpu import larger_batch
 from .prefetch import prefetch
-from .remedy import LowerBounds, Prescription, ProofOutcome, left_out, outcomes
+from .remedy import LowerBounds, Prescription, left_out, outcomes
 from .sequences import batch_tokeniser, pad_to_batch
 from .storage import indexed_tar, staging
 from .transfers import device_prefetch, pin_memory, smaller_samples
@@ -72,43 +73,38 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources | N
     if view is None:
         return Prescription(None, why_no_lower_bounds(session, None), "")
     bounds = lower_bounds(session, view)
+    why_not = why_no_lower_bounds(session, view) if bounds is None else ""
+    without = Prescription(bounds, why_not, _stop(diagnosis, view, bounds))
     case = case_of(session, diagnosis, view, sources or no_files())
-    proposals = _proposals(case)
-    control = session.control
-    again_us = None if control is None or not control.steps else fmean(control.steps)
-    observed_us = case.step_us if case is not None else view.budget.mean_us if view.budget is not None else 0.0
-    without = [us for us in (observed_us, again_us) if us is not None]
-    host = host_of(session, view.trainer)
-    others_cores = None if host is None else host.mean("cpu_cores_other")
-    if control is not None and again_us is not None:
-        others_cores = control.others_cores
-    told = outcomes(session.proofs, lambda codes: _predicted_of(case, proposals, codes), min(without), others_cores)
-    chosen, out = ([], []) if case is None else _chosen(case, proposals, told, max(without))
-    root = "" if case is None else case.root_of([one.remedy.edit.file for one in chosen if one.remedy.edit is not None])
-    return Prescription(
-        floors=bounds,
-        why_no_windows=why_no_lower_bounds(session, view) if bounds is None else "",
-        stop=_stop(diagnosis, view, bounds),
+    if case is None:
+        return without
+    proposals = [one for family in FAMILIES if (one := family(case)) is not None]
+    again_us, others_cores = None, None if case.host is None else case.host.mean("cpu_cores_other")
+    if session.control is not None and session.control.steps:
+        again_us, others_cores = fmean(session.control.steps), session.control.others_cores
+    before = [case.step_us] if again_us is None else [case.step_us, again_us]
+    told = outcomes(session.proofs, lambda codes: _predicted_of(case, proposals, codes), min(before), others_cores)
+    # What a proof spoke against leaves room for others, which proofs may have spoken against, too.
+    left: list[str] = []
+    chosen = _together(case, proposals)
+    while out := left_out(told, [one.remedy.code for one in chosen], max(before)):
+        left += [one.remedy.code for one in proposals if one.remedy.code in out]
+        chosen = _together(case, [one for one in proposals if one.remedy.code not in left])
+    edited = [(one.remedy.edit, one.wanted) for one in chosen if one.remedy.edit is not None and one.wanted is not None]
+    wanted, root = WantedEdit(), case.root_of([edit.file for edit, _ in edited])
+    for _, another in edited:
+        wanted = wanted.with_(another)
+    return replace(
+        without,
         remedies=[one.remedy for one in sorted(proposals, key=_rank)],
         best=_predicted(case, chosen),
         together=[one.remedy.code for one in chosen],
-        left_out=out,
-        patch="" if case is None else _patch(case, chosen, root),
+        left_out=left,
+        patch="".join(file.diff(root) for file in case.script.changed(wanted) or []),
         patch_root=root,
         outcomes=told,
         again_us=again_us,
     )
-
-
-def predicted_of(session: Session, diagnosis: Diagnosis, codes: Collection[str]) -> Prediction | None:
-    """Predict the remedies with these codes together; None where one does not help, or cannot be predicted."""
-    view = main_view_of(session)
-    case = None if view is None else case_of(session, diagnosis, view, no_files())
-    return _predicted_of(case, _proposals(case), codes)
-
-
-def _proposals(case: Case | None) -> list[Proposal]:
-    return [] if case is None else [one for family in FAMILIES if (one := family(case)) is not None]
 
 
 def _rank(proposal: Proposal) -> tuple[bool, float]:
@@ -119,47 +115,22 @@ def _rank(proposal: Proposal) -> tuple[bool, float]:
     return not remedy.helps, round(math.log(max(remedy.prediction.step_us, 1.0)) / WORTH)
 
 
-def _predicted_of(case: Case | None, proposals: Sequence[Proposal], codes: Collection[str]) -> Prediction | None:
+def _predicted_of(case: Case, proposals: Sequence[Proposal], codes: Collection[str]) -> Prediction | None:
+    """Predict the remedies with these codes together; None where one does not help, or cannot be predicted."""
     wanted = [one for one in proposals if one.remedy.code in codes and one.remedy.helps and one.change is not None]
     return _predicted(case, wanted) if {one.remedy.code for one in wanted} == set(codes) else None
 
 
-def _predicted(case: Case | None, proposals: Sequence[Proposal]) -> Prediction | None:
+def _predicted(case: Case, proposals: Sequence[Proposal]) -> Prediction | None:
     """Predict proposals together. One by itself has its own prediction, whose interval may span an assumption, too."""
-    if len(proposals) == 1:
-        return proposals[0].remedy.prediction
-    return None if case is None else _predicted_together(case, proposals)
+    return proposals[0].remedy.prediction if len(proposals) == 1 else _simulated(case, proposals)
 
 
-def _predicted_together(case: Case, proposals: Collection[Proposal]) -> Prediction | None:
+def _simulated(case: Case, proposals: Sequence[Proposal]) -> Prediction | None:
     changes = [one.change for one in proposals if one.change is not None]
-    if not changes:
-        return None
-
-    def all_of_them(setup: FeedSetup) -> FeedSetup:
-        for change in changes:
-            setup = change(setup)
-        return setup
-
-    return case.predict(all_of_them)
-
-
-def _chosen(
-    case: Case, proposals: Sequence[Proposal], told: Sequence[ProofOutcome], longest_us: float
-) -> tuple[list[Proposal], list[str]]:
-    """Choose remedies that go together, and return the codes of those that proofs spoke against.
-
-    What is left out leaves room for others, which proofs may have spoken against, too.
-    """
-    wanted = list(proposals)
-    left: list[str] = []
-    while True:
-        chosen = _together(case, wanted)
-        out = left_out(told, [one.remedy.code for one in chosen], longest_us)
-        if not out:
-            return chosen, left
-        left += [one.remedy.code for one in wanted if one.remedy.code in out]
-        wanted = [one for one in wanted if one.remedy.code not in out]
+    return (
+        case.predict(lambda setup: reduce(lambda before, change: change(before), changes, setup)) if changes else None
+    )
 
 
 def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
@@ -175,20 +146,11 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     chosen: list[Proposal] = []
     step_us = case.step_us
     for one in sorted((one for one in proposals if one.remedy.helps and one.change is not None), key=order):
-        prediction = _predicted_together(case, [*chosen, one])
+        prediction = _simulated(case, [*chosen, one])
         if prediction is not None and prediction.step_us <= (1 - ADDS) * step_us:
             chosen.append(one)
             step_us = prediction.step_us
     return chosen
-
-
-def _patch(case: Case, proposals: Sequence[Proposal], root: str) -> str:
-    """Return one diff, its files named from `root`, of the changes that are certain."""
-    wanted = WantedEdit()
-    for one in proposals:
-        if one.remedy.edit is not None and one.wanted is not None:
-            wanted = wanted.with_(one.wanted)
-    return "".join(file.diff(root) for file in case.changed(wanted) or [])
 
 
 def _stop(diagnosis: Diagnosis, view: TrainerView, bounds: LowerBounds | None) -> str:
@@ -239,26 +201,15 @@ def why_no_lower_bounds(session: Session, view: TrainerView | None) -> str:
 def _drain_us(session: Session, view: TrainerView) -> float | None:
     """Return the mean time between batches while nothing is trained; None for fewer than one batch a worker.
 
-    Batches that were ready when the window began show nothing of the workers' pace, and do not count.
+    Batches that were ready when the window began show nothing of the workers' pace, and do not count. One whose making
+    was not recorded counts where it did not fit into the queue.
     """
-    drained, began = view.trainer.drained, window(view.trainer, DRAIN)
+    trainer, drained, began = view.trainer, view.trainer.drained, window(view.trainer, DRAIN)
     if began is None or not drained.start or not view.training.steps:
         return None
-    made = _made_meanwhile(session, view.trainer, began)
-    workers = [len(one.workers) for number, one in pass_of(view.trainer).items() if number in drained.pass_]
-    if made < max([1, *workers]):
-        return None
-    taken = drained.start[-1] + drained.duration[-1] - began.start
-    return taken / made * len(view.training.gets) / len(view.training.steps)
-
-
-def _made_meanwhile(session: Session, trainer: Trainer, began: MeasuredWindow) -> int:
-    """Count the batches that workers finished since the window began.
-
-    A batch whose making was not recorded counts where it did not fit into the queue.
-    """
-    join, passes, drained = Join(session), pass_of(trainer), trainer.drained
-    finders = {number: join.finder(trainer, one) for number, one in passes.items() if number in drained.pass_}
+    join = Join(session)
+    passes = {number: one for number, one in pass_of(trainer).items() if number in drained.pass_}
+    finders = {number: join.finder(trainer, one) for number, one in passes.items()}
     made = 0
     for position, (number, index) in enumerate(zip(drained.pass_, drained.index, strict=True)):
         if number not in finders:
@@ -269,4 +220,7 @@ def _made_meanwhile(session: Session, trainer: Trainer, began: MeasuredWindow) -
         else:
             sent = found.maker.batches.sent[found.row]
             made += sent is None or sent > began.start
-    return made
+    if made < max([1, *(len(one.workers) for one in passes.values())]):
+        return None
+    taken = drained.start[-1] + drained.duration[-1] - began.start
+    return taken / made * len(view.training.gets) / len(view.training.steps)

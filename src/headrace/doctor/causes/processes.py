@@ -68,10 +68,34 @@ WITHIN = {"data-parallel": ("copies are made", FORWARD)}
 
 
 def process_findings(session: Session) -> Iterator[Finding]:
-    yield from _hung(session)
+    """Yield processes that hang, died or could not be seen whole."""
+    for hung, stack in hanging(session):
+        yield Finding(
+            code="hung",
+            weight=1.0,
+            text=f"{who(session, hung)} hangs: it has been at one batch far longer than at any before.",
+            evidence=" | ".join(line.strip() for line in stack.strip().splitlines()[-LAST_LINES:]),
+            advice="Look at where its stack stands: a lock held across a fork, a connection without a timeout, a "
+            "library's threads after a fork.",
+        )
     yield from _killed(session)
-    yield from _unreached(session)
-    yield from _cut(session)
+    for missed in session.unreached:
+        yield Finding(
+            code="unreached",
+            weight=0.0,
+            text=f"Process {missed.pid} could not be observed: {missed.why}",
+            evidence=missed.command,
+            advice="Start it in a way that keeps PYTHONPATH and HEADRACE_DOCTOR, without -I and -E.",
+        )
+    cut = [process for process in session.processes if process.cut]
+    if cut:
+        yield Finding(
+            code="cut",
+            weight=0.0,
+            text=f"The evidence of {counted(len(cut), 'process')} is a sample, or ends in the middle.",
+            evidence=", ".join(str(process.pid) for process in cut[:10]),
+            advice="Shares are those of the steps and batches that were written.",
+        )
 
 
 def hanging(session: Session) -> Iterator[tuple[ProbedProcess, str]]:
@@ -83,27 +107,9 @@ def hanging(session: Session) -> Iterator[tuple[ProbedProcess, str]]:
         batches = [one.batches for one in session.makers if (one.host, one.pid) == (process.host, process.pid)]
         last = max((pair for one in batches for pair in zip(one.epoch, one.index, strict=True)), default=None)
         for stack in process.stacks:
-            batch = _batch(stack)
-            if batch is None or last is None or last < batch:
+            found = AT_BATCH.search(stack)
+            if found is None or last is None or last < (int(found["epoch"]), int(found["index"])):
                 yield process, stack
-
-
-def _batch(stack: str) -> tuple[int, int] | None:
-    """Return epoch and index of the batch that such a stack is of."""
-    found = AT_BATCH.search(stack)
-    return None if found is None else (int(found["epoch"]), int(found["index"]))
-
-
-def _hung(session: Session) -> Iterator[Finding]:
-    for process, stack in hanging(session):
-        yield Finding(
-            code="hung",
-            weight=1.0,
-            text=f"{who(session, process)} hangs: it has been at one batch far longer than at any before.",
-            evidence=" | ".join(line.strip() for line in stack.strip().splitlines()[-LAST_LINES:]),
-            advice="Look at where its stack stands: a lock held across a fork, a connection without a timeout, a "
-            "library's threads after a fork.",
-        )
 
 
 def _killed(session: Session) -> Iterator[Finding]:
@@ -116,7 +122,7 @@ def _killed(session: Session) -> Iterator[Finding]:
         if trainer.role != "trainer" or trainer.error is None:
             continue
         theirs = [one for one in session.processes if (one.host, one.parent) == (trainer.host, trainer.pid)]
-        stopped = [one for one in theirs if _just_stopped(one)]
+        stopped = [one for one in theirs if one.role == "worker" and one.ended is None]
         named = {int(pid) for pids in DIED.findall(trainer.error) for pid in pids.split(",")}
         is_lost = LOST.search(trainer.error) is not None and RAISED not in trainer.error
         dead = [one for one in stopped if one.pid in named] or (stopped if named or is_lost else [])
@@ -131,56 +137,21 @@ def _killed(session: Session) -> Iterator[Finding]:
             )
 
 
-def _just_stopped(process: ProbedProcess) -> bool:
-    return process.role == "worker" and process.ended is None
-
-
-def _unreached(session: Session) -> Iterator[Finding]:
-    for process in session.unreached:
-        yield Finding(
-            code="unreached",
-            weight=0.0,
-            text=f"Process {process.pid} could not be observed: {process.why}",
-            evidence=process.command,
-            advice="Start it in a way that keeps PYTHONPATH and HEADRACE_DOCTOR, without -I and -E.",
-        )
-
-
-def _cut(session: Session) -> Iterator[Finding]:
-    cut = [process for process in session.processes if process.cut]
-    if cut:
-        yield Finding(
-            code="cut",
-            weight=0.0,
-            text=f"The evidence of {counted(len(cut), 'process')} is a sample, or ends in the middle.",
-            evidence=", ".join(str(process.pid) for process in cut[:10]),
-            advice="Shares are those of the steps and batches that were written.",
-        )
-
-
 def note_findings(session: Session, view: TrainerView | None) -> Iterator[Finding]:
-    """Yield one finding for each code and text, however many processes note it."""
+    """Yield one finding for each code and text, however many processes note it.
+
+    Its weight is the share of a step of what it is about; 0 where no step was measured, or it is of no part of it.
+    """
     seen: dict[tuple[str, str], list[int]] = {}
     for note in session.notes:
-        if note.code in PLAIN:
-            continue
-        seen.setdefault((note.code, note.text), []).append(note.pid or 0)
+        if note.code not in PLAIN:
+            seen.setdefault((note.code, note.text), []).append(note.pid or 0)
     for (code, text), pids in seen.items():
         meaning, advice = NOTES.get(code, (f"The probe notes {code!r}", ""))
-        weight, where = _taken(code, view)
-        yield Finding(code, weight, f"{meaning}: {text}", f"{_noting(pids)}{where}", advice)
-
-
-def _noting(pids: list[int]) -> str:
-    where = f"process {pids[0]}" if pids[0] else ""
-    more = f" and {counted(len(set(pids)) - 1, 'other')}" if len(set(pids)) > 1 else ""
-    return where + more
-
-
-def _taken(code: str, view: TrainerView | None) -> tuple[float, str]:
-    """Share of a step, and how to say it; nothing where no step was measured, or the note is of no part of it."""
-    if code not in WITHIN or view is None:
-        return 0.0, ""
-    what, part = WITHIN[code]
-    share = view.share(part)
-    return (share, f"; {what} within {part}, {percent(share)} of each {view.training.unit}") if share else (0.0, "")
+        where = f"process {pids[0]}" if pids[0] else ""
+        where += f" and {counted(len(set(pids)) - 1, 'other')}" if len(set(pids)) > 1 else ""
+        what, part = WITHIN.get(code, ("", ""))
+        share = view.share(part) if part and view is not None else 0.0
+        if share and view is not None:
+            where += f"; {what} within {part}, {percent(share)} of each {view.training.unit}"
+        yield Finding(code, share, f"{meaning}: {text}", where, advice)

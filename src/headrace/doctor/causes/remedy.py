@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean, median, quantiles, stdev
 from typing import Any
 
@@ -183,13 +183,6 @@ def untimed(least: float, most: float) -> Factor:
     return Factor(least, (least + most) / 2, most, False, basis)
 
 
-def spanning(usual: Prediction | None, least: Prediction | None, most: Prediction | None) -> Prediction | None:
-    """Return the usual prediction, with an interval from what the least would give to what the most would."""
-    if usual is None or least is None or most is None:
-        return None
-    return replace(usual, low_us=min(usual.low_us, least.low_us), high_us=max(usual.high_us, most.high_us))
-
-
 def interval(steps: Sequence[float]) -> tuple[float, float, float]:
     """Return the mean and the bounds of its 95 % confidence interval, which is infinite for fewer than two blocks."""
     mean = fmean(steps)
@@ -222,28 +215,26 @@ def outcomes(
         before_us: Mean step without any remedy, of two runs the shorter.
         others_cores: Cores that other programs kept busy in that run.
     """
-    return [_outcome(proof, predict(proof.remedies), before_us, others_cores) for proof in proofs]
-
-
-def _outcome(proof: Proof, predicted: Prediction | None, before_us: float, others_cores: float | None) -> ProofOutcome:
-    if proof.why != "measured" or not proof.steps:
-        figures = (None, None, None, None, proof.samples, False)
-        return ProofOutcome(proof.remedies, predicted, proof.why, proof.detail, *figures)
-    mean, low, high = interval(proof.steps)
-    more = None if proof.others_cores is None or others_cores is None else proof.others_cores - others_cores
-    return ProofOutcome(
-        remedies=proof.remedies,
-        predicted=predicted,
-        why=proof.why,
-        detail=proof.detail,
-        step_us=mean,
-        low_us=low,
-        high_us=high,
-        speedup=before_us / mean,
-        samples=proof.samples,
-        recommended=is_gain(proof.steps, before_us) and proof.samples != "different",
-        disturbed_by=more if more is not None and abs(more) >= DISTURBING else None,
-    )
+    found = []
+    for proof in proofs:
+        measured = proof.steps if proof.why == "measured" else []
+        mean, low, high = interval(measured) if measured else (None, None, None)
+        more = None if proof.others_cores is None or others_cores is None else proof.others_cores - others_cores
+        one = ProofOutcome(
+            remedies=proof.remedies,
+            predicted=predict(proof.remedies),
+            why=proof.why,
+            detail=proof.detail,
+            step_us=mean,
+            low_us=low,
+            high_us=high,
+            speedup=None if mean is None else before_us / mean,
+            samples=proof.samples,
+            recommended=bool(measured) and is_gain(measured, before_us) and proof.samples != "different",
+            disturbed_by=more if measured and more is not None and abs(more) >= DISTURBING else None,
+        )
+        found.append(one)
+    return found
 
 
 def left_out(outcomes: Sequence[ProofOutcome], codes: Sequence[str], before_us: float) -> set[str]:
@@ -252,7 +243,9 @@ def left_out(outcomes: Sequence[ProofOutcome], codes: Sequence[str], before_us: 
     A remedy that gained nothing by itself counts where it was proved to gain beside others. Of several that only
     together did harm the first one stays. `before_us` is the mean step without any, of two runs the longer.
     """
-    out = {one.remedies[0] for one in outcomes if _is_refused_alone(one, outcomes)} & set(codes)
+    last = {one.remedies[0]: one for one in outcomes if len(one.remedies) == 1}
+    refused = {code for code, one in last.items() if one.is_refused and not _gains_beside(code, outcomes)}
+    out = refused & set(codes)
     for one in sorted(outcomes, key=lambda one: len(one.remedies)):
         named = [code for code in codes if code in one.remedies and code not in out]
         if len(named) == len(one.remedies) and one.did_harm(before_us):
@@ -260,15 +253,14 @@ def left_out(outcomes: Sequence[ProofOutcome], codes: Sequence[str], before_us: 
     return out
 
 
-def _is_refused_alone(one: ProofOutcome, outcomes: Sequence[ProofOutcome]) -> bool:
-    """Return whether its last proof refuses it, and no useful proof of several is faster than each of its parts."""
-    if len(one.remedies) != 1 or not [each for each in outcomes if each.remedies == one.remedies][-1].is_refused:
+def _gains_beside(code: str, outcomes: Sequence[ProofOutcome]) -> bool:
+    """Return whether a useful proof of several is faster than each of its parts, none of this one's being faulty."""
+    alone = [one for one in outcomes if len(one.remedies) == 1]
+    if any(one.is_faulty for one in alone if one.remedies == [code]):
         return False
-    useful = [each for each in outcomes if one.remedies[0] in each.remedies and each.recommended]
-    return one.is_faulty or not any(_is_faster_than_its_parts(each, outcomes) for each in useful)
-
-
-def _is_faster_than_its_parts(several: ProofOutcome, outcomes: Sequence[ProofOutcome]) -> bool:
-    parts = [one.step_us for one in outcomes if len(one.remedies) == 1 and one.remedies[0] in several.remedies]
-    known = [us for us in parts if us is not None]
-    return several.step_us is not None and all(several.step_us < (1 - LEAST_GAIN) * us for us in known)
+    for several in outcomes:
+        if several.recommended and code in several.remedies and several.step_us is not None:
+            parts = [one.step_us for one in alone if one.remedies[0] in several.remedies and one.step_us is not None]
+            if all(several.step_us < (1 - LEAST_GAIN) * us for us in parts):
+                return True
+    return False

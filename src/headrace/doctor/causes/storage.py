@@ -13,12 +13,13 @@ from typing import Any
 from ..edits import WantedEdit
 from ..measure import Finding, Host
 from ..quantities import duration, number, percent, size
-from ..session.model import BatchProducer, SeenFile, StagingPlace
-from ..simulate import FeedSetup, StageChange
-from .case import LOW, MEDIUM, WORTH, Case, Change, Proposal, scaled, share_of, tried, would_not
-from .remedy import factor, spanning
+from ..session.model import BatchProducer, SeenFile
+from ..simulate import StageChange
+from .case import LOW, MEDIUM, WORTH, Case, Change, Proposal, RemedyFamily, name_of, sample_us, scaled, share_of
+from .remedy import factor
 
-STAGING, INDEXED_TAR = "staging", "indexed-tar"
+STAGING = RemedyFamily("staging", "the files in /dev/shm, or on a local disk")
+INDEXED_TAR = RemedyFamily("indexed-tar", "an index of the tar in place of tarfile's search")
 FROM_DISK = "reads-from-disk"
 """Code of the finding that the page cache did not have what was read."""
 LEAST_FROM_DISK = 0.2
@@ -112,18 +113,6 @@ def _network(host: Host) -> Iterator[Finding]:
 
 def waiting_us(case: Case) -> float:
     """Return how long a sample waits for storage: what reading does not compute, less the wait for a core."""
-    idle = sum(max(one.wall_us - (one.cpu_us or 0.0), 0.0) for one in case.stages("read"))
-    return idle * _core_was_there(case)
-
-
-def waiting_share(case: Case) -> float:
-    """Return the share of making a batch that waits for storage."""
-    whole = sum(one.wall_us for one in case.making.stages)
-    return waiting_us(case) / whole if whole else 0.0
-
-
-def _core_was_there(case: Case) -> float:
-    """Return the share of the makers' idle time in which no core was missing."""
     waited, idle = 0.0, 0.0
     for maker in _makers(case):
         batches = maker.batches
@@ -131,11 +120,18 @@ def _core_was_there(case: Case) -> float:
             wall = batches.fetched[row] - batches.start[row]
             idle += max(wall - sum(cpu for _, _, _, cpu in batches.stages[row]), 0)
             waited += delay or 0
-    return max(1 - waited / idle, 0.0) if idle > 0 else 1.0
+    core_was_there = max(1 - waited / idle, 0.0) if idle > 0 else 1.0
+    return core_was_there * sum(max(one.wall_us - (one.cpu_us or 0.0), 0.0) for one in case.stages("read"))
 
 
-def _makers(case: Case) -> Iterator[BatchProducer]:
-    return (maker for maker in case.session.makers if maker.trainer == case.view.trainer.pid)
+def waiting_share(case: Case) -> float:
+    """Return the share of making a batch that waits for storage."""
+    whole = sample_us(case.making.stages)
+    return waiting_us(case) / whole if whole else 0.0
+
+
+def _makers(case: Case) -> list[BatchProducer]:
+    return [maker for maker in case.session.makers if maker.trainer == case.view.trainer.pid]
 
 
 @dataclass(frozen=True)
@@ -149,17 +145,14 @@ class FilesRead:
     """Opens of others, of which no more is known."""
 
     @property
-    def bytes(self) -> int:
-        return sum(one.bytes for one in self.sized)
-
-    @property
     def size(self) -> str:
         """Describe the size, and what it is estimated from."""
+        whole = size(sum(one.bytes for one in self.sized))
         guessed = [one.folder for one in self.sized if one.folder is not None and one.folder.sized < one.folder.files]
         if not guessed:
-            return size(self.bytes)
+            return whole
         sizes, files = sum(one.sized for one in guessed), sum(one.files for one in guessed)
-        return f"about {size(self.bytes)} (by the sizes of {sizes:,} of {files:,} files)"
+        return f"about {whole} (by the sizes of {sizes:,} of {files:,} files)"
 
     def share(self, some: list[SeenFile]) -> float:
         """Return the share of the reads that go to these files.
@@ -169,10 +162,10 @@ class FilesRead:
         every = [*self.sized, *self.unsized]
         # A file that is opened for each of its reads is seen open less often than it is opened.
         if any(one.folder is None and one.seen > one.opens for one in every):
-            whole = sum(one.bytes for one in every)
-            return sum(one.bytes for one in some) / whole if whole else 0.0
-        whole = sum(one.opens for one in every) + self.rest
-        return sum(one.opens for one in some) / whole if whole else 0.0
+            part, whole = sum(one.bytes for one in some), sum(one.bytes for one in every)
+        else:
+            part, whole = sum(one.opens for one in some), sum(one.opens for one in every) + self.rest
+        return part / whole if whole else 0.0
 
 
 @dataclass(frozen=True)
@@ -186,103 +179,87 @@ class StagedFiles:
 
     def pairs(self) -> list[list[object]]:
         """Return `changes` of docs/doctor/remedies.md: each copy by its whole path, so that no two meet."""
-        return [self._pair(one) for one in self.files.sized]
+        pairs: list[list[object]] = []
+        for one in self.files.sized:
+            pair: list[object] = [one.path, os.path.join(self.place, STAGED, one.path.lstrip(os.sep))]
+            if one.folder is not None:
+                start = "**/*" if one.folder.is_deep else "*"
+                ends = [""] if "" in one.folder.ends else one.folder.ends
+                pair.append([start + glob.escape(end) for end in ends])
+            pairs.append(pair)
+        return pairs
 
-    def _pair(self, one: SeenFile) -> list[object]:
-        pair: list[object] = [one.path, os.path.join(self.place, STAGED, one.path.lstrip(os.sep))]
-        if one.folder is None:
-            return pair
-        start = "**/*" if one.folder.is_deep else "*"
-        ends = [""] if "" in one.folder.ends else one.folder.ends
-        return [*pair, [start + glob.escape(end) for end in ends]]
 
-
-def files_read(case: Case) -> FilesRead | None:
+def _files_read(case: Case) -> FilesRead | None:
     """Return the files that are read; None where that is not known."""
     survey = case.session.survey
     if survey is None or not survey.files:
         return None
     found = [one for one in survey.files if not one.path.startswith(MEMORY)]
-    sized = [one for one in found if one.folder is None or one.folder.is_whole]
     unsized = [one for one in found if one.folder is not None and not one.folder.is_whole]
-    return FilesRead(sized, unsized, case.session.opened.rest)
+    return FilesRead([one for one in found if one not in unsized], unsized, case.session.opened.rest)
 
 
-def staged(case: Case, files: FilesRead) -> StagedFiles | None:
-    """Choose the first place that takes all files, memory before disks, else the one that takes the most."""
-    found = [made for place, free in places_of(case) if (made := _filled(files, place, free)) is not None]
-    return max(found, key=lambda one: one.share, default=None)
-
-
-def places_of(case: Case) -> list[tuple[StagingPlace, float]]:
-    """Return the places for copies with their free bytes; what lies in memory must fit beside the run itself."""
+def _places(case: Case) -> dict[str, float]:
+    """Return the free bytes of places for copies; what lies in memory must fit beside the run itself."""
     survey, host = case.session.survey, case.host
     memory = None if host is None else host.least_free_bytes
-    return [
-        (one, one.free_bytes if memory is None or one.kind != "memory" else min(one.free_bytes, memory))
+    return {
+        one.path: one.free_bytes if memory is None or one.kind != "memory" else min(one.free_bytes, memory)
         for one in ([] if survey is None else survey.places)
-    ]
+    }
 
 
-def _filled(files: FilesRead, place: StagingPlace, free: float) -> StagedFiles | None:
-    some, left = [], free / ROOM
-    for one in sorted(files.sized, key=lambda one: -files.share([one]) / one.bytes if one.bytes else 0.0):
-        if one.bytes <= left:
-            some.append(one)
-            left -= one.bytes
-    return StagedFiles(FilesRead(some, [], 0), place.path, files.share(some)) if some else None
+def _staged(case: Case, files: FilesRead) -> StagedFiles | None:
+    """Choose the first place that takes all files, memory before disks, else the one that takes the most."""
+    found = []
+    for place, free in _places(case).items():
+        some, left = [], free / ROOM
+        for one in sorted(files.sized, key=lambda one: -files.share([one]) / one.bytes if one.bytes else 0.0):
+            if one.bytes <= left:
+                some.append(one)
+                left -= one.bytes
+        if some:
+            found.append(StagedFiles(FilesRead(some, [], 0), place, files.share(some)))
+    return max(found, key=lambda one: one.share, default=None)
 
 
 def staging(case: Case) -> Proposal | None:
     """Propose copies of the files in memory, or on a local disk."""
-    title = "the files in /dev/shm, or on a local disk"
     share = waiting_share(case)
     if share < WORTH:
-        return would_not(STAGING, title, f"Waiting for files to be read is {percent(share)} of making a batch.")
+        return STAGING.would_not(f"Waiting for files to be read is {percent(share)} of making a batch.")
     cached = _cached_share(case)
     if cached is not None and 1 - cached < LEAST_FROM_DISK:
-        where = f"{percent(cached)} of what is read comes from the page cache, as fast as memory."
-        return would_not(STAGING, title, where)
+        return STAGING.would_not(f"{percent(cached)} of what is read comes from the page cache, as fast as memory.")
     why = (
         f"Workers wait {duration(waiting_us(case))} a sample for files to be read, {percent(share)} of making a batch."
     )
-    files = files_read(case)
-    if files is None:
-        return _tried_staging(case, title, why, None)
-    made = staged(case, files)
-    if made is None:
-        return would_not(STAGING, title, f"{why} {_no_room(case, files)}")
-    if made.share == 1:
-        return _tried_staging(case, f"the files in {made.place}", why, made)
-    whole = files.size + (", and folders that are too large to list" if files.unsized else "")
-    part = f"Of the files that are read ({whole}), {made.files.size} fit: {percent(made.share)} of the reads."
-    return _tried_staging(
-        case, f"the files of {percent(made.share)} of the reads in {made.place}", f"{why} {part}", made
-    )
-
-
-def _tried_staging(case: Case, title: str, why: str, made: StagedFiles | None) -> Proposal:
-    """Predict it; `made` is None where it is not known which files to copy, and where to."""
-    place = "/dev/shm" if made is None else made.place
-    hint = f"copy the files that it reads to {place} before each run, and give the script that path"
-    if made is not None and len(made.files.sized) == 1:
-        hint = f"cp -r {shlex.quote(made.files.sized[0].path)} {place}/, and give the script that path"
+    files = _files_read(case)
+    made = None if files is None else _staged(case, files)
+    if files is not None and made is None:
+        return STAGING.would_not(f"{why} {_no_room(case, files)}")
+    family, place, room = STAGING, "/dev/shm", "room for the files"
+    doing = f"copy the files that it reads to {place} before each run"
+    if files is not None and made is not None:
+        place, room = made.place, f"{made.files.size} in {made.place}, copied before each run"
+        doing = f"copy the files that it reads to {place} before each run"
+        if len(made.files.sized) == 1:
+            doing = f"cp -r {shlex.quote(made.files.sized[0].path)} {place}/"
+        some = "" if made.share == 1 else f" of {percent(made.share)} of the reads"
+        family = STAGING.titled(f"the files{some} in {place}")
+        if some:
+            whole = files.size + (", and folders that are too large to list" if files.unsized else "")
+            why += f" Of the files that are read ({whole}), {made.files.size} fit: {percent(made.share)} of the reads."
     left = StageChange(wait=0.0 if made is None else 1 - made.share)
-    waits = {f"{one.category}:{one.label}": left for one in case.stages("read", "lookup", "scan")}
-
-    def change(setup: FeedSetup) -> FeedSetup:
-        return replace(setup, storage=None, stages={**waits, **setup.stages})
-
-    return tried(
+    waits = {name_of(one): left for one in case.stages("read", "lookup", "scan")}
+    return family.tried(
         case,
-        case.predict(change),
-        code=STAGING,
-        title=title,
+        lambda setup: replace(setup, storage=None, stages={**waits, **setup.stages}),
         why=why,
         confidence=MEDIUM,
-        change=change,
-        costs=["room for the files" if made is None else f"{made.files.size} in {place}, copied before each run"],
-        hint=hint,
+        costs=[room],
+        hint=f"{doing}, and give the script that path",
         changes=None if made is None else {"staging": made.pairs()},
     )
 
@@ -293,8 +270,8 @@ def _no_room(case: Case, files: FilesRead) -> str:
     if not files.sized:
         most = max((one.folder.files, one.path) for one in files.unsized if one.folder is not None)
         return f"Listing {most[1]}, of {most[0]:,} files and more, takes too long: their size is not known."
-    free = ", ".join(f"{place.path} has {size(free)}" for place, free in places_of(case)) or "there is no such place"
-    return f"They are {files.size}, and {ROOM:.0f} times that must fit: {free}."
+    free = ", ".join(f"{place} has {size(free)}" for place, free in _places(case).items())
+    return f"They are {files.size}, and {ROOM:.0f} times that must fit: {free or 'there is no such place'}."
 
 
 def _cached_share(case: Case) -> float | None:
@@ -313,22 +290,21 @@ def _cached_share(case: Case) -> float | None:
 
 def indexed_tar(case: Case) -> Proposal | None:
     """Propose an index of the archive in place of `tarfile`'s search."""
-    title = "an index of the tar in place of tarfile's search"
     lookups, scans = case.stages("lookup", label="tarfile"), case.stages("scan", label="tarfile")
     searching = [*lookups, *scans]
     if not searching and not case.stages("read", label="tarfile"):
         return None
     share = share_of(searching)
     if share < WORTH:
-        return would_not(INDEXED_TAR, title, f"Looking members up is {percent(share)} of making a batch.")
+        return INDEXED_TAR.would_not(f"Looking members up is {percent(share)} of making a batch.")
     read = [] if case.session.survey is None else [one.path for one in case.session.survey.files]
     archives = [path for path in read if path.endswith((".tar", *COMPRESSED))]
     if archives and all(path.endswith(COMPRESSED) for path in archives):
         why = f"{archives[0]} is compressed: members can be found only by unpacking what is before."
-        return would_not(INDEXED_TAR, title, why)
-    per_lookup = sum(one.wall_us for one in lookups)
-    of_lookups = factor(case.calibrations, INDEXED_TAR, "look-up", assumed=ASSUMED, present_us=per_lookup)
-    of_scans = factor(case.calibrations, INDEXED_TAR, "header", assumed=SCAN_ASSUMED)
+        return INDEXED_TAR.would_not(why)
+    code, timed = INDEXED_TAR.code, case.calibrations
+    of_lookups = factor(timed, code, "look-up", assumed=ASSUMED, present_us=sample_us(lookups))
+    of_scans = factor(timed, code, "header", assumed=SCAN_ASSUMED)
     parts = [part for part in ((lookups, of_lookups), (scans, of_scans)) if share_of(part[0]) >= WORTH]
     bases = " ".join(dict.fromkeys(left.basis for _, left in parts))
 
@@ -337,15 +313,13 @@ def indexed_tar(case: Case) -> Proposal | None:
         changes = [scaled(stages)(getattr(left, which)) for stages, left in parts]
         return lambda setup: functools.reduce(lambda before, change: change(before), changes, setup)
 
-    return tried(
+    return INDEXED_TAR.tried(
         case,
-        spanning(*(case.predict(leaving(which)) for which in ("usual", "least", "most"))),
-        code=INDEXED_TAR,
-        title=title,
-        why=f"tarfile finds members by reading its way through the archive: "
-        f"{duration(sum(one.wall_us for one in searching))} a sample, {percent(share)} of making a batch. {bases}",
+        leaving("usual"),
+        prediction=case.predict_between(*(leaving(which) for which in ("usual", "least", "most"))),
+        why=f"tarfile finds members by reading its way through the archive: {duration(sample_us(searching))} a sample, "
+        f"{percent(share)} of making a batch. {bases}",
         confidence=MEDIUM if all(left.is_measured for _, left in parts) else LOW,
-        change=leaving("usual"),
         costs=["an index alongside the archive, made once by one pass over its headers"],
         wanted=WantedEdit(indexed_tar=True),
         hint="headrace.IndexedTar(path) in place of tarfile.open(path)",

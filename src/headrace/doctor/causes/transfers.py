@@ -11,11 +11,12 @@ from ..edits import WantedEdit
 from ..measure import COPY, PICKLE, PIN, UNPICKLE, Finding, TrainerView, uses_gpu
 from ..quantities import duration, percent, size
 from ..session.model import LoaderFacts, Session
-from ..simulate import FeedSetup
-from .case import LOW, MEDIUM, WORTH, Case, Change, Proposal, tried, would_not
+from .case import LOW, MEDIUM, WORTH, Case, Change, Proposal, RemedyFamily, share_of
 from .remedy import Factor
 
-PIN_MEMORY, DEVICE_PREFETCH, SMALLER_SAMPLES = "pin-memory", "device-prefetch", "smaller-samples"
+PIN_MEMORY = RemedyFamily("pin-memory", "batches pinned by a thread")
+DEVICE_PREFETCH = RemedyFamily("device-prefetch", "the next batch copied to the device on a side stream")
+SMALLER_SAMPLES = RemedyFamily("smaller-samples", "smaller batches between the processes")
 COPY_LEFT = Factor(
     0.0, 0.5, 1.0, False, "How much of a copy runs alongside the step was not measured: assumed is all to none."
 )
@@ -52,23 +53,19 @@ def unpinned_copies(session: Session, view: TrainerView, loader: LoaderFacts) ->
 
 def pin_memory(case: Case) -> Proposal | None:
     """Propose batches that a thread of the trainer pins."""
-    title = "batches pinned by a thread"
     pins_already = case.facts.get("pin_memory") is True
     why_not = "Already pinned (pin_memory=True)." if pins_already else _why_no_copies(case)
     if why_not:
-        return would_not(PIN_MEMORY, title, why_not)
-    return tried(
+        return PIN_MEMORY.would_not(why_not)
+    return PIN_MEMORY.tried(
         case,
-        case.predict_factor(COPY_LEFT, lambda left: pinned(case, left)),
-        code=PIN_MEMORY,
-        title=title,
+        pinned(case, COPY_LEFT.usual),
+        prediction=case.predict_factor(COPY_LEFT, lambda left: pinned(case, left)),
         why=f"Copies to the GPU come from memory that is not pinned and take {_copies(case)}. {COPY_LEFT.basis}",
         confidence=LOW,
-        change=pinned(case, COPY_LEFT.usual),
         costs=_pinned_bytes(case),
-        wanted=WantedEdit({"pin_memory": "True"}),
+        arguments={"pin_memory": True},
         hint="DataLoader(…, pin_memory=True), and batch.to(device, non_blocking=True)",
-        changes=case.injected(pin_memory=True),
     )
 
 
@@ -80,23 +77,15 @@ def pinned(case: Case, left: float) -> Change:
 
 def device_prefetch(case: Case) -> Proposal | None:
     """Propose batches that are on the device before the step asks for them."""
-    title = "the next batch copied to the device on a side stream"
     why_not = _why_no_copies(case)
     if why_not:
-        return would_not(DEVICE_PREFETCH, title, why_not)
-
-    def change(setup: FeedSetup) -> FeedSetup:
-        return replace(setup, off_step_us=max(setup.off_step_us, _copy_us(case)))
-
+        return DEVICE_PREFETCH.would_not(why_not)
     ahead = [] if case.batch_bytes is None else [f"{size(2 * case.batch_bytes)} of GPU memory for two batches ahead"]
-    return tried(
+    return DEVICE_PREFETCH.tried(
         case,
-        case.predict(change),
-        code=DEVICE_PREFETCH,
-        title=title,
+        lambda setup: replace(setup, off_step_us=max(setup.off_step_us, _copy_us(case))),
         why=f"Copies to the GPU take {_copies(case)}, and the step stands still meanwhile.",
         confidence=MEDIUM,
-        change=change,
         costs=[*_pinned_bytes(case), *ahead],
         wanted=WantedEdit(prefetcher="cuda"),
         hint='for batch in headrace.DevicePrefetcher(loader, "cuda"): …; with normalize=headrace.IMAGENET images '
@@ -140,16 +129,15 @@ class Leaf:
         return BYTES.get(self.dtype, 1) * math.prod(self.sizes)
 
     @property
-    def smaller(self) -> str:
-        """Smallest dtype for training: an image of floats was made from bytes, indices need 32 bits at most."""
+    def smaller(self) -> Leaf:
+        """The same in the smallest dtype for training.
+
+        An image of floats was made from bytes, and indices need 32 bits at most.
+        """
         is_image = len(self.sizes) == 4 and (self.sizes[1] in COLOURS or self.sizes[3] in COLOURS)
         if is_image and self.dtype in ("float64", "float32"):
-            return IMAGE_DTYPE
-        return SMALLER.get(self.dtype, self.dtype)
-
-    @property
-    def smaller_bytes(self) -> int:
-        return BYTES.get(self.smaller, 1) * math.prod(self.sizes)
+            return Leaf(IMAGE_DTYPE, self.sizes)
+        return Leaf(SMALLER.get(self.dtype, self.dtype), self.sizes)
 
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.sizes))}]"
@@ -163,47 +151,31 @@ def leaves_of(case: Case) -> list[Leaf]:
 
 def smaller_samples(case: Case) -> Proposal | None:
     """Propose smaller dtypes between the processes, and no keys that nothing uses."""
-    title, leaves = "smaller batches between the processes", leaves_of(case)
-    moving_us = _moving_us(case)
-    moving = (
-        f"{duration(moving_us)} a step ({percent(case.step_share(moving_us))})" if case.step_us else duration(moving_us)
-    )
+    leaves = leaves_of(case)
     if not case.workers:
-        return would_not(
-            SMALLER_SAMPLES, title, "There are no workers (num_workers=0), so nothing goes between processes."
-        )
+        return SMALLER_SAMPLES.would_not("There are no workers (num_workers=0), so nothing goes between processes.")
     if case.batch_bytes is None or not leaves:
-        return would_not(SMALLER_SAMPLES, title, "No tensor was seen in the batches.")
+        return SMALLER_SAMPLES.would_not("No tensor was seen in the batches.")
+    # What a step waits for the transfer, and what a worker spends on it for each batch of a step.
+    sending_us = share_of(case.stages("serialise")) * case.making.batch_us * case.batches_a_step / case.workers
+    moving_us = case.split_us(PICKLE, UNPICKLE, PIN) + sending_us
+    moving = f"{duration(moving_us)} a step" + (f" ({percent(case.step_share(moving_us))})" if case.step_us else "")
     whole = size(case.batch_bytes)
     if case.batch_bytes < SMALL_BYTES:
-        why = f"A batch has {whole}: what moving it takes does not come of its size."
-        return would_not(SMALLER_SAMPLES, title, why)
+        return SMALLER_SAMPLES.would_not(f"A batch has {whole}: what moving it takes does not come of its size.")
     if case.step_share(moving_us) < WORTH:
-        return would_not(SMALLER_SAMPLES, title, f"Moving a batch of {whole} between processes takes {moving}.")
+        return SMALLER_SAMPLES.would_not(f"Moving a batch of {whole} between processes takes {moving}.")
     before = sum(one.bytes for one in leaves)
-    large = [one for one in leaves if one.smaller != one.dtype and one.bytes >= LARGE * before]
+    large = [one for one in leaves if one.smaller != one and one.bytes >= LARGE * before]
     if not large:
-        return would_not(SMALLER_SAMPLES, title, f"Its {whole} have small dtypes already: {case.shapes[0]}.")
-    left = 1 - sum(one.bytes - one.smaller_bytes for one in large) / before
-    named = ", ".join(f"{one} as {one.smaller}" for one in large)
-
-    def change(setup: FeedSetup) -> FeedSetup:
-        return replace(setup, sent_bytes=setup.sent_bytes * left)
-
-    return tried(
+        return SMALLER_SAMPLES.would_not(f"Its {whole} have small dtypes already: {case.shapes[0]}.")
+    left = 1 - sum(one.bytes - one.smaller.bytes for one in large) / before
+    named = ", ".join(f"{one} as {one.smaller.dtype}" for one in large)
+    return SMALLER_SAMPLES.tried(
         case,
-        case.predict(change),
-        code=SMALLER_SAMPLES,
-        title=title,
+        lambda setup: replace(setup, sent_bytes=setup.sent_bytes * left),
         why=f"Moving a batch of {whole} between processes takes {moving}; {named} is {percent(left)} of the bytes.",
         confidence=MEDIUM,
-        change=change,
         costs=["a cast on the device, or in the training thread"],
         hint=f"give {named} from the dataset, leave out keys that the step does not use, and cast after the copy",
     )
-
-
-def _moving_us(case: Case) -> float:
-    """Return what a step waits for the transfer, and what a worker spends on it for each batch of a step."""
-    made = sum(one.share for one in case.stages("serialise")) * case.making.batch_us * case.batches_a_step
-    return case.split_us(PICKLE, UNPICKLE, PIN) + made / max(case.workers, 1)

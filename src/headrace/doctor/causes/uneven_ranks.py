@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from statistics import fmean
 
 from ..measure import Finding, RanksTogether, RankView, TrainerView, is_late
 from ..quantities import duration, percent
 from ..session.model import Session
 from ..simulate import Prediction
-from .case import LOW, Case, Proposal, unpredicted, would_not
+from .case import LOW, Case, Proposal, RemedyFamily
 from .remedy import Remedy
 from .stage_names import named
 
-SAME_SHAPE, DDP = "same-shape", "ddp"
+SAME_SHAPE = RemedyFamily("same-shape", "one shape on every rank at each step")
+DDP = RemedyFamily("ddp", "DistributedDataParallel in place of DataParallel")
 MUCH = 0.01
 """Share of a step from which a wait is worth saying."""
 SHOWN = 4
@@ -21,33 +22,28 @@ SHOWN = 4
 OFTEN = 0.02
 """Share of the steps in which ranks have batches of other shapes."""
 
-Moments = Callable[[int], list[float] | None]
-"""Gives a moment of each rank in a step."""
-
 
 def rank_findings(ranks: RanksTogether, by_rank: Sequence[RankView]) -> Iterator[Finding]:
     """Yield ranks that are late, and shapes that differ."""
     for rank in by_rank:
-        if is_late(rank, len(by_rank)):
-            yield _late(rank, [other for other in by_rank if other.rank != rank.rank])
+        if not is_late(rank, len(by_rank)):
+            continue
+        others = [other for other in by_rank if other.rank != rank.rank]
+        why = "not for its data: what it does between its batch and the others' is longer"
+        if rank.cause is not None:
+            why = f"{named(rank.cause)} makes it late"
+        waits = [other.peer_wait_us for other in others if other.peer_wait_us is not None]
+        waiting = f"; the others wait up to {duration(max(waits))} of each step for a peer" if waits else ""
+        data = duration(sum(other.data_wait_us for other in others) / len(others))
+        yield Finding(
+            code="late-rank",
+            weight=rank.late * rank.lateness_us / rank.step_us,
+            text=f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps, {duration(rank.lateness_us)} "
+            f"after the others; {why}.",
+            evidence=f"it waits {duration(rank.data_wait_us)} of each step for data, the others {data}{waiting}",
+            advice="Look at what differs for this rank: its shard, its disk, its cores, what else runs alongside it.",
+        )
     yield from _shapes(ranks)
-
-
-def _late(rank: RankView, others: Sequence[RankView]) -> Finding:
-    why = "not for its data: what it does between its batch and the others' is longer"
-    if rank.cause is not None:
-        why = f"{named(rank.cause)} makes it late"
-    waits = [other.peer_wait_us for other in others if other.peer_wait_us is not None]
-    waiting = f"; the others wait up to {duration(max(waits))} of each step for a peer" if waits else ""
-    data = sum(other.data_wait_us for other in others) / len(others)
-    return Finding(
-        code="late-rank",
-        weight=rank.late * rank.lateness_us / rank.step_us,
-        text=f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps, {duration(rank.lateness_us)} after "
-        f"the others; {why}.",
-        evidence=f"it waits {duration(rank.data_wait_us)} of each step for data, the others {duration(data)}{waiting}",
-        advice="Look at what differs for this rank: its shard, its disk, its cores, what else runs alongside it.",
-    )
 
 
 def _shapes(ranks: RanksTogether) -> Iterator[Finding]:
@@ -85,53 +81,45 @@ def _waited_us(ranks: RanksTogether, numbers: Collection[int]) -> float:
     """Return what a rank waits on average in these steps for the one that computes longest; 0 without steps.
 
     A rank computes until its gradients are done, or where those moments are not known, until it comes to where the
-    ranks meet.
+    ranks meet. All begin together, since the step before has ended when all had met; waits for data do not count.
     """
     for moments in (ranks.stamped, ranks.arrivals):
-        computing = [times for number in numbers if (times := _computing_us(ranks, number, moments)) is not None]
-        if computing:
-            return fmean(max(times) - fmean(times) for times in computing)
+        waits = []
+        for number in numbers:
+            reached = moments(number)
+            if reached is not None:
+                computing = [
+                    moment - sum(view.trainer.gets.duration[row] for row in step.gets)
+                    for moment, view, step in zip(reached, ranks.views, ranks.steps[number], strict=True)
+                ]
+                waits.append(max(computing) - fmean(computing))
+        if waits:
+            return fmean(waits)
     return 0.0
-
-
-def _computing_us(ranks: RanksTogether, number: int, moments: Moments) -> list[float] | None:
-    """Return the time of each rank from the end of the step before to that moment, less its wait for data.
-
-    All steps begin together, since the one before has ended when all ranks had met.
-    """
-    reached = moments(number)
-    if reached is None:
-        return None
-    waits = [
-        sum(view.trainer.gets.duration[row] for row in step.gets)
-        for view, step in zip(ranks.views, ranks.steps[number], strict=True)
-    ]
-    return [moment - wait for moment, wait in zip(reached, waits, strict=True)]
 
 
 def same_shape(case: Case) -> Proposal | None:
     """Propose one shape on every rank. It gains no more than what ranks wait for each other, perhaps less."""
-    title = "one shape on every rank at each step"
     if len(case.session.trainers) < 2:
         return None
     differing = differing_share(case.session)
     if differing is None:
-        return would_not(SAME_SHAPE, title, "Shapes were not seen on all ranks.")
+        return SAME_SHAPE.would_not("Shapes were not seen on all ranks.")
     if differing < OFTEN:
-        return would_not(SAME_SHAPE, title, f"Ranks have other shapes in {percent(differing)} of the steps.")
+        return SAME_SHAPE.would_not(f"Ranks have other shapes in {percent(differing)} of the steps.")
     why = f"Ranks have batches of other shapes in {percent(differing)} of the steps, and all wait for the largest."
     hint = "headrace.BucketBatchSampler, or one random size a step, drawn from the step's number on every rank"
     costs = ["samples of a batch are drawn from one bucket of sizes"]
     waited = [one.peer_wait_us for one in case.diagnosis.ranks if one.peer_wait_us is not None]
     if not waited or not case.step_us:
-        return unpredicted(SAME_SHAPE, title, why, costs=costs, hint=hint)
+        return SAME_SHAPE.unpredicted(why, costs=costs, hint=hint)
     waiting = f"{why} A rank waits {duration(fmean(waited))} a step for others."
     most = max(case.step_us - fmean(waited), 0.0)
     usual = (most + case.step_us) / 2
     prediction = Prediction(usual, most, case.step_us, case.step_us / usual)
     if not case.is_faster(prediction):
-        return would_not(SAME_SHAPE, title, f"{waiting} That is all that it could gain.")
-    return Proposal(Remedy(SAME_SHAPE, title, True, waiting, prediction, LOW, costs, hint=hint))
+        return SAME_SHAPE.would_not(f"{waiting} That is all that it could gain.")
+    return Proposal(Remedy(SAME_SHAPE.code, SAME_SHAPE.title, True, waiting, prediction, LOW, costs, hint=hint))
 
 
 def differing_share(session: Session) -> float | None:
@@ -148,9 +136,7 @@ def ddp(case: Case) -> Proposal | None:
     """Propose DistributedDataParallel in place of DataParallel."""
     if not any(note.code == "data-parallel" for note in case.session.notes):
         return None
-    return unpredicted(
-        DDP,
-        "DistributedDataParallel in place of DataParallel",
+    return DDP.unpredicted(
         f"DataParallel copies the model to each device in every step, and one Python thread a device shares the GIL: "
         f"forward is {percent(case.view.share('forward'))} of a step.",
         costs=["a process a device (torchrun), each with workers of its own"],

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from statistics import fmean
 
-from ..edits import WantedEdit
 from ..measure import (
     BOUND,
     MAP,
@@ -16,7 +16,6 @@ from ..measure import (
     Finding,
     LoaderProduction,
     TrainerView,
-    fed_loaders,
     feed_sums,
     host_of,
     own_name,
@@ -24,13 +23,15 @@ from ..measure import (
 from ..quantities import counted, duration, number, percent, size
 from ..session.model import Session
 from ..simulate import Prediction
-from .case import HIGH, LOW, MEDIUM, Case, Proposal, setting, tried, would_not
+from .case import HIGH, LOW, MEDIUM, Case, Proposal, RemedyFamily, setting
 from .remedy import Factor
 from .stage_names import named
 from .storage import waiting_share
 from .transfers import unpinned_copies
 
-WORKERS, PERSISTENT, METHOD = "workers", "persistent-workers", "start-method"
+WORKERS = RemedyFamily("workers", "another number of workers")
+PERSISTENT = RemedyFamily("persistent-workers", "workers that persist between epochs")
+METHOD = RemedyFamily("start-method", "workers started by forkserver")
 FEW_WORKERS, LOADER_LIMIT, KEEPS_UP = "few-workers", "loader-limit", "loader-keeps-up"
 SLOW = 5.0
 """Multiple of the median time from which a sample is called slow."""
@@ -50,7 +51,7 @@ START_LEFT = Factor(0.1, 0.55, 1.0, False, "What it saves was not timed: assumed
 
 def loader_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     """Yield what is odd about the loaders that steps wait for."""
-    fed, host = fed_loaders(view.training), host_of(session, view.trainer)
+    fed, host = view.training.fed, host_of(session, view.trainer)
     cores = None if host is None else host.cores
     others = 0.0 if host is None else host.mean("cpu_cores_other") or 0.0
     for making in view.makings:
@@ -58,50 +59,45 @@ def loader_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
         if loader is None or making.loader not in fed:
             continue
         if making.threads:
-            yield from own_loader_findings(view, making, cores)
+            yield _own_loader(view, making, cores)
             continue
         if making.workers and cores is not None and (view.wait_share or 0.0) >= BOUND:
-            yield from _too_few_cores(view, making, cores)
-            yield from _too_few_workers(view, making, cores, others)
+            yield from _against_cores(view, making, cores, others)
         yield from _started_anew(view, making)
         yield from unpinned_copies(session, view, loader)
         yield from _slow_samples(making)
 
 
-def _too_few_cores(view: TrainerView, making: LoaderProduction, cores: float) -> Iterator[Finding]:
-    """Compare the cores of work for which the device would never wait with the cores that there are."""
-    demand = view.demanded_cores(making)
-    if demand is None or demand <= cores:
-        return
-    yield Finding(
-        code="cores",
-        weight=view.wait_share or 0.0,
-        text=f"{demand_text(demand, cores)}: more workers "
-        f"{'will not help' if making.cores > IDLE * cores else 'help up to that only'}.",
-        evidence=f"{counted(making.workers, 'worker')} used {making.cores:.1f} cores, each busy {percent(making.busy)} "
-        "of the time",
-        advice="Look at the stages that use most CPU: only less work a sample, or more cores, makes it faster.",
-    )
+def _against_cores(view: TrainerView, making: LoaderProduction, cores: float, others: float) -> Iterator[Finding]:
+    """Find too few cores for a device that would never wait, and workers that never rest where cores do.
+
+    `others` are the cores that other programs keep busy.
+    """
+    demand, workers = view.demanded_cores(making), counted(making.workers, "worker")
+    if demand is not None and demand > cores:
+        helps = "will not help" if making.cores > IDLE * cores else "help up to that only"
+        yield Finding(
+            code="cores",
+            weight=view.wait_share or 0.0,
+            text=f"{demand_text(demand, cores)}: more workers {helps}.",
+            evidence=f"{workers} used {making.cores:.1f} cores, each busy {percent(making.busy)} of the time",
+            advice="Look at the stages that use most CPU: only less work a sample, or more cores, makes it faster.",
+        )
+    if making.busy >= BUSY and making.cores + others <= IDLE * cores:
+        rest = "never rests, and uses" if making.workers == 1 else "never rest, and use"
+        yield Finding(
+            code=FEW_WORKERS,
+            weight=view.wait_share or 0.0,
+            text=f"The loader's {workers} {rest} {making.cores:.1f} of {cores:g} cores.",
+            evidence=f"busy {percent(making.busy)} of the time, {duration(making.batch_us)} a batch",
+            advice="Look at num_workers: there are cores left for more.",
+        )
 
 
 def demand_text(demand: float, cores: float) -> str:
     """Compare demanded cores with those that there are, in the same words wherever a report does so."""
     work = f"{demand:.1f} cores' worth of work"
     return f"Making batches as fast as the trainer can take them is {work}, and there are {cores:g}"
-
-
-def _too_few_workers(view: TrainerView, making: LoaderProduction, cores: float, others: float) -> Iterator[Finding]:
-    """Find workers that never rest, and cores that do. `others`: cores that other programs keep busy."""
-    if making.busy < BUSY or making.cores + others > IDLE * cores:
-        return
-    rest = "never rests, and uses" if making.workers == 1 else "never rest, and use"
-    yield Finding(
-        code=FEW_WORKERS,
-        weight=view.wait_share or 0.0,
-        text=f"The loader's {counted(making.workers, 'worker')} {rest} {making.cores:.1f} of {cores:g} cores.",
-        evidence=f"busy {percent(making.busy)} of the time, {duration(making.batch_us)} a batch",
-        advice="Look at num_workers: there are cores left for more.",
-    )
 
 
 def _started_anew(view: TrainerView, making: LoaderProduction) -> Iterator[Finding]:
@@ -135,7 +131,7 @@ def _slow_samples(making: LoaderProduction) -> Iterator[Finding]:
     )
 
 
-def own_loader_findings(view: TrainerView, making: LoaderProduction, cores: float | None) -> Iterator[Finding]:
+def _own_loader(view: TrainerView, making: LoaderProduction, cores: float | None) -> Finding:
     """Say that the loader keeps up, or which of its stages limits it."""
     share = view.wait_share or 0.0
     took = f"{duration(making.batch_us)} of its threads' time a batch, {making.cores:.1f} cores used"
@@ -143,8 +139,7 @@ def own_loader_findings(view: TrainerView, making: LoaderProduction, cores: floa
     threads, work = counted(making.workers, "thread"), "works" if making.workers == 1 else "work"
     busy = f"{percent(making.busy)} of the time"
     if share < BOUND:
-        yield Finding(KEEPS_UP, 0.0, f"{name} keeps up: its {threads} {work} {busy}.", took, "Leave it as it is.")
-        return
+        return Finding(KEEPS_UP, 0.0, f"{name} keeps up: its {threads} {work} {busy}.", took, "Leave it as it is.")
     sums = feed_sums(view.training).get(making.loader)
     heaviest = max(making.stages, key=lambda part: part.share, default=None)
     most = "" if heaviest is None else f", {percent(heaviest.share)} of it {heaviest.category}"
@@ -171,40 +166,36 @@ def own_loader_findings(view: TrainerView, making: LoaderProduction, cores: floa
         change = f"Look at threads={more} (now {making.workers}): there are cores left for them."
     else:
         change = f"Look at cache=, a smaller size of the files, or headrace pack: {name} has a thread for each core."
-    yield Finding(LOADER_LIMIT, share, f"{said}. {change}", took, change)
+    return Finding(LOADER_LIMIT, share, f"{said}. {change}", took, change)
 
 
 def workers(case: Case) -> Proposal | None:
     """Propose the smallest number of workers that is as good as the best."""
-    tries = {count: case.predict(setting(workers=count)) for count in _candidates(case)}
-    known = {count: one for count, one in tries.items() if one is not None}
+    tries = ((count, case.predict(setting(workers=count))) for count in _counts(case))
+    known = {count: one for count, one in tries if one is not None}
     if not known:
         return None
     best = min(one.step_us for one in known.values())
     count = min(count for count, one in known.items() if one.step_us <= (1 + EVEN) * best)
     if not case.is_faster(known[count]) or count == case.workers:
-        return would_not(WORKERS, "another number of workers", _why_not(case, known))
+        return WORKERS.would_not(_why_not(case, known))
     prediction, by_storage = _with_storage(case, count, known[count])
     # Handing batches over had to be assumed without workers, and an interval may reach the present step.
     is_sure = case.workers and prediction.high_us < case.step_us
     each = bytes_a_worker(case)
     more = count - case.workers
-    return tried(
+    return WORKERS.titled(f"{counted(count, 'worker')} in place of {case.workers or 'none'}").tried(
         case,
-        prediction,
-        code=WORKERS,
-        title=f"{counted(count, 'worker')} in place of {case.workers or 'none'}",
+        setting(workers=count),
+        prediction=prediction,
         why=" ".join([_why(case, count), *by_storage]),
         confidence=LOW if by_storage else HIGH if is_sure else MEDIUM,
-        change=setting(workers=count),
         costs=[] if more < 0 or each is None else [f"{size(more * each)} of memory, {size(each)} a worker"],
-        wanted=WantedEdit({"num_workers": str(count)}),
-        hint=f"DataLoader(…, num_workers={count})",
-        changes=case.injected(num_workers=count),
+        arguments={"num_workers": count},
     )
 
 
-def _candidates(case: Case) -> list[int]:
+def _counts(case: Case) -> list[int]:
     """Return counts up to twice the cores, or twice the present workers, as far as memory goes.
 
     Where batches compute, there are no more than cores, since only workers that wait for storage need none.
@@ -214,12 +205,8 @@ def _candidates(case: Case) -> list[int]:
     enough = None if case.recorded is None else case.recorded.most_workers()
     if enough is not None:
         most = max(min(most, enough), 1)
-
-    def fits(count: int) -> bool:
-        return each is None or free is None or (count - case.workers) * each <= free
-
-    more = [count for count in STEPS if count <= most and (count <= case.workers or fits(count))]
-    return sorted({*more, case.workers} - {0})
+    room = math.inf if not each or free is None else free / each
+    return sorted({*(one for one in STEPS if one <= most and one - case.workers <= max(room, 0)), case.workers} - {0})
 
 
 def _with_storage(case: Case, count: int, free: Prediction) -> tuple[Prediction, list[str]]:
@@ -228,32 +215,29 @@ def _with_storage(case: Case, count: int, free: Prediction) -> tuple[Prediction,
     Whether storage gives more to more readers cannot be seen in a run with as many as there are. Where reading is a
     good part of the work, the prediction lies between both.
     """
-    now = case.recorded
-    if now is None or count <= case.workers or waiting_share(case) < OFTEN_WAITING:
+    now, share = case.recorded, waiting_share(case)
+    if now is None or count <= case.workers or share < OFTEN_WAITING:
         return free, []
-    held = case.predict(setting(workers=count, storage=now.batches_a_step / now.observed_us * 1e6))
-    if held is None:
-        return free, []
+    at_most = now.batches_a_step / now.observed_us * 1e6
+    held = case.predict(setting(workers=count, storage=at_most)) or free
     step_us = (free.step_us * max(held.step_us, free.step_us)) ** 0.5
     between = Prediction(step_us, free.low_us, max(free.high_us, held.high_us), now.observed_us / step_us)
-    waits = f"Reading waits for storage {percent(waiting_share(case))} of the time"
-    return between, [f"{waits}; assumed is that storage gives more to more workers, or no more than now."]
+    said = f"Reading waits for storage {percent(share)} of the time; assumed is that storage gives more to more workers"
+    return between, [f"{said}, or no more than now."]
 
 
 def _why(case: Case, count: int) -> str:
+    workers = counted(case.workers, "worker")
     if not case.workers:
         handed = 0.0 if case.recorded is None else case.recorded.sharing_us()
         assumed = f" Handing them over is assumed to take {duration(handed)} of a core a step." if handed else ""
         return f"Batches are made in the training thread: nothing is trained meanwhile.{assumed}"
     cores = "cores" if case.cores is None else f"{number(case.cores)} cores"
     if count < case.workers:
-        return f"{counted(case.workers, 'worker')} share {cores} with the training thread: fewer are less in its way."
-    used = (
-        f"{counted(case.workers, 'worker')} used {case.making.cores:.1f} {'' if case.cores is None else 'of '}{cores}"
-    )
-    return (
-        f"{used}, busy {percent(case.making.busy)} of the time, and each step waits {duration(case.wait_us)} for them."
-    )
+        return f"{workers} share {cores} with the training thread: fewer are less in its way."
+    used = f"{workers} used {case.making.cores:.1f} {'' if case.cores is None else 'of '}{cores}"
+    busy = percent(case.making.busy)
+    return f"{used}, busy {busy} of the time, and each step waits {duration(case.wait_us)} for them."
 
 
 def _why_not(case: Case, known: dict[int, Prediction]) -> str:
@@ -285,60 +269,48 @@ def free_bytes(case: Case) -> float | None:
 
 def persistent_workers(case: Case) -> Proposal | None:
     """Propose workers that persist between epochs."""
-    title, why_not = "workers that persist between epochs", ""
     if not case.workers:
-        why_not = "There are no workers (num_workers=0)."
-    elif case.facts.get("persistent_workers") is True:
-        why_not = "Workers persist already (persistent_workers=True)."
-    elif not case.making.respawned:
+        return PERSISTENT.would_not("There are no workers (num_workers=0).")
+    if case.facts.get("persistent_workers") is True:
+        return PERSISTENT.would_not("Workers persist already (persistent_workers=True).")
+    if not case.making.respawned:
         start = case.making.start_up_us
         took = "" if start is None else f", and starting its workers took {duration(start)}"
-        why_not = f"One pass over the data was seen{took}: whether another begins is not known."
-    if why_not:
-        return would_not(PERSISTENT, title, why_not)
+        return PERSISTENT.would_not(f"One pass over the data was seen{took}: whether another begins is not known.")
     each, passes = bytes_a_worker(case), counted(case.making.passes, "pass")
     held = [] if each is None else [f"{size(case.workers * each)} of workers' memory stay in use between epochs"]
-    return tried(
+    return PERSISTENT.tried(
         case,
-        case.predict(setting(persistent=True)),
-        code=PERSISTENT,
-        title=title,
+        setting(persistent=True),
         why=f"Each of {passes} started {counted(case.workers, 'worker')} anew: {_start(case)} of each step.",
         confidence=HIGH,
-        change=setting(persistent=True),
         costs=held,
-        wanted=WantedEdit({"persistent_workers": "True"}),
+        arguments={"persistent_workers": True},
         hint="DataLoader(…, persistent_workers=True), made once and not in each epoch",
-        changes=case.injected(persistent_workers=True),
     )
 
 
 def start_method(case: Case) -> Proposal | None:
     """Propose forkserver in place of spawn. Fork is faster still, but may hang where threads or CUDA run."""
-    title, method, why_not = "workers started by forkserver", case.facts.get("start_method"), ""
+    method = case.facts.get("start_method")
     if not case.workers:
-        why_not = "There are no workers (num_workers=0) to start."
-    elif method != "spawn":
+        return METHOD.would_not("There are no workers (num_workers=0) to start.")
+    if method != "spawn":
         start = case.making.start_up_us
         took = "" if start is None else f", in {duration(start)}"
-        why_not = f"Workers start by {method}{took}: nothing starts them faster."
-    elif case.facts.get("persistent_workers") is True:
-        why_not = "Workers are started once (persistent_workers=True)."
-    if why_not:
-        return would_not(METHOD, title, why_not)
-    return tried(
+        return METHOD.would_not(f"Workers start by {method}{took}: nothing starts them faster.")
+    if case.facts.get("persistent_workers") is True:
+        return METHOD.would_not("Workers are started once (persistent_workers=True).")
+    return METHOD.tried(
         case,
-        case.predict_factor(START_LEFT, lambda left: setting(start_up=left)),
-        code=METHOD,
-        title=title,
+        setting(start_up=START_LEFT.usual),
+        prediction=case.predict_factor(START_LEFT, lambda left: setting(start_up=left)),
         why=f"Workers start by spawn, and import everything anew: {_start(case)} of each step. {START_LEFT.basis}",
         confidence=LOW,
-        change=setting(start_up=START_LEFT.usual),
         costs=["a server process that holds what it has preloaded"],
-        wanted=WantedEdit({"multiprocessing_context": '"forkserver"'}),
+        arguments={"multiprocessing_context": "forkserver"},
         hint='multiprocessing.set_forkserver_preload(["torch"]), and '
         'DataLoader(…, multiprocessing_context="forkserver")',
-        changes=case.injected(multiprocessing_context="forkserver"),
     )
 
 

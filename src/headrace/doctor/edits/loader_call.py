@@ -5,34 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from .script_source import (
-    Replacement,
-    ScriptSource,
-    below_imports,
-    dotted,
-    full_name,
-    full_names,
-    import_of,
-    top_names,
-)
+from .script_source import Replacement, ScriptSource, dotted, imported
 
 PARAMETERS = (
-    "dataset",
-    "batch_size",
-    "shuffle",
-    "sampler",
-    "batch_sampler",
-    "num_workers",
-    "collate_fn",
-    "pin_memory",
-    "drop_last",
-    "timeout",
-    "worker_init_fn",
-    "multiprocessing_context",
-    "generator",
-)
+    "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
+    "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
+)  # fmt: skip
 """Parameters of DataLoader that may be given by place, in order."""
 DEFAULTS: Mapping[str, Any] = {
     "num_workers": 0,
@@ -46,19 +26,21 @@ FLAGS_ONLY = {"store_true", "store_false", "store_const", "count"}
 """Actions of options that take no value."""
 AROUND = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm"}
 """Calls whose first argument is what they hand out the items of."""
-NAME = "one_thread_each"
+ONE_THREAD = "one_thread_each"
+"""Name of the function that keeps a worker to one thread."""
 CALLS = {"torch": "set_num_threads(1)", "cv2": "setNumThreads(0)"}
 """Call that keeps each module to one thread."""
 
 
-@dataclass(frozen=True)
-class LoaderCall:
+class UncertainEditError(Exception):
+    """An edit whose place or meaning in the user's files is not certain, so that none is proposed."""
+
+
+class LoaderCall(NamedTuple):
+    """A call that makes a DataLoader."""
+
     source: ScriptSource
     call: ast.Call
-
-    @property
-    def line(self) -> int:
-        return self.call.lineno
 
 
 def loader_call(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> LoaderCall | None:
@@ -70,9 +52,18 @@ def loader_call(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> Lo
     """
     if facts.get("file") not in {source.path for source in sources}:
         return None
-    found = [LoaderCall(source, call) for source in sources for call in _calls(source) if _may_have_made(call, facts)]
+    found = [
+        LoaderCall(source, call)
+        for source in sources
+        for call, name in source.calls
+        if name.rpartition(".")[2] == "DataLoader"
+        and all(_may_be(call, name, facts[name]) for name in DEFAULTS if name in facts)
+    ]
     if len(found) > 1:
-        found = [one for one in found if _names_of(one) & _iterated(sources, facts)]
+        _, loop = loop_of(sources, facts)
+        expressions = [] if loop is None else [node for node in ast.walk(loop.iter) if isinstance(node, ast.expr)]
+        iterated = {dotted(node) for node in expressions}
+        found = [one for one in found if one.source.bound_to(one.call) & iterated]
     return found[0] if len(found) == 1 else None
 
 
@@ -86,24 +77,10 @@ def argument(call: ast.Call, name: str) -> ast.expr | None:
     return before[place] if len(before) > place and not any(isinstance(one, ast.Starred) for one in before) else None
 
 
-def is_open(call: ast.Call) -> bool:
+def _is_open(call: ast.Call) -> bool:
     """Return whether a call may give arguments that its text does not show."""
-    return any(keyword.arg is None for keyword in call.keywords) or any(
-        isinstance(one, ast.Starred) for one in call.args
-    )
-
-
-def _calls(source: ScriptSource) -> list[ast.Call]:
-    names = full_names(source.tree)
-    return [
-        node
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Call) and (full_name(node.func, names) or "").rpartition(".")[2] == "DataLoader"
-    ]
-
-
-def _may_have_made(call: ast.Call, facts: Mapping[str, Any]) -> bool:
-    return all(_may_be(call, name, facts[name]) for name in DEFAULTS if name in facts)
+    is_starred = any(isinstance(one, ast.Starred) for one in call.args)
+    return is_starred or any(keyword.arg is None for keyword in call.keywords)
 
 
 def _may_be(call: ast.Call, name: str, fact: Any) -> bool:
@@ -115,37 +92,21 @@ def _may_be(call: ast.Call, name: str, fact: Any) -> bool:
     value = argument(call, name)
     if value is None:
         of_batches = name == "batch_size" and argument(call, "batch_sampler") is not None
-        return of_batches or is_open(call) or bool(fact == DEFAULTS[name])
+        return of_batches or _is_open(call) or bool(fact == DEFAULTS[name])
     return not isinstance(value, ast.Constant) or bool(value.value == fact)
 
 
-def _names_of(found: LoaderCall) -> set[str]:
-    """Return what the call's result is bound to."""
-    names: list[str | None] = []
-    for node in ast.walk(found.source.tree):
-        if isinstance(node, ast.Assign) and node.value is found.call:
-            names += [dotted(target) for target in node.targets]
-        elif isinstance(node, ast.AnnAssign) and node.value is found.call:
-            names.append(dotted(node.target))
-    return {name for name in names if name is not None}
-
-
-def _iterated(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> set[str]:
-    """Return the names in the expression that is iterated where the facts say."""
-    source = next((one for one in sources if one.path == facts.get("file")), None)
-    loop = None if source is None else loop_at(source, facts.get("line"))
-    expressions = [] if loop is None else [node for node in ast.walk(loop.iter) if isinstance(node, ast.expr)]
-    return {name for node in expressions if (name := dotted(node)) is not None}
-
-
-def loop_at(source: ScriptSource, line: Any) -> ast.For | None:
-    """Return the innermost `for` statement whose head holds a line."""
+def loop_of(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> tuple[ScriptSource | None, ast.For | None]:
+    """Return the file that iterates the loader, and the innermost `for` statement whose head holds that line."""
+    source, line = next((one for one in sources if one.path == facts.get("file")), None), facts.get("line")
+    if source is None or not isinstance(line, int):
+        return None, None
     loops = [
         node
         for node in ast.walk(source.tree)
-        if isinstance(node, ast.For) and isinstance(line, int) and node.lineno <= line <= (node.iter.end_lineno or 0)
+        if isinstance(node, ast.For) and node.lineno <= line <= (node.iter.end_lineno or 0)
     ]
-    return max(loops, key=lambda node: node.lineno, default=None)
+    return source, max(loops, key=lambda node: node.lineno, default=None)
 
 
 @dataclass(frozen=True)
@@ -153,15 +114,9 @@ class ScriptOption:
     """A call of `add_argument` whose value an expression reads."""
 
     source: ScriptSource
-    call: ast.Call
     flags: list[str]
-    default: ast.Constant | None
-    """None where it is no literal, or there is none."""
-
-    @property
-    def takes_value(self) -> bool:
-        action = _keyword(self.call, "action")
-        return not (isinstance(action, ast.Constant) and action.value in FLAGS_ONLY)
+    keywords: dict[str | None, ast.expr]
+    """Arguments of the call, by name."""
 
     def given(self, command: Sequence[str]) -> str | None:
         """Return the flag by which a command line gives it; None where it does not."""
@@ -174,156 +129,110 @@ class ScriptOption:
 
     def words(self, value: str, command: Sequence[str]) -> str:
         """Write how to give it: by the flag that the command has, else by the longest."""
-        flag = self.given(command) or max(self.flags, key=len)
-        return f"{flag} {value}" if self.takes_value else flag
+        flag, action = self.given(command) or max(self.flags, key=len), self.keywords.get("action")
+        has_no_value = isinstance(action, ast.Constant) and action.value in FLAGS_ONLY
+        return flag if has_no_value else f"{flag} {value}"
+
+    def deciding_default(self, fact: Any, command: Sequence[str]) -> ast.Constant | None:
+        """Return the literal that decides what the loader gets.
+
+        None where the command gives the option, or where the loader has another value.
+        """
+        default = self.keywords.get("default")
+        if not isinstance(default, ast.Constant) or default.value != fact or self.given(command) is not None:
+            return None
+        return default
 
 
-def is_literal(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant)
-
-
-def option_of(sources: Sequence[ScriptSource], value: ast.expr) -> ScriptOption | None:
+def option_of(sources: Sequence[ScriptSource], value: ast.expr | None) -> ScriptOption | None:
     """Find the only option that `args.workers` reads, in whichever file; None for any other expression."""
+    found: list[ScriptOption] = []
     if not isinstance(value, ast.Attribute):
         return None
-    found = [
-        ScriptOption(source, node, flags, _default(node))
-        for source in sources
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument"
-        if (flags := _flags(node)) and _destination(node, flags) == value.attr
-    ]
+    for source in sources:
+        for call, _ in source.calls:
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
+                texts = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+                option = ScriptOption(
+                    source, [one for one in texts if one.startswith("-")], {one.arg: one.value for one in call.keywords}
+                )
+                if option.flags and _destination(option) == value.attr:
+                    found.append(option)
     return found[0] if len(found) == 1 else None
 
 
-def default_to_change(option: ScriptOption, fact: Any, command: Sequence[str]) -> ast.Constant | None:
-    """Return the literal that decides what the loader gets.
-
-    None where the command gives the option, or where the loader has another value.
-    """
-    default = option.default
-    if default is None or option.given(command) is not None or default.value != fact:
-        return None
-    return default
-
-
-def run_with(
-    found: LoaderCall, sources: Sequence[ScriptSource], keywords: Mapping[str, str], command: Sequence[str]
-) -> str | None:
-    """Write `-j 6`, of those of the arguments that options of the script give; None where none does."""
-    words = []
-    for name, text in keywords.items():
-        value = argument(found.call, name)
-        option = None if value is None or is_literal(value) else option_of(sources, value)
-        if option is not None:
-            words.append(option.words(text, command))
-    return " ".join(words) or None
-
-
-def _flags(call: ast.Call) -> list[str]:
-    texts = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-    return [text for text in texts if text.startswith("-")]
-
-
-def _destination(call: ast.Call, flags: list[str]) -> str:
+def _destination(option: ScriptOption) -> str:
     """Name it as argparse does: by `dest`, else by the first long flag, else by the first."""
-    given = _keyword(call, "dest")
+    given = option.keywords.get("dest")
     if isinstance(given, ast.Constant):
         return str(given.value)
-    long = [flag for flag in flags if flag.startswith("--")]
-    return (long or flags)[0].lstrip("-").replace("-", "_")
+    long = [flag for flag in option.flags if flag.startswith("--")]
+    return (long or option.flags)[0].lstrip("-").replace("-", "_")
 
 
-def _default(call: ast.Call) -> ast.Constant | None:
-    value = _keyword(call, "default")
-    return value if isinstance(value, ast.Constant) else None
-
-
-def _keyword(call: ast.Call, name: str) -> ast.expr | None:
-    return next((one.value for one in call.keywords if one.arg == name), None)
-
-
-def with_keywords(source: ScriptSource, call: ast.Call, wanted: Mapping[str, str]) -> list[Replacement] | None:
+def with_keywords(source: ScriptSource, call: ast.Call, wanted: Mapping[str, str]) -> list[Replacement]:
     """Set arguments of a DataLoader call: replaced where they are given, else added beside the last one.
 
-    None where `*arguments` or `**options` may give one of them, too.
+    Raises:
+        UncertainEditError: `*arguments` or `**options` may give one of them, too.
     """
     given = {name: value for name in wanted if (value := argument(call, name)) is not None}
-    new = {name: text for name, text in wanted.items() if name not in given}
-    if new and is_open(call):
-        return None
-    pieces = [Replacement(source.start(value), source.end(value), wanted[name]) for name, value in given.items()]
-    return [*pieces, *_added(source, call, new)]
-
-
-def _added(source: ScriptSource, call: ast.Call, new: Mapping[str, str]) -> list[Replacement]:
-    if not new:
-        return []
-    texts = [f"{name}={text}" for name, text in new.items()]
+    pieces = [source.replacing(value, wanted[name]) for name, value in given.items()]
+    texts = [f"{name}={text}" for name, text in wanted.items() if name not in given]
+    if not texts:
+        return pieces
+    if _is_open(call):
+        raise UncertainEditError
     arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     if not arguments:
         place = source.end(call) - 1
         return [Replacement(place, place, ", ".join(texts))]
     last = max(arguments, key=source.end)
-    is_alone = _has_line_of_its_own(source, call, last)
-    line = f",{source.newline}{source.indentation(last.lineno)}"
+    before = source.between(source.line_start(last.lineno), source.start(last))
+    is_alone = last.lineno > call.lineno and not before.strip()
+    line = f",{source.newline}{before}"
     if is_alone and isinstance(last, ast.keyword):  # before it, since a comment may follow it
         place = source.start(last)
-        return [Replacement(place, place, "".join(text + line for text in texts))]
-    place = _behind(source, call, last)
-    return [Replacement(place, place, "".join((line if is_alone else ", ") + text for text in texts))]
-
-
-def _behind(source: ScriptSource, call: ast.Call, last: ast.expr | ast.keyword) -> int:
-    """Return where an argument ends, parentheses around it included: the tree leaves them out."""
+        return [*pieces, Replacement(place, place, "".join(text + line for text in texts))]
+    # Behind it, and behind parentheses around it: the tree leaves them out.
     place = source.end(last)
     rest = source.between(place, source.end(call) - 1)
-    closed = rest[: len(rest) - len(rest.lstrip(") \t"))]
-    return place + closed.rfind(")") + 1
+    place += rest[: len(rest) - len(rest.lstrip(") \t"))].rfind(")") + 1
+    return [*pieces, Replacement(place, place, "".join((line if is_alone else ", ") + text for text in texts))]
 
 
-def _has_line_of_its_own(source: ScriptSource, call: ast.Call, last: ast.expr | ast.keyword) -> bool:
-    before = source.between(source.line_start(last.lineno), source.start(last))
-    return last.lineno > call.lineno and not before.strip()
+def with_prefetcher(source: ScriptSource, loop: ast.For, device: str) -> list[Replacement]:
+    """Put a prefetcher around what a `for` statement iterates.
 
-
-def with_prefetcher(source: ScriptSource, line: Any, device: str) -> list[Replacement] | None:
-    """Put a prefetcher around what the `for` statement at a line iterates.
-
-    None where that is no plain name, within `enumerate` or `tqdm` at most: anything else may be no loader.
+    Raises:
+        UncertainEditError: That is no plain name, within `enumerate` or `tqdm` at most: anything else may be no loader.
     """
-    loop = loop_at(source, line)
-    loader = None if loop is None else _loader(loop.iter)
-    if loader is None:
-        return None
-    start, end = source.start(loader), source.end(loader)
-    wrapped = f'headrace.DevicePrefetcher({source.between(start, end)}, "{device}")'
-    return [*import_of(source, "headrace"), Replacement(start, end, wrapped)]
+    loader = loop.iter
+    while isinstance(loader, ast.Call) and dotted(loader.func) in AROUND and loader.args:
+        loader = loader.args[0]
+    if dotted(loader) is None:
+        raise UncertainEditError
+    wrapped = f'headrace.DevicePrefetcher({source.text_of(loader)}, "{device}")'
+    return [*source.importing("headrace"), source.replacing(loader, wrapped)]
 
 
-def _loader(node: ast.expr) -> ast.expr | None:
-    while isinstance(node, ast.Call) and dotted(node.func) in AROUND and node.args:
-        node = node.args[0]
-    return node if dotted(node) is not None else None
-
-
-def one_thread_each(found: LoaderCall) -> list[Replacement] | None:
+def one_thread_each(found: LoaderCall) -> Replacement:
     """Return the function that sets one thread in each worker, where the loader has none yet.
 
-    It goes behind the imports, since workers that are spawned look for it by its name. None where the file imports no
-    library whose threads could be set, or has that name already.
+    It goes behind the imports, since workers that are spawned look for it by its name.
+
+    Raises:
+        UncertainEditError: The file imports no library whose threads could be set, or has that name already.
     """
-    source = found.source
-    anywhere = full_names(source.tree).values()
-    lines = [line for module, call in CALLS.items() if module in anywhere for line in _lines(source, module, call)]
-    if not lines or argument(found.call, "worker_init_fn") is not None or NAME in source.text:
-        return None
-    place = below_imports(source)
-    text = source.newline.join(["", "", f"def {NAME}(worker):", *lines, ""])
-    return [Replacement(place, place, text, order=1)]
-
-
-def _lines(source: ScriptSource, module: str, call: str) -> list[str]:
-    """Return the lines that set threads, by the names that the file has for the modules at its top."""
-    names = [name for name, full in top_names(source.tree).items() if full == module]
-    return [f"    {names[0]}.{call}"] if names else [f"    import {module}", "", f"    {module}.{call}"]
+    source, lines = found.source, []
+    at_top = {full: name for name, full in reversed(imported(source.tree.body).items())}
+    for module, call in CALLS.items():
+        if module in at_top:
+            lines.append(f"    {at_top[module]}.{call}")
+        elif module in source.names.values():
+            lines += [f"    import {module}", "", f"    {module}.{call}"]
+    if not lines or argument(found.call, "worker_init_fn") is not None or ONE_THREAD in source.text:
+        raise UncertainEditError
+    place = source.below_imports()
+    text = source.newline.join(["", "", f"def {ONE_THREAD}(worker):", *lines, ""])
+    return Replacement(place, place, text, order=1)

@@ -8,16 +8,18 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from headrace.doctor.machine.gpus import Gpus, Nvml, open_nvml
 from headrace.doctor.machine.host import TICKS_A_SECOND, Cores, Disks, MachineMemory, Pressure, Surroundings
-from headrace.doctor.machine.kernel import Kernel, LinuxKernel, MachinePart, Rates, Readings
+from headrace.doctor.machine.kernel import Kernel, MachinePart, Rates, Readings
 from headrace.doctor.machine.processes import Processes
+from headrace.doctor.probe.settings import SessionClock
 from headrace.doctor.session.model import Machine
 from headrace.system import ControlGroups
 
 MOST_ROWS = 3600
+_Part = TypeVar("_Part", bound=MachinePart)
 
 
 class ReadingTable:
@@ -47,12 +49,10 @@ class ReadingTable:
     def _merge(self) -> None:
         self.merged *= 2
         self.time = self.time[1::2] + self.time[len(self.time) // 2 * 2 :]
-        self.columns = {name: _merged(values) for name, values in self.columns.items()}
-
-
-def _merged(values: list[float | None]) -> list[float | None]:
-    """Return the means of neighbours, two by two; the last stays alone where the count is odd."""
-    return [_mean(values[place : place + 2]) for place in range(0, len(values), 2)]
+        self.columns = {
+            name: [_mean(values[place : place + 2]) for place in range(0, len(values), 2)]
+            for name, values in self.columns.items()
+        }
 
 
 def _mean(values: list[float | None]) -> float | None:
@@ -65,14 +65,6 @@ MOST_SHARE = 0.02
 """Share of one core that sampling may cost: a machine with very many processes is read less often."""
 
 
-class SamplerClock(Protocol):
-    """The session's clock, as the probes have it."""
-
-    def now_us(self) -> int: ...
-
-    def us(self, monotonic_ns: int) -> int: ...
-
-
 class MachineSampler:
     """Sampler of this machine and of the processes below `root_pid`, from `start` until `stop`.
 
@@ -81,7 +73,7 @@ class MachineSampler:
 
     def __init__(
         self,
-        clock: SamplerClock,
+        clock: SessionClock,
         root_pid: int,
         *,
         interval_s: float = INTERVAL_S,
@@ -92,7 +84,7 @@ class MachineSampler:
         self._clock = clock
         self._root = root_pid
         self._interval_s = interval_s
-        self._kernel = kernel if kernel is not None else LinuxKernel()
+        self._kernel = Kernel() if kernel is None else kernel
         self._open_gpus = open_gpus
         self._parts: list[MachinePart] = []
         self._processes: Processes | None = None
@@ -141,30 +133,23 @@ class MachineSampler:
         kernel, root = self._kernel, self._root
         pid = root if kernel.text(f"/proc/{root}/mountinfo") else os.getpid()
         cgroups = ControlGroups(kernel.text, pid)
-        self._add(Processes.name, lambda: self._open_processes(kernel))
+        self._processes = self._add(Processes.name, lambda: Processes(kernel, root, self._now_s(), self._started_us))
         self._add(Cores.name, lambda: Cores(kernel, pid, cgroups))
         self._add(MachineMemory.name, lambda: MachineMemory(kernel, cgroups))
         self._add(Pressure.name, lambda: Pressure(kernel, cgroups))
         self._add(Disks.name, lambda: Disks(kernel))
         self._add(Surroundings.name, lambda: Surroundings(kernel, pid, cgroups))
-        self._add(Gpus.name, self._open_all_gpus)
+        self._gpus = self._add(Gpus.name, lambda: Gpus(self._open_gpus))
 
-    def _open_processes(self, kernel: Kernel) -> Processes:
-        self._processes = Processes(kernel, self._root, self._now_s(), self._started_us)
-        return self._processes
-
-    def _open_all_gpus(self) -> Gpus:
-        self._gpus = Gpus(self._open_gpus)
-        return self._gpus
-
-    def _add(self, name: str, make: Callable[[], MachinePart]) -> None:
+    def _add(self, name: str, make: Callable[[], _Part]) -> _Part | None:
         try:
             part = make()
         except Exception as error:
             self._put_off(name, error)
-            return
+            return None
         with self._lock:
             self._parts.append(part)
+        return part
 
     def _read(self) -> float:
         """Add a row, and return the seconds that it cost of one core."""
@@ -175,21 +160,17 @@ class MachineSampler:
             for part in self._parts:
                 if part.name not in self._off:
                     row.update(self._ask(part, functools.partial(part.read, now_us / 1e6)))
-            row.update(self._shared_out(row, now_us / 1e6))
+            # Of the busy cores, some are the command's, some the doctor's own, and the others' are the rest.
+            busy, command = row.get("cpu_cores_busy"), row.get("cpu_cores_command")
+            doctor = self._rates.per_second("doctor", time.process_time(), now_us / 1e6)
+            if self._processes is not None and self._processes.hold_this_process:
+                doctor = None
+            others = None if busy is None or command is None else max(busy - command - (doctor or 0.0), 0.0)
+            row.update({"cpu_cores_doctor": doctor, "cpu_cores_other": others})
             self._table.append(now_us, row)
             cost_s = time.thread_time() - began
             self._cost_s += cost_s
         return cost_s
-
-    def _shared_out(self, row: Readings, now_s: float) -> Readings:
-        """Split the busy cores: the command's, the doctor's own, and others'."""
-        busy, command = row.get("cpu_cores_busy"), row.get("cpu_cores_command")
-        doctor = self._rates.per_second("doctor", time.process_time(), now_s)
-        if self._processes is not None and self._processes.hold_this_process:
-            doctor = None
-        if busy is None or command is None:
-            return {"cpu_cores_doctor": doctor, "cpu_cores_other": None}
-        return {"cpu_cores_doctor": doctor, "cpu_cores_other": max(busy - command - (doctor or 0.0), 0.0)}
 
     def _pause_s(self, cost_s: float) -> float:
         return max(self._interval_s * self._table.merged, cost_s / MOST_SHARE)

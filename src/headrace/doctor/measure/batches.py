@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
@@ -51,7 +51,11 @@ class Join:
     """
 
     def __init__(self, session: Session) -> None:
-        self._rows = {id(maker): _rows(maker) for maker in session.makers}
+        self._rows: dict[int, dict[int, dict[int, int]]] = {}
+        for maker in session.makers:
+            by_epoch = self._rows[id(maker)] = {}
+            for row, (epoch, index) in enumerate(zip(maker.batches.epoch, maker.batches.index, strict=True)):
+                by_epoch.setdefault(epoch, {})[index] = row
         self._by_pid: dict[tuple[str, int], list[BatchProducer]] = {}
         for maker in sorted(session.makers, key=_start):
             self._by_pid.setdefault((maker.host, maker.pid), []).append(maker)
@@ -77,30 +81,29 @@ class Join:
         return next(reversed(begun), makers[0] if makers else None)
 
 
+@dataclass(frozen=True)
 class Finder:
     """Finds the batches of one pass. `is_thinned`: some of its makers left a sample of their batches only."""
 
-    def __init__(
-        self, makers: list[BatchProducer | None], rows: list[dict[int, int]], epoch: int, is_thinned: bool
-    ) -> None:
-        self.makers = makers
-        self.epoch = epoch
-        self.is_thinned = is_thinned
-        self._rows = rows
+    makers: list[BatchProducer | None]
+    rows: list[dict[int, int]]
+    """Of each maker, its rows by the index of the batch."""
+    epoch: int
+    is_thinned: bool
 
     def batch(self, index: int) -> MadeBatch | None:
         """Find a batch by its index: ask the worker whose turn it is, then the others."""
         count = len(self.makers)
         for offset in range(count):
             turn = (index + offset) % count
-            maker, row = self.makers[turn], self._rows[turn].get(index)
+            maker, row = self.makers[turn], self.rows[turn].get(index)
             if maker is not None and row is not None:
                 return MadeBatch(maker, row)
         return None
 
     def batches(self) -> Iterator[MadeBatch]:
         """Yield all that the pass's makers made for it, by worker."""
-        for maker, rows in zip(self.makers, self._rows, strict=True):
+        for maker, rows in zip(self.makers, self.rows, strict=True):
             if maker is not None:
                 yield from (MadeBatch(maker, row) for row in rows.values())
 
@@ -109,14 +112,6 @@ class Finder:
         for maker in self.makers:
             if maker is not None:
                 yield from (LookedStages(maker, one) for one in maker.looks if one.epoch == self.epoch)
-
-
-def _rows(maker: BatchProducer) -> dict[int, dict[int, int]]:
-    """Return rows by epoch and index."""
-    rows: dict[int, dict[int, int]] = {}
-    for row, (epoch, index) in enumerate(zip(maker.batches.epoch, maker.batches.index, strict=True)):
-        rows.setdefault(epoch, {})[index] = row
-    return rows
 
 
 def _start(maker: BatchProducer) -> int:
@@ -149,47 +144,53 @@ def with_threads(stages: dict[str, Figures], beside: dict[str, Figures]) -> dict
 class StageSums:
     """Calls, wall and CPU microseconds of one stage; CPU is None where it was not measured."""
 
-    calls: int = 0
+    calls: float = 0
     wall: float = 0
     cpu: float | None = None
-
-    def add(self, calls: int, wall: float, cpu: float | None) -> None:
-        self.calls += calls
-        self.wall += wall
-        if cpu is not None:
-            self.cpu = (self.cpu or 0) + cpu
 
 
 @dataclass
 class StageCosts:
     """Costs of a number of batches, by stage; the walls sum to the time that they took to make."""
 
-    batches: int = 0
-    samples: int = 0
+    batches: float = 0
+    samples: float = 0
     stages: dict[str, StageSums] = field(default_factory=dict)
 
-    @property
-    def wall(self) -> float:
-        return sum(sums.wall for sums in self.stages.values())
+    @classmethod
+    def of(cls, made: Sequence[MadeBatch], batch_size: int | None) -> StageCosts:
+        """Sum up batches by stage.
+
+        A batch that does not tell its samples has `batch_size`, and one where that is None, too.
+        """
+        costs = cls(batches=len(made))
+        for maker, row in made:
+            costs.samples += maker.batches.samples[row] or batch_size or 1
+            for stage, (calls, wall, cpu) in batch_stages(maker, row).items():
+                sums = costs.stages.setdefault(stage, StageSums())
+                sums.calls += calls
+                sums.wall += wall
+                if cpu is not None:
+                    sums.cpu = (sums.cpu or 0) + cpu
+        return costs
 
     @property
     def cpu(self) -> float:
         """CPU time of the stages of which it is known."""
         return sum(sums.cpu or 0 for sums in self.stages.values())
 
-
-def costs(made: Iterable[MadeBatch], batch_size: int | None) -> StageCosts:
-    """Sum up batches by stage.
-
-    A batch that does not tell its samples has `batch_size`, and one where that is None, too.
-    """
-    sums = StageCosts()
-    for maker, row in made:
-        sums.batches += 1
-        sums.samples += maker.batches.samples[row] or batch_size or 1
-        for stage, (calls, wall, cpu) in batch_stages(maker, row).items():
-            sums.stages.setdefault(stage, StageSums()).add(calls, wall, cpu)
-    return sums
+    def parts(self) -> list[StagePart]:
+        """Return the stages, heaviest first; their shares sum to 1."""
+        whole = sum(sums.wall for sums in self.stages.values())
+        if whole <= 0:
+            return []
+        parts = []
+        for stage, sums in self.stages.items():
+            category, _, label = stage.partition(":")
+            cpu_us = None if sums.cpu is None else sums.cpu / self.samples
+            wall_us, calls = sums.wall / self.samples, sums.calls / self.batches
+            parts.append(StagePart(category, label, sums.wall / whole, wall_us, cpu_us, calls))
+        return sorted(parts, key=lambda part: -part.share)
 
 
 def batch_stages(maker: BatchProducer, row: int, *, serialise: bool = True) -> dict[str, Figures]:
@@ -221,67 +222,35 @@ def _named(maker: BatchProducer, rows: list[tuple[int, int, int, int]]) -> dict[
     return {maker.stages[number]: (calls, wall, cpu) for number, calls, wall, cpu in rows}
 
 
-def stage_parts(sums: StageCosts) -> list[StagePart]:
-    """Return the stages, heaviest first; their shares sum to 1."""
-    whole = sums.wall
-    if whole <= 0:
-        return []
-    parts = [_part(stage, one, sums, whole) for stage, one in sums.stages.items()]
-    return sorted(parts, key=lambda part: -part.share)
-
-
-def _part(stage: str, one: StageSums, sums: StageCosts, whole: float) -> StagePart:
-    category, _, label = stage.partition(":")
-    return StagePart(
-        category=category,
-        label=label,
-        share=one.wall / whole,
-        wall_us=one.wall / sums.samples,
-        cpu_us=None if one.cpu is None else one.cpu / sums.samples,
-        calls=one.calls / sums.batches,
-    )
-
-
 def slow_samples(
     makers: Sequence[BatchProducer], made: Sequence[MadeBatch], batch_size: int | None
 ) -> list[SlowSampleFinding]:
     """Return the slowest samples of all makers, slowest first.
 
-    Samples are not recorded one by one, so the median sample's time is that of a batch's mean sample.
+    Samples are not recorded one by one, so the median sample's time is that of a batch's mean sample. A sample is named
+    by its key, wherever and however often it was read. A place in a batch is one in that batch.
     """
-    typical = median_sample_us(made, batch_size)
-    if typical is None:
-        return []
-    slowest: dict[str, tuple[SlowSample, BatchProducer]] = {}
-    for maker in makers:
-        for sample in maker.slow:
-            which = _which(sample, maker)
-            if which not in slowest or slowest[which][0].wall < sample.wall:
-                slowest[which] = (sample, maker)
-    worst = sorted(slowest.values(), key=lambda pair: -pair[0].wall)[:MOST]
-    return [
-        SlowSampleFinding(_key(sample), sample.wall, sample.wall / typical, _heaviest(sample, maker))
-        for sample, maker in worst
-    ]
-
-
-def _which(sample: SlowSample, maker: BatchProducer) -> str:
-    """Name a sample by its key, wherever and however often it was read. A place in a batch is one in that batch."""
-    return f"{maker.host} {maker.pid} {sample.epoch} {_key(sample)}" if PLACE.fullmatch(sample.key) else sample.key
-
-
-def _key(sample: SlowSample) -> str:
-    place = PLACE.fullmatch(sample.key)
-    return sample.key if place is None else f"{place[1]} of batch {sample.index}"
-
-
-def median_sample_us(made: Sequence[MadeBatch], batch_size: int | None) -> float | None:
     times = [
         (batches.fetched[row] - batches.start[row]) / (batches.samples[row] or batch_size or 1)
         for batches, row in ((maker.batches, row) for maker, row in made)
     ]
     typical = median(times) if times else 0
-    return typical if typical > 0 else None
+    if typical <= 0:
+        return []
+    slowest: dict[str, tuple[str, SlowSample, BatchProducer]] = {}
+    for maker in makers:
+        for sample in maker.slow:
+            place = PLACE.fullmatch(sample.key)
+            key = sample.key if place is None else f"{place[1]} of batch {sample.index}"
+            which = key if place is None else f"{maker.host} {maker.pid} {sample.epoch} {key}"
+            if which not in slowest or slowest[which][1].wall < sample.wall:
+                slowest[which] = (key, sample, maker)
+    found = []
+    for key, sample, maker in sorted(slowest.values(), key=lambda one: -one[1].wall)[:MOST]:
+        number, _ = max(sample.stages, key=lambda stage: stage[1], default=(None, 0))
+        stage = REST if number is None else maker.stages[number]
+        found.append(SlowSampleFinding(key, sample.wall, sample.wall / typical, stage))
+    return found
 
 
 def line_parts(makers: Sequence[BatchProducer]) -> list[LinePart]:
@@ -298,8 +267,3 @@ def line_parts(makers: Sequence[BatchProducer]) -> list[LinePart]:
 def busy_us(maker: BatchProducer) -> int:
     """Return the time that its recorded batches took to make."""
     return sum(maker.batches.fetched) - sum(maker.batches.start)
-
-
-def _heaviest(sample: SlowSample, maker: BatchProducer) -> str:
-    number = max(sample.stages, key=lambda stage: stage[1], default=None)
-    return "other:rest" if number is None else maker.stages[number[0]]

@@ -8,7 +8,7 @@ from statistics import fmean, median
 from typing import Any
 
 from ..session.model import BatchProducer, Machine, ProbedProcess, Session, Trainer
-from .batches import MadeBatch
+from .batches import MadeBatch, busy_us
 
 Figures = dict[str, Any]
 BUSY_CORES = 0.9
@@ -92,28 +92,78 @@ class Host:
 
     def waited_share(self) -> float | None:
         """Return the share of its life in which the median maker's first thread was ready to run and had no core."""
-        shares = [share for maker in self.makers if (share := _waited(self.figures(maker.pid))) is not None]
+        shares = []
+        for maker in self.makers:
+            figures = self.figures(maker.pid)
+            started, last, waited_s = (figures.get(name) for name in ("started", "last", "cpu_wait_s"))
+            if started is not None and last is not None and waited_s is not None and last > started:
+                shares.append(min(float(waited_s) * 1e6 / float(last - started), 1.0))
         return median(shares) if shares else None
+
+    @property
+    def rank_cores(self) -> float | None:
+        """Cores for one rank and its workers: each of the host's ranks has as many."""
+        return None if self.cores is None else self.cores / max(len(self.trainers), 1)
+
+    @property
+    def others_cores(self) -> float:
+        """Mean cores of these that other programs kept busy."""
+        return (self.mean("cpu_cores_other") or 0.0) / max(len(self.trainers), 1)
+
+    def pool(self, pid: int) -> int:
+        """Return the threads by which torch shares what that process computes, no more than have a core each.
+
+        It is 1 where a device computes for it, or where nothing tells.
+        """
+        if self.told(pid, "facts", "device") is not None:
+            return 1
+        told = self.told(pid, "facts", "torch_threads")
+        most = told if isinstance(told, int) else 1
+        return most if self.rank_cores is None else min(most, max(ceil(self.rank_cores), 1))
+
+    def has_pool_of_its_own(self, pid: int) -> bool:
+        """Return whether several threads may make a batch in the training process: those of OpenCV.
+
+        Of torch's own the CPU time tells nothing there, since they spin for a while after each part of a step.
+        """
+        torch, opencv = (self.told(pid, "facts", label) for label in ("torch_threads", "opencv_threads"))
+        return torch in (None, 1) or (isinstance(opencv, int) and opencv > 1)
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether hardly a core was idle."""
+        busy = self.mean("cpu_cores_busy")
+        return busy is not None and busy >= BUSY_CORES * (self.cores or float("inf"))
+
+    def delay(self, made: MadeBatch) -> float | None:
+        """Return how long a batch's maker was ready to run and had no core while it made it, in microseconds.
+
+        Where it does not tell, a worker's first thread waited as much in each batch as in all.
+        """
+        maker, row = made
+        batches = maker.batches
+        told = batches.delay[row] if batches.delay else None
+        if told is not None:
+            return float(told)
+        waited_s, worked = self.figures(maker.pid).get("cpu_wait_s"), busy_us(maker)
+        if maker.worker is None or waited_s is None or not worked:
+            return None
+        return min(float(waited_s) * 1e6 / worked, 1.0) * (batches.fetched[row] - batches.start[row])
 
 
 def hosts(session: Session) -> list[Host]:
-    return [_host(session, machine) for machine in session.machines]
+    found = []
+    for machine in session.machines:
+        trainers = [trainer for trainer in session.trainers if trainer.host == machine.host]
+        makers = [maker for maker in session.makers if maker.host == machine.host]
+        processes = {process.pid: process for process in session.processes if process.host == machine.host}
+        found.append(Host(machine, trainers, makers, processes, _rows(machine, trainers)))
+    return found
 
 
 def host_of(session: Session, trainer: Trainer) -> Host | None:
     """Return the host that a trainer ran on; None where no machine was sampled there."""
     return next((one for one in hosts(session) if one.machine.host == trainer.host), None)
-
-
-def _host(session: Session, machine: Machine) -> Host:
-    trainers = [trainer for trainer in session.trainers if trainer.host == machine.host]
-    return Host(
-        machine=machine,
-        trainers=trainers,
-        makers=[maker for maker in session.makers if maker.host == machine.host],
-        processes={process.pid: process for process in session.processes if process.host == machine.host},
-        rows=_rows(machine, trainers),
-    )
 
 
 def _rows(machine: Machine, trainers: list[Trainer]) -> range:
@@ -127,76 +177,3 @@ def _rows(machine: Machine, trainers: list[Trainer]) -> range:
         return range(len(machine.time))
     within = [row for row, time in enumerate(machine.time) if min(starts) < time <= max(ends)]
     return range(within[0], within[-1] + 1) if len(within) >= 2 else range(len(machine.time))
-
-
-def _waited(figures: Figures) -> float | None:
-    started, last, waited_s = (figures.get(name) for name in ("started", "last", "cpu_wait_s"))
-    if started is None or last is None or waited_s is None or last <= started:
-        return None
-    return min(float(waited_s) * 1e6 / float(last - started), 1.0)
-
-
-@dataclass(frozen=True)
-class HostCores:
-    """Cores of the host of one trainer. None is what nothing tells."""
-
-    host: Host | None
-
-    @classmethod
-    def of(cls, session: Session, trainer: Trainer) -> HostCores:
-        return cls(host_of(session, trainer))
-
-    def share(self) -> float | None:
-        """Return the cores for one rank and its workers: each of the host's ranks has as many."""
-        host = self.host
-        return None if host is None or host.cores is None else host.cores / max(len(host.trainers), 1)
-
-    def others(self) -> float:
-        """Return the mean cores of these that other programs kept busy."""
-        return (
-            0.0 if self.host is None else (self.host.mean("cpu_cores_other") or 0.0) / max(len(self.host.trainers), 1)
-        )
-
-    def pool(self, pid: int) -> int:
-        """Return the threads by which torch shares what that process computes, no more than have a core each.
-
-        It is 1 where a device computes for it, or where nothing tells.
-        """
-        host, share = self.host, self.share()
-        if host is None or host.told(pid, "facts", "device") is not None:
-            return 1
-        told = host.told(pid, "facts", "torch_threads")
-        most = told if isinstance(told, int) else 1
-        return most if share is None else min(most, max(ceil(share), 1))
-
-    def has_pool_of_its_own(self, pid: int) -> bool:
-        """Return whether several threads may make a batch in the training process: those of OpenCV.
-
-        Of torch's own the CPU time tells nothing there, since they spin for a while after each part of a step.
-        """
-        host = self.host
-        told = [] if host is None else [host.told(pid, "facts", label) for label in ("torch_threads", "opencv_threads")]
-        return not told or told[0] in (None, 1) or (isinstance(told[1], int) and told[1] > 1)
-
-    @property
-    def is_busy(self) -> bool:
-        """Tell whether hardly a core was idle."""
-        busy = None if self.host is None else self.host.mean("cpu_cores_busy")
-        return busy is not None and self.host is not None and busy >= BUSY_CORES * (self.host.cores or float("inf"))
-
-    def delay_share(self, maker: BatchProducer) -> float | None:
-        """Return the share of a maker's working time in which its first thread waited for a core."""
-        figures = {} if self.host is None else self.host.figures(maker.pid)
-        waited_s = figures.get("cpu_wait_s")
-        batches = maker.batches
-        worked = sum(batches.fetched) - sum(batches.start)
-        return None if waited_s is None or not worked else min(waited_s * 1e6 / worked, 1.0)
-
-    def delay(self, made: MadeBatch) -> float | None:
-        """Return how long a batch's maker was ready to run and had no core while it made it, in microseconds."""
-        maker, row = made
-        told = maker.batches.delay[row] if maker.batches.delay else None
-        if told is not None:
-            return float(told)
-        share = self.delay_share(maker) if maker.worker is not None else None
-        return None if share is None else share * (maker.batches.fetched[row] - maker.batches.start[row])

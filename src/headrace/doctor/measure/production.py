@@ -8,14 +8,14 @@ one, as a DataLoader's workers do.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from ..session.model import LoaderFacts, LoaderFeed, Trainer, TrainerPass
-from .batches import Finder, Join, MadeBatch, costs, line_parts, made_us, slow_samples, stage_parts
-from .diagnosis import LoaderProduction, StagePart
-from .steps import MeasuredTraining, TimeSpan, is_here, is_source, pass_of, threads_of, whole_fact
+from ..session.model import LoaderFacts, LoaderFeed
+from .batches import Join, StageCosts, StageSums, line_parts, made_us, slow_samples
+from .diagnosis import LoaderProduction
+from .steps import MeasuredTraining, is_here, is_source, threads_of, whole_fact
 
 CATEGORIES = {
     "read": "read",
@@ -41,90 +41,69 @@ ALWAYS = 0.5
 def makings(training: MeasuredTraining, join: Join) -> list[LoaderProduction]:
     """Return the loaders that made batches in measured steps: those that steps waited for first, then the busiest."""
     trainer = training.trainer
-    ends: dict[int, int] = {}  # when the last batch of each pass was received
-    for gets in (trainer.gets, trainer.fetches):
-        for number, start, duration in zip(gets.pass_, gets.start, gets.duration, strict=True):
-            ends[number] = max(ends.get(number, 0), start + duration)
-    found = [_production(training, join, loader, ends) for loader in trainer.loaders]
-    fed = fed_loaders(training)
+    received = [
+        row
+        for gets in (trainer.gets, trainer.fetches)
+        for row in zip(gets.pass_, gets.index, gets.start, gets.duration, strict=True)
+    ]
+    found = [_production(training, join, loader, received) for loader in trainer.loaders]
     made = [*(one for one in found if one is not None), *_feed_productions(training)]
-    return sorted(made, key=lambda one: (one.loader not in fed, -one.batches * one.batch_us))
-
-
-def fed_loaders(training: MeasuredTraining) -> set[int]:
-    """Return the loaders whose batches measured steps waited for, and not only an evaluation."""
-    passes, numbers = pass_of(training.trainer), training.trainer.gets.pass_
-    return {one.loader for row in training.gets if (one := passes.get(numbers[row])) is not None}
+    return sorted(made, key=lambda one: (one.loader not in training.fed, -one.batches * one.batch_us))
 
 
 def _production(
-    training: MeasuredTraining, join: Join, loader: LoaderFacts, ends: dict[int, int]
+    training: MeasuredTraining, join: Join, loader: LoaderFacts, received: list[tuple[int, int, int, int]]
 ) -> LoaderProduction | None:
+    """Return a loader's production; `received` has the pass, index, start and duration of each `next()`.
+
+    A pass's makers had work to do from its start to its last batch, as far as that lies within the measured steps.
+    Indices follow one another, so that batches are counted that were thinned out.
+    """
     trainer = training.trainer
     passes = [one for one in trainer.passes if one.loader == loader.number and one.start < training.until]
-    finders = {one.number: join.finder(trainer, one) for one in passes}
-    stretches = {one.number: stretch for one in passes if (stretch := _stretch(training, one, ends)) is not None}
-    made = {number: _made_in(stretch, finders[number]) for number, stretch in stretches.items()}
-    all_made = [one for of_pass in made.values() for one in of_pass]
-    if not all_made:
+    numbers = {one.number for one in passes}
+    ends: dict[int, int] = {}  # when the last batch of each pass was received
+    for number, _, start, duration in received:
+        ends[number] = max(ends.get(number, 0), start + duration)
+    made, time, in_all = [], 0, 0
+    for one in passes:
+        if one.number not in ends or not training.steps:
+            continue
+        start, end = max(one.start, training.steps[0].start), min(ends[one.number], training.steps[-1].end)
+        if end <= start:
+            continue
+        finder = join.finder(trainer, one)
+        of_pass = [one for one in finder.batches() if start <= one.maker.batches.fetched[one.row] <= end]
+        made += of_pass
+        time += end - start
+        indices = [maker.batches.index[row] for maker, row in of_pass]
+        in_all += max(indices) - min(indices) + 1 if finder.is_thinned and indices else len(indices)
+    if not made:
         return None
-    makers = list({id(one.maker): one.maker for one in all_made}.values())
+    makers = list({id(maker): maker for maker, _ in made}.values())
     size = whole_fact(loader.facts, "batch_size")
-    sums = costs(all_made, size)
-    batch_us = fmean(made_us(maker, row) for maker, row in all_made)
-    time = sum(stretch.end - stretch.start for stretch in stretches.values())
+    costs = StageCosts.of(made, size)
+    batch_us = fmean(made_us(maker, row) for maker, row in made)
     threads = threads_of(loader)
     workers = threads or max(len(one.workers) for one in passes)
-    in_all = sum(_in_all(of_pass, finders[number]) for number, of_pass in made.items())
+    first = [duration for number, index, _, duration in received if index == 0 and number in numbers]
     return LoaderProduction(
         trainer=trainer.pid,
         loader=loader.number,
         workers=0 if is_here(trainer, passes[-1]) and not threads else workers,
-        batches=len(all_made),
+        batches=len(made),
         busy=min(1.0, in_all * batch_us / (time * workers)),
-        cores=in_all * sums.cpu / sums.batches / time,
+        cores=in_all * costs.cpu / costs.batches / time,
         batch_us=batch_us,
-        stages=stage_parts(sums),
+        stages=costs.parts(),
         lines=line_parts(makers),
-        slow=slow_samples(makers, all_made, size),
+        slow=slow_samples(makers, made, size),
         start_up_us=fmean(one.ready - one.start for one in passes),
-        first_batch_us=_first_batch_us(trainer, passes),
+        first_batch_us=fmean(first) if first else None,
         passes=len(passes),
         respawned=not is_here(trainer, passes[0]) and any(one.workers != passes[0].workers for one in passes),
         threads=threads > 0,
     )
-
-
-def _stretch(training: MeasuredTraining, one: TrainerPass, ends: dict[int, int]) -> TimeSpan | None:
-    """Return when a pass's makers had work to do within the measured steps: from its start to its last batch."""
-    if one.number not in ends or not training.steps:
-        return None
-    start, end = max(one.start, training.steps[0].start), min(ends[one.number], training.steps[-1].end)
-    return TimeSpan("pass", start, end) if end > start else None
-
-
-def _made_in(stretch: TimeSpan, finder: Finder) -> list[MadeBatch]:
-    return [made for made in finder.batches() if stretch.start <= made.maker.batches.fetched[made.row] <= stretch.end]
-
-
-def _in_all(made: Sequence[MadeBatch], finder: Finder) -> int:
-    """Count the batches that were made, those that were thinned out included: indices follow one another."""
-    if not finder.is_thinned or not made:
-        return len(made)
-    indices = [maker.batches.index[row] for maker, row in made]
-    return max(indices) - min(indices) + 1
-
-
-def _first_batch_us(trainer: Trainer, passes: Iterable[TrainerPass]) -> float | None:
-    """Return the mean duration of the next() that gave a pass's first batch."""
-    numbers = {one.number for one in passes}
-    first = [
-        duration
-        for gets in (trainer.gets, trainer.fetches)
-        for number, index, duration in zip(gets.pass_, gets.index, gets.duration, strict=True)
-        if index == 0 and number in numbers
-    ]
-    return fmean(first) if first else None
 
 
 @dataclass
@@ -200,6 +179,13 @@ def _feed_productions(training: MeasuredTraining) -> Iterator[LoaderProduction]:
             continue
         passes = [one for one in trainer.passes if one.loader == number]
         mapped_s = sums.busy_s(MAP) if sums.map_workers else 0.0
+        name = own_name(loaders[number])
+        rows = {**sums.stages, PYTHON: (batches, sums.figures["python_s"])}
+        stages = {
+            f"{CATEGORIES.get(stage, stage)}:{name}": StageSums(items, busy_s * 1e6)
+            for stage, (items, busy_s) in rows.items()
+            if busy_s > 0
+        }
         yield LoaderProduction(
             trainer=trainer.pid,
             loader=number,
@@ -208,7 +194,7 @@ def _feed_productions(training: MeasuredTraining) -> Iterator[LoaderProduction]:
             busy=min(sums.core_share, 1.0),
             cores=(sums.core_s + sums.figures["python_s"] + mapped_s) / wall_s,
             batch_us=sums.core_s / batches * 1e6,
-            stages=_feed_stages(sums, samples or batches, batches, own_name(loaders[number])),
+            stages=StageCosts(batches, samples or batches, stages).parts(),
             lines=[],
             slow=[],
             start_up_us=fmean(one.ready - one.start for one in passes) if passes else None,
@@ -217,24 +203,6 @@ def _feed_productions(training: MeasuredTraining) -> Iterator[LoaderProduction]:
             respawned=False,
             threads=True,
         )
-
-
-def _feed_stages(sums: FeedSums, samples: float, batches: float, name: str) -> list[StagePart]:
-    """Return the stages, heaviest first; their shares sum to 1."""
-    rows: dict[str, tuple[float, float]] = {**sums.stages, PYTHON: (batches, sums.figures["python_s"])}
-    whole = sum(busy_s for _, busy_s in rows.values())
-    parts = [
-        StagePart(
-            category=CATEGORIES.get(stage, stage),
-            label=name,
-            share=busy_s / whole if whole > 0 else 0.0,
-            wall_us=busy_s / samples * 1e6,
-            cpu_us=None,
-            calls=items / batches,
-        )
-        for stage, (items, busy_s) in rows.items()
-    ]
-    return sorted((part for part in parts if part.share > 0), key=lambda part: -part.share)
 
 
 def shares_of_feeds(training: MeasuredTraining) -> dict[int, dict[str, float]]:

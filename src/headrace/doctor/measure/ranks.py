@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import NamedTuple
 
-from ..session.model import OptimizerSteps
+import numpy as np
+
 from .diagnosis import RankView
 from .steps import WAIT, MeasuredStep
 from .view import TrainerView
@@ -18,6 +19,19 @@ MUCH = 0.01
 """Share of a step by which it must be late on average."""
 BY_DATA = 0.5
 """Share of its lateness that its longer wait for data must explain for its data to be the cause."""
+
+
+class StepMoments(NamedTuple):
+    """Moments of a step of one rank, on the first rank's clock; None is what is not known."""
+
+    ready: float | None
+    """Its own gradients were done."""
+    backward: float | None
+    """The first backward pass after its last batch began: the one in which gradients are shared."""
+    collective: float | None
+    """Its first synchronous collective began."""
+    shared: float | None
+    """Its last backward pass ended, and with it the sharing of gradients."""
 
 
 @dataclass(frozen=True)
@@ -38,20 +52,34 @@ class RanksTogether:
         Its own gradients were done, where that was stamped, else its last backward pass began, else its first
         collective.
         """
-        kinds = (self._moments(number, moment) for moment in (_ready, _backward, _collective))
-        return next((times for times in kinds if times is not None), None)
+        ready, backward, collective, _ = zip(*self.moments(number), strict=True)
+        return next((known for times in (ready, backward, collective) if (known := _known(times)) is not None), None)
 
     def stamped(self, number: int) -> list[float] | None:
         """Return when the own gradients of each rank were done; None where that is not known of all."""
-        return self._moments(number, _ready)
+        return _known([one.ready for one in self.moments(number)])
 
-    def _moments(
-        self, number: int, moment: Callable[[OptimizerSteps, MeasuredStep, TrainerView], float | None]
-    ) -> list[float] | None:
-        steps = zip(self.views, self.steps[number], strict=True)
-        times = [moment(view.trainer.steps, step, view) for view, step in steps]
-        known = [time - ahead for time, ahead in zip(times, self.ahead, strict=True) if time is not None]
-        return known if len(known) == len(times) else None
+    def moments(self, number: int) -> list[StepMoments]:
+        """Return the moments of a step, of each rank."""
+        found = []
+        for view, step, ahead in zip(self.views, self.steps[number], self.ahead, strict=True):
+            steps = view.trainer.steps
+            spans = [] if step.row is None else steps.spans[step.row]
+            last = max((view.trainer.gets.start[row] for row in step.gets), default=step.start)
+            times = (
+                None if step.row is None else steps.ready[step.row],
+                next((start for kind, start, _ in spans if kind == "b" and start >= last), None),
+                next((start for kind, start, _ in spans if kind == "c"), None),
+                max((start + duration for kind, start, duration in spans if kind == "b"), default=None),
+            )
+            found.append(StepMoments(*(None if time is None else time - ahead for time in times)))
+        return found
+
+
+def _known(times: Sequence[float | None]) -> list[float] | None:
+    """Return the times; None where one is not known."""
+    known = [time for time in times if time is not None]
+    return known if len(known) == len(times) else None
 
 
 def ranks_together(views: Sequence[TrainerView]) -> RanksTogether | None:
@@ -67,14 +95,12 @@ def ranks_together(views: Sequence[TrainerView]) -> RanksTogether | None:
         ):
             longest[rank] = view
     ranks = [longest[rank] for rank in sorted(longest)]
-    steps = _shared([view.training.steps for view in ranks])
-    return RanksTogether(ranks, steps, _ahead(ranks, steps)) if len(ranks) > 1 and steps else None
-
-
-def _shared(of_ranks: Sequence[Sequence[MeasuredStep]]) -> dict[int, list[MeasuredStep]]:
-    by_number = [{step.number: step for step in steps} for steps in of_ranks]
-    numbers = set.intersection(*map(set, by_number)) if by_number else set()
-    return {number: [steps[number] for steps in by_number] for number in sorted(numbers)}
+    by_number = [{step.number: step for step in view.training.steps} for view in ranks]
+    numbers = set.intersection(*map(set, by_number)) if len(ranks) > 1 else set()
+    if not numbers:
+        return None
+    steps = {number: [steps[number] for steps in by_number] for number in sorted(numbers)}
+    return RanksTogether(ranks, steps, _ahead(ranks, steps))
 
 
 def _ahead(ranks: Sequence[TrainerView], steps: dict[int, list[MeasuredStep]]) -> list[float]:
@@ -83,29 +109,11 @@ def _ahead(ranks: Sequence[TrainerView], steps: dict[int, list[MeasuredStep]]) -
     Steps end at about the same time everywhere, since the ranks wait for one another: the median over all steps tells
     hosts' clocks apart.
     """
-    hosts: dict[str, float] = {ranks[0].trainer.host: 0.0} if ranks else {}
+    hosts = {ranks[0].trainer.host: 0.0}
     for place, view in enumerate(ranks):
         if view.trainer.host not in hosts:
-            hosts[view.trainer.host] = median(of[place].end - of[0].end for of in steps.values()) if steps else 0.0
+            hosts[view.trainer.host] = median(of[place].end - of[0].end for of in steps.values())
     return [hosts[view.trainer.host] for view in ranks]
-
-
-def _ready(steps: OptimizerSteps, step: MeasuredStep, view: TrainerView) -> float | None:
-    return None if step.row is None else steps.ready[step.row]
-
-
-def _backward(steps: OptimizerSteps, step: MeasuredStep, view: TrainerView) -> float | None:
-    """Return the first backward pass after the step's last batch: the one in which gradients are shared."""
-    last = max((view.trainer.gets.start[row] for row in step.gets), default=step.start)
-    return next((start for kind, start, _ in _spans(steps, step) if kind == "b" and start >= last), None)
-
-
-def _collective(steps: OptimizerSteps, step: MeasuredStep, view: TrainerView) -> float | None:
-    return next((start for kind, start, _ in _spans(steps, step) if kind == "c"), None)
-
-
-def _spans(steps: OptimizerSteps, step: MeasuredStep) -> list[tuple[str, int, int]]:
-    return [] if step.row is None else steps.spans[step.row]
 
 
 class PeerWait(NamedTuple):
@@ -115,111 +123,81 @@ class PeerWait(NamedTuple):
     own_us: float
 
 
-class Call(NamedTuple):
-    """One synchronous collective."""
-
-    name: str
-    start: float
-    duration: float
-
-
 def peer_waits(ranks: RanksTogether) -> list[PeerWait] | None:
     """Return each rank's wait for its peers; None where neither gradients were stamped nor collectives called.
 
     A backward pass that shares gradients does not tell its waiting from its work. A collective begins when its last
     rank arrives: until then the others wait, from then on it works.
     """
-    stamped = [wait for number in ranks.steps if (wait := _stamped(ranks, number)) is not None]
+    stamped = [waits for number in ranks.steps if (waits := _stamped(ranks.moments(number))) is not None]
     calls = [_calls(view, ahead) for view, ahead in zip(ranks.views, ranks.ahead, strict=True)]
     called = [_called([of_rank.get(number, []) for of_rank in calls]) for number in ranks.steps] if all(calls) else []
     if not stamped and not called:
         return None
-    return [
-        PeerWait(
-            _mean([step[place].wait_us for step in stamped]) + _mean([step[place].wait_us for step in called]),
-            _mean([step[place].own_us for step in stamped]) + _mean([step[place].own_us for step in called]),
-        )
-        for place in range(len(ranks.views))
-    ]
+    means = sum(np.mean(waits, axis=0) for waits in (stamped, called) if waits)
+    return [PeerWait(*row) for row in np.asarray(means).tolist()]
 
 
-def _stamped(ranks: RanksTogether, number: int) -> list[PeerWait] | None:
+def _stamped(moments: list[StepMoments]) -> list[PeerWait] | None:
     """Return the waits of a step whose ranks all stamped when their own gradients were done.
 
     Backward ends with sharing.
     """
-    pairs = list(_ready_and_end(ranks, number))
-    if len(pairs) < len(ranks.views):
+    pairs = [(one.ready, one.shared) for one in moments if one.ready is not None and one.shared is not None]
+    if len(pairs) < len(moments):
         return None
     last = max(ready for ready, _ in pairs)
     return [PeerWait(last - ready, max(end - last, 0.0)) for ready, end in pairs]
 
 
-def _ready_and_end(ranks: RanksTogether, number: int) -> Iterator[tuple[float, float]]:
-    for view, step, ahead in zip(ranks.views, ranks.steps[number], ranks.ahead, strict=True):
-        steps = view.trainer.steps
-        ready = None if step.row is None else steps.ready[step.row]
-        spans = [] if step.row is None else steps.spans[step.row]
-        end = max((start + duration for kind, start, duration in spans if kind == "b"), default=None)
-        if ready is not None and end is not None:
-            yield ready - ahead, end - ahead
-
-
-def _calls(view: TrainerView, ahead: float) -> dict[int, list[Call]]:
-    """Return a rank's synchronous collectives, by step."""
+def _calls(view: TrainerView, ahead: float) -> dict[int, list[tuple[str, float, float]]]:
+    """Return name, start and duration of a rank's synchronous collectives, by step."""
     calls = view.trainer.collectives
-    steps: dict[int, list[Call]] = {}
+    steps: dict[int, list[tuple[str, float, float]]] = {}
     for number, name, start, duration in zip(calls.step, calls.name, calls.start, calls.duration, strict=True):
-        steps.setdefault(number, []).append(Call(name, start - ahead, duration))
+        steps.setdefault(number, []).append((name, start - ahead, duration))
     return steps
 
 
-def _called(calls: Sequence[Sequence[Call]]) -> list[PeerWait]:
+def _called(calls: Sequence[Sequence[tuple[str, float, float]]]) -> list[PeerWait]:
     """Return the waits in the calls of a step: the first of each rank is one collective, and so on.
 
     Where ranks do not call the same, nothing can be said of it.
     """
-    if len({tuple(call.name for call in of_rank) for of_rank in calls}) != 1:
-        return [PeerWait(0.0, 0.0)] * len(calls)
-    waits = [
-        [min(max(call.start for call in same) - own.start, own.duration) for own in same]
-        for same in zip(*calls, strict=True)
-    ]
-    return [
-        PeerWait(wait, sum(call.duration for call in of_rank) - wait)
-        for place, of_rank in enumerate(calls)
-        for wait in [sum(of_call[place] for of_call in waits)]
-    ]
-
-
-def _mean(values: list[float]) -> float:
-    return fmean(values) if values else 0.0
+    waits, own = [0.0] * len(calls), [0.0] * len(calls)
+    if len({tuple(name for name, _, _ in of_rank) for of_rank in calls}) == 1:
+        for same in zip(*calls, strict=True):
+            last = max(start for _, start, _ in same)
+            for place, (_, start, duration) in enumerate(same):
+                waited = min(last - start, duration)
+                waits[place] += waited
+                own[place] += duration - waited
+    return [PeerWait(*one) for one in zip(waits, own, strict=True)]
 
 
 def rank_views(ranks: RanksTogether | None) -> list[RankView]:
     """Return each rank alongside the others; empty with one rank."""
     if ranks is None:
         return []
-    late, lateness = _lateness(ranks)
-    waits = peer_waits(ranks)
-    found = [
-        RankView(
+    late, waits = _late(ranks), peer_waits(ranks)
+    found = []
+    for place, view in enumerate(ranks.views):
+        rank = RankView(
             rank=view.trainer.rank,
             pid=view.trainer.pid,
             step_us=view.budget.mean_us if view.budget is not None else 0.0,
-            late=late[place],
-            lateness_us=lateness[place],
+            late=late[place][0],
+            lateness_us=late[place][1],
             peer_wait_us=None if waits is None else waits[place].wait_us,
             collective_us=None if waits is None else waits[place].own_us,
-            data_wait_us=data_wait_us(view),
+            data_wait_us=_data_wait_us(view),
             cause=None,
         )
-        for place, view in enumerate(ranks.views)
-    ]
-    return [replace(rank, cause=_cause(ranks.views, place, rank)) for place, rank in enumerate(found)]
+        found.append(replace(rank, cause=_cause(ranks.views, place, rank)))
+    return found
 
 
-def data_wait_us(view: TrainerView) -> float:
+def _data_wait_us(view: TrainerView) -> float:
     return 0.0 if view.budget is None else next((part.us for part in view.budget.parts if part.name == WAIT), 0.0)
 
 
@@ -228,19 +206,14 @@ def is_late(rank: RankView, ranks: int) -> bool:
     return rank.late * ranks >= OFTEN and rank.late * rank.lateness_us >= MUCH * rank.step_us > 0
 
 
-def _lateness(ranks: RanksTogether) -> tuple[list[float], list[float]]:
+def _late(ranks: RanksTogether) -> list[tuple[float, float]]:
     """Return the share of steps in which each rank was last, and how long the others waited for it then."""
     waited: list[list[float]] = [[] for _ in ranks.views]
-    counted = 0
-    for number in ranks.steps:
-        arrivals = ranks.arrivals(number)
-        if arrivals is None:
-            continue
-        counted += 1
+    known = [arrivals for number in ranks.steps if (arrivals := ranks.arrivals(number)) is not None]
+    for arrivals in known:
         last = max(range(len(arrivals)), key=arrivals.__getitem__)
-        others = [time for place, time in enumerate(arrivals) if place != last]
-        waited[last].append(arrivals[last] - fmean(others))
-    return [len(times) / max(counted, 1) for times in waited], [fmean(times) if times else 0.0 for times in waited]
+        waited[last].append(arrivals[last] - fmean(time for place, time in enumerate(arrivals) if place != last))
+    return [(len(times) / max(len(known), 1), fmean(times) if times else 0.0) for times in waited]
 
 
 def _cause(views: Sequence[TrainerView], place: int, rank: RankView) -> str | None:
@@ -251,7 +224,7 @@ def _cause(views: Sequence[TrainerView], place: int, rank: RankView) -> str | No
     if not is_late(rank, len(views)):
         return None
     view, others = views[place], [view for at, view in enumerate(views) if at != place]
-    longer = rank.data_wait_us - fmean(data_wait_us(other) for other in others)
+    longer = rank.data_wait_us - fmean(_data_wait_us(other) for other in others)
     if longer < BY_DATA * rank.late * rank.lateness_us:
         return None
     own, theirs = _stage_us(view), [_stage_us(other) for other in others]

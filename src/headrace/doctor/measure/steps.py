@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..probe.training.windows import SETTLING_STEPS
+from ..probe import SETTLING_STEPS
 from ..session.model import LoaderFacts, MeasuredWindow, Session, Trainer, TrainerPass
 from .diagnosis import TimePart
 
@@ -77,10 +77,14 @@ def parts_of(pieces: Sequence[TimeSegment]) -> dict[str, float]:
     Time in no span is `forward` where a backward pass comes next, with the batch in hand; else it is `other`: logging,
     evaluation, checkpoints.
     """
+    turns: list[str | None] = []
+    coming = None
+    for piece in reversed(pieces):
+        turns.append(coming)
+        coming = piece.name if piece.name in TURNS else coming
     parts: dict[str, float] = {}
-    waits = any(piece.name == WAIT for piece in pieces)
-    turn, has_batch = _next_turns(pieces), not waits
-    for piece, coming in zip(pieces, turn, strict=True):
+    has_batch = all(piece.name != WAIT for piece in pieces)
+    for piece, coming in zip(pieces, reversed(turns), strict=True):
         has_batch = has_batch or piece.name == WAIT
         name = piece.name or (FORWARD if coming == BACKWARD and has_batch else OTHER)
         parts[name] = parts.get(name, 0) + piece.end - piece.start
@@ -93,15 +97,6 @@ def mean_parts(steps: Sequence[dict[str, float]], order: Iterable[str]) -> list[
     whole = sum(totals.values())
     seen = {name for step in steps for name in step}
     return [TimePart(name, us / len(steps), us / whole) for name, us in totals.items() if name in seen]
-
-
-def _next_turns(pieces: Sequence[TimeSegment]) -> list[str | None]:
-    turns: list[str | None] = []
-    coming = None
-    for piece in reversed(pieces):
-        turns.append(coming)
-        coming = piece.name if piece.name in TURNS else coming
-    return turns[::-1]
 
 
 @dataclass(frozen=True)
@@ -149,6 +144,13 @@ class MeasuredTraining:
         """Rows of the gets within measured steps."""
         return [row for step in self.steps for row in step.gets]
 
+    @cached_property
+    def fed(self) -> Counter[int]:
+        """How many batches measured steps waited for, by loader; those of an evaluation left out."""
+        loader_of = {one.number: one.loader for one in self.trainer.passes}
+        numbers = (self.trainer.gets.pass_[row] for row in self.gets)
+        return Counter(loader_of[number] for number in numbers if number in loader_of)
+
     @property
     def until(self) -> float:
         """End of the undisturbed run: the windows after the observed one begin."""
@@ -181,13 +183,18 @@ def training(session: Session, trainer: Trainer) -> MeasuredTraining:
     observed = window(trainer, OBSERVE)
     if observed is not None:
         steps = [step for step in steps if step.number < observed.first + observed.steps]
-        measured = [step for step in steps if step.number >= observed.first]
-        return MeasuredTraining(trainer, unit, len(steps), len(steps) - len(measured), measured, _waited_for(trainer))
-    warmup = _decided(session, trainer)
-    warmup = _warmup(trainer, steps) if warmup is None else warmup
-    warmup = min(warmup, len(steps) // 2)
-    most = warmup + session.steps if session.mode == "measure" else len(steps)
-    return MeasuredTraining(trainer, unit, len(steps), warmup, steps[warmup:most], _waited_for(trainer))
+        warmup, most = sum(step.number < observed.first for step in steps), len(steps)
+    else:
+        warmup = min(_warmup(session, trainer, steps), len(steps) // 2)
+        most = warmup + session.steps if session.mode == "measure" else len(steps)
+    gets = trainer.gets
+    blocks = [(start, start + duration) for start, duration in zip(gets.start, gets.duration, strict=True)]
+    for one in trainer.passes:
+        blocks.append((one.start, one.ready))
+        if one.last is not None and one.last_start is not None:
+            blocks.append((one.last_start, one.last_start + one.last))
+    waits = sorted((TimeSpan(WAIT, start, end) for start, end in blocks), key=_start)
+    return MeasuredTraining(trainer, unit, len(steps), warmup, steps[warmup:most], waits)
 
 
 def window(trainer: Trainer, name: str) -> MeasuredWindow | None:
@@ -235,24 +242,20 @@ def threads_of(loader: LoaderFacts | None) -> int:
 
 
 def _steps(trainer: Trainer) -> list[MeasuredStep]:
-    steps = trainer.steps
-    return [
-        _step(trainer, row, start, end)
-        for row, (start, end) in enumerate(zip(steps.start, steps.end, strict=True))
-        if end > start
-    ]
-
-
-def _step(trainer: Trainer, row: int, start: int, end: int) -> MeasuredStep:
-    starts = trainer.gets.start
-    evaluations = [
-        TimeSpan("evaluation", begun, begun + duration)
-        for kind, begun, duration in trainer.steps.spans[row]
-        if kind == EVALUATION
-    ]
-    within = range(bisect_left(starts, start), bisect_left(starts, end))
-    gets = [get for get in within if not _within(starts[get], evaluations)]
-    return MeasuredStep(trainer.steps.number[row], row, start, end, gets, evaluations)
+    steps, starts = trainer.steps, trainer.gets.start
+    found = []
+    for row, (start, end) in enumerate(zip(steps.start, steps.end, strict=True)):
+        if end <= start:
+            continue
+        evaluations = [
+            TimeSpan("evaluation", begun, begun + duration)
+            for kind, begun, duration in steps.spans[row]
+            if kind == EVALUATION
+        ]
+        within = range(bisect_left(starts, start), bisect_left(starts, end))
+        gets = [get for get in within if not _within(starts[get], evaluations)]
+        found.append(MeasuredStep(steps.number[row], row, start, end, gets, evaluations))
+    return found
 
 
 def _within(time: float, spans: list[TimeSpan]) -> bool:
@@ -271,18 +274,18 @@ def _batches(trainer: Trainer) -> list[MeasuredStep]:
     ]
 
 
-def _decided(session: Session, trainer: Trainer) -> int | None:
-    """Return the warm-up that was asked for, else the one that the probe chose."""
-    if session.warmup is not None:
-        return session.warmup
+def _warmup(session: Session, trainer: Trainer, steps: list[MeasuredStep]) -> int:
+    """Return the warm-up that was asked for, else the one that the probe chose, else a count of steps.
+
+    These took what the busiest loader had prefetched at the start, or are left for settling.
+    """
     process = next((one for one in session.processes if one.pid == trainer.pid), None)
-    return None if process is None else whole_fact(process.facts.get("facts", {}), "warmup_steps")
-
-
-def _warmup(trainer: Trainer, steps: list[MeasuredStep]) -> int:
-    """Count the steps that took what the busiest loader had prefetched at the start, and those for settling."""
-    passes = pass_of(trainer)
-    loaders = Counter(one.loader for one in map(passes.get, trainer.gets.pass_) if one is not None)
+    chosen = None if process is None else whole_fact(process.facts.get("facts", {}), "warmup_steps")
+    for warmup in (session.warmup, chosen):
+        if warmup is not None:
+            return warmup
+    loader_of = {one.number: one.loader for one in trainer.passes}
+    loaders = Counter(loader_of[number] for number in trainer.gets.pass_ if number in loader_of)
     if not loaders:
         return SETTLING_STEPS
     ((loader, _),) = loaders.most_common(1)
@@ -290,25 +293,8 @@ def _warmup(trainer: Trainer, steps: list[MeasuredStep]) -> int:
     for number, step in enumerate(steps):
         if left <= 0:
             return number + SETTLING_STEPS
-        left -= sum(_loader_number(passes, trainer.gets.pass_[row]) == loader for row in step.gets)
+        left -= sum(loader_of.get(trainer.gets.pass_[row]) == loader for row in step.gets)
     return len(steps)
-
-
-def _loader_number(passes: dict[int, TrainerPass], number: int) -> int | None:
-    one = passes.get(number)
-    return None if one is None else one.loader
-
-
-def _waited_for(trainer: Trainer) -> list[TimeSpan]:
-    gets = trainer.gets
-    spans = [TimeSpan(WAIT, start, start + duration) for start, duration in zip(gets.start, gets.duration, strict=True)]
-    spans += [TimeSpan(WAIT, one.start, one.ready) for one in trainer.passes]
-    spans += [
-        TimeSpan(WAIT, one.last_start, one.last_start + one.last)
-        for one in trainer.passes
-        if one.last is not None and one.last_start is not None
-    ]
-    return sorted(spans, key=_start)
 
 
 def _start(span: TimeSpan) -> float:
@@ -333,37 +319,21 @@ def with_loaders_as_one(trainer: Trainer) -> Trainer:
 
 def _numbers(trainer: Trainer) -> dict[int, int]:
     """Return, by loader, the number of the first of those that count as one."""
-    used, evaluated = _used(trainer.passes), _evaluated(trainer)
-    newest: dict[
-        tuple[bytes, bool], tuple[int, int]
-    ] = {}  # of equal ones: the first's number, and when the last was last begun
-    numbers: dict[int, int] = {}
-    for loader in sorted((one for one in trainer.loaders if one.number in used), key=lambda one: used[one.number][0]):
-        first, last = used[loader.number]
-        what = _what(loader), loader.number in evaluated
-        known, until = newest.get(what, (loader.number, first))
-        is_next = "dataset" in loader.facts and until < first
-        numbers[loader.number] = known if is_next else loader.number
-        newest[what] = (numbers[loader.number], last)
-    return {loader.number: loader.number for loader in trainer.loaders} | numbers
-
-
-def _used(passes: Sequence[TrainerPass]) -> dict[int, tuple[int, int]]:
-    """Return, by loader, when its first and its last pass began."""
-    used: dict[int, tuple[int, int]] = {}
-    for one in passes:
+    used: dict[int, tuple[int, int]] = {}  # when its first and its last pass began
+    for one in trainer.passes:
         first, last = used.get(one.loader, (one.start, one.start))
         used[one.loader] = min(first, one.start), max(last, one.start)
-    return used
-
-
-def _evaluated(trainer: Trainer) -> set[int]:
-    """Return the loaders of which some batches were taken, and none for a step."""
     loader_of = {one.number: one.loader for one in trainer.passes}
-    taken = {loader_of.get(number) for number in trainer.fetches.pass_}
     trained = {loader_of.get(number) for number in trainer.gets.pass_}
-    return {loader for loader in taken - trained if loader is not None}
-
-
-def _what(loader: LoaderFacts) -> bytes:
-    return msgspec.json.encode(loader.facts, order="sorted")
+    evaluated = {loader_of.get(number) for number in trainer.fetches.pass_} - trained
+    newest: dict[tuple[bytes, bool], tuple[int, int]] = {}
+    """Of equal ones, the first's number, and when the last was last begun."""
+    numbers = {loader.number: loader.number for loader in trainer.loaders}
+    for loader in sorted((one for one in trainer.loaders if one.number in used), key=lambda one: used[one.number][0]):
+        first, last = used[loader.number]
+        what = msgspec.json.encode(loader.facts, order="sorted"), loader.number in evaluated
+        known, until = newest.get(what, (loader.number, first))
+        if "dataset" in loader.facts and until < first:
+            numbers[loader.number] = known
+        newest[what] = (numbers[loader.number], last)
+    return numbers

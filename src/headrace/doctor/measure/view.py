@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from statistics import fmean, median, quantiles
 
-from ..session.model import LoaderFacts, Session, Trainer, UnmeasuredSteps
+from ..session.model import LoaderFacts, Session, Trainer
 from .batches import Join, busy_us
 from .diagnosis import LoaderProduction, ProbeCost, StepBudget, TimePart, WaitCauses, WaitSplit
 from .production import makings, shares_of_feeds
@@ -49,7 +49,11 @@ def device_parts(training: MeasuredTraining) -> list[TimePart] | None:
     `data wait` is the time between a `next()` that began, once all work before it was done, and its return: the stream
     has nothing to do meanwhile. It is less than the CPU's wait where the GPU was still behind.
     """
-    steps = [parts_of(list(segments(start, end, device_spans(marks)))) for marks, start, end in _whole_steps(training)]
+    steps = []
+    for step, following in pairwise(training.steps):
+        marks, coming = _marks(training.trainer, step), _marks(training.trainer, following)
+        if marks and coming and following.number == step.number + 1 and coming[0][1] > marks[0][1]:
+            steps.append(parts_of(list(segments(marks[0][1], coming[0][1], device_spans(marks)))))
     return mean_parts(steps, ORDER) if steps else None
 
 
@@ -68,40 +72,8 @@ def device_spans(marks: Marks) -> list[TimeSpan]:
     return spans
 
 
-def clock_lag(training: MeasuredTraining) -> float | None:
-    """Return what to add to the GPU's times to have them on the session's clock, in microseconds; None without marks.
-
-    The GPU reaches a mark no earlier than the CPU set it, and at once where it had nothing else to do, so the pair that
-    lies closest tells the distance of the clocks.
-    """
-    steps, gets = training.trainer.steps, training.trainer.gets
-    distances = [
-        at - us
-        for step in training.steps
-        if step.row is not None and (marks := steps.device[step.row])
-        for at, us in [
-            *zip([step.start], _times(marks, "s"), strict=False),
-            *zip((gets.start[row] for row in step.gets), _times(marks, "w"), strict=False),
-            *zip((gets.start[row] + gets.duration[row] for row in step.gets), _times(marks, "r"), strict=False),
-        ]
-    ]
-    return max(distances, default=None)
-
-
-def _whole_steps(training: MeasuredTraining) -> Iterator[tuple[Marks, float, float]]:
-    """Yield the marks of each step that lasts until the next one's first mark, with its start and end."""
-    for step, following in pairwise(training.steps):
-        marks, coming = _marks(training, step), _marks(training, following)
-        if marks and coming and following.number == step.number + 1 and coming[0][1] > marks[0][1]:
-            yield marks, marks[0][1], coming[0][1]
-
-
-def _marks(training: MeasuredTraining, step: MeasuredStep) -> Marks | None:
-    return None if step.row is None else training.trainer.steps.device[step.row]
-
-
-def _times(marks: Marks, kind: str) -> list[float]:
-    return [us for name, us in marks if name == kind]
+def _marks(trainer: Trainer, step: MeasuredStep) -> Marks | None:
+    return None if step.row is None else trainer.steps.device[step.row]
 
 
 def step_budget(training: MeasuredTraining) -> StepBudget | None:
@@ -198,20 +170,18 @@ class TrainerView:
         """
         known = [(part.cpu_us, part.wall_us) for part in making.stages if part.cpu_us is not None]
         cpu, wall = sum(cpu for cpu, _ in known), sum(wall for _, wall in known)
-        step_us = self._unhindered_us()
-        if self.budget is None or making.batches == 0 or step_us <= 0 or wall <= 0:
+        if self.budget is None or making.batches == 0 or wall <= 0:
             return None
-        return self.budget.micro_batches * making.batch_us * cpu / wall / step_us
+        step_us = self._unhindered_us(self.budget)
+        return self.budget.micro_batches * making.batch_us * cpu / wall / step_us if step_us > 0 else None
 
-    def _unhindered_us(self) -> float:
-        """Return the step that never waits for a worker; 0 without steps.
+    def _unhindered_us(self, budget: StepBudget) -> float:
+        """Return the step that never waits for a worker.
 
         It is its computing and the unpickling of its batches, by the same thread. Where another thread unpickles and
         pins them meanwhile, it is the longer of the two.
         """
-        if self.budget is None:
-            return 0.0
-        computing = sum(part.us for part in self.budget.parts if part.name != WAIT)
+        computing = sum(part.us for part in budget.parts if part.name != WAIT)
         gets, rows, steps = self.trainer.gets, self.training.gets, len(self.training.steps)
         between = sum(gets.unpickle[row] or 0 for row in rows if gets.pin[row] is None)
         beside = sum((gets.unpickle[row] or 0) + (gets.pin[row] or 0) for row in rows if gets.pin[row] is not None)
@@ -251,28 +221,22 @@ def cost(session: Session, views: Sequence[TrainerView], join: Join) -> ProbeCos
         (us, step.duration)
         for view in views
         for step in view.training.steps
-        if (us := _probe(view, step.row)) is not None
+        if step.row is not None and (us := view.trainer.steps.probe[step.row]) is not None
     ]
-    step_us = _of_a_step([us for us, _ in probed], [rest for view in views for rest in view.trainer.rests])
+    rests = [rest for view in views for rest in view.trainer.rests]
+    step_us = share = None
+    if probed:
+        spent = median(us for us, _ in probed) * len(probed) + sum(rest.probe for rest in rests)
+        step_us = spent / (len(probed) + sum(rest.steps for rest in rests))
+        share = step_us / fmean(duration for _, duration in probed)
     told = [maker for maker in session.makers if maker.probe is not None and not join.is_thinned(maker)]
     busy = sum(busy_us(maker) for maker in told)
     return ProbeCost(
         step_us=step_us,
-        step_share=None if step_us is None else step_us / fmean(duration for _, duration in probed),
+        step_share=share,
         worker_share=sum(maker.probe or 0 for maker in told) / busy if busy else None,
         evidence_bytes=sum(process.evidence_bytes for process in session.processes),
     )
-
-
-def _of_a_step(measured: Sequence[float], rests: Sequence[UnmeasuredSteps]) -> float | None:
-    if not measured:
-        return None
-    spent = median(measured) * len(measured) + sum(rest.probe for rest in rests)
-    return spent / (len(measured) + sum(rest.steps for rest in rests))
-
-
-def _probe(view: TrainerView, row: int | None) -> float | None:
-    return None if row is None else view.trainer.steps.probe[row]
 
 
 def window_us(trainer: Trainer, name: str, evaluation: float) -> float | None:
@@ -296,7 +260,7 @@ def _copying_us(trainer: Trainer, step: MeasuredStep) -> float:
     replays = trainer.replays
     within = range(bisect_left(replays.start, step.start), bisect_left(replays.start, step.end))
     taken = float(sum(replays.duration[row] for row in within))
-    marks = None if step.row is None else trainer.steps.device[step.row]
+    marks = _marks(trainer, step)
     if not marks:
         return taken
     return min(taken, sum(span.end - span.start for span in device_spans(marks) if span.name == WAIT))

@@ -127,15 +127,9 @@ def split_wait(start: int, end: int, cuts: list[Cut], last: str) -> dict[str, in
 
 def _get(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, usual: float | None) -> Wait:
     gets = trainer.gets
-    start, index = gets.start[row], gets.index[row]
-    made = finder.batch(index)
-    if threads_of(_loader(trainer, one)) or is_source(_loader(trainer, one)):
-        cuts = _in_threads(trainer, row, made)
-    elif is_here(trainer, one):
-        cuts = _here(trainer, row, made)
-    else:
-        cuts = _elsewhere(trainer, row, one, finder, made)
-    parts = split_wait(start, start + gets.duration[row], cuts, SAMPLER)
+    start, end = gets.start[row], gets.start[row] + gets.duration[row]
+    made = finder.batch(gets.index[row])
+    parts = split_wait(start, end, _cuts(trainer, row, one, finder, made), SAMPLER)
     found = None if made is None or usual is None else late(gets, row, made, usual)
     if found is None:
         return Wait(one.loader, parts, made)
@@ -143,84 +137,55 @@ def _get(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, usual: fl
     return Wait(one.loader, parts, made, min(held, parts.get(UNPICKLE, 0)), holder)
 
 
-def _here(trainer: Trainer, row: int, made: MadeBatch | None) -> list[Cut]:
-    """Cut a wait in which the trainer draws indices, makes the batch, and pins it."""
+def _cuts(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, made: MadeBatch | None) -> list[Cut]:
+    """Cut a wait in time by what happens meanwhile.
+
+    Threads of Headrace's make a batch, pinned and all; a Loader's core does not tell when. A trainer without workers
+    draws indices, makes the batch, and pins it. A worker makes it and pickles it into a pipe; here it is unpickled,
+    perhaps pinned, and the next indices are drawn. A batch that had arrived before it was asked for leaves only the
+    last of these.
+    """
     gets = trainer.gets
-    pinned = _pinned(trainer, row)
+    end, arrived = gets.start[row] + gets.duration[row], gets.arrived[row]
+    pin_start, pin = gets.pin_start[row], gets.pin[row]
+    pinned = (PIN, None if pin_start is None or pin is None else pin_start + pin)
+    loader = next((loader for loader in trainer.loaders if loader.number == one.loader), None)
+    if threads_of(loader) or is_source(loader):
+        return [(NOT_READY, end if made is None else made.maker.batches.fetched[made.row])]
+    arrived = end if arrived is None else arrived
     if made is None:
-        return [(MADE_HERE, gets.pin_start[row] or gets.start[row] + gets.duration[row]), (PIN, pinned)]
+        return [(MADE_HERE, pin_start or end) if is_here(trainer, one) else (UNKNOWN, arrived), pinned]
     batches = made.maker.batches
-    return [(SAMPLER, batches.start[made.row]), (MADE_HERE, batches.fetched[made.row]), (PIN, pinned)]
-
-
-def _in_threads(trainer: Trainer, row: int, made: MadeBatch | None) -> list[Cut]:
-    """Cut a wait for threads of Headrace's, which make the batch, pinned and all.
-
-    A Loader's core does not tell when.
-    """
-    if made is None:
-        return [(NOT_READY, trainer.gets.start[row] + trainer.gets.duration[row])]
-    return [(NOT_READY, made.maker.batches.fetched[made.row])]
-
-
-def _elsewhere(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, made: MadeBatch | None) -> list[Cut]:
-    """Cut a wait for a worker.
-
-    It makes the batch and pickles it into a pipe. Here it is unpickled, perhaps pinned, and the next indices are drawn.
-    A batch that had arrived before it was asked for leaves only the last of these.
-    """
-    arrived, pinned = trainer.gets.arrived[row], _pinned(trainer, row)
-    if made is None:
-        known = trainer.gets.start[row] + trainer.gets.duration[row] if arrived is None else arrived
-        return [(UNKNOWN, known), (PIN, pinned)]
-    batches = made.maker.batches
-    fetched = batches.fetched[made.row]
+    start, fetched = batches.start[made.row], batches.fetched[made.row]
+    if is_here(trainer, one):
+        return [(SAMPLER, start), (MADE_HERE, fetched), pinned]
+    # A worker's very first index had been there before it was, so what it did until it took that up, worker_init_fn
+    # say, belongs to its start.
+    is_first = made.row == 0 and one.epoch == 0 and batches.index[0] < len(one.workers)
     return [
-        (START_UP, _ready_from(made, one)),
-        (NOT_READY, _held_up_from(trainer, row, one, finder, fetched)),
+        (START_UP, start if is_first else made.maker.begun),
+        (NOT_READY, _held_up_from(trainer, row, loader, finder, fetched)),
         (HELD_UP, fetched),
         (PICKLE, batches.sent[made.row]),
-        (UNPICKLE, trainer.gets.start[row] + trainer.gets.duration[row] if arrived is None else arrived),
-        (PIN, pinned),
+        (UNPICKLE, arrived),
+        pinned,
     ]
 
 
-def _ready_from(made: MadeBatch, one: TrainerPass) -> int | None:
-    """Return when the batch's worker could make batches.
-
-    For its very first one that is when it took it up, since the index had been there before the worker was. What it did
-    until then, worker_init_fn say, belongs to its start.
-    """
-    batches = made.maker.batches
-    is_first = made.row == 0 and one.epoch == 0 and batches.index[0] < len(one.workers)
-    return batches.start[0] if is_first else made.maker.begun
-
-
-def _held_up_from(trainer: Trainer, row: int, one: TrainerPass, finder: Finder, fetched: int) -> int:
+def _held_up_from(trainer: Trainer, row: int, loader: LoaderFacts | None, finder: Finder, fetched: int) -> int:
     """Return when the first later batch lay ready, while the next in order was still being made.
 
-    From then on the loop waits for the order. It is `fetched` where none did, or where order does not matter.
+    From then on the loop waits for the order. It is `fetched` where none did, or where order does not matter. Older
+    versions of torch have no such setting, and keep the order.
     """
-    if fetched <= trainer.gets.start[row] or not _in_order(_loader(trainer, one)):
+    is_in_order = loader is None or loader.facts.get("in_order") is not False
+    if fetched <= trainer.gets.start[row] or not is_in_order:
         return fetched
     index = trainer.gets.index[row]
-    later = (finder.batch(number) for number in range(index + 1, index + queue_of(trainer, one.loader)))
+    queue = 0 if loader is None else queue_of(trainer, loader.number)
+    later = (finder.batch(number) for number in range(index + 1, index + queue))
     ready = (made.maker.batches.sent[made.row] for made in later if made is not None)
     return min([fetched, *(time for time in ready if time is not None)])
-
-
-def _loader(trainer: Trainer, one: TrainerPass) -> LoaderFacts | None:
-    return next((loader for loader in trainer.loaders if loader.number == one.loader), None)
-
-
-def _in_order(loader: LoaderFacts | None) -> bool:
-    """Return whether order matters. Older versions of torch have no such setting, and keep the order."""
-    return loader is None or loader.facts.get("in_order") is not False
-
-
-def _pinned(trainer: Trainer, row: int) -> int | None:
-    start, duration = trainer.gets.pin_start[row], trainer.gets.pin[row]
-    return None if start is None or duration is None else start + duration
 
 
 def _starts(training: MeasuredTraining) -> Iterator[Wait]:
@@ -243,23 +208,19 @@ def causes(
     """
     totals: dict[str, float] = {}
     for wait in found:
-        for name, us in _causes_of_wait(wait, (feeds or {}).get(wait.loader)):
-            totals[name] = totals.get(name, 0) + us
+        parts = {name: float(us) for name, us in wait.parts.items() if name not in MAKING}
+        if UNPICKLE in parts:
+            parts[UNPICKLE] -= wait.held
+        making = sum(wait.parts.get(name, 0) for name in MAKING)
+        for us, made in ((making, wait.made), (wait.held, wait.holder)):
+            if us > 0:
+                for stage, share in _shares(made, (feeds or {}).get(wait.loader)).items():
+                    parts[stage] = parts.get(stage, 0.0) + us * share
+        for name, part in parts.items():
+            totals[name] = totals.get(name, 0) + part
     whole = sum(totals.values())
-    parts = [TimePart(name, us / steps, us / whole) for name, us in totals.items() if us > 0]
-    return WaitCauses(pid, sorted(parts, key=lambda part: -part.us))
-
-
-def _causes_of_wait(wait: Wait, feed: dict[str, float] | None) -> Iterable[tuple[str, float]]:
-    making = sum(wait.parts.get(name, 0) for name in MAKING)
-    yield from ((name, us - _held(wait, name)) for name, us in wait.parts.items() if name not in MAKING)
-    for us, made in ((making, wait.made), (wait.held, wait.holder)):
-        if us > 0:
-            yield from ((stage, us * share) for stage, share in _shares(made, feed).items())
-
-
-def _held(wait: Wait, name: str) -> int:
-    return wait.held if name == UNPICKLE else 0
+    shared = [TimePart(name, us / steps, us / whole) for name, us in totals.items() if us > 0]
+    return WaitCauses(pid, sorted(shared, key=lambda part: -part.us))
 
 
 def _shares(made: MadeBatch | None, feed: dict[str, float] | None) -> dict[str, float]:

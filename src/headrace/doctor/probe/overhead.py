@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import time
 from statistics import median
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from .evidence_file import BLOCK, left_out
 from .stages import Stages, Totals
-
-if TYPE_CHECKING:
-    from .training.training import TrainingObserver
 
 PRICED_CALLS = 16
 """Calls of a hook, in each round of finding its price."""
@@ -59,7 +56,6 @@ def price_ns(hooked: Callable[[], Any], plain: Callable[[], Any] = nothing, call
 def price_of_a_stage_ns() -> int:
     """Return the nanoseconds of entering and leaving a stage."""
     stages = Stages(raise_)
-    stages.categories.update({0: "getitem", 1: "other"})
     stages.open()
 
     def stage() -> None:
@@ -95,22 +91,14 @@ class TrainingCost:
         """Add the time from `begun`, by time.monotonic_ns(), until now."""
         self.measured_ns += time.monotonic_ns() - begun
 
-    def leave_out(self, begun: int) -> None:
-        """Leave out a wait for others from then until now; it is counted with what it is a part of."""
-        self.measured_ns -= time.monotonic_ns() - begun
-
     def take(self) -> int:
         """Return the nanoseconds since the last call."""
-        total = max(self.measured_ns, 0)  # what was left out may yet have to be counted
+        total = max(self.measured_ns, 0)  # a wait that was left out may yet have to be counted
         self.measured_ns -= total
         conversions, self.conversions = self.conversions, 0
         if conversions and self._conversion_ns is None:
             self._conversion_ns = self.price_conversion()
         return total + round(conversions * (self._conversion_ns or 0.0))
-
-    def forget(self) -> None:
-        """Forget what another process spent, before a fork."""
-        self.conversions = self.measured_ns = 0
 
 
 class ProductionCost:
@@ -140,13 +128,6 @@ class ProductionCost:
             stage = price_of_a_stage_ns()
             self._price = stage, max(0, self._price_sample() - stage)
         return self._price
-
-    def add_ns(self, spent: int) -> None:
-        self.total_ns += spent
-
-    def add_since(self, thread_time_ns: int) -> None:
-        """Add the thread's CPU time since that reading of time.thread_time_ns()."""
-        self.total_ns += time.thread_time_ns() - thread_time_ns
 
 
 class SampleTimingPace:
@@ -201,67 +182,3 @@ class PauseSchedule:
         while cost > bound * 2**self.halvings and self.halvings < MOST_HALVINGS:
             self.halvings += 1
         return BLOCK * left_out(number // BLOCK, self.halvings)
-
-
-class Pause:
-    """One pause, under way. It counts optimizers' steps: as many make a step as in the step before it."""
-
-    __slots__ = ("_count", "_optimizers", "first", "optimizers_left", "start")
-
-    def __init__(self, first: int, start: int, count: int, optimizers: int) -> None:
-        """`count` steps pass from `start` on, of which `first` is the number of the first."""
-        self.first = first
-        self.start = start
-        self._count = count
-        self._optimizers = optimizers
-        self.optimizers_left = count * optimizers
-
-    @property
-    def passed(self) -> int:
-        return self._count - -(-self.optimizers_left // self._optimizers)
-
-
-class PausedTraining:
-    """Pauses of the observation: meanwhile nobody is `TrainingThread.observed`, so that hooks do nothing."""
-
-    def __init__(self, training: TrainingObserver) -> None:
-        self._training = training
-        self._pause: Pause | None = None
-        schedule = PauseSchedule()
-        self.observed, self.spent, self._after = schedule.observed, schedule.spent, schedule.after
-
-    def begin_if_due(self, start: int) -> None:
-        """Begin a pause where the step that began at `start` is the first of a block that is left out."""
-        training = self._training
-        training.write_steps()
-        number = training.steps.number
-        count = self._after(number)
-        if count:
-            self._pause = Pause(number, start, count, max(training.steps.optimizers, 1))
-            training.thread.pause()
-
-    def optimizer_stepped(self) -> None:
-        """Count an optimizer's step in the training thread, which is paused."""
-        begun = time.monotonic_ns()
-        if self._pause is not None:
-            self._pause.optimizers_left -= 1
-            if not self._pause.optimizers_left:
-                self.end()
-        self._training.costs.since(begun)
-
-    def end(self) -> None:
-        """Go on with what comes, be it in the middle of a pause."""
-        pause, self._pause = self._pause, None
-        if pause is None:
-            return
-        training, end = self._training, time.monotonic_ns()
-        training.thread.go_on()
-        training.steps.resume(pause.first + pause.passed, end)
-        if training.marks is not None:
-            training.marks.begin()
-        clock, cost = training.clock, training.writer.take_cost() // 100
-        training.evidence.write(("rest", pause.first, clock.us(pause.start), clock.us(end), pause.passed, cost))
-
-    def forget(self) -> None:
-        """Drop the pause: nothing is observed after it."""
-        self._pause = None

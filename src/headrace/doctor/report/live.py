@@ -17,8 +17,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from headrace.doctor.probe.settings import ProbeSettings
-from headrace.doctor.probe.training.windows import SETTLING_STEPS
+from headrace.doctor.probe import SETTLING_STEPS, ProbeSettings
 from headrace.doctor.quantities import counted, number, percent
 from headrace.doctor.report.run_text import name_text
 from headrace.doctor.report.terminal import heat
@@ -46,7 +45,12 @@ class TailedProcess:
         whole = data[: data.rfind(b"\n") + 1]
         self.offset += len(whole)
         for line in whole.splitlines():
-            record = _parsed(line)
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if not isinstance(record, list):
+                continue
             if record[:1] == ["name"] and len(record) == 3:
                 self.names[record[1]] = record[2]
             elif record:
@@ -83,14 +87,6 @@ class EvidenceTail:
                 continue
 
 
-def _parsed(line: bytes) -> Record:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return []
-    return record if isinstance(record, list) else []
-
-
 WARM_UP, OBSERVE, REPLAY, LOAD, DRAIN, OVER = "warm-up", "observe", "replay", "load", "drain", "over"
 
 
@@ -121,9 +117,17 @@ class WindowMeter:
 
     def current(self) -> CurrentWindow | None:
         """Return the window; None before the first step, and in a run without windows."""
-        if self._settings.replay == 0 or self._newest is None:
+        at, asked = self._newest, self._settings
+        if asked.replay == 0 or at is None:
             return None
-        return self._newest.current(self._settings)
+        if at.window in (REPLAY, LOAD):
+            done = at.steps - at.first - SETTLING_STEPS
+            return CurrentWindow(at.window, min(max(done, 0), asked.replay), asked.replay)
+        if at.window != OBSERVE:
+            return CurrentWindow(at.window)
+        if at.warmup is None or at.steps < at.warmup:
+            return CurrentWindow(WARM_UP, at.steps, at.warmup)
+        return CurrentWindow(OBSERVE, min(at.steps - at.warmup, asked.steps), asked.steps)
 
     def _take(self, process: TailedProcess, record: Record) -> None:
         trainer = self._trainers.setdefault(process.path.name, _TrainerProgress(self._settings.warmup))
@@ -132,47 +136,31 @@ class WindowMeter:
             self._newest = trainer
 
 
+@dataclass
 class _TrainerProgress:
-    def __init__(self, warmup: int | None) -> None:
-        self._warmup = warmup
-        self._steps = 0
-        """Steps that have ended."""
-        self._name = OBSERVE
-        self._first = 0
-        """Number of the window's first step."""
-        self._works_ahead = False
-        """True where batches are made before the trainer asks for them."""
+    warmup: int | None
+    steps: int = 0
+    """Steps that have ended."""
+    window: str = OBSERVE
+    first: int = 0
+    """Number of the window's first step."""
+    works_ahead: bool = False
+    """True where batches are made before the trainer asks for them."""
 
     def take(self, record: Record) -> None:
         kind = record[0]
         if kind == "step":
-            self._steps = max(self._steps, record[1] + 1)
+            self.steps = max(self.steps, record[1] + 1)
         elif kind == "facts":
-            self._warmup = record[2].get("warmup_steps", self._warmup)
+            self.warmup = record[2].get("warmup_steps", self.warmup)
         elif kind == "loader":
-            facts = record[3]
-            self._works_ahead |= bool(facts.get("num_workers") or facts.get("threads"))
+            self.works_ahead |= bool(record[3].get("num_workers") or record[3].get("threads"))
         elif kind == "window":
             _, name, first, steps, *_ = record
-            self._first, self._name = first + steps, self._after(name)
+            after = {OBSERVE: REPLAY, REPLAY: LOAD if self.works_ahead else DRAIN, LOAD: DRAIN, DRAIN: OVER}
+            self.first, self.window = first + steps, after[name]
         elif kind == "end" or (kind == "note" and record[2] == "no-replay"):
-            self._name = OVER
-
-    def current(self, settings: ProbeSettings) -> CurrentWindow:
-        if self._name == OBSERVE:
-            return self._observing(settings.steps)
-        if self._name in (REPLAY, LOAD):
-            done = self._steps - self._first - SETTLING_STEPS
-            return CurrentWindow(self._name, min(max(done, 0), settings.replay), settings.replay)
-        return CurrentWindow(self._name)
-
-    def _after(self, name: str) -> str:
-        return {OBSERVE: REPLAY, REPLAY: LOAD if self._works_ahead else DRAIN, LOAD: DRAIN, DRAIN: OVER}[name]
-
-    def _observing(self, steps: int) -> CurrentWindow:
-        if self._warmup is None or self._steps < self._warmup:
-            return CurrentWindow(WARM_UP, self._steps, self._warmup)
-        return CurrentWindow(OBSERVE, min(self._steps - self._warmup, steps), steps)
+            self.window = OVER
 
 
 WINDOW_US = 10_000_000
@@ -201,7 +189,7 @@ class LivePaceMeter:
 
     def __init__(self, window_us: int = WINDOW_US) -> None:
         self._window_us = window_us
-        self._steps: deque[tuple[int, int, str]] = deque()  # end, duration, trainer
+        self._steps: deque[tuple[int, int]] = deque()  # end, duration
         self._waits: deque[tuple[int, int]] = deque()  # end, duration
         self._batches: deque[tuple[int, int, str, list[tuple[str, int]]]] = deque()  # end, wall, maker, stages
         self._newest: int | None = None
@@ -215,23 +203,31 @@ class LivePaceMeter:
         for kept in (self._steps, self._waits, self._batches):
             while kept and kept[0][0] < since:
                 kept.popleft()
-        steps_us = sum(duration for _, duration, _ in self._steps)
+        steps_us = sum(duration for _, duration in self._steps)
         making_us = sum(wall for _, wall, _, _ in self._batches)
         makers = {maker for _, _, maker, _ in self._batches}
+        # The window's length, or how much of it there has been.
+        first = min((end - wall for end, wall, _, _ in self._batches), default=0)
+        covered_us = max(min(self._window_us, self._now_us - first), 1)
+        walls: Counter[str] = Counter()
+        for *_, stages in self._batches:
+            for name, wall in stages:
+                walls[name] += wall
+        whole = walls.total()
         return LivePace(
             step=self._newest,
             steps_per_s=len(self._steps) * 1e6 / steps_us if steps_us else None,
             wait_share=min(sum(duration for _, duration in self._waits) / steps_us, 1.0) if steps_us else None,
             workers=len(makers),
-            busy=min(making_us / (len(makers) * self._covered_us()), 1.0) if makers else None,
-            stages=self._stages(),
+            busy=min(making_us / (len(makers) * covered_us), 1.0) if makers else None,
+            stages=[(name, wall / whole) for name, wall in walls.most_common()] if whole else [],
         )
 
     def _take(self, process: TailedProcess, record: Record) -> None:
         kind = record[0]
         if kind == "step":
             _, number, start, end, *_ = record
-            self._steps.append((end, end - start, process.path.name))
+            self._steps.append((end, end - start))
             self._newest = max(self._newest or 0, number)
             self._now_us = max(self._now_us, end)
         elif kind == "get":
@@ -242,19 +238,6 @@ class LivePaceMeter:
             named = [(process.names[stage], wall) for stage, _, wall, _ in stages]
             self._batches.append((fetched, fetched - start, process.path.name, named))
             self._now_us = max(self._now_us, fetched)
-
-    def _covered_us(self) -> int:
-        """Return the window's length, or how much of it there has been."""
-        first = min(end - wall for end, wall, _, _ in self._batches)
-        return max(min(self._window_us, self._now_us - first), 1)
-
-    def _stages(self) -> list[tuple[str, float]]:
-        walls: Counter[str] = Counter()
-        for *_, stages in self._batches:
-            for name, wall in stages:
-                walls[name] += wall
-        whole = walls.total()
-        return [(name, wall / whole) for name, wall in walls.most_common()] if whole else []
 
 
 STAGES = 3
@@ -277,13 +260,17 @@ def live_page(
         page.line("headrace doctor: no step yet", indent=0, style="dim")
         return page
     page.sentence(_position(pace, window), lead="doctor  ", lead_style="bold")
-    rows = [
-        ("waits for data", pace.wait_share),
-        (f"{counted(pace.workers, 'worker')} busy", pace.busy),
-        ("GPU busy", gpu),
-    ]
-    page.rows([_live_row(name, value, hot=name == "waits for data") for name, value in rows])
-    page.rows([_live_row(name_text(name), value, hot=True) for name, value in pace.stages[:STAGES]], indent=4)
+    workers = f"{counted(pace.workers, 'worker')} busy"
+    shares = [("waits for data", pace.wait_share, True), (workers, pace.busy, False), ("GPU busy", gpu, False)]
+    stages = [(name_text(name), share, True) for name, share in pace.stages[:STAGES]]
+    for rows, indent in ((shares, 2), (stages, 4)):
+        page.rows(
+            [
+                TerminalRow(name, (percent(share),), share, heat(share) if hot and share is not None else "cyan")
+                for name, share, hot in rows
+            ],
+            indent=indent,
+        )
     return page
 
 
@@ -301,17 +288,10 @@ def live_line(pace: LivePace, window: CurrentWindow | None, gpu: float | None, *
 def _position(pace: LivePace, window: CurrentWindow | None) -> str:
     """Return `step 1,204, 8.1 steps/s, replaying 14 of 40 steps`."""
     at = f"step {pace.step:,}, {number(pace.steps_per_s)} steps/s"
-    return at if window is None else f"{at}, {_window_words(window)}"
-
-
-def _window_words(window: CurrentWindow) -> str:
-    doing = _DOING[window.name]
-    return doing if window.steps is None else f"{doing} {window.done} of {counted(window.steps, 'step')}"
-
-
-def _live_row(name: str, value: float | None, *, hot: bool) -> TerminalRow:
-    style = heat(value) if hot and value is not None else "cyan"
-    return TerminalRow(name, (percent(value),), value, style)
+    if window is None:
+        return at
+    done = "" if window.steps is None else f" {window.done} of {counted(window.steps, 'step')}"
+    return f"{at}, {_DOING[window.name]}{done}"
 
 
 REFRESH_S = 0.5

@@ -129,11 +129,17 @@ class Outputs:
     ) -> list[str]:
         """Write everything, and return what failed. `saved` is a session file that is there already."""
         failed = _written("--json", self._json_path, lambda: [document(session, diagnosis, prescription)])
-        again = _again(saved if failed else self._json_path or saved)
+        source = saved if failed else self._json_path or saved
+        again = "run it with --json session.json, then: headrace doctor show session.json"
+        if source is not None:
+            again = f"headrace doctor show {shlex.quote(str(source))}"
         failed += _written("--trace", self.trace, lambda: trace(session, diagnosis))
         failed += _applied(self.apply, prescription)
         failed += _written("--report", self.report, lambda: [text(session, diagnosis, prescription, again=again)])
-        failed += _written("--html", self.html, lambda: [_html(session, diagnosis, prescription, again)])
+        if self.html is not None:
+            from headrace.doctor.report.html.page import html_page  # jinja2, which nothing else needs
+
+            failed += _written("--html", self.html, lambda: [html_page(session, diagnosis, prescription, again=again)])
         console, descriptor = self.console(), 2 if self.json_to_standard_output else 1
         failed += _printed(
             "the report", descriptor, lambda: show(session, diagnosis, console, prescription, self.verbose, again)
@@ -145,12 +151,6 @@ class Outputs:
     @property
     def _json_path(self) -> Path | None:
         return None if self.json is None or self.json_to_standard_output else Path(self.json)
-
-
-def _html(session: Session, diagnosis: Diagnosis, prescription: Prescription | None, again: str) -> str:
-    from headrace.doctor.report.html.page import html_page  # jinja2, which nothing else needs
-
-    return html_page(session, diagnosis, prescription, again=again)
 
 
 def _written(option: str, path: Path | None, pieces: Callable[[], Iterable[str]]) -> list[str]:
@@ -171,16 +171,11 @@ def _applied(path: Path | None, prescription: Prescription | None) -> list[str]:
     if path is None or failed:
         return failed
     if prescription is not None and patch:
-        print(_how_to_apply(path, prescription), file=sys.stderr)
+        command = f"patch -p1 -d {shlex.quote(prescription.patch_root)} -i {shlex.quote(str(path.resolve()))}"
+        print(f"headrace: --apply: {path} applies by `{command}`{_left_out(prescription)}", file=sys.stderr)
         return []
     why = f"no change of a source file can be made with certainty, so {path} is empty; the report has hints"
     return [f"--apply: {why}{_left_out(prescription)}"]
-
-
-def _how_to_apply(path: Path, prescription: Prescription) -> str:
-    """Return the command that applies the patch, and what is not in it."""
-    patch = f"patch -p1 -d {shlex.quote(prescription.patch_root)} -i {shlex.quote(str(path.resolve()))}"
-    return f"headrace: --apply: {path} applies by `{patch}`{_left_out(prescription)}"
 
 
 def _left_out(prescription: Prescription | None) -> str:
@@ -214,9 +209,3 @@ class _Console(Console):
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
-
-
-def _again(saved: Path | None) -> str:
-    if saved is None:
-        return "run it with --json session.json, then: headrace doctor show session.json"
-    return f"headrace doctor show {shlex.quote(str(saved))}"

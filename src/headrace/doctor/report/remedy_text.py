@@ -57,29 +57,21 @@ def proved(outcome: ProofOutcome) -> str:
     if outcome.why != MEASURED:
         last = outcome.detail.rstrip().splitlines()[-1:]
         return ": ".join([_UNPROVED.get(outcome.why, outcome.why), *last])
-    speedup = "" if outcome.speedup is None else f", {times(outcome.speedup)}"
-    text = f"proved {duration(outcome.step_us)}{speedup}{_disturbance(outcome)}"
+    text = f"proved {duration(outcome.step_us)}"
+    if outcome.speedup is not None:
+        text += f", {times(outcome.speedup)}"
+    if outcome.disturbed_by is not None:
+        than = "more" if outcome.disturbed_by > 0 else "fewer"
+        text += f", while other programs used {number(abs(outcome.disturbed_by))} cores {than} than before"
     if outcome.recommended:
         return text
     why = "the samples were others" if outcome.samples == "different" else "the gain is not certain"
     return f"not recommended, since {why}: {text}"
 
 
-def _disturbance(outcome: ProofOutcome) -> str:
-    if outcome.disturbed_by is None:
-        return ""
-    than = "more" if outcome.disturbed_by > 0 else "fewer"
-    return f", while other programs used {number(abs(outcome.disturbed_by))} cores {than} than before"
-
-
 def title(remedy: Remedy) -> str:
     """Return the remedy's title as a sentence begins."""
     return remedy.title[:1].upper() + remedy.title[1:]
-
-
-def is_refused(outcome: ProofOutcome | None) -> bool:
-    """Return whether the proof spoke against the remedy."""
-    return outcome is not None and outcome.is_refused
 
 
 def first_gain(prescription: Prescription) -> str:
@@ -102,7 +94,7 @@ def first_gain(prescription: Prescription) -> str:
 
 def _is_certain(remedy: Remedy, outcome: ProofOutcome | None) -> bool:
     """Return whether a proof gained, or where none was made to its end, all of the predicted interval would."""
-    if is_refused(outcome):
+    if outcome is not None and outcome.is_refused:
         return False
     prediction = remedy.prediction
     if prediction is None or (outcome is not None and outcome.recommended):
@@ -151,7 +143,8 @@ class RemedyRow:
 
     @property
     def is_refused(self) -> bool:
-        return is_refused(self.outcome)
+        """True where the proof spoke against it."""
+        return self.outcome is not None and self.outcome.is_refused
 
     @property
     def predicted(self) -> str:
@@ -208,34 +201,31 @@ def remedy_rows(prescription: Prescription) -> RemedyRows:
     """Return the remedies that help, those that were tried in vain, and those that would not help."""
     helps, proof = helping(prescription), together(prescription)
     codes = prescription.together if proof is None else proof.remedies
-    best = prescription.best if proof is None else proof.predicted
     left_out = [title(one) for one in helps if one.code in prescription.left_out]
     without = f"without what its proof spoke against ({'; '.join(left_out)})" if left_out else ""
+    best = prescription.best if proof is None else proof.predicted
+    rows = [
+        RemedyRow(
+            title=title(one),
+            prediction=one.prediction,
+            outcome=outcome_of(prescription, [one.code]),
+            why=one.why,
+            confidence=one.confidence,
+            costs=", ".join(one.costs),
+            hint=one.hint,
+            edit=one.edit,
+        )
+        for one in helps
+    ]
+    # What was tried by itself and is not predicted to help now: its outcome is not lost.
+    known, titles = {one.code for one in helps}, {one.code: title(one) for one in prescription.remedies}
+    tried = dict.fromkeys(one.remedies[0] for one in prescription.outcomes if len(one.remedies) == 1)
+    rows += [
+        RemedyRow(titles.get(code, code), None, outcome_of(prescription, [code])) for code in tried if code not in known
+    ]
     return RemedyRows(
-        helps=[*(_remedy_row(prescription, remedy) for remedy in helps), *_tried_in_vain(prescription)],
+        helps=rows,
         numbers=[place for place, remedy in enumerate(helps, start=1) if remedy.code in codes],
         together=RemedyRow("Together", best if len(helps) > 1 else None, proof, without=without),
         idle=[(title(remedy), remedy.why) for remedy in prescription.remedies if not remedy.helps],
-    )
-
-
-def _tried_in_vain(prescription: Prescription) -> Iterator[RemedyRow]:
-    """Yield what was tried by itself and is not predicted to help now, so that its outcome is not lost."""
-    titles = {one.code: title(one) for one in prescription.remedies}
-    known = {one.code for one in helping(prescription)}
-    for code in dict.fromkeys(one.remedies[0] for one in prescription.outcomes if len(one.remedies) == 1):
-        if code not in known:
-            yield RemedyRow(titles.get(code, code), None, outcome_of(prescription, [code]))
-
-
-def _remedy_row(prescription: Prescription, remedy: Remedy) -> RemedyRow:
-    return RemedyRow(
-        title=title(remedy),
-        prediction=remedy.prediction,
-        outcome=outcome_of(prescription, [remedy.code]),
-        why=remedy.why,
-        confidence=remedy.confidence,
-        costs=", ".join(remedy.costs),
-        hint=remedy.hint,
-        edit=remedy.edit,
     )

@@ -207,7 +207,13 @@ def note_texts(session: Session) -> Iterator[tuple[str, str]]:
     """Yield what each note is about, and what it says."""
     for process in session.unreached:
         yield f"not reached: {process.command} ({process.pid}): ", process.why
-    yield from _distinct_notes(session)
+    # Each text once, with its process, or with how many had the same.
+    times = Counter((note.code, note.text) for note in session.notes)
+    pids = {(note.code, note.text): note.pid for note in session.notes}
+    for (code, text), many in times.items():
+        pid = pids[code, text]
+        who = f" ({many} ×)" if many > 1 else "" if pid is None else f" (process {pid})"
+        yield f"{code}{who}: ", text
     cut = sum(process.cut for process in session.processes)
     if cut:
         yield "", f"the evidence of {counted(cut, 'process')} is thinned or cut short; means are of what remained"
@@ -215,16 +221,6 @@ def note_texts(session: Session) -> Iterator[tuple[str, str]]:
     if passed:
         steps = counted(max(passed), "step")
         yield "", f"{steps} passed unmeasured, so that the run is not slowed down; shares are of the others"
-
-
-def _distinct_notes(session: Session) -> Iterator[tuple[str, str]]:
-    """Yield each text once, with its process, or with how many had the same."""
-    times = Counter((note.code, note.text) for note in session.notes)
-    pids = {(note.code, note.text): note.pid for note in session.notes}
-    for (code, text), many in times.items():
-        pid = pids[code, text]
-        who = f" ({many} ×)" if many > 1 else "" if pid is None else f" (process {pid})"
-        yield f"{code}{who}: ", text
 
 
 def cost_text(cost: ProbeCost) -> str:

@@ -12,13 +12,11 @@ from headrace.doctor.measure import (
     Finding,
     LoaderProduction,
     ProbeCost,
-    RankView,
-    StagePart,
     StepBudget,
     TimePart,
 )
 from headrace.doctor.quantities import counted, duration, number, percent
-from headrace.doctor.report.remedy_text import RemedyRow, RemedyRows, bound_rows, first_gain, helping, remedy_rows
+from headrace.doctor.report.remedy_text import RemedyRow, bound_rows, first_gain, helping, remedy_rows
 from headrace.doctor.report.run_text import (
     command_line,
     computing_share,
@@ -60,7 +58,6 @@ REFUSED = "refused"
 """Text in place of a gain that a proof spoke against."""
 TITLE = 0.36
 """Share of the page's width that titles may take where figures stand alongside."""
-RANK_HEAD = TerminalRow("", ("last", "late by", "data", "a peer", "sending"), remark="late because of")
 
 
 def show(
@@ -169,13 +166,27 @@ def _put_steps(page: TerminalPage, diagnosis: Diagnosis, detail: ReportDetail) -
     causes = {cause.pid: cause.parts for cause in diagnosis.causes}
     for budget in waiting_most(diagnosis)[: detail.budgets]:
         name = _budget_name(budget, diagnosis)
-        page.heading(name if budget.unit == "step" else f"{name} (by {budget.unit})", _step_summary(budget))
+        several = budget.unit == "step" and budget.micro_batches > 1
+        summary = [
+            f"{duration(budget.mean_us)} on average",
+            f"median {duration(budget.median_us)}",
+            f"95 % below {duration(budget.p95_us)}",
+            counted(budget.steps, budget.unit),
+            *([f"{number(budget.micro_batches)} batches a step"] if several else []),
+        ]
+        page.heading(name if budget.unit == "step" else f"{name} (by {budget.unit})", " · ".join(summary))
         cpu = {part.name: part for part in budget.parts}
         gpu = {part.name: part for part in budget.device or []}
         rows = [_part_row(name, cpu.get(name), gpu.get(name), budget.device is not None) for name in {**cpu, **gpu}]
         page.rows([row for row in rows if row is not None])
-        _put_shares(page, waits.get(budget.pid, []), lead="  of the wait: ", most=detail.stages)
-        _put_shares(page, causes.get(budget.pid, []), lead="  caused by: ", most=detail.causes)
+        for lead, parts, most in (
+            ("of the wait", waits.get(budget.pid, []), detail.stages),
+            ("caused by", causes.get(budget.pid, []), detail.causes),
+        ):
+            heaviest = sorted((part for part in parts if part.share > 0), key=lambda part: -part.share)[:most]
+            if heaviest:
+                shown = [f"{name_text(part.name)} {percent(part.share)}" for part in heaviest]
+                page.sentence(" · ".join(shown), lead=f"  {lead}: ")
 
 
 def _budget_name(budget: StepBudget, diagnosis: Diagnosis) -> str:
@@ -184,18 +195,6 @@ def _budget_name(budget: StepBudget, diagnosis: Diagnosis) -> str:
         return "Step"
     same = [other for other in diagnosis.budgets if other.rank == budget.rank]
     return f"Rank {budget.rank}" if len(same) == 1 else f"Process {budget.pid}, rank {budget.rank}"
-
-
-def _step_summary(budget: StepBudget) -> str:
-    texts = [
-        f"{duration(budget.mean_us)} on average",
-        f"median {duration(budget.median_us)}",
-        f"95 % below {duration(budget.p95_us)}",
-        counted(budget.steps, budget.unit),
-    ]
-    if budget.unit == "step" and budget.micro_batches > 1:
-        texts.append(f"{number(budget.micro_batches)} batches a step")
-    return " · ".join(texts)
 
 
 def _part_row(name: str, cpu: TimePart | None, gpu: TimePart | None, sees_gpu: bool) -> TerminalRow | None:
@@ -212,13 +211,6 @@ def _part_row(name: str, cpu: TimePart | None, gpu: TimePart | None, sees_gpu: b
     )
 
 
-def _put_shares(page: TerminalPage, parts: list[TimePart], *, lead: str, most: int) -> None:
-    heaviest = sorted((part for part in parts if part.share > 0), key=lambda part: -part.share)[:most]
-    if heaviest:
-        shown = [f"{name_text(part.name)} {percent(part.share)}" for part in heaviest]
-        page.sentence(" · ".join(shown), lead=lead)
-
-
 # Workers and ranks
 
 
@@ -233,55 +225,41 @@ def _put_loaders(page: TerminalPage, diagnosis: Diagnosis, detail: ReportDetail)
         where = [f"rank {ranks[loader.trainer]}"] if len(ranks) > 1 and loader.trainer in ranks else []
         where += [f"loader {loader.loader}"] if len(loaders) > max(len(ranks), 1) else []
         who = counted(loader.workers, loader.makers) if loader.workers else "No workers"
-        page.heading(f"{who} ({', '.join(where)})" if where else who, _loader_summary(loader))
-        _put_stages(page, loader, detail.stages)
-        _put_lines(page, loader, detail.lines)
-        _put_slow(page, loader, detail.slow)
-        page.sentence(start_up_text(loader), lead="  start-up: ")
-    _put_left(page, len(loaders) - detail.loaders, "loader", detail)
-
-
-def _loader_summary(loader: LoaderProduction) -> str:
-    return " · ".join(
-        [
+        summary = [
             f"busy {percent(loader.busy)} of the time" if loader.workers else "made in the training thread",
             f"{number(loader.cores)} cores used",
             counted(loader.batches, "batch"),
             f"{duration(loader.batch_us)} a batch, of which:",
         ]
-    )
+        page.heading(f"{who} ({', '.join(where)})" if where else who, " · ".join(summary))
+        _put_production(page, loader, detail)
+        page.sentence(start_up_text(loader), lead="  start-up: ")
+    _put_left(page, len(loaders) - detail.loaders, "loader", detail)
 
 
-def _put_stages(page: TerminalPage, loader: LoaderProduction, most: int) -> None:
+def _put_production(page: TerminalPage, loader: LoaderProduction, detail: ReportDetail) -> None:
+    """Add the stages with what each costs, whether it computes or waits, and how often it is called; lines; samples."""
+    rows = []
     stages = sorted(loader.stages, key=lambda stage: -stage.share)
-    rows = [_stage_row(stage) for stage in stages[:most]]
-    rest = stages[most:]
-    if rest:
+    for stage in stages[: detail.stages]:
+        calls = f"{number(stage.calls)}/batch" if stage.calls > 0 else ""
+        cpu = computing_share(stage)
+        computing = "" if cpu is None else f"{percent(cpu)} CPU"
+        remark = ", ".join(filter(None, (f"{duration(stage.wall_us)}/sample", computing, calls)))
+        rows.append(TerminalRow(stage_text(stage), (percent(stage.share),), stage.share, heat(stage.share), remark))
+    if rest := stages[detail.stages :]:
         of_whole = sum(stage.share for stage in rest)
         time = f"{duration(sum(stage.wall_us for stage in rest))}/sample"
         rows.append(TerminalRow(f"{len(rest)} more", (percent(of_whole),), of_whole, "dim", time))
     page.rows(rows)
-
-
-def _stage_row(stage: StagePart) -> TerminalRow:
-    """Return a stage with what it costs, whether it computes or waits, and how often it is called."""
-    calls = f"{number(stage.calls)}/batch" if stage.calls > 0 else ""
-    cpu = computing_share(stage)
-    computing = "" if cpu is None else f"{percent(cpu)} CPU"
-    remark = ", ".join(filter(None, (f"{duration(stage.wall_us)}/sample", computing, calls)))
-    return TerminalRow(stage_text(stage), (percent(stage.share),), stage.share, heat(stage.share), remark)
-
-
-def _put_lines(page: TerminalPage, loader: LoaderProduction, most: int) -> None:
-    places = [page.shorten(line.place, page.width - PLACE_ROOM, keep="end") for line in loader.lines[:most]]
-    shares = [percent(line.share) for line in loader.lines[:most]]
-    page.rows([TerminalRow(f"line {place}", (part,)) for place, part in zip(places, shares, strict=True)])
-
-
-def _put_slow(page: TerminalPage, loader: LoaderProduction, most: int) -> None:
-    for slow in [one for one in loader.slow if one.times >= SLOW][:most]:
-        key, stage = page.shorten(slow.key, KEY_CELLS), name_text(slow.stage)
-        page.line(f"slow sample {key}: {duration(slow.wall_us)}, {number(slow.times)} × the median, most in {stage}")
+    lines = loader.lines[: detail.lines]
+    places = [page.shorten(line.place, page.width - PLACE_ROOM, keep="end") for line in lines]
+    page.rows([TerminalRow(f"line {at}", (percent(line.share),)) for at, line in zip(places, lines, strict=True)])
+    for slow in [one for one in loader.slow if one.times >= SLOW][: detail.slow]:
+        key, stage_name = page.shorten(slow.key, KEY_CELLS), name_text(slow.stage)
+        page.line(
+            f"slow sample {key}: {duration(slow.wall_us)}, {number(slow.times)} × the median, most in {stage_name}"
+        )
 
 
 def _put_ranks(page: TerminalPage, diagnosis: Diagnosis, detail: ReportDetail) -> None:
@@ -290,14 +268,13 @@ def _put_ranks(page: TerminalPage, diagnosis: Diagnosis, detail: ReportDetail) -
         return
     ranks = latest_ranks(diagnosis)
     page.heading(f"{len(ranks)} ranks", "how often each is the last to arrive, and what it waits for in a step")
-    page.rows([RANK_HEAD, *(_rank_row(rank) for rank in ranks[: detail.ranks])])
+    rows = [TerminalRow("", ("last", "late by", "data", "a peer", "sending"), remark="late because of")]
+    for rank in ranks[: detail.ranks]:
+        times = (rank.lateness_us, rank.data_wait_us, rank.peer_wait_us, rank.collective_us)
+        cells = (percent(rank.late), *map(duration, times))
+        rows.append(TerminalRow(f"rank {rank.rank}", cells, remark=name_text(rank.cause or "")))
+    page.rows(rows)
     _put_left(page, len(ranks) - detail.ranks, "rank", detail)
-
-
-def _rank_row(rank: RankView) -> TerminalRow:
-    times = (rank.lateness_us, rank.data_wait_us, rank.peer_wait_us, rank.collective_us)
-    cause = "" if rank.cause is None else name_text(rank.cause)
-    return TerminalRow(f"rank {rank.rank}", (percent(rank.late), *map(duration, times)), remark=cause)
 
 
 # The machine, findings and notes
@@ -349,7 +326,12 @@ def _put_remedies(page: TerminalPage, prescription: Prescription | None, detail:
     """Add remedies that help, the most gain first, then those that would not, each with its number."""
     if prescription is None or (prescription.floors is None and not prescription.remedies):
         return
-    page.heading("What to do", _bounds_line(prescription))
+    bounds = f"no lower bounds were measured: {prescription.why_no_windows}" if prescription.why_no_windows else ""
+    if prescription.floors is not None:
+        baseline, *others = bound_rows(prescription.floors)
+        said = (baseline, ("again", prescription.again_us), *others)
+        bounds = " · ".join(f"{name} {duration(us)}" for name, us in said if us is not None)
+    page.heading("What to do", bounds)
     rows = remedy_rows(prescription)
     first = [(place, row) for place, row in enumerate(rows.helps, 1) if place <= detail.remedies or row.outcome]
     left = len(rows.helps) - len(first)
@@ -357,7 +339,10 @@ def _put_remedies(page: TerminalPage, prescription: Prescription | None, detail:
         for place, row in first:
             _put_whole(page, row, place)
         _put_left(page, left, "remedy", detail)
-        _put_together(page, rows)
+        whole = rows.together
+        said_of_all = "; ".join(filter(None, (whole.predicted, whole.proved, whole.samples, whole.without)))
+        if said_of_all:
+            page.sentence(said_of_all, lead="  together: ")
     else:
         shown = [_remedy_row(row, row.title) for _, row in first]
         if len(rows.helps) > 1:
@@ -367,16 +352,6 @@ def _put_remedies(page: TerminalPage, prescription: Prescription | None, detail:
         left = len(rows.idle) - place if place == detail.idle_remedies else 0
         more = f" · and {left} more: {detail.rest}" if left > 0 else ""
         page.sentence(f"{title} – {why}{more}", lead="  would not help: ")
-
-
-def _bounds_line(prescription: Prescription) -> str:
-    """Return what the step is and its lower bounds, or why there are none."""
-    if prescription.floors is None:
-        why = prescription.why_no_windows
-        return f"no lower bounds were measured: {why}" if why else ""
-    baseline, *bounds = bound_rows(prescription.floors)
-    rows = [(name, us) for name, us in (baseline, ("again", prescription.again_us), *bounds) if us is not None]
-    return " · ".join(f"{name} {duration(us)}" for name, us in rows)
 
 
 def _remedy_row(row: RemedyRow, label: str) -> TerminalRow:
@@ -399,11 +374,3 @@ def _put_whole(page: TerminalPage, row: RemedyRow, place: int) -> None:
             page.code(line, indent=5)
     elif row.hint:
         page.sentence(row.hint, lead="     → ")
-
-
-def _put_together(page: TerminalPage, rows: RemedyRows) -> None:
-    """Add all that go together, where that is more than one."""
-    row = rows.together
-    said = "; ".join(filter(None, (row.predicted, row.proved, row.samples, row.without)))
-    if said:
-        page.sentence(said, lead="  together: ")

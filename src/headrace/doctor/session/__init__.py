@@ -6,14 +6,3 @@
 from . import model
 from .evidence_reader import read_session
 from .storage import SCRATCH, SESSION_FILE, SessionFolder, decode_session, encode_session, session_folder
-
-__all__ = [
-    "SCRATCH",
-    "SESSION_FILE",
-    "SessionFolder",
-    "decode_session",
-    "encode_session",
-    "model",
-    "read_session",
-    "session_folder",
-]

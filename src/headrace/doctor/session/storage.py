@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from headrace.doctor.attach import holds_files
-from headrace.doctor.probe.settings import FILE, ProbeSettings, SessionClock, boot_id
+from headrace.doctor.probe import SETTINGS_FILE, ProbeSettings, SessionClock, boot_id
 from headrace.errors import SessionError, UsageError
 
-from .model import FORMAT, VERSION, BatchProducer, Session, Trainer
+from .model import FORMAT, VERSION, Session
 
 SCRATCH = "scratch"
 """Folder within a session whose run is undone."""
@@ -58,7 +58,7 @@ def session_folder(
     Without `keep` it is temporary: it is deleted at the end, unless it holds files of the user's that exist nowhere
     else. Raises UsageError if `keep` holds a session already, or cannot be made.
     """
-    path = _temporary_folder() if keep is None else _new_folder(keep)
+    path = _new_folder(keep)
     settings = ProbeSettings(
         folder=str(path),
         origin_us=time.monotonic_ns() // 1000,
@@ -75,7 +75,13 @@ def session_folder(
     )
     folder = SessionFolder(path, settings, is_kept=keep is not None)
     try:
-        _write_settings(settings)
+        try:
+            settings.write()
+        except OSError as error:
+            raise UsageError(
+                f"expected a folder that takes the evidence, got {path} ({error.strerror}); "
+                "make room there, set TMPDIR, or give --keep"
+            ) from error
         yield folder
     finally:
         folder.is_kept |= holds_files(path)
@@ -83,34 +89,23 @@ def session_folder(
             shutil.rmtree(path, ignore_errors=True)  # a process that outlives the command may write there still
 
 
-def _temporary_folder() -> Path:
-    try:
-        return Path(tempfile.mkdtemp(prefix="headrace-doctor-"))
-    except OSError as error:
-        raise UsageError(
-            f"expected a folder for the evidence, got none ({error.strerror}: {error.filename}); "
-            "set TMPDIR, or give --keep"
-        ) from error
-
-
-def _new_folder(keep: Path) -> Path:
-    if (keep / FILE).exists():
+def _new_folder(keep: Path | None) -> Path:
+    """Make the folder that was asked for, or a temporary one."""
+    if keep is None:
+        try:
+            return Path(tempfile.mkdtemp(prefix="headrace-doctor-"))
+        except OSError as error:
+            raise UsageError(
+                f"expected a folder for the evidence, got none ({error.strerror}: {error.filename}); "
+                "set TMPDIR, or give --keep"
+            ) from error
+    if (keep / SETTINGS_FILE).exists():
         raise UsageError(f"--keep: expected a new folder, got {keep}, which holds a session; name another or remove it")
     try:
         keep.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--keep: expected a folder that can be made, got {keep} ({error.strerror})") from error
     return keep.resolve()
-
-
-def _write_settings(settings: ProbeSettings) -> None:
-    try:
-        settings.write()
-    except OSError as error:
-        raise UsageError(
-            f"expected a folder that takes the evidence, got {settings.folder} ({error.strerror}); "
-            "make room there, set TMPDIR, or give --keep"
-        ) from error
 
 
 class _Head(msgspec.Struct):
@@ -165,31 +160,25 @@ def _lowered(text: str) -> str:
 def _table_faults(session: Session) -> Iterator[str]:
     """Find what types do not tell: columns of unequal length, and numbers that refer to nothing."""
     for place, trainer in enumerate(session.trainers):
-        yield from _trainer_faults(trainer, f"$.trainers[{place}]")
+        where = f"$.trainers[{place}]"
+        for name in ("steps", "gets", "fetches", "padding", "collectives"):
+            yield from _uneven(_columns(getattr(trainer, name)), f"{where}.{name}")
+        for name in ("gets", "fetches"):
+            shapes = (shape for shape in getattr(trainer, name).shape if shape is not None)
+            yield from _outside(shapes, trainer.shapes, "shapes", f"{where}.{name}.shape")
     for place, producer in enumerate(session.makers):
-        yield from _producer_faults(producer, f"$.makers[{place}]")
+        where = f"$.makers[{place}]"
+        yield from _uneven(_columns(producer.batches), f"{where}.batches")
+        numbers = {
+            "batches.stages": (stage for row in producer.batches.stages for stage, *_ in row),
+            "batches.beside": (stage for row in producer.batches.beside for stage, *_ in row),
+            "slow": (stage for sample in producer.slow for stage, _ in sample.stages),
+            "looks": (one.stage for sample in producer.looks for one in sample.stages),
+        }
+        for name, stages in numbers.items():
+            yield from _outside(stages, producer.stages, "stages", f"{where}.{name}")
     for place, machine in enumerate(session.machines):
         yield from _uneven({"time": machine.time, **machine.columns}, f"$.machines[{place}]")
-
-
-def _trainer_faults(trainer: Trainer, where: str) -> Iterator[str]:
-    for name in ("steps", "gets", "fetches", "padding", "collectives"):
-        yield from _uneven(_columns(getattr(trainer, name)), f"{where}.{name}")
-    for name in ("gets", "fetches"):
-        shapes = (shape for shape in getattr(trainer, name).shape if shape is not None)
-        yield from _outside(shapes, trainer.shapes, "shapes", f"{where}.{name}.shape")
-
-
-def _producer_faults(producer: BatchProducer, where: str) -> Iterator[str]:
-    yield from _uneven(_columns(producer.batches), f"{where}.batches")
-    numbers = {
-        "batches.stages": (stage for row in producer.batches.stages for stage, *_ in row),
-        "batches.beside": (stage for row in producer.batches.beside for stage, *_ in row),
-        "slow": (stage for sample in producer.slow for stage, _ in sample.stages),
-        "looks": (one.stage for sample in producer.looks for one in sample.stages),
-    }
-    for name, stages in numbers.items():
-        yield from _outside(stages, producer.stages, "stages", f"{where}.{name}")
 
 
 def _columns(table: Any) -> dict[str, list[Any]]:

@@ -6,5 +6,3 @@ from .batch_work import SHARED
 from .prediction import Prediction, predicted
 from .recording import recorded
 from .work import FeedSetup, RecordedRun, StageChange
-
-__all__ = ["SHARED", "FeedSetup", "Prediction", "RecordedRun", "StageChange", "predicted", "recorded"]

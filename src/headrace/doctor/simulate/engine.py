@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Generator
+from heapq import heappop, heappush
 from math import ceil
 
 COMPUTE, TEAM, WAIT, PARK = "compute", "team", "wait", "park"
@@ -71,81 +71,59 @@ class Engine:
             self._resume(process)
 
     def run(self, last: SimulatedProcess) -> None:
-        """Run until this process has ended. Whoever is parked then stays so."""
-        while not last.has_ended and self._advance():
-            pass
-
-    def _advance(self) -> bool:
-        """Go to the next moment at which a request is met; return False where nothing is under way."""
+        """Run until this process has ended, or nothing is under way. Whoever is parked then stays so."""
         computing, waiting = self._computing, self._waiting
-        if not computing and not waiting:
-            return False
-        done = self.now + (computing[0][0] - self._work) / self._speed if computing else _NEVER
-        until = waiting[0][0] if waiting else _NEVER
-        is_computed = done <= until
-        at = done if is_computed else until
-        done_us = (at - self.now) * self._speed
-        self._work += done_us
-        self.others_us += self._others * done_us
-        self.now = at
-        if is_computed:
-            _, _, process = heapq.heappop(self._computing)
-            self._teams -= process.is_team
-            self._compute_threads(-process.threads)
-        else:
-            _, _, process = heapq.heappop(self._waiting)
-        self._resume(process)
-        return True
+        while not last.has_ended:
+            done = self.now + (computing[0][0] - self._work) / self._speed if computing else _NEVER
+            until = waiting[0][0] if waiting else _NEVER
+            at = min(done, until)
+            if at == _NEVER:
+                return
+            done_us = (at - self.now) * self._speed
+            self._work += done_us
+            self.others_us += self._others * done_us
+            self.now = at
+            if done <= until:
+                process = heappop(computing)[2]
+                self._teams -= process.is_team
+                self._compute_threads(-process.threads)
+            else:
+                process = heappop(waiting)[2]
+            self._resume(process)
 
     def _resume(self, process: SimulatedProcess) -> None:
         """Let a process go on until it asks for something that takes time."""
         before, self.current = self.current, process
-        try:
-            self._go_on(process)
-        finally:
-            self.current = before
-
-    def _go_on(self, process: SimulatedProcess) -> None:
         for kind, amount, threads in process.behaviour:
             if kind is PARK:
                 process.is_parked = True
-                return
-            if amount > 0:
-                self._begin(process, kind, amount, threads)
-                return
-        process.has_ended = True
-
-    def _begin(self, process: SimulatedProcess, kind: str, amount: float, threads: float) -> None:
-        self._order += 1
-        if kind is WAIT:
-            heapq.heappush(self._waiting, (self.now + amount, self._order, process))
-            return
-        process.threads, process.is_team = threads, kind is TEAM
-        self._teams += process.is_team
-        self._compute_threads(threads)
-        heapq.heappush(self._computing, (self._work + amount, self._order, process))
+                break
+            if amount <= 0:
+                continue
+            self._order += 1
+            if kind is WAIT:
+                heappush(self._waiting, (self.now + amount, self._order, process))
+            else:
+                process.threads, process.is_team = threads, kind is TEAM
+                self._teams += process.is_team
+                self._compute_threads(threads)
+                heappush(self._computing, (self._work + amount, self._order, process))
+            break
+        else:
+            process.has_ended = True
+        self.current = before
 
     def _compute_threads(self, more: float) -> None:
         self._threads = threads = self._threads + more
         if threads <= self._cores:
             self._speed = 1.0
-        else:
-            self._speed = _slowest(threads, self._cores) if self._teams else self._cores / threads
-
-
-def _slowest(threads: float, cores: float) -> float:
-    """Return the speed of a thread on the core with the most of them.
-
-    Between whole numbers, one more is there now and then.
-    """
-    whole = int(threads)
-    less, more = (_turns(ceil(number / ceil(cores))) for number in (whole, whole + 1))
-    return less + (threads - whole) * (more - less)
-
-
-def _turns(threads: int) -> float:
-    """Return the speed of each of these on one core."""
-    return 1.0 if threads <= 1 else 1.0 / (threads * TAKING_TURNS)
+        elif not self._teams:
+            self._speed = self._cores / threads
+        else:  # that of a thread on the core with the most of them; between whole numbers, one more is there at times
+            whole = int(threads)
+            each = [ceil(number / ceil(self._cores)) for number in (whole, whole + 1)]
+            slow, slower = (1.0 if number <= 1 else 1.0 / (number * TAKING_TURNS) for number in each)
+            self._speed = slow + (threads - whole) * (slower - slow)
 
 
 def compute(us: float, threads: float = 1.0) -> Request:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil, exp, hypot, log
 from statistics import fmean, stdev
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .pipeline import SimulatedSteps, simulated
+from .pipeline import simulated
 from .work import (
     UNFITTED,
     BatchColumns,
@@ -71,82 +72,72 @@ WIDTH = 1.6
 """Standard errors on each side. Of a normal distribution 1.3 would cover 80 of 100; errors of models have tails."""
 
 
-def mean_steps(
-    recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit, seed: int, rounds: int = ROUNDS
-) -> list[float]:
-    """Return the mean step of each round, in microseconds."""
-    settling = _settling(recorded, setup)
-    return [_mean_step(one.ends, settling) for one in _simulated_rounds(recorded, setup, fit, seed, rounds)]
+class SimulatedRound(NamedTuple):
+    """One round of a simulation."""
+
+    step_us: float
+    """Mean step."""
+    others_cores: float
+    """Cores that other programs would keep busy meanwhile."""
 
 
-def others_cores(recorded: RecordedRun, setup: FeedSetup) -> float:
-    """Return the cores that other programs would keep busy meanwhile."""
-    (one,) = _simulated_rounds(recorded, setup, UNFITTED, seed=0, rounds=1)
-    return one.others_cores
-
-
-def _simulated_rounds(
-    recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit, seed: int, rounds: int
-) -> Iterator[SimulatedSteps]:
-    steps, settling = min(len(recorded.steps), MOST_STEPS), _settling(recorded, setup)
+def simulated_rounds(
+    recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit, seed: int = 0, rounds: int = ROUNDS
+) -> Iterator[SimulatedRound]:
+    """Simulate a setup several times, each with steps of other parts of the recorded run."""
+    steps = min(len(recorded.steps), MOST_STEPS)
+    settling = ceil(2 * setup.workers * setup.prefetch / max(recorded.batches_a_step, 1.0)) + SETTLING
     first = max(recorded.first - round(settling * recorded.batches_a_step), 0)
-    for work in _works(recorded, setup, fit, steps, rounds, seed):
-        yield simulated(setup, work, first=first, steps=settling + steps)
-
-
-def _settling(recorded: RecordedRun, setup: FeedSetup) -> int:
-    """Return the steps before those that count."""
-    return ceil(2 * setup.workers * setup.prefetch / max(recorded.batches_a_step, 1.0)) + SETTLING
-
-
-def _mean_step(ends: list[float], settling: int) -> float:
-    return max((ends[-1] - ends[settling - 1]) / (len(ends) - settling), LEAST_US)
-
-
-def _works(
-    recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit, steps: int, rounds: int, seed: int
-) -> Iterator[SimulatedWork]:
-    batch_columns, passes = _batches(recorded, setup), _passes(recorded, setup, fit)
+    columns, passes = _batches(recorded, setup), _passes(recorded, setup, fit)
     random = np.random.default_rng(seed)
     for number in range(rounds):
-        places = _blocks(random, steps, len(recorded.steps)) if number else np.arange(steps) / steps
-        yield SimulatedWork(
-            batches=_batch_work(batch_columns, _sharing_us(recorded, setup), len(recorded.steps), fit.making, places),
+        # Where in the recorded run each step of a round is taken from, as a share of it.
+        places = np.arange(steps) / steps
+        if number:
+            block = np.arange(ceil(steps / BLOCKS)) / len(recorded.steps)
+            places = np.concatenate([start + block for start in random.random(BLOCKS)])[:steps] % 1.0
+        work = SimulatedWork(
+            batches=_batch_work(recorded, setup, columns, fit.making, places),
             steps=_step_work(recorded.steps, fit.computing * setup.step, places, setup.off_step_us),
             passes=passes,
             draw=recorded.draw,
             team=recorded.team,
         )
+        found = simulated(setup, work, first=first, steps=settling + steps)
+        step_us = (found.ends[-1] - found.ends[settling - 1]) / steps
+        yield SimulatedRound(max(step_us, LEAST_US), found.others_cores)
 
 
-def _blocks(random: np.random.Generator, steps: int, recorded: int) -> Column:
-    """Return where in the recorded run each step of a round is taken from, as a share of it."""
-    length = ceil(steps / BLOCKS)
-    starts = random.random(BLOCKS)
-    return np.concatenate([start + np.arange(length) / recorded for start in starts])[:steps] % 1.0
+def mean_step_us(recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit, rounds: int = ROUNDS) -> float:
+    """Return the mean step of all rounds, in microseconds."""
+    return fmean(one.step_us for one in simulated_rounds(recorded, setup, fit, rounds=rounds))
 
 
 def _batches(recorded: RecordedRun, setup: FeedSetup) -> BatchColumns:
-    """Return the batches as the setup changes them."""
-    columns, threads = recorded.batches.changed(setup.stages), _threads(recorded, setup)
+    """Return the batches as the setup changes them: what nobody did before takes what its bytes take."""
+    columns = recorded.batches.changed(setup.stages)
+    slower = recorded.setup.worker_threads / setup.worker_threads
+    sent = setup.sent_bytes if setup.workers else 0.0
+    pin = recorded.batches.pin
+    if not recorded.setup.pinned:
+        pin = np.full(len(pin), pin_us(recorded.batch_bytes) if setup.pin_us is None else setup.pin_us)
+    receive = columns.receive
+    if not recorded.setup.workers:
+        receive = np.full(len(receive), receive_us(recorded.batch_bytes))
     return replace(
         columns,
-        stages={name: replace(one, compute=one.compute * threads) for name, one in columns.stages.items()},
-        serialise=columns.serialise * (setup.sent_bytes if setup.workers else 0.0),
-        receive=_receive(recorded, setup) * setup.sent_bytes,
-        held=columns.held * (setup.sent_bytes if setup.workers else 0.0),
-        pin=_pin(recorded, setup) * setup.sent_bytes,
+        stages={name: replace(one, compute=one.compute * slower) for name, one in columns.stages.items()},
+        serialise=columns.serialise * sent,
+        receive=receive * sent,
+        held=columns.held * sent,
+        pin=pin * (setup.sent_bytes if setup.pinned else 0.0),
     )
-
-
-def _threads(recorded: RecordedRun, setup: FeedSetup) -> float:
-    """Return the factor of computing's wall time."""
-    return recorded.setup.worker_threads / setup.worker_threads
 
 
 def _passes(recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit) -> PassCosts:
     """Return the pass costs as the setup changes what the first batch of a worker takes."""
     first = changed_stages(recorded.first_batch, setup.stages).values()
+    slower = recorded.setup.worker_threads / setup.worker_threads
     start_up, passes = setup.start_up * fit.start_up, recorded.passes
     return replace(
         passes,
@@ -154,40 +145,21 @@ def _passes(recorded: RecordedRun, setup: FeedSetup, fit: SimulationFit) -> Pass
         begin=passes.begin * start_up,
         shut_down=passes.shut_down * fit.start_up,
         first_wait=fit.making * sum(float(stage.wait[0]) for stage in first),
-        first_compute=fit.making * _threads(recorded, setup) * sum(float(stage.compute[0]) for stage in first),
+        first_compute=fit.making * slower * sum(float(stage.compute[0]) for stage in first),
     )
 
 
-def _receive(recorded: RecordedRun, setup: FeedSetup) -> Column:
-    if not setup.workers:
-        return np.zeros(len(recorded.batches))
-    if recorded.setup.workers:
-        return recorded.batches.receive
-    return np.full(len(recorded.batches), receive_us(recorded.batch_bytes))
+def _batch_work(
+    recorded: RecordedRun, setup: FeedSetup, columns: BatchColumns, factor: float, places: Column
+) -> list[BatchWork]:
+    """Return the batches of a round. Those of each step stay together: `places` are the steps'.
 
-
-def _sharing_us(recorded: RecordedRun, setup: FeedSetup) -> float:
-    """Return what a batch takes longer where workers write it into shared memory and none did before.
-
-    The other way round it is less than 0.
+    A batch takes longer where workers write it into shared memory and none did before, and less the other way round.
     """
     change = bool(setup.workers) - bool(recorded.setup.workers)
-    return change * shared_us(recorded.batch_bytes) * setup.sent_bytes
-
-
-def _pin(recorded: RecordedRun, setup: FeedSetup) -> Column:
-    if not setup.pinned:
-        return np.zeros(len(recorded.batches))
-    if recorded.setup.pinned:
-        return recorded.batches.pin
-    us = pin_us(recorded.batch_bytes) if setup.pin_us is None else setup.pin_us
-    return np.full(len(recorded.batches), us)
-
-
-def _batch_work(columns: BatchColumns, sharing_us: float, steps: int, factor: float, places: Column) -> list[BatchWork]:
-    """Return the batches of a round. Those of each step stay together: `places` are the steps'."""
+    sharing_us = change * shared_us(recorded.batch_bytes) * setup.sent_bytes
     computing = np.maximum(columns.compute + sharing_us, LEAST_LEFT * columns.compute)
-    together = max(round(len(columns) / steps), 1)
+    together = max(round(len(columns) / len(recorded.steps)), 1)
     rows = (_rows(places, len(columns))[:, None] + np.arange(together)).ravel() % len(columns)
     made = [column[rows] * factor for column in (columns.wait, computing, columns.serialise)]
     received = [column[rows] for column in (columns.receive, columns.held, columns.pin)]
@@ -197,10 +169,8 @@ def _batch_work(columns: BatchColumns, sharing_us: float, steps: int, factor: fl
 def _step_work(columns: StepColumns, factor: float, places: Column, off_step_us: float) -> list[StepWork]:
     rows = _rows(places, len(columns))
     gets, compute, wait = columns.gets[rows], columns.compute[rows] * factor, columns.wait[rows] * factor
-    busy = np.maximum(compute + wait, 1e-9)
-    left = np.maximum(1 - off_step_us * gets / busy, 0.0)
-    device = columns.device[rows] * factor
-    times = np.array([compute * left, wait * left, device])
+    left = np.maximum(1 - off_step_us * gets / np.maximum(compute + wait, 1e-9), 0.0)
+    times = np.array([compute * left, wait * left, columns.device[rows] * factor])
     return [StepWork(*row) for row in zip(gets.tolist(), *times.tolist(), strict=True)]
 
 
@@ -215,8 +185,21 @@ def fitted(recorded: RecordedRun) -> RecordedRun:
     It gains as many threads of other programs as the observed step leaves room for, and then the smallest corrections
     of work, in logarithms, that to first order give that step.
     """
-    found = replace(recorded, setup=replace(recorded.setup, others=_others(recorded)))
-    return replace(found, fit=_fit(found))
+    recorded = replace(recorded, setup=replace(recorded.setup, others=_others(recorded)))
+    present = mean_step_us(recorded, recorded.setup, UNFITTED)
+    gap = log(recorded.observed_us / present)
+    owed = {}
+    for name in DOUBT:
+        probed = replace(UNFITTED, **{name: PROBE})
+        owed[name] = log(mean_step_us(recorded, recorded.setup, probed) / present) / log(PROBE)
+    size = sum((owed[name] * doubt) ** 2 for name, doubt in DOUBT.items())
+    factors = {}
+    for name, doubt in DOUBT.items():
+        correction = gap * owed[name] * doubt**2 / size if size else 0.0
+        factors[name] = exp(min(max(correction, -MOST), MOST))
+    fit = replace(UNFITTED, gap=gap, **factors)
+    rest = recorded.observed_us / mean_step_us(recorded, recorded.setup, fit)
+    return replace(recorded, fit=replace(fit, rest=rest))
 
 
 def _others(recorded: RecordedRun) -> float:
@@ -228,9 +211,13 @@ def _others(recorded: RecordedRun) -> float:
     kept, cores = recorded.setup.others, recorded.setup.cores
     if not cores or kept < SOME * cores:
         return kept
-    most = MOST_THREADS * cores
-    asked = _largest(kept, most, lambda threads: _others_cores(recorded, threads) <= kept)
-    return _largest(0.0, asked, lambda threads: _step_us(recorded, threads) <= recorded.observed_us)
+
+    def alongside(threads: float) -> SimulatedRound:
+        (one,) = simulated_rounds(recorded, replace(recorded.setup, others=threads), UNFITTED, rounds=1)
+        return one
+
+    asked = _largest(kept, MOST_THREADS * cores, lambda threads: alongside(threads).others_cores <= kept)
+    return _largest(0.0, asked, lambda threads: alongside(threads).step_us <= recorded.observed_us)
 
 
 def _largest(low: float, high: float, fits: Callable[[float], bool]) -> float:
@@ -241,38 +228,6 @@ def _largest(low: float, high: float, fits: Callable[[float], bool]) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
-
-
-def _step_us(recorded: RecordedRun, others: float) -> float:
-    return fmean(mean_steps(recorded, _with_others(recorded, others), UNFITTED, seed=0, rounds=1))
-
-
-def _others_cores(recorded: RecordedRun, others: float) -> float:
-    return others_cores(recorded, _with_others(recorded, others))
-
-
-def _with_others(recorded: RecordedRun, others: float) -> FeedSetup:
-    return replace(recorded.setup, others=others)
-
-
-def _fit(recorded: RecordedRun) -> SimulationFit:
-    present = _simulated_us(recorded, UNFITTED)
-    gap = log(recorded.observed_us / present)
-    owed = {
-        name: log(_simulated_us(recorded, replace(UNFITTED, **{name: PROBE})) / present) / log(PROBE) for name in DOUBT
-    }
-    size = sum((owed[name] * doubt) ** 2 for name, doubt in DOUBT.items())
-    factors = {name: _factor(gap * owed[name] * doubt**2 / size) if size else 1.0 for name, doubt in DOUBT.items()}
-    fit = replace(UNFITTED, gap=gap, **factors)
-    return replace(fit, rest=recorded.observed_us / _simulated_us(recorded, fit))
-
-
-def _simulated_us(recorded: RecordedRun, fit: SimulationFit) -> float:
-    return fmean(mean_steps(recorded, recorded.setup, fit, seed=0, rounds=ROUNDS))
-
-
-def _factor(logarithm: float) -> float:
-    return exp(min(max(logarithm, -MOST), MOST))
 
 
 @dataclass(frozen=True)
@@ -295,23 +250,18 @@ def predicted(recorded: RecordedRun, setup: FeedSetup, *, seed: int = 0) -> Pred
 
     That of `recorded.setup` is the observed one.
     """
-    fit = recorded.fit
-    rounds = [us * fit.rest for us in mean_steps(recorded, setup, fit, seed)]
+    fit, present = recorded.fit, recorded.setup
+    rounds = [one.step_us * fit.rest for one in simulated_rounds(recorded, setup, fit, seed)]
     step_us = fmean(rounds)
-    width = exp(WIDTH * hypot(stdev(rounds) / step_us, _model_error(recorded, setup, step_us)))
-    return Prediction(step_us, step_us / width, step_us * width, recorded.observed_us / step_us)
-
-
-def _model_error(recorded: RecordedRun, setup: FeedSetup, step_us: float) -> float:
-    return hypot(
+    others_share = present.others / (present.cores + present.others) if present.cores else 0.0
+    error = hypot(
+        stdev(rounds) / step_us,
         BASE_ERROR,
-        GAP_ERROR * recorded.fit.gap,
+        GAP_ERROR * fit.gap,
         DISTANCE_ERROR * log(step_us / recorded.observed_us),
         ASSUMED_ERROR * ("cores" in recorded.assumed),
-        WORKERS_ERROR * (setup.workers != recorded.setup.workers),
-        OTHERS_ERROR * _others_share(recorded.setup),
+        WORKERS_ERROR * (setup.workers != present.workers),
+        OTHERS_ERROR * others_share,
     )
-
-
-def _others_share(setup: FeedSetup) -> float:
-    return setup.others / (setup.cores + setup.others) if setup.cores else 0.0
+    width = exp(WIDTH * error)
+    return Prediction(step_us, step_us / width, step_us * width, recorded.observed_us / step_us)

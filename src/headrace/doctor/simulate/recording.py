@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from math import ceil
 from statistics import fmean, median
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,31 +15,26 @@ from ..measure import (
     PREFETCH,
     REPLAY,
     WAIT,
-    Diagnosis,
-    HostCores,
+    Host,
     Join,
-    MadeBatch,
     MeasuredStep,
     MeasuredTraining,
-    device_parts,
+    RankView,
+    TrainerView,
     evaluation_us,
+    host_of,
     is_here,
-    training,
     whole_fact,
     window_steps,
     window_us,
-    with_loaders_as_one,
 )
-from ..session.model import BatchProducer, LoaderFacts, Session, Trainer, TrainerPass
+from ..session.model import LoaderFacts, Machine, Session, Trainer, TrainerPass
 from .batch_work import (
-    SEVERAL,
-    FirstBatches,
     ReceivedBatch,
     Receiving,
     batch_columns,
-    cores_asked,
+    first_apart,
     first_batch,
-    main_loader,
     making_threads,
     received,
     without_barriers,
@@ -46,15 +42,113 @@ from .batch_work import (
 from .prediction import fitted
 from .work import PASSES, UNFITTED, Column, FeedSetup, PassCosts, RecordedRun, StepColumns
 
-__all__ = ["RecordedRun", "recorded"]
-
-
 NOISE = 0.1
 """Threads, by which the noise of two clocks makes one of them more than it is."""
 
 
-@dataclass(frozen=True)
-class Computing:
+def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()) -> RecordedRun | None:
+    """Return the recorded work of a measured trainer, one of `ranks`.
+
+    None where there is nothing to simulate: no measured step, no DataLoader that it waited for, or no record of the
+    batches' making.
+    """
+    measured, trainer = view.training, view.trainer
+    loader = next((view.loader(number) for number, _ in measured.fed.most_common(1)), None)
+    if view.budget is None or loader is None:
+        return None
+    batches = received(measured, Join(session), loader)
+    if not any(one.made is not None for one in batches):
+        return None
+    host = host_of(session, trainer) or Host(Machine(trainer.host), [trainer], [], {}, range(0))
+    facts, gets, receiving = loader.facts, trainer.gets, Receiving(trainer, batches)
+    is_iterable, workers = facts.get("iterable") is True, whole_fact(facts, "num_workers") or 0
+    apart = first_apart(batches, workers=workers, iterates=is_iterable)
+    threads = making_threads(batches) if workers or host.has_pool_of_its_own(trainer.pid) else 1.0
+    columns = without_barriers(batch_columns(trainer, apart, receiving, host), threads, workers, host.rank_cores)
+    replay_us = window_us(trainer, REPLAY, fmean(evaluation_us(step) for step in measured.steps))
+    own = _own_work(view, loader, _used_here(measured, batches, receiving), _peers_us(ranks, trainer), host, replay_us)
+    passes = _pass_costs(session, trainer, loader)
+    assumed = set() if own.is_measured else {"cores"}
+    if passes is None:
+        assumed |= {"sending", "start-up"}
+    setup = FeedSetup(
+        workers=workers,
+        prefetch=whole_fact(facts, "prefetch_factor") or PREFETCH,
+        persistent=facts.get("persistent_workers") is True,
+        pinned=any(gets.pin[row] is not None for row in measured.gets),
+        in_order=facts.get("in_order") is not False,
+        cores=host.rank_cores,
+        others=host.others_cores,
+        worker_threads=threads,
+        pass_batches=_pass_batches(trainer, loader),
+    )
+    found = RecordedRun(
+        setup=setup,
+        observed_us=measured.total_us / len(measured.steps),
+        batches_a_step=float(own.steps.gets.mean()),
+        batches=columns,
+        steps=own.steps,
+        first_batch=first_batch(apart, columns, host),
+        passes=replace(PASSES, iterates=is_iterable) if passes is None else passes,
+        draw=median(max(us, 0) for us in _draws(trainer, batches)),
+        team=own.team,
+        first=gets.index[batches[0].row],
+        replay_us=replay_us,
+        batch_bytes=_mean(size for one in batches if (size := gets.bytes[one.row]) is not None),
+        fit=UNFITTED,
+        assumed=frozenset(assumed),
+    )
+    return fitted(found)
+
+
+def _peers_us(ranks: Sequence[RankView], trainer: Trainer) -> float:
+    """Return how long a step waits for other ranks that wait for data themselves: they are fed faster, too."""
+    own = next((one for one in ranks if (one.pid, one.rank) == (trainer.pid, trainer.rank)), None)
+    others = [one.data_wait_us for one in ranks if one is not own]
+    if own is None or own.peer_wait_us is None:
+        return 0.0
+    return min(own.peer_wait_us, max(others, default=0.0))
+
+
+def _pass_batches(trainer: Trainer, loader: LoaderFacts) -> int | None:
+    """Return the batches of a pass: the loader's length, else those of its longest pass that came to its end."""
+    length = whole_fact(loader.facts, "length")
+    if length is not None and length > 0:
+        return length
+    ended = {one.number for one in trainer.passes if one.loader == loader.number and one.last is not None}
+    gets = zip(trainer.gets.pass_, trainer.gets.index, strict=True)
+    return max((index + 1 for number, index in gets if number in ended), default=None)
+
+
+class UsedHere(NamedTuple):
+    """Work of the training thread for batches, by step, which is no part of its own."""
+
+    cpu: Column
+    delay: Column
+    """Time that it waited for a core meanwhile."""
+
+
+def _used_here(measured: MeasuredTraining, batches: list[ReceivedBatch], receiving: Receiving) -> UsedHere:
+    """Return CPU time and delay of batches in the trainer: of unpickling where they came from elsewhere."""
+    made = {one.row: one.made for one in batches}
+    cpu, delay = [], []
+    for step in measured.steps:
+        of_step = [0.0, 0.0]
+        for row in step.gets:
+            one = made.get(row)
+            if one is None or one.maker.worker is not None:
+                of_step[0] += receiving.computing(row) + float(measured.trainer.gets.pin[row] or 0)
+                of_step[1] += receiving.delay(row)
+            else:
+                columns = one.maker.batches
+                of_step[0] += (columns.cpu[one.row] if columns.cpu else None) or 0
+                of_step[1] += (columns.delay[one.row] if columns.delay else None) or 0
+        cpu.append(of_step[0])
+        delay.append(of_step[1])
+    return UsedHere(np.array(cpu), np.array(delay))
+
+
+class OwnWork(NamedTuple):
     """Work of the training thread."""
 
     steps: StepColumns
@@ -64,106 +158,77 @@ class Computing:
     """Whether its CPU time was; else all its time counts as computing."""
 
 
-@dataclass(frozen=True)
-class MadeHere:
-    """Work of the training thread for batches, by step, which is no part of computing."""
-
-    cpu: Column
-    delay: Column
-    """Time that it waited for a core meanwhile."""
-
-
-def replay_us(training: MeasuredTraining) -> float | None:
-    """Return the mean step on cached batches; None where nothing was replayed."""
-    evaluation = fmean(evaluation_us(step) for step in training.steps)
-    return window_us(training.trainer, REPLAY, evaluation)
-
-
-def computing(
-    training: MeasuredTraining, loader: LoaderFacts, making: MadeHere, peers_us: float, *, pool: int
-) -> Computing:
+def _own_work(
+    view: TrainerView, loader: LoaderFacts, making: UsedHere, peers_us: float, host: Host, replay_us: float | None
+) -> OwnWork:
     """Return what is left of the steps without waiting for batches.
 
     Args:
-        training: The measured trainer.
+        view: The measured trainer.
         loader: The loader that its steps wait for.
         making: What the trainer spent on batches that it made itself, and on unpickling.
         peers_us: How long it waits in a step for other ranks that wait for data themselves.
-        pool: Threads of the trainer that share what it computes, where no device does that.
+        host: Where it runs.
+        replay_us: The mean step on cached batches, which nothing kept from its cores.
     """
-    busy = np.array([_busy(training.trainer, step, loader) for step in training.steps], dtype=np.float64)
-    gets = np.array([len(_own_gets(training.trainer, step, loader)) for step in training.steps])
-    busy = np.maximum(busy - peers_us, 0.0)
-    used, device = _used(training, making.cpu), np.full_like(busy, _device_us(training))
-    if used is None:
-        return Computing(_as_replayed(training, StepColumns(gets, busy, np.zeros_like(busy), device)), 1, False)
-    delays = np.array([float(_cell(training.trainer.steps.delay, step) or 0) for step in training.steps])
-    busy = np.maximum(busy - np.maximum(delays - making.delay, 0.0), np.minimum(used, busy))
-    threads = _threads(training, float(used.sum()), float(busy.sum()))
-    team = max(pool, ceil(threads - NOISE), 1)
-    compute = np.minimum(busy * min(threads / team, 1.0) if team > 1 else used, busy)
-    return Computing(_as_replayed(training, StepColumns(gets, compute, busy - compute, device)), team, True)
+    trainer, steps = view.trainer, view.training.steps
+    passes = {one.number: one for one in trainer.passes if one.loader == loader.number}
+    blocks = [(one.start, one.ready - one.start) for one in passes.values()]
+    blocks += [
+        (one.last_start, one.last) for one in passes.values() if one.last is not None and one.last_start is not None
+    ]
+    gets, busy_us = [], []
+    for step in steps:
+        own = [row for row in step.gets if trainer.gets.pass_[row] in passes]
+        waited = sum(trainer.gets.duration[row] for row in own)
+        waited += sum(us for start, us in blocks if step.start <= start < step.end)
+        gets.append(len(own))
+        busy_us.append(float(max(step.duration - waited, 0)))
+    busy = np.maximum(np.array(busy_us) - peers_us, 0.0)
+    device = np.full_like(busy, _device_us(view, replay_us))
+    cpu = [_cell(trainer.steps.cpu, step) for step in steps]
+    known = [us for us in cpu if us is not None]
+    if len(known) < len(cpu):
+        wait, team, compute = np.zeros_like(busy), 1, busy
+    else:
+        used = np.maximum(np.array(known) - making.cpu, 0.0)
+        delays = np.array([float(_cell(trainer.steps.delay, step) or 0) for step in steps])
+        busy = np.maximum(busy - np.maximum(delays - making.delay, 0.0), np.minimum(used, busy))
+        threads = _threads(trainer, float(used.sum()), float(busy.sum()))
+        team = max(host.pool(trainer.pid), ceil(threads - NOISE), 1)
+        compute = np.minimum(busy * min(threads / team, 1.0) if team > 1 else used, busy)
+        wait = busy - compute
+    own_us = float((compute + wait).mean())
+    if replay_us is not None and not device.any() and own_us > 0:
+        compute, wait = compute * replay_us / own_us, wait * replay_us / own_us
+    return OwnWork(StepColumns(np.array(gets), compute, wait, device), team, len(known) == len(cpu))
 
 
-def _threads(training: MeasuredTraining, used_us: float, busy_us: float) -> float:
+def _threads(trainer: Trainer, used_us: float, busy_us: float) -> float:
     """Return the threads that compute at once.
 
     They are those of the median replayed step, which nothing took cores from, else of the mean observed one.
     """
     replayed = [
         cpu / step.duration
-        for step in window_steps(training.trainer, REPLAY)
-        if not step.gets and step.duration and (cpu := _cell(training.trainer.steps.cpu, step)) is not None
+        for step in window_steps(trainer, REPLAY)
+        if not step.gets and step.duration and (cpu := _cell(trainer.steps.cpu, step)) is not None
     ]
     if replayed:
         return median(replayed)
     return used_us / busy_us if busy_us > 0 else 1.0
 
 
-def _as_replayed(training: MeasuredTraining, steps: StepColumns) -> StepColumns:
-    """Scale steps to those that were replayed, which nothing kept from their cores; not where a device runs on."""
-    replayed, own = replay_us(training), float((steps.compute + steps.wait).mean())
-    if replayed is None or steps.device.any() or own <= 0:
-        return steps
-    return replace(steps, compute=steps.compute * replayed / own, wait=steps.wait * replayed / own)
-
-
-def _device_us(training: MeasuredTraining) -> float:
+def _device_us(view: TrainerView, replay_us: float | None) -> float:
     """Return a step of the device's, where that was measured, and so may run on while the training thread does; else 0.
 
     It is that of the replayed steps, else of the observed ones less the time for which it stood still for want of a
     batch.
     """
-    parts = device_parts(training)
+    parts = None if view.budget is None else view.budget.device
     if parts is None:
         return 0.0
-    replayed = replay_us(training)
-    return sum(part.us for part in parts if part.name != WAIT) if replayed is None else replayed
-
-
-def _own_gets(trainer: Trainer, step: MeasuredStep, loader: LoaderFacts) -> list[int]:
-    numbers = {one.number for one in trainer.passes if one.loader == loader.number}
-    return [row for row in step.gets if trainer.gets.pass_[row] in numbers]
-
-
-def _busy(trainer: Trainer, step: MeasuredStep, loader: LoaderFacts) -> int:
-    """Return a step's time without its waits for the loader."""
-    waited = sum(trainer.gets.duration[row] for row in _own_gets(trainer, step, loader))
-    for one in trainer.passes:
-        if one.loader != loader.number:
-            continue
-        if step.start <= one.start < step.end:
-            waited += one.ready - one.start
-        if one.last is not None and one.last_start is not None and step.start <= one.last_start < step.end:
-            waited += one.last
-    return max(step.duration - waited, 0)
-
-
-def _used(training: MeasuredTraining, making: Column) -> Column | None:
-    """Return the CPU time of steps without making batches; None where it was not measured in all of them."""
-    used = [_cell(training.trainer.steps.cpu, step) for step in training.steps]
-    known = [us for us in used if us is not None]
-    return np.maximum(np.array(known) - making, 0.0) if known and len(known) == len(used) else None
+    return sum(part.us for part in parts if part.name != WAIT) if replay_us is None else replay_us
 
 
 def _cell(column: Sequence[int | None], step: MeasuredStep) -> int | None:
@@ -171,7 +236,7 @@ def _cell(column: Sequence[int | None], step: MeasuredStep) -> int | None:
     return column[step.row] if column and step.row is not None else None
 
 
-def pass_costs(session: Session, trainer: Trainer, loader: LoaderFacts) -> PassCosts | None:
+def _pass_costs(session: Session, trainer: Trainer, loader: LoaderFacts) -> PassCosts | None:
     """Return what beginning and ending a pass costs; None without workers.
 
     What the first batch of a worker takes more is not known here.
@@ -181,27 +246,24 @@ def pass_costs(session: Session, trainer: Trainer, loader: LoaderFacts) -> PassC
         return None
     new = [one for one in passes if one.epoch == 0]
     new = new[1:] or new  # the very first loads and compiles what the later ones find
-    fork = fmean((one.ready - one.start) / len(one.workers) for one in new) if new else 0.0
+    fork = _mean((one.ready - one.start) / len(one.workers) for one in new)
+    ends = [one for one, following in pairwise(passes) if following.epoch == 0]
     return PassCosts(
         fork=fork,
         begin=_mean(_begins(session, trainer, new, fork)),
         resume=_mean(one.ready - one.start for one in passes if one.epoch > 0),
-        shut_down=_mean(_shut_downs(passes)),
+        shut_down=_mean(one.last / len(one.workers) for one in ends if one.last is not None),
         first_wait=0.0,
         first_compute=0.0,
         iterates=loader.facts.get("iterable") is True,
     )
 
 
-def draw_us(trainer: Trainer, batches: Sequence[ReceivedBatch]) -> float:
-    """Return what `next()` takes besides waiting, unpickling and pinning.
-
-    It is the median, since a wait for the interpreter's lock may fall into it.
-    """
-    return median(max(us, 0) for us in _draws(trainer, batches)) if batches else 0.0
-
-
 def _draws(trainer: Trainer, batches: Iterable[ReceivedBatch]) -> Iterator[float]:
+    """Yield what each `next()` takes besides waiting, unpickling and pinning.
+
+    A wait for the interpreter's lock may fall into it.
+    """
     gets = trainer.gets
     for row, made in batches:
         start, end = gets.start[row], gets.start[row] + gets.duration[row]
@@ -222,139 +284,12 @@ def _begins(session: Session, trainer: Trainer, new: Sequence[TrainerPass], fork
     makers = {(one.host, one.pid): one for one in session.makers if one.worker is not None}
     for one in new:
         for place, pid in enumerate(one.workers):
-            maker: BatchProducer | None = makers.get((trainer.host, pid))
+            maker = makers.get((trainer.host, pid))
             begun = None if maker is None else min(maker.batches.start, default=maker.begun)
             if begun is not None:
                 yield max(begun - one.start - (place + 1) * fork, 0.0)
 
 
-def _shut_downs(passes: Sequence[TrainerPass]) -> Iterator[float]:
-    """Yield the time to end each worker, of the passes whose workers ended with them."""
-    for one, following in pairwise(passes):
-        if one.last is not None and following.epoch == 0:
-            yield one.last / len(one.workers)
-
-
 def _mean(values: Iterable[float]) -> float:
     known = list(values)
     return fmean(known) if known else 0.0
-
-
-def recorded(session: Session, diagnosis: Diagnosis) -> RecordedRun | None:
-    """Return the recorded work of a session.
-
-    None where there is nothing to simulate: no measured step, no DataLoader that it waited for, or no record of the
-    batches' making.
-    """
-    trainer = _main(session, diagnosis)
-    if trainer is None:
-        return None
-    measured = training(session, with_loaders_as_one(trainer))
-    loader = main_loader(measured)
-    if loader is None:
-        return None
-    batches = received(measured, Join(session), loader)
-    if not any(one.made is not None for one in batches):
-        return None
-    return _run_of(session, measured, loader, batches, _peers_us(diagnosis, trainer))
-
-
-def _main(session: Session, diagnosis: Diagnosis) -> Trainer | None:
-    """Return the trainer that waited longest, of those of which there is a budget."""
-    budgets = [one for one in diagnosis.budgets if one.unit == "step"] or diagnosis.budgets
-    longest = max(budgets, key=lambda one: one.share("data wait") * one.mean_us * one.steps, default=None)
-    if longest is None:
-        return None
-    return next((one for one in session.trainers if (one.pid, one.rank) == (longest.pid, longest.rank)), None)
-
-
-def _peers_us(diagnosis: Diagnosis, trainer: Trainer) -> float:
-    """Return how long a step waits for other ranks that wait for data themselves: they are fed faster, too."""
-    own = next((one for one in diagnosis.ranks if (one.pid, one.rank) == (trainer.pid, trainer.rank)), None)
-    others = [one.data_wait_us for one in diagnosis.ranks if one is not own]
-    if own is None or own.peer_wait_us is None:
-        return 0.0
-    return min(own.peer_wait_us, max(others, default=0.0))
-
-
-def _run_of(
-    session: Session, measured: MeasuredTraining, loader: LoaderFacts, batches: list[ReceivedBatch], peers_us: float
-) -> RecordedRun:
-    trainer = measured.trainer
-    cores = HostCores.of(session, trainer)
-    receiving = Receiving(trainer, batches)
-    is_iterable = loader.facts.get("iterable") is True
-    makers = whole_fact(loader.facts, "num_workers") or 0
-    apart = FirstBatches.of(batches, workers=makers, iterates=is_iterable)
-    threads = making_threads(batches) if makers or cores.has_pool_of_its_own(trainer.pid) else 1.0
-    columns = batch_columns(trainer, apart, receiving, cores)
-    if threads >= SEVERAL and cores_asked(columns, threads, makers) > (cores.share() or float("inf")):
-        columns = without_barriers(columns)
-    pool = cores.pool(trainer.pid)
-    own = computing(measured, loader, _made_here(measured, batches, receiving), peers_us, pool=pool)
-    passes = pass_costs(session, trainer, loader)
-    assumed = set() if own.is_measured else {"cores"}
-    if passes is None:
-        assumed |= {"sending", "start-up"}
-    setup = _setup(measured, loader, cores, threads)
-    found = RecordedRun(
-        pid=trainer.pid,
-        loader=loader.number,
-        setup=setup,
-        observed_us=measured.total_us / len(measured.steps),
-        batches_a_step=float(own.steps.gets.mean()),
-        batches=columns,
-        steps=own.steps,
-        first_batch=first_batch(apart, columns, cores),
-        passes=replace(PASSES, iterates=is_iterable) if passes is None else passes,
-        draw=draw_us(trainer, batches),
-        team=own.team,
-        first=trainer.gets.index[batches[0].row],
-        replay_us=replay_us(measured),
-        batch_bytes=_mean(size for one in batches if (size := trainer.gets.bytes[one.row]) is not None),
-        fit=UNFITTED,
-        assumed=frozenset(assumed),
-    )
-    return fitted(found)
-
-
-def _setup(measured: MeasuredTraining, loader: LoaderFacts, cores: HostCores, threads: float) -> FeedSetup:
-    facts = loader.facts
-    return FeedSetup(
-        workers=whole_fact(facts, "num_workers") or 0,
-        prefetch=whole_fact(facts, "prefetch_factor") or PREFETCH,
-        persistent=facts.get("persistent_workers") is True,
-        pinned=any(measured.trainer.gets.pin[row] is not None for row in measured.gets),
-        in_order=facts.get("in_order") is not False,
-        cores=cores.share(),
-        others=cores.others(),
-        worker_threads=threads,
-        pass_batches=_pass_batches(measured.trainer, loader),
-    )
-
-
-def _pass_batches(trainer: Trainer, loader: LoaderFacts) -> int | None:
-    """Return the batches of a pass: the loader's length, else those of its longest pass that came to its end."""
-    length = whole_fact(loader.facts, "length")
-    if length is not None and length > 0:
-        return length
-    ended = {one.number for one in trainer.passes if one.loader == loader.number and one.last is not None}
-    gets = zip(trainer.gets.pass_, trainer.gets.index, strict=True)
-    return max((index + 1 for number, index in gets if number in ended), default=None)
-
-
-def _made_here(measured: MeasuredTraining, batches: list[ReceivedBatch], receiving: Receiving) -> MadeHere:
-    made = {one.row: one.made for one in batches}
-    rows = [
-        [_used_here(measured.trainer, row, made.get(row), receiving) for row in step.gets] for step in measured.steps
-    ]
-    cpu, delay = ([float(sum(row[place] for row in step)) for step in rows] for place in (0, 1))
-    return MadeHere(np.array(cpu), np.array(delay))
-
-
-def _used_here(trainer: Trainer, row: int, made: MadeBatch | None, receiving: Receiving) -> tuple[float, float]:
-    """Return CPU time and delay of a batch in the trainer: of unpickling where it came from elsewhere."""
-    if made is None or made.maker.worker is not None:
-        return receiving.computing(row) + float(trainer.gets.pin[row] or 0), receiving.delay(row)
-    cpu, delay = made.maker.batches.cpu, made.maker.batches.delay
-    return float((cpu[made.row] if cpu else None) or 0), float((delay[made.row] if delay else None) or 0)

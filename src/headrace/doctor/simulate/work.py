@@ -87,20 +87,8 @@ class FeedSetup:
 class StageColumns:
     """One stage of making batches."""
 
-    calls: Column
     compute: Column
     wait: Column
-
-    def changed(self, change: StageChange) -> StageColumns:
-        return replace(self, compute=self.compute * change.cpu, wait=self.wait * change.wait)
-
-    def without_waits(self) -> StageColumns:
-        return replace(self, wait=np.zeros_like(self.wait))
-
-    def beyond(self, usual: StageColumns) -> StageColumns:
-        """Return one row: by how much the mean is above the usual one's."""
-        pairs = ((self.calls, usual.calls), (self.compute, usual.compute), (self.wait, usual.wait))
-        return StageColumns(*(np.maximum(own.mean(keepdims=True) - other.mean(), 0.0) for own, other in pairs))
 
 
 Stages = Mapping[str, StageColumns]
@@ -108,8 +96,12 @@ Stages = Mapping[str, StageColumns]
 
 
 def changed_stages(stages: Stages, changes: Mapping[str, StageChange]) -> Stages:
-    """Apply the changes of a setup."""
-    return {name: stage.changed(_of(name, changes)) for name, stage in stages.items()}
+    """Apply the changes of a setup: that of a stage, else of its category."""
+    found = {}
+    for name, stage in stages.items():
+        change = changes.get(name) or changes.get(name.partition(":")[0]) or StageChange()
+        found[name] = replace(stage, compute=stage.compute * change.cpu, wait=stage.wait * change.wait)
+    return found
 
 
 @dataclass(frozen=True)
@@ -130,11 +122,11 @@ class BatchColumns:
     @property
     def compute(self) -> Column:
         """Wall time of computing, in one thread, or in as many as computed at once."""
-        return _sum([stage.compute for stage in self.stages.values()], len(self))
+        return sum((stage.compute for stage in self.stages.values()), np.zeros(len(self)))
 
     @property
     def wait(self) -> Column:
-        return _sum([stage.wait for stage in self.stages.values()], len(self))
+        return sum((stage.wait for stage in self.stages.values()), np.zeros(len(self)))
 
     def changed(self, changes: Mapping[str, StageChange]) -> BatchColumns:
         """Apply the changes of a setup. A worker that computes for a shorter time is waited for as much shorter."""
@@ -154,15 +146,6 @@ class StepColumns:
 
     def __len__(self) -> int:
         return len(self.gets)
-
-
-def _of(name: str, changes: Mapping[str, StageChange]) -> StageChange:
-    known = changes.get(name)
-    return changes.get(name.partition(":")[0], StageChange()) if known is None else known
-
-
-def _sum(columns: list[Column], rows: int) -> Column:
-    return np.sum(columns, axis=0) if columns else np.zeros(rows)
 
 
 @dataclass(frozen=True)
@@ -224,6 +207,9 @@ class SimulatedWork:
     team: int
     """Threads that compute a step together; each waits for the others after every small part of it."""
 
+    def batch(self, number: int) -> BatchWork:
+        return self.batches[number % len(self.batches)]
+
 
 PASSES = PassCosts(FORK_US, BEGIN_US, 1_000.0, SHUT_DOWN_US, 0.0, 0.0, False)
 
@@ -268,9 +254,6 @@ UNFITTED = SimulationFit(1.0, 1.0, 1.0, 1.0, 0.0)
 class RecordedRun:
     """The rank that waits for data the longest, and the loader that it waits for. Times are microseconds."""
 
-    pid: int
-    loader: int
-    """Its number in `Trainer.loaders`."""
     setup: FeedSetup
     """Setup of the recorded run."""
     observed_us: float

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
 
-from headrace.device import NO_LEAF, Path, map_leaves
+from headrace.device import NO_LEAF, map_leaves
 from headrace.dropins.random_sources import enter, present_sample
+from headrace.dropins.thread_loader.epoch_order import Draw
 from headrace.dropins.thread_loader.fetching import EndOfData, Fetcher
 from headrace.loader import ProcessBlocks
 
@@ -23,14 +24,14 @@ class BatchTask:
     one whichever thread is quicker, and the one at which DataLoader stops.
     """
 
-    def __init__(self, fetcher: Fetcher, indices: Any, *, step: int, pin: Callable[[Any], Any] | None) -> None:
-        self.indices = indices
+    def __init__(self, fetcher: Fetcher, draw: Draw, *, step: int, pin: Callable[[Any], Any] | None) -> None:
+        self.draw = draw
         self.step = step
         self.done = False
         """Whether `result` may be asked; changed with the workers' lock held."""
         self._fetcher = fetcher
         self._pin = pin
-        self._parts = fetcher.parts(indices)
+        self._parts = fetcher.parts(draw.indices)
         self._loaded: list[Any] = [_MISSING] * len(self._parts)
         self._claimed = 0
         self._in_progress = 0
@@ -121,19 +122,6 @@ class BatchTask:
         return "; ".join(names) + ("; …" if len(rows) > 3 else "") if rows else f"collate_fn, batch {self.step}"
 
 
-class FailedBatch:
-    """Takes the place of a batch whose indices could not be drawn."""
-
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
-
-    def run(self) -> None:
-        """Load nothing."""
-
-    def result(self) -> NoReturn:
-        raise self._error
-
-
 def placed(error: BaseException, where: str) -> BaseException:
     """Return the user's exception unchanged, with its own traceback, and a note that names its sample."""
     if isinstance(error, StopIteration):  # would end the consumer's loop in silence (PEP 479)
@@ -170,18 +158,14 @@ class CollateMemory:
         return CollateMemory, (self._most_idle,)
 
     def _stack(self, tensors: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
-        first = tensors[0]
-        if not _is_worthwhile(first, len(tensors)) or not all(_plain(each, first) for each in tensors):
+        first, count = tensors[0], len(tensors)
+        # The first is asked for its size once it is known to have one: tensors that are not strided may have none.
+        is_large = _plain(first, first) and first.nbytes * count >= WORTHWHILE_BYTES
+        if not is_large or not all(_plain(each, first) for each in tensors):
             batch: torch.Tensor = collate_tensor_fn(tensors, collate_fn_map=collate_fn_map)
             return batch
-        block = torch.from_numpy(self._blocks.acquire(first.nbytes * len(tensors)))
-        return torch.stack(tuple(tensors), out=block.view(first.dtype).view(len(tensors), *first.shape))
-
-
-def _is_worthwhile(first: torch.Tensor, count: int) -> bool:
-    """Return whether the batch is large enough. Tensors that are not strided may have no size to ask for."""
-    strided = first.layout is torch.strided and not first.is_nested
-    return strided and first.nbytes * count >= WORTHWHILE_BYTES
+        block = torch.from_numpy(self._blocks.acquire(first.nbytes * count))
+        return torch.stack(tuple(tensors), out=block.view(first.dtype).view(count, *first.shape))
 
 
 def _plain(tensor: torch.Tensor, first: torch.Tensor) -> bool:
@@ -190,6 +174,7 @@ def _plain(tensor: torch.Tensor, first: torch.Tensor) -> bool:
         type(tensor) is torch.Tensor
         and tensor.device.type == "cpu"
         and tensor.layout is torch.strided
+        and not tensor.is_nested
         and tensor.dtype is first.dtype
         and tensor.shape == first.shape
         and tensor.is_contiguous()
@@ -202,8 +187,4 @@ def pin(batch: Any) -> Any:
 
     Like DataLoader, it calls `pin_memory` on objects that have one, containers included, and passes all else through.
     """
-    return map_leaves(batch, _pinned)
-
-
-def _pinned(path: Path, part: Any) -> Any:
-    return part.pin_memory() if hasattr(part, "pin_memory") else NO_LEAF
+    return map_leaves(batch, lambda _, part: part.pin_memory() if hasattr(part, "pin_memory") else NO_LEAF)

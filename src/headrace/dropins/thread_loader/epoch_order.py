@@ -112,20 +112,13 @@ class EpochOrder:
         sampler = None if self._sampler is None else self._sampler.state()
         if self._finished:
             return replace(self.next_start(), generators=states_of(self._generators), sampler=sampler)
-        if self.received == 0:  # what a generator drew for it can be drawn again, and torch's default one is not ours
-            begun = self._start
-            if self._seeded is not None and self._seeded.seed is not None:
-                begun = replace(begun, base_seed=self.base_seed, order_seed=self._seeded.seed)
-            return replace(begun, generators=self._at_start, sampler=sampler)
-        return replace(
-            self._start,
-            batches=self.received,
-            base_seed=self.base_seed,
-            order_seed=None if self._seeded is None else self._seeded.seed,
-            generators=self._at_start,
-            indices_crc=self._crc,
-            sampler=sampler,
-        )
+        begun = replace(self._start, generators=self._at_start, sampler=sampler)
+        seed = None if self._seeded is None else self._seeded.seed
+        if self.received > 0:
+            begun = replace(begun, batches=self.received, indices_crc=self._crc)
+        elif seed is None:  # what a generator drew for it can be drawn again, and torch's default one is not ours
+            return begun
+        return replace(begun, base_seed=self.base_seed, order_seed=seed)
 
     def next_start(self) -> ThreadLoaderPosition:
         """Return where the next pass of this process starts: a pass that was broken off begins its epoch again."""

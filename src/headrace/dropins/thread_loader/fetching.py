@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from inspect import signature
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from torch.utils.data import Dataset, IterableDataset, Subset, get_worker_info
 from torch.utils.data._utils.worker import WorkerInfo
@@ -20,7 +20,16 @@ from torch.utils.data._utils.worker import WorkerInfo
 from headrace.dropins.random_sources import SampleRandom, enter
 from headrace.errors import StateError
 
-_info = threading.local()
+
+class _ThreadInfo(threading.local):
+    """What `get_worker_info()` returns in this thread of a ThreadDataLoader, and which of it was asked for."""
+
+    def __init__(self) -> None:
+        self.value: WorkerInfo | None = None
+        self.asked: set[str] = set()
+
+
+_info = _ThreadInfo()
 
 
 class ReaderInfo(WorkerInfo):
@@ -30,15 +39,8 @@ class ReaderInfo(WorkerInfo):
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("id", "num_workers"):
-            _asked().add(name)
+            _info.asked.add(name)
         return super().__getattribute__(name)
-
-
-def _asked() -> set[str]:
-    if not hasattr(_info, "asked"):
-        _info.asked = set()
-    found: set[str] = _info.asked
-    return found
 
 
 def warn_of_lost_shards(workers: int) -> None:
@@ -47,7 +49,7 @@ def warn_of_lost_shards(workers: int) -> None:
     `workers` is the loader's `num_workers`. Code that has cut shards for as many, and takes that of its id, has read a
     part of its data; code that asks how many workers there are has read all.
     """
-    if workers > 1 and _asked() == {"id"}:
+    if workers > 1 and _info.asked == {"id"}:
         warnings.warn(
             "the iterable dataset asked get_worker_info() for its id, and not for num_workers: one thread reads it, as "
             f"worker 0 of 1, so shards that were cut for {workers} workers were read in part; cut them by "
@@ -63,11 +65,6 @@ def worker_info(worker: int, workers: int, seed: int, dataset: Dataset[Any]) -> 
     return info(id=worker, num_workers=workers, seed=seed, dataset=dataset, **more)  # type: ignore[no-any-return]
 
 
-def present_worker_info() -> WorkerInfo | None:
-    """Return what `torch.utils.data.get_worker_info()` gives in this thread of a ThreadDataLoader; None elsewhere."""
-    return getattr(_info, "value", None)
-
-
 def _get_worker_info() -> WorkerInfo | None:
     """Return what DataLoader keeps for this process, unless this is a thread of a ThreadDataLoader.
 
@@ -76,11 +73,11 @@ def _get_worker_info() -> WorkerInfo | None:
     """
     import sys
 
-    from headrace.dropins.thread_loader.fetching import present_worker_info
+    from headrace.dropins.thread_loader.fetching import _info
 
     # default_collate asks as well, and puts tensors into shared memory wherever there is a worker.
     collates = sys._getframe(1).f_globals.get("__name__") == "torch.utils.data._utils.collate"
-    own = None if collates else present_worker_info()
+    own = None if collates else _info.value
     return _worker_info if own is None else own  # type: ignore[name-defined]  # noqa: F821  # torch's global
 
 
@@ -94,26 +91,11 @@ class EndOfData(Exception):  # noqa: N818  # how an iterable dataset ends, no er
     """Signal that an iterable dataset has no further batch."""
 
 
-class Fetcher(Protocol):
-    """Loads batches of one pass. `cancelled` is set when nobody wants them any more."""
-
-    cancelled: bool
-
-    def parts(self, indices: Any) -> list[Any]:
-        """Return the parts that can be loaded in parallel. An empty list makes a batch of nothing, as in DataLoader."""
-
-    def load(self, part: Any, *, step: int, row: int) -> Any:
-        """Load one part, in any thread."""
-
-    def collate(self, loaded: list[Any], *, step: int) -> Any:
-        """Collate the batch, in any thread, once all parts are there."""
-
-    def where(self, part: Any, *, step: int, row: int) -> str:
-        """Name a part in an error."""
-
-
 class MapFetcher:
-    """Fetcher of a map-style dataset: a sample is a part, unless the dataset loads whole batches (`__getitems__`)."""
+    """Fetcher of a map-style dataset: a sample is a part, unless the dataset loads whole batches (`__getitems__`).
+
+    `cancelled` is set when nobody wants the pass's batches any more. All methods may be called in any thread.
+    """
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], *, batched: bool, key: int) -> None:
         """Fetch by sample; `batched` is False for batch_size=None, where each index is one sample and no batch."""
@@ -125,17 +107,21 @@ class MapFetcher:
         self.cancelled = False
 
     def parts(self, indices: Any) -> list[Any]:
+        """Return the parts that can be loaded in parallel. An empty list makes a batch of nothing, as in DataLoader."""
         return list(indices) if self._by_sample else [indices]
 
     def load(self, part: Any, *, step: int, row: int) -> Any:
+        """Load one part."""
         enter(SampleRandom(self._key, step, row))
         return self._dataset.__getitems__(part) if self._whole else self._dataset[part]
 
     def collate(self, loaded: list[Any], *, step: int) -> Any:
+        """Collate the batch, once all parts are there."""
         enter(SampleRandom(self._key, step, None))
         return self._collate(loaded if self._by_sample else loaded[0])
 
     def where(self, part: Any, *, step: int, row: int) -> str:
+        """Name a part in an error."""
         name = reprlib.repr(part)
         return f"dataset[{name}], sample {row} of batch {step}" if self._by_sample else f"dataset[{name}], batch {step}"
 
@@ -224,3 +210,7 @@ class IterableFetcher:
 
     def where(self, part: Any, *, step: int, row: int) -> str:
         return f"the iterable dataset, batch {step}"
+
+
+Fetcher: TypeAlias = MapFetcher | IterableFetcher
+"""Loads the batches of one pass."""

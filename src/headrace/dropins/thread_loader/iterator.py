@@ -5,18 +5,16 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
 from headrace.dropins.random_sources import GlobalRandomWatch
-from headrace.dropins.thread_loader.batch_task import BatchTask, FailedBatch
+from headrace.dropins.thread_loader.batch_task import BatchTask
 from headrace.dropins.thread_loader.epoch_order import Draw, EpochOrder
 from headrace.dropins.thread_loader.fetching import EndOfData, Fetcher
 from headrace.dropins.thread_loader.worker_threads import DROP_WAIT_S, WorkerThreads
 from headrace.errors import UsageError
-
-Pending: TypeAlias = tuple[Draw, BatchTask] | tuple[None, FailedBatch]
 
 
 class ThreadLoaderIterator(Iterator[Any]):
@@ -44,8 +42,9 @@ class ThreadLoaderIterator(Iterator[Any]):
         self._pin = pin
         self._watch = watch
         self._step = order.received  # of the next draw
-        self._pending: deque[Pending] = deque()
+        self._pending: deque[BatchTask] = deque()
         self._drawing = self._open = True
+        self._sampler_error: Exception | None = None  # takes the place of the batch after the pending ones
         self._workers: WorkerThreads | None = None
         if loader.num_workers:
             self._employ()
@@ -61,22 +60,18 @@ class ThreadLoaderIterator(Iterator[Any]):
             raise StopIteration
         try:
             self._go_on_after_fork()
-            entry = self._next_entry()
+            task = self._next_task()
         except StopIteration:
             self.close()
             raise
         except BaseException:  # Ctrl-C, worker_init_fn, a fork: it must not wait for a dataset that hangs
             self._end(DROP_WAIT_S)
             raise
-        if isinstance(entry, BatchTask):  # the pass goes on: the batch may still be waited for
-            raise RuntimeError(self._timed_out(entry))
-        return self._result(*entry)
-
-    def close(self) -> None:
-        """End the pass, in any thread: it waits for samples in progress, and drops prefetched batches."""
-        self._end(None)
-
-    def _result(self, draw: Draw | None, task: BatchTask | FailedBatch) -> Any:
+        if isinstance(task, Exception):  # the pass goes on: after a timeout the batch may still be waited for
+            try:
+                raise task
+            finally:
+                del task  # its traceback holds this frame
         try:
             batch = task.result()
         except EndOfData:
@@ -84,34 +79,42 @@ class ThreadLoaderIterator(Iterator[Any]):
             self.close()
             raise StopIteration from None
         except BaseException:
-            if draw is not None:
-                self._order.hand_out(draw, failed=True)
+            self._order.hand_out(task.draw, failed=True)
             raise
-        assert draw is not None
-        self._order.hand_out(draw)
+        self._order.hand_out(task.draw)
         return batch
 
-    def _next_entry(self) -> Pending | BatchTask:
-        """Return the next batch, loaded; only its task on a timeout. Raises StopIteration after the last."""
+    def close(self) -> None:
+        """End the pass, in any thread: it waits for samples in progress, and drops prefetched batches."""
+        self._end(None)
+
+    def _next_task(self) -> BatchTask | Exception:
+        """Return the next batch, loaded, or the error in its place. Raises StopIteration after the last."""
         if self._workers is None:
             self._draw()
         pending = self._pending
         if not self._open:
             raise StopIteration
         if not pending:
+            error, self._sampler_error = self._sampler_error, None
+            if error is not None:
+                return error
             self._order.end()
             raise StopIteration
-        _, task = entry = pending[0]
+        task = pending[0]
         if self._workers is None:
             task.run()
-        elif isinstance(task, BatchTask) and not self._wait(self._workers, task):
-            return task
+        elif not self._wait(self._workers, task):
+            return RuntimeError(
+                f"DataLoader timed out after {self._loader.timeout} seconds; it waits for {task.under_way()}. "
+                "Raise timeout=, or see what the dataset waits for"
+            )
         if not self._open:  # `close`, in another thread: the batch may never be done
             raise StopIteration
         pending.popleft()
         if self._workers is not None:
             self._draw()
-        return entry
+        return task
 
     def _wait(self, workers: WorkerThreads, task: BatchTask) -> bool:
         if task.done:
@@ -121,14 +124,8 @@ class ThreadLoaderIterator(Iterator[Any]):
         self._watch.after_wait(before)
         return in_time
 
-    def _timed_out(self, task: BatchTask) -> str:
-        return (
-            f"DataLoader timed out after {self._loader.timeout} seconds; it waits for {task.under_way()}. "
-            "Raise timeout=, or see what the dataset waits for"
-        )
-
     def _draw(self) -> None:
-        """Draw the next batch's indices and submit them. An error of the sampler takes the batch's place."""
+        """Draw the next batch's indices and submit them."""
         if not self._drawing:
             return
         try:
@@ -138,14 +135,14 @@ class ThreadLoaderIterator(Iterator[Any]):
         except Exception as error:
             self._drawing = False
             error.add_note(f"in the sampler, batch {self._step}")
-            self._pending.append((None, FailedBatch(error)))
+            self._sampler_error = error
         else:
             self._submit(draw, self._step)
             self._step += 1
 
     def _submit(self, draw: Draw, step: int) -> None:
-        task = BatchTask(self._fetcher, draw.indices, step=step, pin=self._pin)
-        self._pending.append((draw, task))
+        task = BatchTask(self._fetcher, draw, step=step, pin=self._pin)
+        self._pending.append(task)
         if self._workers is not None:
             self._workers.submit(task)
 
@@ -177,11 +174,8 @@ class ThreadLoaderIterator(Iterator[Any]):
         self._finalizer.detach()
         self._employ()
         pending, self._pending = self._pending, deque()
-        for entry in pending:
-            if entry[0] is None:
-                self._pending.append(entry)
-            else:
-                self._submit(entry[0], entry[1].step)
+        for task in pending:
+            self._submit(task.draw, task.step)
 
 
 def _drop(fetcher: Fetcher, workers: WorkerThreads | None) -> None:

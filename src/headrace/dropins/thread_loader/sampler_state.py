@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias, get_type_hints
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
 from headrace.errors import StateError
+from headrace.plan import check_state
 
 POSITION_VERSION = 1
 """Of the dict. Raise it when a key comes, goes or changes its meaning."""
@@ -56,51 +57,9 @@ class ThreadLoaderPosition:
                 f"{data.get('version')!r}; resume with the Headrace that saved it, or start the epoch afresh"
             )
         values = {name: value for name, value in data.items() if name != "version" and not name.startswith("_")}
-        if values.keys() != _KINDS.keys():
-            raise StateError(
-                f"state: expected the keys {sorted(_KINDS)}, got {sorted(values)}; pass the saved dict unchanged"
-            )
-        for name, value in values.items():
-            _check(name, value)
+        kinds = {name: kind for name, kind in get_type_hints(cls).items() if name != "_"}
+        check_state(values, kinds)
         return cls(**values)
-
-
-_KINDS: dict[str, tuple[type, ...]] = {
-    "epoch": (int,),
-    "sampler_epoch": (int, type(None)),
-    "batches": (int,),
-    "base_seed": (int, type(None)),
-    "seeded_epochs": (int,),
-    "order_seed": (int, type(None)),
-    "generators": (list,),
-    "indices_crc": (int,),
-    "sampler": (dict, type(None)),
-}
-
-
-def _check(name: str, value: object) -> None:
-    kinds = _KINDS[name]
-    texts = isinstance(value, list) and all(type(item) is str for item in value)
-    if type(value) in kinds and (type(value) is not int or value >= 0) and (type(value) is not list or texts):
-        return
-    expected = {int: "an int, 0 or more", list: "a list of str", dict: "a dict"}[kinds[0]]
-    got = f"{expected} or None" if type(None) in kinds else expected
-    raise StateError(f"state[{name!r}]: expected {got}, got {value!r}; pass the saved dict unchanged")
-
-
-class SamplerState(Protocol):
-    """State of a sampler that keeps its own, as of the batches that the consumer has."""
-
-    def mark(self) -> Any:
-        """Return the sampler's position, for `receive`; called after each draw."""
-
-    def receive(self, mark: Any) -> None:
-        """Note that the consumer has the batch whose draw has this mark."""
-
-    def finish(self, mark: Any) -> None:
-        """Note that the consumer has all of the epoch."""
-
-    def state(self) -> dict[str, Any]: ...
 
 
 class TrackedSampler:
@@ -111,12 +70,15 @@ class TrackedSampler:
         self._pass = sampler.begin_tracked(self)
 
     def mark(self) -> int:
+        """Return the sampler's position, for `receive`; called after each draw."""
         return int(self._pass.drawn)
 
-    def receive(self, mark: int) -> None:
+    def receive(self, mark: Any) -> None:
+        """Note that the consumer has the batch whose draw has this mark."""
         self._pass.received = mark
 
-    def finish(self, mark: int) -> None:
+    def finish(self, mark: Any) -> None:
+        """Note that the consumer has all of the epoch."""
         self._pass.ended = True
 
     def state(self) -> dict[str, Any]:
@@ -135,13 +97,17 @@ class SavedSampler:
         state: dict[str, Any] = self._sampler.state_dict()
         return state
 
-    def receive(self, mark: dict[str, Any]) -> None:
+    def receive(self, mark: Any) -> None:
         self._state = mark
 
     finish = receive
 
     def state(self) -> dict[str, Any]:
         return dict(self._state)
+
+
+SamplerState: TypeAlias = TrackedSampler | SavedSampler
+"""State of a sampler that keeps its own, as of the batches that the consumer has."""
 
 
 def begin_sampler(loader: DataLoader[Any]) -> SamplerState | None:

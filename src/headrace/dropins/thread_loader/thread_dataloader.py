@@ -142,11 +142,6 @@ class ThreadDataLoader(DataLoader[T_co]):
             return self._next_start().batches
         return self._order.received if self._sought else 0
 
-    @property
-    def positioned(self) -> bool:
-        """True if `set_epoch`, `seek` or `load_state_dict` has been called since the last pass began."""
-        return self._positioned
-
     def seek(self, epoch: int, step: int) -> None:
         """Start the next pass at this step of this epoch.
 
@@ -330,6 +325,8 @@ class ThreadLoaderSource:
         self._place = rank_of_process(*(_place(self._sampler) or (None, None)))
         self.rank, self.world_size = self._place.rank, self._place.world_size
         _check_parted(self._sampler, self.world_size)
+        self.set_epoch, self.seek = loader.set_epoch, loader.seek
+        self.state_dict, self.load_state_dict = loader.state_dict, loader.load_state_dict
 
     @property
     def batch_size(self) -> int:
@@ -355,7 +352,7 @@ class ThreadLoaderSource:
 
     @property
     def _positioned(self) -> bool:
-        return self._loader.positioned
+        return self._loader._positioned
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -364,24 +361,12 @@ class ThreadLoaderSource:
         self._place.check("as_dataloader")
         return iter(self._loader)
 
-    def set_epoch(self, epoch: int) -> None:
-        self._loader.set_epoch(epoch)
-
-    def seek(self, epoch: int, step: int) -> None:
-        self._loader.seek(epoch, step)
-
     def _state_at(self, epoch: int, step: int) -> dict[str, Any]:
         raise UsageError(
             "expected a headrace.Loader, got a ThreadDataLoader: it does not know its state at a step that it is not "
             "at. Leave Accelerate's use_stateful_dataloader off, and pass what as_dataloader made to "
             "register_for_checkpointing"
         )
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._loader.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._loader.load_state_dict(state)
 
 
 def _place(sampler: object) -> tuple[int, int] | None:

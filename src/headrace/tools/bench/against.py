@@ -33,7 +33,8 @@ def against_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator[
     Raises HeadraceError where there is no such loader, or it has no batches or batches without samples.
     """
     assert settings.against is not None
-    batches = _made(settings.against, _wanted(settings, round_number))
+    values = (settings.path, settings.batch_size, settings.threads, settings.seed + round_number)
+    batches = _made(settings.against, dict(zip(KEYWORDS, values, strict=True)))
     while True:
         count = 0
         for batch in batches:
@@ -77,11 +78,6 @@ def _checked(batch: Any, against: str, number: int) -> int:
     )
 
 
-def _wanted(settings: BenchSettings, round_number: int) -> dict[str, object]:
-    values = (settings.path, settings.batch_size, settings.threads, settings.seed + round_number)
-    return dict(zip(KEYWORDS, values, strict=True))
-
-
 def _made(against: str, wanted: Mapping[str, object]) -> Iterable[Any]:
     factory = _factory(against)
     loader = factory(**_accepted(factory, wanted))
@@ -105,11 +101,6 @@ def _accepted(factory: Callable[..., Any], wanted: Mapping[str, object]) -> dict
     return {name: value for name, value in wanted.items() if name in named}
 
 
-def _is_own(value: object, module_name: str) -> bool:
-    """Return whether it is a function, or a class, that the module itself defines."""
-    return callable(value) and getattr(value, "__module__", None) == module_name
-
-
 def _factory(against: str) -> Callable[..., Any]:
     module_name, name = check_name(against)
     sys.path.insert(0, os.getcwd())
@@ -124,7 +115,8 @@ def _factory(against: str) -> Callable[..., Any]:
         ) from None
     factory = getattr(module, name, None)
     if factory is None:
-        names = sorted(found for found, value in vars(module).items() if _is_own(value, module_name))
+        own = {found for found, value in vars(module).items() if getattr(value, "__module__", None) == module_name}
+        names = sorted(found for found in own if callable(vars(module)[found]))
         raise HeadraceError(
             f"--against {against}: expected a function {name} in {module.__file__}, and there is none. "
             f"It has: {', '.join(names) or 'nothing to call'}."

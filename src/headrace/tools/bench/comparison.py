@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from PIL import features
 from rich.console import Console
@@ -43,13 +44,17 @@ class BenchEnvironment:
 
 def environment() -> BenchEnvironment:
     """Describe this machine, now."""
+    packages: dict[str, str | None] = dict.fromkeys(OTHERS)
+    for name in OTHERS:
+        with suppress(PackageNotFoundError):
+            packages[name] = version(name)
     return BenchEnvironment(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         cpu=cpu_model(Path("/proc/cpuinfo").read_text()),
         cores=available_cores(),
         system=platform.platform(),
         python=platform.python_version(),
-        packages={"headrace": hr.__version__, **{name: _version(name) for name in OTHERS}},
+        packages={"headrace": hr.__version__, **packages},
         codecs=codec_versions(),
         pillow_libjpeg_turbo=features.version("libjpeg_turbo"),
     )
@@ -61,38 +66,22 @@ def cpu_model(cpuinfo: str) -> str | None:
     return next(names, None)
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 SCHEMA = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class BenchMetric:
-    """A figure of a run; `of` gives None where it could not be measured."""
+class BenchMetric(NamedTuple):
+    """A figure of a run, by its name there; a run may not have measured it."""
 
     key: str
     label: str
-    more_is_better: bool
-    of: Callable[[BenchRun], float | None]
+    more_is_better: bool = False
 
 
 METRICS = (
-    BenchMetric(key="images_per_s", label="images/s", more_is_better=True, of=lambda run: run.images_per_s),
-    BenchMetric(
-        key="cpu_s_per_1000", label="CPU-s/1,000 images", more_is_better=False, of=lambda run: run.cpu_s_per_1000
-    ),
-    BenchMetric(key="first_batch_s", label="first batch, s", more_is_better=False, of=lambda run: run.first_batch_s),
-    BenchMetric(
-        key="peak_memory_bytes",
-        label="peak memory, MB (PSS)",
-        more_is_better=False,
-        of=lambda run: run.peak_memory_bytes,
-    ),
+    BenchMetric("images_per_s", "images/s", more_is_better=True),
+    BenchMetric("cpu_s_per_1000", "CPU-s/1,000 images"),
+    BenchMetric("first_batch_s", "first batch, s"),
+    BenchMetric("peak_memory_bytes", "peak memory, MB (PSS)"),
 )
 
 
@@ -107,7 +96,7 @@ class BenchResult:
 
     def figures(self, loader: str, metric: BenchMetric) -> list[float]:
         """Return every figure of one loader that was measured."""
-        found = (metric.of(run) for name, run in self.runs if name == loader)
+        found = (getattr(run, metric.key) for name, run in self.runs if name == loader)
         return [figure for figure in found if figure is not None]
 
     def median(self, loader: str, metric: BenchMetric) -> float | None:
@@ -144,12 +133,11 @@ class BenchResult:
             "images_used": min(self.available, FILES_AT_MOST),
             "environment": asdict(self.environment),
             "gain": {metric.key: self.gain(metric) for metric in METRICS},
-            "median": {name: self._medians(name) for name in self.settings.loaders},
+            "median": {
+                name: {metric.key: self.median(name, metric) for metric in METRICS} for name in self.settings.loaders
+            },
             "runs": [{"loader": name, **asdict(run)} for name, run in self.runs],
         }
-
-    def _medians(self, loader: str) -> dict[str, float | None]:
-        return {metric.key: self.median(loader, metric) for metric in METRICS}
 
 
 def digits(figure: float | None) -> str:
@@ -182,16 +170,11 @@ def _table(result: BenchResult, signs: dict[int, str]) -> Table:
         table.add_column(name, justify="right")
     for metric in METRICS:
         cells = [_cell(result, loader, metric) for loader in result.settings.loaders]
-        cells.append(_gain(result.gain(metric)))
+        gain = result.gain(metric)
+        colour = "green" if gain is not None and gain > 1 else "red"
+        cells.append(digits(None) if gain is None else f"[{colour}]{digits(gain)} ×[/{colour}]")
         table.add_row(metric.label, *(cell.translate(signs) for cell in cells))
     return table
-
-
-def _gain(gain: float | None) -> str:
-    if gain is None:
-        return digits(None)
-    colour = "green" if gain > 1 else "red"
-    return f"[{colour}]{digits(gain)} ×[/{colour}]"
 
 
 def _cell(result: BenchResult, loader: str, metric: BenchMetric) -> str:
@@ -205,28 +188,21 @@ def _cell(result: BenchResult, loader: str, metric: BenchMetric) -> str:
 
 
 def _conditions(result: BenchResult) -> str:
-    settings = result.settings
-    if settings.against is not None:
-        return _beside_yours(result)
-    used = min(result.available, FILES_AT_MOST)
-    return (
-        f"RandomResizedCrop({CROP_PX}) + flip to {settings.output}, batch {settings.batch_size}, "
-        f"{settings.threads} threads against {settings.threads} workers, both held to {settings.threads} cores.\n"
-        f"{used:,} of {result.available:,} images in {settings.path}; {result.runs[0][1].images:,} counted a run.\n"
-        f"{machine(result.environment)}"
-    )
-
-
-def _beside_yours(result: BenchResult) -> str:
     """Describe both sides; what a loader of the user's makes of the files is theirs, and is not compared."""
-    settings = result.settings
-    counted = [next(run.images for name, run in result.runs if name == loader) for loader in settings.loaders]
-    return (
-        f"Headrace: RandomResizedCrop({CROP_PX}) + flip to {settings.output}, batch {settings.batch_size}, "
-        f"of {settings.path}. Yours: what {settings.against} gives; whether it is the same work is for you to say.\n"
-        f"Both held to {settings.threads} cores; {counted[0]:,} and {counted[1]:,} samples counted a run.\n"
-        f"{machine(result.environment)}"
-    )
+    settings, used = result.settings, min(result.available, FILES_AT_MOST)
+    own, peer = (next(run.images for name, run in result.runs if name == loader) for loader in settings.loaders)
+    work = f"RandomResizedCrop({CROP_PX}) + flip to {settings.output}, batch {settings.batch_size}"
+    if settings.against is None:
+        what = (
+            f"{work}, {settings.threads} threads against {settings.threads} workers, both held to {settings.threads} "
+            f"cores.\n{used:,} of {result.available:,} images in {settings.path}; {own:,} counted a run."
+        )
+    else:
+        what = (
+            f"Headrace: {work}, of {settings.path}. Yours: what {settings.against} gives; whether it is the same work "
+            f"is for you to say.\nBoth held to {settings.threads} cores; {own:,} and {peer:,} samples counted a run."
+        )
+    return f"{what}\n{machine(result.environment)}"
 
 
 def machine(what: BenchEnvironment) -> str:

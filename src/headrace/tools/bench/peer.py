@@ -12,7 +12,6 @@ import tarfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,12 +22,14 @@ from torch.utils.data import DataLoader, Dataset
 import headrace as hr
 from headrace.tools.bench.settings import (
     CROP_PX,
+    FILES_AT_MOST,
     FLIP,
     IMAGENET_MEAN,
     IMAGENET_STD,
     BenchSettings,
     ImageListing,
     Output,
+    headrace_batch_sizes,
     list_images,
     samples,
 )
@@ -51,8 +52,10 @@ class Photos(Dataset[torch.Tensor]):
         return len(self.indices)
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        image = flip(random_resized_crop(self.read(*self.listing.files[self.indices[index]])))
-        return to_tensor(image, self.output)
+        image = self.read(*self.listing.files[self.indices[index]])
+        # By way of a crop, as torchvision does.
+        cut = image.crop(crop_window(*image.size)).resize((CROP_PX, CROP_PX), Image.Resampling.BILINEAR)
+        return to_tensor(flip(cut), self.output)
 
     def read(self, place: str, name: str | None) -> Image.Image:
         if name is None:
@@ -78,11 +81,6 @@ class Photos(Dataset[torch.Tensor]):
         return member.offset_data, member.size
 
 
-def random_resized_crop(image: Image.Image) -> Image.Image:
-    """Crop a random window and resize it to 224×224, bilinear and antialiased, by way of a crop as torchvision does."""
-    return image.crop(crop_window(*image.size)).resize((CROP_PX, CROP_PX), Image.Resampling.BILINEAR)
-
-
 def crop_window(width: int, height: int) -> tuple[int, int, int, int]:
     """Draw (left, top, right, bottom) from torch's random source: torchvision's RandomResizedCrop.get_params."""
     low, high = math.log(ASPECT_RATIOS[0]), math.log(ASPECT_RATIOS[1])
@@ -91,9 +89,12 @@ def crop_window(width: int, height: int) -> tuple[int, int, int, int]:
         aspect = math.exp(_uniform(low, high))
         w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < w <= width and 0 < h <= height:
-            left, top = _integer(width - w), _integer(height - h)
+            left, top = (int(torch.randint(0, most + 1, (1,)).item()) for most in (width - w, height - h))
             return left, top, left + w, top + h
-    return _central_window(width, height)
+    aspect = min(max(width / height, ASPECT_RATIOS[0]), ASPECT_RATIOS[1])  # the central window
+    w, h = min(width, round(height * aspect)), min(height, round(width / aspect))
+    left, top = (width - w) // 2, (height - h) // 2
+    return left, top, left + w, top + h
 
 
 def flip(image: Image.Image) -> Image.Image:
@@ -110,19 +111,37 @@ def to_tensor(image: Image.Image, output: Output) -> torch.Tensor:
     return pixels.to(torch.float32).div_(255).sub_(mean).div_(std)
 
 
-def peer_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator[int]:
-    """List the images, load one long epoch, and yield the size of each batch while it is held."""
+def torch_batch_sizes(
+    settings: BenchSettings,
+    round_number: int,
+    *,
+    kind: type[Photos] = Photos,
+    most: int = FILES_AT_MOST,
+    workers: int | None = None,
+    loader: Callable[..., Iterable[torch.Tensor]] = DataLoader,
+    pinned: bool | None = None,
+) -> Iterator[int]:
+    """List the images, load one long epoch, and yield the size of each batch while it is held.
+
+    `workers` None: as many as the settings have threads. `pinned` is given where batches go to the device, one after
+    the other, each there before the next is taken.
+    """
     torch.manual_seed(settings.seed + round_number)
+    # Which crop falls to which image hangs on a ThreadDataLoader's timing, and says nothing of the pace.
+    warnings.filterwarnings("ignore", message="torch's default generator moved")
     listing = list_images(settings.path)
-    data = Photos(listing, samples(len(listing), settings), settings.output)
-    loader = DataLoader(
-        data,
+    batches = loader(
+        kind(listing, samples(len(listing), settings, most=most), settings.output),
         batch_size=settings.batch_size,
         shuffle=True,
-        num_workers=settings.threads,
+        num_workers=settings.threads if workers is None else workers,
+        pin_memory=bool(pinned),
         worker_init_fn=partial(_end_with, os.getpid()),
     )
-    for batch in loader:
+    for batch in batches:
+        if pinned is not None:
+            batch = batch.to("cuda", non_blocking=pinned)
+            torch.cuda.synchronize()
         yield len(batch)
 
 
@@ -131,26 +150,14 @@ def _end_with(parent: int, worker: int) -> None:
 
     torch then takes its foster parent for its own, and never misses it.
     """
-    if os.getppid() != parent:
+    if parent not in (os.getpid(), os.getppid()):  # a thread's process is its parent's
         os._exit(1)
-
-
-def _central_window(width: int, height: int) -> tuple[int, int, int, int]:
-    aspect = min(max(width / height, ASPECT_RATIOS[0]), ASPECT_RATIOS[1])
-    w, h = min(width, round(height * aspect)), min(height, round(width / aspect))
-    left, top = (width - w) // 2, (height - h) // 2
-    return left, top, left + w, top + h
 
 
 def _uniform(low: float, high: float) -> float:
     return torch.empty(1).uniform_(low, high).item()
 
 
-def _integer(most: int) -> int:
-    return int(torch.randint(0, most + 1, (1,)).item())
-
-
-BatchSizes = Iterator[int]
 KEPT_IMAGES = 64
 """That every side reads, again and again: decoded, they have to fit into memory."""
 
@@ -204,90 +211,19 @@ def can_be_dropped(path: str) -> bool:
     return False
 
 
-def _photos(kind: type[Photos]) -> Callable[[BenchSettings, int], Photos]:
-    def made(settings: BenchSettings, round_number: int) -> Photos:
-        torch.manual_seed(settings.seed + round_number)
-        listing = list_images(settings.path)
-        return kind(listing, samples(len(listing), settings, most=KEPT_IMAGES), settings.output)
-
-    return made
-
-
-def _over(kind: type[Photos], loader: Callable[[Photos, BenchSettings], Iterable[torch.Tensor]]) -> Any:
-    def batch_sizes(settings: BenchSettings, round_number: int) -> BatchSizes:
-        for batch in loader(_photos(kind)(settings, round_number), settings):
-            yield len(batch)
-
-    return batch_sizes
-
-
-def _inline(data: Photos, settings: BenchSettings) -> Iterable[torch.Tensor]:
-    return DataLoader(data, batch_size=settings.batch_size, shuffle=True)
-
-
-def _one_worker(data: Photos, settings: BenchSettings) -> Iterable[torch.Tensor]:
-    return DataLoader(data, batch_size=settings.batch_size, shuffle=True, num_workers=1)
-
-
-def _processes(data: Photos, settings: BenchSettings) -> Iterable[torch.Tensor]:
-    return DataLoader(data, batch_size=settings.batch_size, shuffle=True, num_workers=settings.threads)
-
-
-def _threads(data: Photos, settings: BenchSettings) -> Iterable[torch.Tensor]:
-    # Which crop falls to which image hangs on the threads' timing, and says nothing of the pace.
-    warnings.filterwarnings("ignore", message="torch's default generator moved")
-    return hr.ThreadDataLoader(data, batch_size=settings.batch_size, shuffle=True, num_workers=settings.threads)
-
-
-def _copied(*, pinned: bool) -> Callable[[Photos, BenchSettings], Iterable[torch.Tensor]]:
-    """Copy batches to the device one after the other, each there before the next is taken."""
-
-    def batches(data: Photos, settings: BenchSettings) -> Iterator[torch.Tensor]:
-        loader = DataLoader(
-            data, batch_size=settings.batch_size, shuffle=True, num_workers=settings.threads, pin_memory=pinned
-        )
-        for batch in loader:
-            moved = batch.to("cuda", non_blocking=pinned)
-            torch.cuda.synchronize()
-            yield moved
-
-    return batches
-
-
-def _headrace(threads: int | None, prefetch: int, *, shrink_to: int | None = None, cache: str | None = None) -> Any:
-    """Make a side of Headrace; `threads` None for as many as the settings allow."""
-
-    def batch_sizes(settings: BenchSettings, round_number: int) -> BatchSizes:
-        data = hr.open(settings.path)
-        normalize = hr.IMAGENET if settings.output == "float32" else None
-        loader = hr.Loader(
-            data.select(samples(len(data), settings, most=KEPT_IMAGES)),
-            {"image": hr.Image(dtype=settings.output, normalize=normalize, shrink_to=shrink_to)},
-            view=hr.RandomResizedCrop(CROP_PX, flip=FLIP),
-            batch_size=settings.batch_size,
-            shuffle=True,
-            seed=settings.seed + round_number,
-            threads=settings.threads if threads is None else threads,
-            prefetch=prefetch,
-            cache=cache,
-        )
-        for batch in loader:
-            yield len(batch["image"])
-
-    return batch_sizes
-
-
-SIDES: dict[str, Callable[[BenchSettings, int], BatchSizes]] = {
-    "inline": _over(Photos, _inline),
-    "one-worker": _over(Photos, _one_worker),
-    "process-workers": _over(Photos, _processes),
-    "thread-workers": _over(Photos, _threads),
-    "dropped": _over(DroppedPhotos, _inline),
-    "decoded": _over(DecodedPhotos, _inline),
-    "one-thread": _headrace(1, 1),
-    "all-threads": _headrace(None, 3),
-    "shrunk": _headrace(None, 3, shrink_to=256),
-    "shrunk-kept": _headrace(None, 3, shrink_to=256, cache=CACHE),
-    "pageable-copies": _over(Photos, _copied(pinned=False)),
-    "pinned-copies": _over(Photos, _copied(pinned=True)),
+_torch = partial(torch_batch_sizes, most=KEPT_IMAGES)
+_headrace = partial(headrace_batch_sizes, most=KEPT_IMAGES)
+SIDES: dict[str, Callable[[BenchSettings, int], Iterator[int]]] = {
+    "inline": partial(_torch, workers=0),
+    "one-worker": partial(_torch, workers=1),
+    "process-workers": _torch,
+    "thread-workers": partial(_torch, loader=hr.ThreadDataLoader),
+    "dropped": partial(_torch, kind=DroppedPhotos, workers=0),
+    "decoded": partial(_torch, kind=DecodedPhotos, workers=0),
+    "one-thread": partial(_headrace, threads=1, prefetch=1),
+    "all-threads": partial(_headrace, prefetch=3),
+    "shrunk": partial(_headrace, prefetch=3, shrink_to=256),
+    "shrunk-kept": partial(_headrace, prefetch=3, shrink_to=256, cache=CACHE),
+    "pageable-copies": partial(_torch, pinned=False),
+    "pinned-copies": partial(_torch, pinned=True),
 }

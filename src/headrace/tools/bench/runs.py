@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Protocol
+from itertools import islice
+from typing import Any
 
 import psutil
 
 from headrace.errors import HeadraceError
-from headrace.tools.bench.settings import CROP_PX, FLIP, BenchSettings, RunWindow, samples, window
+from headrace.tools.bench.settings import BenchSettings, RunWindow, headrace_batch_sizes, window
 
 BatchSizes = Callable[[BenchSettings, int], Iterator[int]]
 
@@ -83,41 +84,27 @@ class BenchRun:
         return 1000 * self.cpu_s / self.images
 
 
-class RunMeter(Protocol):
-    """Where a run's figures come from."""
-
-    def now_s(self) -> float: ...
-    def cpu_s(self) -> float: ...
-    def memory_bytes(self) -> int | None: ...
-
-
-class ProcessTreeMeter:
-    """Measures this process and its descendants."""
-
-    def now_s(self) -> float:
-        return time.perf_counter()
-
-    def cpu_s(self) -> float:
-        return cpu_s(tree(os.getpid()))
-
-    def memory_bytes(self) -> int | None:
-        return pss_bytes(tree(os.getpid()))
-
-
-def measure(start: Callable[[], Iterator[int]], window: RunWindow, meter: RunMeter) -> BenchRun:
+def measure(
+    start: Callable[[], Iterator[int]],
+    window: RunWindow,
+    *,
+    now_s: Callable[[], float] = time.perf_counter,
+    used_s: Callable[[], float] = lambda: cpu_s(tree(os.getpid())),
+    memory_bytes: Callable[[], int | None] = lambda: pss_bytes(tree(os.getpid())),
+) -> BenchRun:
     """Run `start()`, an iterator over the sizes of batches, through the window.
 
     Memory is read outside the counted part, while a batch is held, because reading it walks the page tables.
     """
-    began_s = meter.now_s()
+    began_s = now_s()
     sizes = start()
     next(sizes)
-    first_batch_s = meter.now_s() - began_s
-    peaks = [meter.memory_bytes(), *_each(sizes, window.warm - 1, meter.memory_bytes)]
-    cpu_before_s, before_s = meter.cpu_s(), meter.now_s()
-    images = sum(next(sizes) for _ in range(window.counted))
-    wall_s, cpu_s = meter.now_s() - before_s, meter.cpu_s() - cpu_before_s
-    peaks += _each(sizes, window.tail, meter.memory_bytes)
+    first_batch_s = now_s() - began_s
+    peaks = [memory_bytes(), *(memory_bytes() for _ in islice(sizes, window.warm - 1))]
+    used_before_s, before_s = used_s(), now_s()
+    images = sum(islice(sizes, window.counted))
+    wall_s, cpu_s = now_s() - before_s, used_s() - used_before_s
+    peaks += [memory_bytes() for _ in islice(sizes, window.tail)]
     return BenchRun(
         images=images,
         wall_s=wall_s,
@@ -125,14 +112,6 @@ def measure(start: Callable[[], Iterator[int]], window: RunWindow, meter: RunMet
         first_batch_s=first_batch_s,
         peak_memory_bytes=max((peak for peak in peaks if peak is not None), default=None),
     )
-
-
-def _each(sizes: Iterator[int], count: int, then: Callable[[], int | None]) -> list[int | None]:
-    found = []
-    for _ in range(count):
-        next(sizes)
-        found.append(then())
-    return found
 
 
 def batch_sizes_of(name: str) -> BatchSizes:
@@ -147,9 +126,9 @@ def batch_sizes_of(name: str) -> BatchSizes:
         from headrace.tools.bench.against import against_batch_sizes
 
         return against_batch_sizes
-    from headrace.tools.bench.peer import SIDES, peer_batch_sizes
+    from headrace.tools.bench.peer import SIDES, torch_batch_sizes
 
-    return peer_batch_sizes if name == "torch" else SIDES[name]
+    return torch_batch_sizes if name == "torch" else SIDES[name]
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
@@ -160,7 +139,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     if task.get("only_check"):
         next(start())
         return {}
-    return asdict(measure(start, window(settings), ProcessTreeMeter()))
+    return asdict(measure(start, window(settings)))
 
 
 def _trained(start: Callable[[], Iterator[int]], step_s: float) -> Iterator[int]:
@@ -221,13 +200,13 @@ def one_run(
 
 def _output(command: list[str], loader: str) -> str:
     """Run a worker in a process group of its own, which is ended with it however this call is left."""
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        output, errors = process.communicate()
-    finally:
-        _end_group(process)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+        try:
+            output, errors = process.communicate()
+        finally:
+            with suppress(ProcessLookupError):  # all of it may have ended by itself
+                os.killpg(process.pid, signal.SIGKILL)
     if process.returncode != 0:
         raise HeadraceError(_last_words(loader, process.returncode, errors.strip().splitlines()))
     return output.splitlines()[-1]
@@ -241,34 +220,6 @@ def _last_words(loader: str, status: int, lines: list[str]) -> str:
     if last.startswith("--against "):
         return last
     return "\n".join([f"the run of your loader ended with exit code {status}: {last}", *lines[-_MOST_LINES:-1]])
-
-
-def _end_group(process: subprocess.Popen[str]) -> None:
-    with suppress(ProcessLookupError):  # all of it may have ended by itself
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
-
-
-def headrace_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator[int]:
-    """Open the dataset, load one long epoch, and yield the size of each batch while it is held."""
-    import headrace as hr
-
-    data = hr.open(settings.path)
-    normalize = hr.IMAGENET if settings.output == "float32" else None
-    loader = hr.Loader(
-        data.select(samples(len(data), settings)),
-        {"image": hr.Image(dtype=settings.output, normalize=normalize)},
-        view=hr.RandomResizedCrop(CROP_PX, flip=FLIP),
-        batch_size=settings.batch_size,
-        shuffle=True,
-        seed=settings.seed + round_number,
-        threads=settings.threads,
-    )
-    for batch in loader:
-        yield len(batch["image"])
 
 
 if __name__ == "__main__":

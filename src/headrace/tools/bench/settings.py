@@ -1,9 +1,10 @@
-"""What is compared: settings, the window of a run, and the images that are read."""
+"""What is compared: settings, the window of a run, the images that are read, and Headrace's loader."""
 
 from __future__ import annotations
 
 import os
 import tarfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -59,6 +60,39 @@ class RunWindow:
         return self.warm + self.counted + self.tail
 
 
+def headrace_batch_sizes(
+    settings: BenchSettings,
+    round_number: int,
+    *,
+    most: int = FILES_AT_MOST,
+    threads: int | None = None,
+    prefetch: int | None = None,
+    shrink_to: int | None = None,
+    cache: str | None = None,
+) -> Iterator[int]:
+    """Open the dataset, load one long epoch over at most `most` images, and yield each batch's size while it is held.
+
+    `threads` None: as many as the settings allow. Other arguments are those of `Loader` and `Image`.
+    """
+    import headrace as hr
+
+    data = hr.open(settings.path)
+    normalize = hr.IMAGENET if settings.output == "float32" else None
+    loader = hr.Loader(
+        data.select(samples(len(data), settings, most=most)),
+        {"image": hr.Image(dtype=settings.output, normalize=normalize, shrink_to=shrink_to)},
+        view=hr.RandomResizedCrop(CROP_PX, flip=FLIP),
+        batch_size=settings.batch_size,
+        shuffle=True,
+        seed=settings.seed + round_number,
+        threads=settings.threads if threads is None else threads,
+        prefetch=prefetch,
+        cache=cache,
+    )
+    for batch in loader:
+        yield len(batch["image"])
+
+
 def window(settings: BenchSettings) -> RunWindow:
     """Cut a run: warm-up and tail span what 2 batches a worker hold in flight; at least `images` are counted."""
     in_flight = max(6, 2 * settings.threads)
@@ -98,7 +132,8 @@ def list_images(where: str) -> ImageListing:
     Image.init()
     endings = frozenset(Image.EXTENSION)
     if os.path.isdir(where):
-        files = _in_folder(Path(where), endings)
+        found = sorted(path for path in Path(where).rglob("*") if path.suffix.lower() in endings and path.is_file())
+        files: list[tuple[str, str | None]] = [(str(path), None) for path in found]
     else:
         tars = [where] if os.path.isfile(where) else expand_pattern(where)
         files = [found for tar in tars for found in _in_tar(tar, endings)]
@@ -107,11 +142,6 @@ def list_images(where: str) -> ImageListing:
             f"expected images to compare on in {where}; none is there. Give a folder or a tar of them."
         )
     return ImageListing(tuple(files))
-
-
-def _in_folder(folder: Path, endings: frozenset[str]) -> list[tuple[str, str | None]]:
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in endings and path.is_file())
-    return [(str(path), None) for path in paths]
 
 
 def _in_tar(path: str, endings: frozenset[str]) -> list[tuple[str, str | None]]:

@@ -14,7 +14,7 @@ from rich.console import Console
 from headrace.errors import UsageError
 from headrace.tools.bench.comparison import ASCII, BenchEnvironment, available_images, environment, machine
 from headrace.tools.bench.runs import BenchRun, one_run
-from headrace.tools.bench.settings import CROP_PX, BenchSettings, ImageListing, list_images
+from headrace.tools.bench.settings import CROP_PX, BenchSettings, list_images
 
 SCHEMA = 1
 T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
@@ -34,7 +34,7 @@ class WorthComparison:
     title: str
     """What is asked to pay."""
     without: str
-    """Sides of bench/sides.py."""
+    """Sides of bench/peer.py."""
     with_it: str
     basis: str
     """What was compared, in a sentence."""
@@ -124,7 +124,7 @@ class WorthVerdict:
             return f"pays here: {figure} ({self.low:.2f} to {self.high:.2f})"
         if self.high < 1 - LEAST_GAIN / 2:
             return f"costs here: {figure} ({self.low:.2f} to {self.high:.2f})"
-        return f"does not pay here: {figure}, within the noise of {_percent(max(self.noise, LEAST_GAIN))}"
+        return f"does not pay here: {figure}, within the noise of {100 * max(self.noise, LEAST_GAIN):.0f} %"
 
 
 def verdict(without: Sequence[float], with_it: Sequence[float]) -> WorthVerdict:
@@ -187,10 +187,6 @@ class Worth:
         }
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
 OneRun = Callable[[BenchSettings, str, int], BenchRun]
 
 
@@ -231,7 +227,14 @@ def preflight(settings: BenchSettings) -> dict[str, str]:
     if settings.against is not None:
         raise UsageError("--worth looks at this machine, --against at a loader of yours: expected one of them")
     available_images(settings)
-    return why_not_measured(settings, has_cuda=_has_cuda(), can_be_dropped=_can_be_dropped(list_images(settings.path)))
+    import torch
+
+    from headrace.tools.bench.peer import can_be_dropped
+
+    # Each file is tried, since what was just written goes to the disk by that.
+    files = dict.fromkeys(place for place, _ in list_images(settings.path).files)
+    dropped = [can_be_dropped(place) for place in files]
+    return why_not_measured(settings, has_cuda=torch.cuda.is_available(), can_be_dropped=all(dropped))
 
 
 def worth(settings: BenchSettings, not_measured: dict[str, str], measured: Iterable[tuple[str, float]]) -> Worth:
@@ -242,41 +245,18 @@ def worth(settings: BenchSettings, not_measured: dict[str, str], measured: Itera
     return Worth(settings=settings, environment=environment(), rates=rates, not_measured=not_measured)
 
 
-def _has_cuda() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
-
-
-def _can_be_dropped(listing: ImageListing) -> bool:
-    """Return whether all files can be; each is tried, since what was just written goes to the disk by that."""
-    from headrace.tools.bench.peer import can_be_dropped
-
-    files = dict.fromkeys(place for place, _ in listing.files)
-    return min(map(can_be_dropped, files))
-
-
-INDENT = "    "
-
-
 def show_worth(worth: Worth, console: Console) -> None:
     """Print the comparisons, in ASCII where the terminal knows no more."""
     signs = ASCII if console.options.ascii_only else {}
     console.print(f"[bold]{worth.headline.translate(signs)}[/bold]\n", highlight=False)
-    for text, style in _lines(worth):
-        console.print(text.translate(signs), style=style, highlight=False, markup=False)
-    console.print(_conditions(worth), highlight=False, markup=False, soft_wrap=True)
-
-
-def _lines(worth: Worth) -> list[tuple[str, str]]:
     verdicts = worth.verdicts()
-    lines = []
     for one in COMPARISONS:
         found = verdicts.get(one.key)
         said = f"not measured: {worth.not_measured[one.key]}" if found is None else str(found)
         colour = "" if found is None or found.pays is None else "green" if found.pays else "yellow"
-        lines += [(f"{one.title}: {said}", colour), (f"{INDENT}{one.basis}", "dim")]
-    return lines
+        for text, style in ((f"{one.title}: {said}", colour), (f"    {one.basis}", "dim")):
+            console.print(text.translate(signs), style=style, highlight=False, markup=False)
+    console.print(_conditions(worth), highlight=False, markup=False, soft_wrap=True)
 
 
 def _conditions(worth: Worth) -> str:

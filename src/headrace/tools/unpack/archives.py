@@ -17,7 +17,7 @@ import time
 import zipfile
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from decimal import Decimal
 from importlib import import_module
@@ -57,7 +57,7 @@ _buffers = _Buffers()
 
 
 class TarArchive:
-    """An uncompressed tar, by its index."""
+    """An uncompressed tar, by its index. Any number of threads may ask for members, by number and in any order."""
 
     def __init__(self, path: str, *, cache: str | None) -> None:
         """Open the tar. Raises ReadError, or DatasetError if it is no tar or is damaged."""
@@ -66,63 +66,52 @@ class TarArchive:
         self._members = TAR.open_members(path, identify(self._file), cache=cache)
         self._sparse: dict[int, tarfile.TarInfo] = {}
         self._for_all: dict[str, str] = {}
-        # Global headers elsewhere come of tars that were joined, and none is known to give a time.
+        """PAX's global headers. Those elsewhere come of tars that were joined, and none is known to give a time."""
         if len(self._members):
-            self._for_all = self._parse(0, self._members.member(0)).for_all
+            self._parse(0, self._members.member(0))
 
     def __len__(self) -> int:
         return len(self._members)
 
     def member(self, number: int) -> UnpackMember:
         member = self._members.member(number)
-        if member.issparse():
-            info = self._sparse_info(number, member)
-            return UnpackMember(info.name, MemberKind.FILE, info.size, "")
-        return _tar_member(member)
+        return _tar_member(self._parse(number, member) if member.issparse() else member)
 
     def attributes(self, number: int) -> MemberAttributes:
-        member = self._members.member(number)
-        return _tar_attributes(
-            self._sparse_info(number, member) if member.issparse() else self._parse(number, member).info
-        )
+        """Read permissions and time. Raises ReadError, ChangedError or DamagedMemberError."""
+        return _tar_attributes(self._parse(number, self._members.member(number)))
 
     def pieces(self, number: int) -> Iterator[Piece]:
+        """Read a file's bytes. Raises ReadError, ChangedError or DamagedMemberError."""
         member = self._members.member(number)
-        if not member.issparse():
-            yield from self._range(member.offset_data, member.size)
-            return
-        info = self._sparse_info(number, member)
-        data, end = info.offset_data, member.offset_data + member.size
-        for at, length in _sparse_map(info, end - data, self._place(member)):
-            yield from self._range(data, length, at=at)
-            data += length
+        offset, ranges = member.offset_data, [(0, member.size)]
+        if member.issparse():
+            info = self._parse(number, member)
+            offset = info.offset_data
+            ranges = _sparse_map(info, member.offset_data + member.size - offset, self._place(member))
 
-    def _range(self, offset: int, size: int, *, at: int = 0) -> Iterator[Piece]:
-        """Read `size` bytes from `offset` on, which go to position `at`."""
-        buffer = _buffers.piece
-        for done in range(0, size, PIECE_BYTES):
-            piece = buffer[: min(PIECE_BYTES, size - done)]
-            if self._file.read_into(piece, offset + done) < len(piece):
+        def read(size: int) -> memoryview:
+            nonlocal offset
+            piece = _buffers.piece[:size]
+            if self._file.read_into(piece, offset) < size:
                 raise ChangedError(
                     f"{self.path} at byte {offset}: expected {size} bytes, got fewer: the file has become shorter "
                     f"since it was indexed. Run it again"
                 )
-            yield at + done, piece
+            offset += size
+            return piece
 
-    def _sparse_info(self, number: int, member: TarMember) -> tarfile.TarInfo:
-        """Read the headers of a sparse file, whose map takes many forms; PAX's newest lies where the data begins."""
-        info = self._sparse.get(number)
-        if info is None:
-            info = self._parse(number, member).info
-            if info.sparse is None:
-                raise DamagedMemberError(f"{self._place(member)}: it has no map of data and holes")
-            info.offset_data += self._start(number)
-            self._sparse[number] = info
-        return info
+        return _pieces(ranges, read)
 
-    def _parse(self, number: int, member: TarMember) -> _Headers:
-        """Parse the headers before a member's data, the last of which the index knows."""
-        start = self._start(number)
+    def _parse(self, number: int, member: TarMember) -> tarfile.TarInfo:
+        """Parse the headers before a member's data, the last of which the index knows.
+
+        The map of a sparse file takes many forms, and PAX's newest lies where the data begins.
+        """
+        if number in self._sparse:
+            return self._sparse[number]
+        before = self._members.member(number - 1) if number else None
+        start = 0 if before is None else before.offset_data + -(-before.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
         size = member.offset_data - start
         if size > _HEADERS_MOST_BYTES:
             raise DamagedMemberError(
@@ -142,7 +131,7 @@ class TarArchive:
             if len(blocks) == tarfile.BLOCKSIZE and not self._for_all:
                 info = tarfile.TarInfo()  # frombuf takes ten times as long, for what the index has
                 info.mode, info.mtime = tarfile.nti(header[_MODE]), tarfile.nti(header[_MTIME])  # type: ignore[attr-defined]
-                return _Headers(info, {})
+                return info
             with tarfile.TarFile(fileobj=io.BytesIO(blocks), pax_headers=dict(self._for_all), ignore_zeros=True) as tar:
                 found = tar.next()
         except _DAMAGED_TAR as error:
@@ -151,23 +140,24 @@ class TarArchive:
             ) from error
         if found is None:
             raise DamagedMemberError(f"{self._place(member)}: its headers are gone")
-        return _Headers(found, dict(tar.pax_headers))
-
-    def _start(self, number: int) -> int:
-        """Return the first byte of the member's headers: where the data of the one before it ends."""
         if number == 0:
-            return 0
-        before = self._members.member(number - 1)
-        return before.offset_data + -(-before.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+            self._for_all = dict(tar.pax_headers)
+        if member.issparse():
+            if found.sparse is None:
+                raise DamagedMemberError(f"{self._place(member)}: it has no map of data and holes")
+            found.offset_data += start
+            self._sparse[number] = found
+        return found
 
     def _place(self, member: TarMember) -> str:
         return f"{self.path} at byte {member.offset_data}: member {member.name!r}"
 
 
-class _Headers(NamedTuple):
-    info: tarfile.TarInfo
-    for_all: dict[str, str]
-    """What PAX's global headers say of all members from this one on."""
+def _pieces(ranges: Iterable[tuple[int, int]], read: Callable[[int], memoryview]) -> Iterator[Piece]:
+    """Yield what `read` gives for (position, length) ranges of a file, which lie one after another in the archive."""
+    for at, length in ranges:
+        for done in range(0, length, PIECE_BYTES):
+            yield at + done, read(min(PIECE_BYTES, length - done))
 
 
 def _tar_member(info: TarMember | tarfile.TarInfo) -> UnpackMember:
@@ -223,13 +213,17 @@ def stream_tar(path: str, compression: str) -> Iterator[StreamedMember]:
             with tarfile.TarFile(fileobj=file) as tar:  # type: ignore[arg-type]
                 while (info := tar.next()) is not None:
                     tar.members.clear()  # type: ignore[attr-defined]  # each would be kept
-                    file.restore_name(info, tar)
+                    if file.block[257:265] == tarfile.GNU_MAGIC:
+                        # The times of an incremental dump stand where POSIX has the beginning of a name.
+                        times = tarfile.nts(file.block[345:500], tar.encoding, tar.errors)  # type: ignore[attr-defined]
+                        info.name = info.name.removeprefix(f"{times}/" if times else "")
                     yield StreamedMember(_tar_member(info), _tar_attributes(info), file.pieces(info, tar.offset))
         except _DAMAGED_TAR as error:
             raise _damaged_tar(path, str(error)) from error
         if any(file.block):  # which tarfile takes for the end of the archive
             raise _damaged_tar(path, "expected a header, got a block that is none")
-        file.drain()
+        while file.read(PIECE_BYTES):
+            pass
 
 
 class _ForwardFile:
@@ -261,31 +255,20 @@ class _ForwardFile:
             self.block = data
         return data
 
-    def drain(self) -> None:
-        while self.read(PIECE_BYTES):
-            pass
-
-    def restore_name(self, info: tarfile.TarInfo, tar: tarfile.TarFile) -> None:
-        """Take off the times that GNU tar writes into an incremental dump's headers.
-
-        They stand where POSIX has the beginning of a name.
-        """
-        if self.block[257:265] == tarfile.GNU_MAGIC:
-            times = tarfile.nts(self.block[345:500], tar.encoding, tar.errors)  # type: ignore[attr-defined]
-            info.name = info.name.removeprefix(f"{times}/" if times else "")
-
     def pieces(self, info: tarfile.TarInfo, end: int) -> Iterator[Piece]:
         """Read a member's data, behind which the next header lies at `end`."""
         place, ranges = f"{self._path}: member {info.name!r}", [(0, info.size)]
         self.seek(info.offset_data)
         if info.sparse is not None:
             ranges = _sparse_map(info, end - info.offset_data, place)
-        for at, length in ranges:
-            for done in range(0, length, PIECE_BYTES):
-                data = self.read(min(PIECE_BYTES, length - done))
-                if len(data) < min(PIECE_BYTES, length - done):
-                    raise _damaged_tar(self._path, f"it is cut short inside member {info.name!r}")
-                yield at + done, memoryview(data)
+
+        def read(size: int) -> memoryview:
+            data = self.read(size)
+            if len(data) < size:
+                raise _damaged_tar(self._path, f"it is cut short inside member {info.name!r}")
+            return memoryview(data)
+
+        yield from _pieces(ranges, read)
 
     def _read(self, size: int) -> bytes:
         try:
@@ -337,7 +320,14 @@ _ZIP_UNIX = (3, 19)
 """Systems whose attributes are those of Unix (APPNOTE.TXT 4.4.2): Unix itself, and macOS."""
 _ZIP_TIMES, _ZIP_HAS_MTIME = 0x5455, 1
 """Info-ZIP's extra field of times in UTC; zip's own are local, and even."""
+_ZIP_KINDS = {
+    0: MemberKind.FILE,
+    stat.S_IFREG: MemberKind.FILE,
+    stat.S_IFDIR: MemberKind.FOLDER,
+    stat.S_IFLNK: MemberKind.SYMBOLIC_LINK,
+}
 _ZIP_LINK_MOST_BYTES = 4095
+"""More than that no path can hold."""
 _ZIP_ENCRYPTED = 1
 _ZIP_HEADER_BYTES = 30
 _DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, ValueError, OverflowError, EOFError)
@@ -345,7 +335,7 @@ _DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, Va
 
 
 class ZipArchive:
-    """A zip, by its central directory, as zipfile reads it."""
+    """A zip, by its central directory, as zipfile reads it. Any number of threads may ask for members."""
 
     def __init__(self, path: str) -> None:
         """Open the zip. Raises ReadError, or DatasetError if it is no zip or is damaged."""
@@ -367,13 +357,11 @@ class ZipArchive:
 
     def member(self, number: int) -> UnpackMember:
         info = self._infos[number]
-        kind = _zip_kind(info)
-        if kind is not MemberKind.SYMBOLIC_LINK:
-            return UnpackMember(info.filename, kind, info.file_size if kind is MemberKind.FILE else 0, "")
-        if info.file_size > _ZIP_LINK_MOST_BYTES:
-            return UnpackMember(info.filename, kind, 0, "")  # more than a path can hold
-        link = decode(b"".join(bytes(piece) for _, piece in self.pieces(number)))
-        return UnpackMember(info.filename, kind, 0, link)
+        form = stat.S_IFDIR if info.is_dir() else stat.S_IFMT(_zip_mode(info) or 0)
+        kind, link = _ZIP_KINDS.get(form, MemberKind.SPECIAL), ""
+        if kind is MemberKind.SYMBOLIC_LINK and info.file_size <= _ZIP_LINK_MOST_BYTES:
+            link = decode(b"".join(bytes(piece) for _, piece in self.pieces(number)))
+        return UnpackMember(info.filename, kind, info.file_size if kind is MemberKind.FILE else 0, link)
 
     def attributes(self, number: int) -> MemberAttributes:
         info = self._infos[number]
@@ -385,11 +373,13 @@ class ZipArchive:
     def pieces(self, number: int) -> Iterator[Piece]:
         """Inflate a file, whose CRC is checked at its end."""
         info, at = self._infos[number], 0
+        after = bisect_right(self._starts, info.header_offset)
+        end = self._starts[after] if after < len(self._starts) else self._zip.start_dir
         if info.flag_bits & _ZIP_ENCRYPTED:
             raise UnsupportedMemberError(
                 f"{self.path}: member {info.filename!r} is encrypted. Unpack it with another tool"
             )
-        if info.compress_size > self._room(info):
+        if info.compress_size > end - info.header_offset - _ZIP_HEADER_BYTES:
             raise self._damaged(info, "it overlaps the next member, as in a zip bomb")
         try:
             with self._opening:
@@ -405,39 +395,20 @@ class ZipArchive:
             raise UnsupportedMemberError(
                 f"{self.path}: member {info.filename!r}: {error}. Unpack it with another tool"
             ) from error
-        except _DAMAGED_ZIP as error:
+        except (*_DAMAGED_ZIP, OSError) as error:
+            if (
+                isinstance(error, OSError) and error.errno is not None
+            ):  # without one bzip2 says that its data is damaged
+                raise ReadError(f"{self.path}: could not be read: {error.strerror}. Check the disk") from error
             raise self._damaged(info, str(error)) from error
-        except OSError as error:
-            if error.errno is None:  # bzip2's way of saying that its data is damaged
-                raise self._damaged(info, str(error)) from error
-            raise ReadError(f"{self.path}: could not be read: {error.strerror}. Check the disk") from error
         if at != info.file_size:
             raise self._damaged(info, f"expected {info.file_size:,} bytes, got {at:,}")
 
-    def _room(self, info: zipfile.ZipInfo) -> int:
-        """Return the bytes from a member's local header to what comes next."""
-        after = bisect_right(self._starts, info.header_offset)
-        end: int = self._starts[after] if after < len(self._starts) else self._zip.start_dir
-        return end - info.header_offset - _ZIP_HEADER_BYTES
-
-    def _place(self, info: zipfile.ZipInfo) -> str:
-        return f"{self.path} at byte {info.header_offset}: member {info.filename!r}"
-
     def _damaged(self, info: zipfile.ZipInfo, why: str) -> DamagedMemberError:
-        return DamagedMemberError(f"{self._place(info)}: {why}. Check it with `unzip -t`, and copy or write it again")
-
-
-def _zip_kind(info: zipfile.ZipInfo) -> MemberKind:
-    if info.is_dir():
-        return MemberKind.FOLDER
-    match stat.S_IFMT(_zip_mode(info) or 0):
-        case 0 | stat.S_IFREG:
-            return MemberKind.FILE
-        case stat.S_IFDIR:
-            return MemberKind.FOLDER
-        case stat.S_IFLNK:
-            return MemberKind.SYMBOLIC_LINK
-    return MemberKind.SPECIAL
+        return DamagedMemberError(
+            f"{self.path} at byte {info.header_offset}: member {info.filename!r}: {why}. Check it with `unzip -t`, and "
+            f"copy or write it again"
+        )
 
 
 def _zip_mode(info: zipfile.ZipInfo) -> int | None:

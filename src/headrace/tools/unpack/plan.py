@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 STAGING = b".headrace-unpack"
 """A folder of ours in the target, where a file waits for its name if it cannot be without one."""
@@ -22,8 +22,6 @@ _NAME_MOST_BYTES = 255
 """Longest component of a path in every file system that Linux writes, but for a few older ones."""
 _PATH_MOST_BYTES = 4095
 """Longest path and longest target of a symbolic link (PATH_MAX, less its end)."""
-_LINKS_AT_MOST = 40
-"""Hard links that may lead from one to the next."""
 
 Piece = tuple[int, memoryview]
 """Position in a file, and the bytes there, valid until the next piece is asked for. What no piece covers is a hole."""
@@ -54,22 +52,6 @@ class MemberAttributes(NamedTuple):
     mode: int | None
     """Permission bits as the archive has them; None: it has none."""
     mtime_ns: int
-
-
-class UnpackArchive(Protocol):
-    """An archive whose members are found by number, in any order, by any number of threads."""
-
-    path: str
-
-    def __len__(self) -> int: ...
-
-    def member(self, number: int) -> UnpackMember: ...
-
-    def attributes(self, number: int) -> MemberAttributes:
-        """Read permissions and time. Raises ReadError, ChangedError or DamagedMemberError."""
-
-    def pieces(self, number: int) -> Iterator[Piece]:
-        """Read a file's bytes, checked as far as the archive tells how. Raises UnsupportedMemberError, too."""
 
 
 class RefusedError(Exception):
@@ -139,8 +121,8 @@ class _Planner:
         self._kinds: list[MemberKind] = []
         self._last: dict[bytes, int] = {}
         """The last member of each path, of those looked at so far."""
-        self._linked: dict[int, tuple[int, int] | str] = {}
-        """By hard link: the member that it leads to and the links on the way, or why it is refused."""
+        self._linked: dict[int, int | str] = {}
+        """By hard link: the member that it leads to, through others perhaps, or why it is refused."""
         self._clear = {b""}
         """Folders in whose way no member is."""
 
@@ -186,10 +168,10 @@ class _Planner:
 
     def _add_hard_link(self, number: int, path: bytes) -> None:
         """Add what it leads to: another name of a file, a copy of one that will not be there, or a symbolic link."""
-        found = self._linked[number]
-        if isinstance(found, str):
-            raise RefusedError(found)
-        at, there = found[0], self.plan.path(found[0])
+        at = self._linked[number]
+        if isinstance(at, str):
+            raise RefusedError(at)
+        there = self.plan.path(at)
         if self._kinds[at] is MemberKind.SYMBOLIC_LINK:
             self._add_symbolic_link(path, at)
         elif self._last[there] == at:
@@ -198,21 +180,14 @@ class _Planner:
         else:
             self.plan.copies.append((path, at))
 
-    def _leads_to(self, link: str) -> tuple[int, int] | str:
+    def _leads_to(self, link: str) -> int | str:
         """Find the member that a hard link leads to, of those looked at so far."""
         at = self._last.get(hard_link_target(link))
         if at is None:
             return f"it is a hard link to {link!r}, which is not ahead of it in the archive"
         if self._kinds[at] is MemberKind.FOLDER:
             return f"it is a hard link to {link!r}, a folder"
-        if self._kinds[at] is not MemberKind.HARD_LINK:
-            return at, 1
-        found = self._linked[at]
-        if isinstance(found, str):
-            return found
-        if found[1] == _LINKS_AT_MOST:
-            return "it is a hard link that leads through too many others"
-        return found[0], found[1] + 1
+        return self._linked.get(at, at)
 
     def _expect_no_obstacle(self, path: bytes) -> None:
         """Raise RefusedError if what must be a folder is made as something else."""
@@ -270,7 +245,13 @@ def link_target(path: bytes, link: str) -> bytes:
         raise RefusedError("it is a link that names nothing")
     if link.startswith("/"):
         raise RefusedError(f"it is a link to an absolute path, {link!r}")
-    target = _normal(encode(link))
+    parts: list[bytes] = []
+    for part in encode(link).split(b"/"):
+        if part == b".." and parts and parts[-1] != b"..":
+            parts.pop()
+        elif part not in (b"", b"."):
+            parts.append(part)
+    target = b"/".join(parts) or b"."
     if target.split(b"/").count(b"..") > path.count(b"/"):
         raise RefusedError(f"it is a link that leads out of the target, {link!r}")
     if len(target) > _PATH_MOST_BYTES:
@@ -307,13 +288,3 @@ def encode(name: str) -> bytes:
 
 def decode(path: bytes) -> str:
     return path.decode("utf-8", "surrogateescape")
-
-
-def _normal(target: bytes) -> bytes:
-    parts: list[bytes] = []
-    for part in target.split(b"/"):
-        if part == b".." and parts and parts[-1] != b"..":
-            parts.pop()
-        elif part not in (b"", b"."):
-            parts.append(part)
-    return b"/".join(parts) or b"."

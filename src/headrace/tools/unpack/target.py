@@ -65,7 +65,7 @@ class UnpackTarget:
                 return self._make_file(folder, name, size, attributes, pieces(), replace=found is not None)
             if not _holds_file(folder, name, found, size, pieces):
                 return Placed.DIFFERS
-            _set_time(folder, name, attributes.mtime_ns)
+            os.utime(name, ns=(attributes.mtime_ns,) * 2, dir_fd=folder.descriptor, follow_symlinks=False)
             return Placed.KEPT
 
     def place_symbolic_link(self, path: bytes, target: bytes, mtime_ns: int, *, replace: bool = False) -> Placed:
@@ -151,18 +151,41 @@ class UnpackTarget:
         *,
         replace: bool,
     ) -> Placed:
+        """Make a file that gets its name once it is complete, and without that is gone at the end."""
         mode, mtime_ns = attributes
-        with NewFile(folder, self._staging, replace=replace, mode=0o666 if mode is None else 0o600) as file:
-            _write_pieces(file.descriptor, pieces, size)
+        descriptor, staged = self._new_file(folder, 0o666 if mode is None else 0o600, replace)
+        try:
+            _write_pieces(descriptor, pieces, size)
             if mode is not None:
-                os.fchmod(file.descriptor, file_mode(mode))
-            os.utime(file.descriptor, ns=(mtime_ns, mtime_ns))
-            try:
-                file.name_as(name)
-            except FileExistsError:  # somebody else was quicker
-                found = folder.find(name)
-                return Placed.KEPT if found is not None and _is_complete(found, size, mtime_ns) else Placed.DIFFERS
+                os.fchmod(descriptor, file_mode(mode))
+            os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+            if staged is None:
+                os.link(f"/proc/self/fd/{descriptor}", name, dst_dir_fd=folder.descriptor, follow_symlinks=True)
+            else:
+                staging = self._staging.folder().descriptor
+                os.rename(staged, name, src_dir_fd=staging, dst_dir_fd=folder.descriptor)
+                staged = None
+        except FileExistsError:  # somebody else was quicker
+            found = folder.find(name)
+            return Placed.KEPT if found is not None and _is_complete(found, size, mtime_ns) else Placed.DIFFERS
+        finally:
+            os.close(descriptor)
+            if staged is not None:
+                os.unlink(staged, dir_fd=self._staging.folder().descriptor)
         return Placed.MADE
+
+    def _new_file(self, folder: OutputFolder, mode: int, replace: bool) -> tuple[int, bytes | None]:
+        """Open a file without a name, or with a name in the staging folder to `replace` what has its own."""
+        flags = os.O_RDWR | os.O_CLOEXEC
+        if not replace and self._staging.is_spared:
+            try:
+                return os.open(b".", flags | os.O_TMPFILE, mode, dir_fd=folder.descriptor), None
+            except OSError as error:
+                if error.errno not in _NO_UNNAMED_FILES:
+                    raise
+                self._staging.is_spared = False
+        staged, staging = self._staging.new_name(), self._staging.folder().descriptor
+        return os.open(staged, flags | os.O_CREAT | os.O_EXCL, mode, dir_fd=staging), staged
 
 
 class StagingFolder:
@@ -225,48 +248,6 @@ class StagingFolder:
                     return folder
 
 
-class NewFile:
-    """A file that gets its name once it is complete, and without that is gone at the end.
-
-    Its methods raise OSError.
-    """
-
-    def __init__(self, folder: OutputFolder, staging: StagingFolder, *, replace: bool, mode: int) -> None:
-        """Open it without a name; to `replace` what has the name, as such a file cannot, in the staging folder."""
-        self._folder = folder
-        self._staged: bytes | None = None
-        self._staging = staging
-        flags = os.O_RDWR | os.O_CLOEXEC
-        if not replace and staging.is_spared:
-            try:
-                self.descriptor = os.open(b".", flags | os.O_TMPFILE, mode, dir_fd=folder.descriptor)
-                return
-            except OSError as error:
-                if error.errno not in _NO_UNNAMED_FILES:
-                    raise
-                staging.is_spared = False
-        self._staged = staging.new_name()
-        flags |= os.O_CREAT | os.O_EXCL
-        self.descriptor = os.open(self._staged, flags, mode, dir_fd=staging.folder().descriptor)
-
-    def __enter__(self) -> NewFile:
-        return self
-
-    def name_as(self, name: bytes) -> None:
-        """Name the file. Raises FileExistsError if there is one that it was not to replace, where this can be seen."""
-        target = self._folder.descriptor
-        if self._staged is None:
-            os.link(f"/proc/self/fd/{self.descriptor}", name, dst_dir_fd=target, follow_symlinks=True)
-        else:
-            os.rename(self._staged, name, src_dir_fd=self._staging.folder().descriptor, dst_dir_fd=target)
-            self._staged = None
-
-    def __exit__(self, *error: object) -> None:
-        os.close(self.descriptor)
-        if self._staged is not None:
-            os.unlink(self._staged, dir_fd=self._staging.folder().descriptor)
-
-
 def _clear(folder: OutputFolder) -> None:
     for name in os.listdir(folder.descriptor):
         os.unlink(name, dir_fd=folder.descriptor)
@@ -274,10 +255,6 @@ def _clear(folder: OutputFolder) -> None:
 
 def _is_complete(found: os.stat_result, size: int, mtime_ns: int) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_size == size and found.st_mtime_ns == mtime_ns
-
-
-def _set_time(folder: OutputFolder, name: bytes, mtime_ns: int) -> None:
-    os.utime(name, ns=(mtime_ns, mtime_ns), dir_fd=folder.descriptor, follow_symlinks=False)
 
 
 def _write_pieces(descriptor: int, pieces: Iterable[Piece], size: int) -> None:

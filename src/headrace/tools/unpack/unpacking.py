@@ -10,10 +10,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from headrace.data import compression_of
 from headrace.errors import DatasetError, NotFoundError, UnsafeMemberError, UsageError, WriteError
@@ -22,9 +22,9 @@ from headrace.tools.unpack.archives import StreamedMember, TarArchive, ZipArchiv
 from headrace.tools.unpack.plan import (
     MemberKind,
     Piece,
+    PlannedLink,
     Refusal,
     RefusedError,
-    UnpackArchive,
     checked_path,
     decode,
     hard_link_target,
@@ -92,11 +92,10 @@ class UnpackReport:
             self.verified = (self.verified or 0) + 1
             self.verified_bytes += size
 
-    @contextmanager
-    def timed(self) -> Iterator[None]:
+    def timed(self, run: Callable[[], None]) -> None:
         """Measure all that is done with the archive."""
         self._begin = time.perf_counter()
-        yield
+        run()
         self.wall_s = time.perf_counter() - self._begin
 
     def end_making(self) -> None:
@@ -145,7 +144,7 @@ def unpack(
     if threads is not None and threads < 1:
         raise UsageError(f"threads: expected 1 or more, got {threads}")
     sources = [_source(os.path.abspath(os.fsdecode(path))) for path in archives]
-    reports = [source.report for source in sources]
+    reports = [report for report, _ in sources]
     job = UnpackJob(
         UnpackTarget(os.fsencode(os.path.abspath(os.fsdecode(to))), overwrite=overwrite),
         threads=default_threads() if threads is None else threads,
@@ -153,55 +152,31 @@ def unpack(
         skip_refused=skip_refused,
         tick=lambda: None if tick is None else tick(reports),
     )
+    folder = None if cache is None else os.path.abspath(os.fsdecode(cache))
+    # Several compressed ones at a time, as each can use but one thread, unless a later one may replace what an earlier
+    # one has made.
+    at_once = 1 if overwrite else job.threads
     try:
-        for compressed, group in groupby(sources, lambda source: source.compression is not None):
+        for compressed, group in groupby(sources, lambda source: bool(source[1])):
             if compressed:
-                _unpack_streams(list(group), job, in_order=overwrite)
+                streams = [_StreamedRun(report, job, compression) for report, compression in group]
+                job.work_through(streams, _StreamedRun.run, threads=min(at_once, len(streams)), one_is_here=False)
             else:
-                for source in group:
-                    with source.report.timed():
-                        _IndexedRun(_open_archive(source, cache), job, source.report).unpack()
+                for report, _ in group:
+                    report.timed(partial(_unpack_indexed, report, job, folder))
     finally:
         job.target.close()
     return reports
 
 
-class _Source(NamedTuple):
-    path: str
-    compression: str | None
-    """None: its members can be read in any order."""
-    report: UnpackReport
-
-
-def _source(path: str) -> _Source:
+def _source(path: str) -> tuple[UnpackReport, str]:
+    """Return an archive's report and what it is compressed with as a whole; empty: its members come in any order."""
     if not os.path.exists(path):
         raise NotFoundError(f"{path}: expected an archive, got nothing. Check the path")
     if not os.path.isfile(path):
         raise DatasetError(f"{path}: expected an archive, got a folder or a special file. Name tars and zips")
     compression = compression_of(path)
-    return _Source(path, compression, UnpackReport(path, None if compression else os.path.getsize(path)))
-
-
-def _open_archive(source: _Source, cache: Path | None) -> UnpackArchive:
-    with open(source.path, "rb") as file:
-        is_zip = file.read(4) in _ZIP_MAGICS
-    folder = None if cache is None else os.path.abspath(os.fsdecode(cache))
-    return ZipArchive(source.path) if is_zip else TarArchive(source.path, cache=folder)
-
-
-def _unpack_streams(sources: Sequence[_Source], job: UnpackJob, *, in_order: bool) -> None:
-    """Unpack several at a time, as each can use but one thread.
-
-    `in_order`: one by one, where a later one may replace what an earlier one has made.
-    """
-
-    def work(source: _Source) -> None:
-        assert source.compression is not None
-        with source.report.timed():
-            _StreamedRun(source.path, source.compression, job, source.report).unpack()
-
-    threads = 1 if in_order else min(job.threads, len(sources))
-    job.work_through(sources, work, threads=threads, one_is_here=False)
+    return UnpackReport(path, None if compression else os.path.getsize(path)), compression or ""
 
 
 @dataclass(frozen=True)
@@ -234,8 +209,7 @@ class UnpackJob:
 class _Run:
     """What both ways through an archive share."""
 
-    def __init__(self, path: str, job: UnpackJob, report: UnpackReport) -> None:
-        self._path = path
+    def __init__(self, report: UnpackReport, job: UnpackJob) -> None:
         self._job = job
         self._target = job.target
         self._report = report
@@ -248,20 +222,22 @@ class _Run:
             some = "; ".join(f"{refusal.name!r}: {refusal.why}" for refusal in every[:_NAMED_MOST])
             more = f"; and {len(every) - _NAMED_MOST:,} more" if len(every) > _NAMED_MOST else ""
             raise UnsafeMemberError(
-                f"{self._path}: expected members that can be made inside the target, got {some}{more}. "
+                f"{self._report.archive}: expected members that can be made inside the target, got {some}{more}. "
                 f"Leave such members out: --skip-refused"
             )
 
-    def _place_symbolic_link(self, path: bytes, target: bytes, mtime_ns: int, *, replace: bool = False) -> None:
-        if not self._target.leads_inside(path, target):
+    def _place_link(self, link: PlannedLink, mtime_ns: int | None, *, replace: bool = False) -> None:
+        """Make a symbolic link, or without a time a hard one."""
+        path, target = link.path, link.target
+        if mtime_ns is None:
+            placed = self._target.place_hard_link(path, target, replace=replace)
+        elif self._target.leads_inside(path, target):
+            placed = self._target.place_symbolic_link(path, target, mtime_ns, replace=replace)
+        else:
             why = f"it is a link to {decode(target)!r}, which leads out of the target through a link that is there"
             self._refuse([Refusal(decode(path), why)])
             return
-        self._expect_placed(self._target.place_symbolic_link(path, target, mtime_ns, replace=replace), path)
-        self._report.links += 1
-
-    def _place_hard_link(self, path: bytes, target: bytes, *, replace: bool = False) -> None:
-        self._expect_placed(self._target.place_hard_link(path, target, replace=replace), path)
+        self._expect_placed(placed, path)
         self._report.links += 1
 
     def _expect_placed(self, placed: Placed, path: bytes) -> None:
@@ -276,8 +252,8 @@ class _Run:
         """Compare a file with the archive. Raises WriteError."""
         if not self._target.holds_file(path, size, lambda: self._job.stoppable(pieces)):
             raise WriteError(
-                f"{self._target.place(path)}: expected the bytes that {self._path} holds, got others. Delete it and "
-                f"run this again; if it comes again, check the disk"
+                f"{self._target.place(path)}: expected the bytes that {self._report.archive} holds, got others. "
+                f"Delete it and run this again; if it comes again, check the disk"
             )
         self._report.count_verified(size)
 
@@ -285,14 +261,14 @@ class _Run:
 class _IndexedRun(_Run):
     """Of an archive whose members are all known. Nothing is written where a member is refused and that is an error."""
 
-    def __init__(self, archive: UnpackArchive, job: UnpackJob, report: UnpackReport) -> None:
-        super().__init__(archive.path, job, report)
+    def __init__(self, report: UnpackReport, job: UnpackJob, archive: TarArchive | ZipArchive) -> None:
+        super().__init__(report, job)
         self._archive = archive
         self._plan = make_plan(len(archive), archive.member)
 
     def unpack(self) -> None:
         """Place all members. Raises UnsafeMemberError, WriteError, and what the archive raises."""
-        plan, report, target = self._plan, self._report, self._target
+        plan, report, target, archive = self._plan, self._report, self._target, self._archive
         report.replaced += plan.replaced
         self._refuse(plan.refused)
         report.total_bytes = plan.total_bytes
@@ -301,38 +277,41 @@ class _IndexedRun(_Run):
         report.folders = len(plan.folders)
         self._job.work_through(plan.all_files(), self._place)
         for link in plan.symbolic_links:
-            self._place_symbolic_link(link.path, link.target, self._archive.attributes(link.number).mtime_ns)
+            self._place_link(link, archive.attributes(link.number).mtime_ns)
         for link in plan.hard_links:
-            self._place_hard_link(link.path, link.target)
+            self._place_link(link, None)
         for number in plan.folders:
-            target.set_folder_time(plan.path(number), self._archive.attributes(number).mtime_ns)
+            target.set_folder_time(plan.path(number), archive.attributes(number).mtime_ns)
         report.end_making()
         if self._job.verify:
             report.verified = 0
-            self._job.work_through(plan.all_files(), self._verify)
+            self._job.work_through(
+                plan.all_files(),
+                lambda file: self._verify_file(file[0], plan.sizes[file[1]], archive.pieces(file[1])),
+            )
 
     def _place(self, file: tuple[bytes, int]) -> None:
         path, number = file
-        size = self._plan.sizes[number]
+        size, archive = self._plan.sizes[number], self._archive
         placed = self._target.place_file(
-            path,
-            size,
-            self._archive.attributes(number),
-            lambda: self._job.stoppable(self._archive.pieces(number)),
+            path, size, archive.attributes(number), lambda: self._job.stoppable(archive.pieces(number))
         )
         self._expect_placed(placed, path)
         self._report.count(placed, size)
 
-    def _verify(self, file: tuple[bytes, int]) -> None:
-        path, number = file
-        self._verify_file(path, self._plan.sizes[number], self._archive.pieces(number))
+
+def _unpack_indexed(report: UnpackReport, job: UnpackJob, cache: str | None) -> None:
+    with open(report.archive, "rb") as file:
+        is_zip = file.read(4) in _ZIP_MAGICS
+    archive = ZipArchive(report.archive) if is_zip else TarArchive(report.archive, cache=cache)
+    _IndexedRun(report, job, archive).unpack()
 
 
 class _StreamedRun(_Run):
     """Of a compressed tar. Members that a later one replaces are made first and replaced then, as tar does."""
 
-    def __init__(self, path: str, compression: str, job: UnpackJob, report: UnpackReport) -> None:
-        super().__init__(path, job, report)
+    def __init__(self, report: UnpackReport, job: UnpackJob, compression: str) -> None:
+        super().__init__(report, job)
         self._compression = compression
         self._made: dict[bytes, int] = {}
         """By path, the number of the member whose bytes the file has, or `_LINK`."""
@@ -342,7 +321,10 @@ class _StreamedRun(_Run):
         self._symbolic_links: dict[bytes, str] = {}
         self._folder_times: dict[bytes, int] = {}
 
-    def unpack(self) -> None:
+    def run(self) -> None:
+        self._report.timed(self._unpack)
+
+    def _unpack(self) -> None:
         """Place each member when it comes. Raises MemberError, WriteError, ReadError or DatasetError."""
         for number, streamed in enumerate(self._members()):
             try:
@@ -356,71 +338,48 @@ class _StreamedRun(_Run):
         self._report.end_making()
         if self._job.verify:
             self._report.verified = 0
+            made = {number: path for path, number in self._made.items() if number != _LINK}
             for number, streamed in enumerate(self._members()):
-                self._verify(number, streamed)
+                if number in made:
+                    self._verify_file(made[number], streamed.member.size, streamed.pieces)
 
     def _members(self) -> Iterator[StreamedMember]:
-        return self._job.stoppable(stream_tar(self._path, self._compression))
+        return self._job.stoppable(stream_tar(self._report.archive, self._compression))
 
     def _place(self, number: int, streamed: StreamedMember) -> None:
-        """Place one member. Raises RefusedError, or as `unpack` does."""
+        """Place one member. Raises RefusedError, or as `_unpack` does."""
         member, mtime_ns = streamed.member, streamed.attributes.mtime_ns
         if member.kind is MemberKind.LABEL:
             return
         path = checked_path(member)
-        if path in self._made and member.kind is not MemberKind.FOLDER:
+        if member.kind is MemberKind.FOLDER:
+            self._target.place_folder(path)
+            self._folder_times[path] = mtime_ns
+            self._report.folders = len(self._folder_times)
+            return
+        replace = path in self._made
+        if replace:
             self._report.replaced.append(member.name)
-        match member.kind:
-            case MemberKind.FILE:
-                self._place_file(path, number, streamed)
-            case MemberKind.FOLDER:
-                self._target.place_folder(path)
-                self._folder_times[path] = mtime_ns
-                self._report.folders = len(self._folder_times)
-            case MemberKind.SYMBOLIC_LINK:
-                self._place_link(path, member.link, mtime_ns)
-            case MemberKind.HARD_LINK:
-                self._place_other_name(path, member.link, mtime_ns)
-
-    def _place_file(self, path: bytes, number: int, streamed: StreamedMember) -> None:
-        size, replace = streamed.member.size, path in self._made
-        placed = self._target.place_file(
-            path, size, streamed.attributes, lambda: self._job.stoppable(streamed.pieces), replace=replace
-        )
-        if placed is Placed.DIFFERS:
-            self._differing.add(path)
-            return
-        self._note(path, number)
-        self._report.count(placed, size)
-
-    def _place_link(self, path: bytes, link: str, mtime_ns: int) -> None:
-        self._place_symbolic_link(path, link_target(path, link), mtime_ns, replace=path in self._made)
-        self._note(path, _LINK)
-        self._symbolic_links[path] = link
-
-    def _place_other_name(self, path: bytes, link: str, mtime_ns: int) -> None:
-        """Make a hard link: another name of a file, or a symbolic link, whose target is then checked from here."""
-        target = hard_link_target(link)
-        if target in self._symbolic_links:
-            self._place_link(path, self._symbolic_links[target], mtime_ns)
-            return
-        if target not in self._made:
-            raise RefusedError(f"it is a hard link to {link!r}, which is not ahead of it in the archive")
-        self._place_hard_link(path, target, replace=path in self._made)
-        self._note(path, _LINK)
-
-    def _note(self, path: bytes, number: int) -> None:
-        self._made[path] = number
+        # A hard link to a symbolic one is one itself, whose target is checked from where it lies.
+        hard = hard_link_target(member.link) if member.kind is MemberKind.HARD_LINK else None
+        link = self._symbolic_links.get(hard) if hard is not None else member.link
+        if member.kind is MemberKind.FILE:
+            placed = self._target.place_file(
+                path, member.size, streamed.attributes, lambda: self._job.stoppable(streamed.pieces), replace=replace
+            )
+            if placed is Placed.DIFFERS:
+                self._differing.add(path)
+                return
+            self._report.count(placed, member.size)
+        elif link is not None:
+            self._place_link(PlannedLink(path, link_target(path, link), number), mtime_ns, replace=replace)
+        elif hard in self._made:
+            self._place_link(PlannedLink(path, hard, number), None, replace=replace)
+        else:
+            raise RefusedError(f"it is a hard link to {member.link!r}, which is not ahead of it in the archive")
+        is_file = member.kind is MemberKind.FILE
+        self._made[path] = number if is_file else _LINK
         self._differing.discard(path)
         self._symbolic_links.pop(path, None)
-
-    def _verify(self, number: int, streamed: StreamedMember) -> None:
-        """Compare a file once all are placed, unless a later member has replaced it. Raises WriteError."""
-        if streamed.member.kind is not MemberKind.FILE:
-            return
-        try:
-            path = checked_path(streamed.member)
-        except RefusedError:
-            return
-        if self._made.get(path) == number:
-            self._verify_file(path, streamed.member.size, streamed.pieces)
+        if link is not None and not is_file:
+            self._symbolic_links[path] = link

@@ -8,9 +8,10 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from .step_records import ReplayedBatch
+from .step_records import FetchedBatch
 
 if TYPE_CHECKING:
     from ..patches import Fault
@@ -91,14 +92,13 @@ class CachedBatches:
     def _shares(self) -> list[float]:
         shares = [0.0] * len(self._cached)
         for shape, count in self._seen.items():
-            exact = [turn for turn, one in enumerate(self._cached) if one.shape == shape]
-            nearest = exact or self._nearest(self._bytes[shape])
-            for turn in nearest:
-                shares[turn] += count / len(nearest) / self.seen
+            turns = [turn for turn, one in enumerate(self._cached) if one.shape == shape]
+            if not turns:  # the nearest in size
+                size = self._bytes[shape]
+                turns = [min(range(len(shares)), key=lambda turn: abs(self._cached[turn].bytes - size))]
+            for turn in turns:
+                shares[turn] += count / len(turns) / self.seen
         return shares
-
-    def _nearest(self, size: int) -> list[int]:
-        return [min(range(len(self._cached)), key=lambda turn: abs(self._cached[turn].bytes - size))]
 
 
 class _CachedBatch(NamedTuple):
@@ -109,34 +109,21 @@ class _CachedBatch(NamedTuple):
 
 def room_bytes() -> int:
     """Return how much memory may be used for caching batches."""
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-    free = min([room for room in (_told(_free), _told(_below_limit)) if room is not None], default=0)
-    return min(MOST_CACHED_BYTES, int(free * MEMORY_SHARE / (int(ranks) if ranks.isdigit() and int(ranks) else 1)))
-
-
-def _told(ask: Callable[[], int | None]) -> int | None:
-    """Return None where the kernel does not tell."""
-    try:
-        return ask()
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _free() -> int | None:
-    with open("/proc/meminfo", encoding="ascii") as file:
+    free: list[int] = []
+    with suppress(OSError, ValueError, KeyError), open("/proc/meminfo", encoding="ascii") as file:
         lines = dict(line.split(":", 1) for line in file)
-    return int(lines["MemAvailable"].split()[0]) << 10 if "MemAvailable" in lines else None
+        free.append(int(lines["MemAvailable"].split()[0]) << 10)
+    with suppress(OSError, ValueError):  # the limit may be "max"; a container sees the control group that it is in
+        limit, used = (_number_in(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+        free.append(max(0, limit - used))
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    share = MEMORY_SHARE / max(int(ranks) if ranks.isdigit() else 1, 1)
+    return min(MOST_CACHED_BYTES, int(min(free, default=0) * share))
 
 
-def _below_limit() -> int | None:
-    """Return the room of the control group that the process is in, as a container sees its own."""
-    limit = _file_text("/sys/fs/cgroup/memory.max")
-    return None if limit == "max" else max(0, int(limit) - int(_file_text("/sys/fs/cgroup/memory.current")))
-
-
-def _file_text(path: str) -> str:
+def _number_in(path: str) -> int:
     with open(path, encoding="ascii") as file:
-        return file.read().strip()
+        return int(file.read())
 
 
 class Uncopyable(Exception):  # noqa: N818  (what a batch is, not what went wrong)
@@ -183,25 +170,21 @@ def _new(value: Any, memo: Memo, depth: int) -> Any:
 
 
 def _tensor(torch: Any, tensor: Any) -> Any:
+    """Copy a tensor; a subclass as it knows to copy what it holds beside its data, which torch's own way may not."""
+    kind = type(tensor)
     if tensor.device.type != "cpu":  # its memory may be full, and nobody waits for the host there
-        raise Uncopyable(f"{type(tensor).__name__}: on {tensor.device} already")
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        return _of_subclass(torch, tensor)
+        raise Uncopyable(f"{kind.__name__}: on {tensor.device} already")
+    is_plain = kind in (torch.Tensor, torch.nn.Parameter)
+    if not is_plain and kind.__deepcopy__ is not torch.Tensor.__deepcopy__:
+        return copy.deepcopy(tensor)
     with torch.no_grad():
-        if tensor.layout is torch.strided and tensor.is_pinned():
+        if is_plain and tensor.layout is torch.strided and tensor.is_pinned():
             new = torch.empty_like(tensor, pin_memory=True).copy_(tensor)
         else:
             new = tensor.detach().clone()
-    return new.requires_grad_(tensor.requires_grad)
-
-
-def _of_subclass(torch: Any, tensor: Any) -> Any:
-    """Copy as the subclass knows to copy what it holds beside its data; torch's own way asks more than most have."""
-    if type(tensor).__deepcopy__ is not torch.Tensor.__deepcopy__:
-        return copy.deepcopy(tensor)
-    with torch.no_grad():
-        new = tensor.detach().clone()
-    return new if type(new) is type(tensor) else copy.deepcopy(tensor)
+    if is_plain:
+        return new.requires_grad_(tensor.requires_grad)
+    return new if type(new) is kind else copy.deepcopy(tensor)
 
 
 def _container(value: Any, memo: Memo, depth: int) -> Any:
@@ -238,18 +221,18 @@ class BatchReplayer:
     """Stand-in for a loader's `next()` and `iter()` while the run is replayed."""
 
     def __init__(self, training: TrainingObserver, is_grad_enabled: Callable[[], bool], fault: Fault) -> None:
-        self._training = training
+        self.training = training
         self._is_grad_enabled = is_grad_enabled
         self._fault = fault
 
     def next(self, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
         """Return a copy, for that pass; what `otherwise()` returns, where there is none."""
-        training = self._training
+        training = self.training
         try:
             start = training.ask()
             training.windows.asked()
             batch = training.windows.copy(pass_)
-            training.replayed(pass_.number, start, training.received(), self._is_grad_enabled())
+            training.got(FetchedBatch(pass_.number, None, start, training.received()), self._is_grad_enabled())
         except Exception as error:
             training.thread.is_fetching = False
             training.windows.close()
@@ -262,13 +245,13 @@ class BatchReplayer:
 
         No more of them are ahead than there ever were, since it may have no bound but the loader's pace.
         """
-        training = self._training
-        while self.is_on and training.elsewhere.is_far_ahead():
+        training = self.training
+        while training.windows.is_replaying and training.elsewhere.is_far_ahead():
             time.sleep(REPLAY_POLL_S)
         start = time.monotonic_ns()
         try:
             batch = training.windows.copy(pass_)
-            given = ReplayedBatch(pass_.number, start, time.monotonic_ns())
+            given = FetchedBatch(pass_.number, None, start, time.monotonic_ns())
             training.got_elsewhere(given, threading.current_thread().name)
         except Exception:  # the window has ended meanwhile
             return otherwise()
@@ -279,14 +262,10 @@ class BatchReplayer:
 
         None where it is begun in another thread, for an evaluation, or over a loader whose batches are not replayed.
         """
-        if number is None or not self._training.thread.is_here() or not self._is_grad_enabled():
+        if number is None or not self.training.thread.is_here() or not self._is_grad_enabled():
             return None
-        pass_ = self._training.windows.stand_in_for(number)
-        return None if pass_ is None else ReplayIterator(self, pass_, loader)
-
-    @property
-    def is_on(self) -> bool:
-        return self._training.windows.is_replaying
+        known = self.training.windows.loaders.get(number)
+        return None if known is None else ReplayIterator(self, known.pass_, loader)
 
 
 class ReplayIterator:
@@ -301,7 +280,7 @@ class ReplayIterator:
         return self
 
     def __next__(self) -> Any:
-        return self._replays.next(self._pass, _ends) if self._replays.is_on else _ends()
+        return self._replays.next(self._pass, _ends) if self._replays.training.windows.is_replaying else _ends()
 
     def __len__(self) -> int:
         return len(self._loader)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections import Counter
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable
 
 from .cached_batches import MOST_CACHED, CachedBatches, room_bytes
 from .step_records import ATTRIBUTE
@@ -24,32 +23,24 @@ class HeldIterator:
     def __init__(self, iterator: Any, pass_: ObservedPass, take: Callable[[Any, ObservedPass], FetchedBatch]) -> None:
         """`take(iterator, pass_)` receives the next batch, and raises StopIteration at the end."""
         self._iterator = weakref.ref(iterator)
-        self._held: Any = None
+        self.held: Any = None
+        """The iterator; None while it is not held, or where it has gone."""
         self._take = take
         self.pass_ = pass_
 
-    def hold(self) -> bool:
-        """Hold the iterator until `let_go`. False where it has gone."""
-        self._held = self._iterator()
-        return self._held is not None
-
-    @property
-    def is_held(self) -> bool:
-        return self._held is not None
-
-    def let_go(self) -> None:
-        self._held = None
+    def hold(self) -> None:
+        self.held = self._iterator()
 
     @property
     def outstanding(self) -> int:
         """Batches that its workers were asked for, and that were not received yet."""
-        asked = getattr(self._held, "_tasks_outstanding", 0)
+        asked = getattr(self.held, "_tasks_outstanding", 0)
         return asked if isinstance(asked, int) else 0
 
     def left(self) -> float:
         """Count the batches that the pass has yet to give; without end where nobody knows how many it has."""
         try:
-            return float(len(self._held) - self.pass_.index - 1)
+            return float(len(self.held) - self.pass_.index - 1)
         except Exception:  # an iterable dataset's, or a sampler of the user's without a length
             return float("inf")
 
@@ -58,19 +49,19 @@ class HeldIterator:
         loader = self.pass_.owner()
         if loader is None:
             return None
-        self.let_go()
+        self.held = None
         iterator = iter(loader)
         source = HeldIterator(iterator, getattr(iterator, ATTRIBUTE), self._take)
         source.hold()
         return source
 
     def take(self) -> FetchedBatch:
-        return self._take(self._held, self.pass_)
+        return self._take(self.held, self.pass_)
 
     def is_idle(self) -> bool | None:
         """Tell whether its workers have produced all that they were asked for; None where that cannot be told."""
-        asked = getattr(self._held, "_tasks_outstanding", None)
-        results, data = (getattr(self._held, name, None) for name in ("_worker_result_queue", "_data_queue"))
+        asked = getattr(self.held, "_tasks_outstanding", None)
+        results, data = (getattr(self.held, name, None) for name in ("_worker_result_queue", "_data_queue"))
         if asked is None or results is None:
             return None
         queues = [results] if data is None or data is results else [results, data]  # one, where nothing is pinned
@@ -80,126 +71,112 @@ class HeldIterator:
             return None
 
 
-class ObservedLoaders:
-    """Gatherer of batches in the observed steps, for the windows after them: which, where from, and how fast.
+class FeedingLoader:
+    """DataLoader that gave batches in the observed steps: which, where from, and how many."""
 
-    By DataLoader, of those whose batches fed a step. `since` is when the first observed step began, 0 before.
-    """
+    def __init__(self, source: HeldIterator, pass_: ObservedPass) -> None:
+        self.source = source
+        """The newest."""
+        self.pass_ = pass_
+        """The newest that was observed."""
+        self.cached: CachedBatches | None = None
+        self.fed = 0
+        """Batches that fed a step."""
+        self.per_step = 0.0
+        """The same of a mean step."""
+
+
+class ObservedLoaders:
+    """DataLoaders whose batches are gathered in the observed steps, for the windows after them."""
 
     def __init__(self, steps: int) -> None:
         self._asked = steps
-        self._passes: dict[int, ObservedPass] = {}
-        self._fed: Counter[int] = Counter()
+        self._by_number: dict[int, FeedingLoader] = {}
+        self._by_pass: dict[int, FeedingLoader] = {}
         self._steps = 0
         self.since = 0
-        self.cached: dict[int, CachedBatches] = {}
-        self.sources: dict[int, HeldIterator] = {}
-        """The newest."""
+        """When the first observed step began; 0 before."""
         self.most_gets = 0
         """Batches of a step, at most."""
 
-    @property
-    def loaders(self) -> list[int]:
-        """Numbers of the loaders that fed steps."""
-        return [loader for loader in self._fed if loader in self.cached]
+    def add(self, pass_: ObservedPass, new_source: Callable[[], HeldIterator]) -> None:
+        """Take in a pass that has given a batch."""
+        if pass_.number not in self._by_pass:
+            source = new_source()
+            loader = self._by_number.setdefault(pass_.loader, FeedingLoader(source, pass_))
+            loader.source, loader.pass_ = source, pass_
+            self._by_pass[pass_.number] = loader
 
-    def add_source(self, pass_: ObservedPass, source: Callable[[], HeldIterator]) -> None:
-        """Take in the source of a pass that has given a batch."""
-        if pass_.number not in self._passes:
-            self._passes[pass_.number] = pass_
-            self.sources[pass_.loader] = source()
-
-    def offer(self, pass_: ObservedPass, batch: Any, received: FetchedBatch, gets: int) -> None:
+    def offer(self, batch: Any, received: FetchedBatch, gets: int) -> None:
         """Offer a batch of an observed step, which has `gets` of them."""
-        cached = self.cached.get(pass_.loader)
-        if cached is None:
-            every = self._asked * max(gets, 1) // MOST_CACHED
-            cached = self.cached[pass_.loader] = CachedBatches(every, room_bytes())
-        cached.offer(batch, received.bytes, received.shape)
+        loader = self._by_pass[received.pass_]
+        if loader.cached is None:
+            loader.cached = CachedBatches(self._asked * max(gets, 1) // MOST_CACHED, room_bytes())
+        loader.cached.offer(batch, received.bytes, received.shape)
 
     def closed(self, step: OptimizerStep, is_measured: bool) -> None:
         """Count a step that has been closed; the warm-up's are not measured."""
-        feeding = [event.pass_ for event, _ in step.gets if event.pass_ not in step.evaluated]
+        feeding = [batch.pass_ for batch in step.gets if batch.pass_ not in step.evaluated]
         self.most_gets = max(self.most_gets, len(feeding))
-        if is_measured:
-            self.since = self.since or step.start
-            self._steps += 1
-            self._fed.update(self._passes[one].loader for one in feeding if one in self._passes)
+        if not is_measured:
+            return
+        self.since = self.since or step.start
+        self._steps += 1
+        for loader in (self._by_pass[pass_] for pass_ in feeding if pass_ in self._by_pass):
+            loader.fed += 1
 
-    def pass_of(self, loader: int) -> ObservedPass | None:
-        """Return the newest pass that gave batches."""
-        return next((one for one in reversed(list(self._passes.values())) if one.loader == loader), None)
-
-    def per_step(self, loader: int) -> float:
-        return self._fed[loader] / max(self._steps, 1)
-
-    def forget(self) -> None:
-        for source in self.sources.values():
-            source.let_go()
-        self.sources.clear()
-        self.cached.clear()
-        self._fed.clear()
+    def hold(self) -> dict[int, FeedingLoader]:
+        """Return by their numbers the loaders that fed steps, whose iterators are held from now on."""
+        loaders = {number: one for number, one in self._by_number.items() if one.fed and one.cached is not None}
+        for loader in loaders.values():
+            loader.per_step = loader.fed / self._steps
+            loader.source.hold()
+        return loaders
 
 
-class BackgroundLoad:
+class BackgroundLoad(threading.Thread):
     """Thread that takes batches of one source at the pace observed and drops them, so that the workers go on.
 
-    It ends when it is stopped, or when the source does.
+    It ends when it is stopped, or when the source does: by itself or by an error.
     """
 
     def __init__(self, source: HeldIterator, interval_s: float) -> None:
+        super().__init__(name="headrace-load", daemon=True)
         self.source = source
-        self._interval_s = interval_s
-        self._stop = threading.Event()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="headrace-load", daemon=True)
         self.taken = 0
-
-    def start(self) -> None:
-        self._thread.start()
-
-    @property
-    def is_on(self) -> bool:
-        """False once the source has ended, by itself or by an error."""
-        return not self._ended.is_set()
+        self._interval_s = interval_s
+        self._halt = threading.Event()
 
     def stop(self) -> bool:
         """Stop, and tell whether it has ended in time: else it waits for a batch, and the source is its own."""
-        self._stop.set()
-        self._thread.join(LONGEST_STOP_S)
-        return not self._thread.is_alive()
+        self._halt.set()
+        self.join(LONGEST_STOP_S)
+        return not self.is_alive()
 
-    def _run(self) -> None:
+    def run(self) -> None:
         due = time.monotonic()
         try:
-            while not self._stop.wait(max(0.0, due - time.monotonic())):
+            while not self._halt.wait(max(0.0, due - time.monotonic())):
                 self.source.take()
                 self.taken += 1
                 due = max(due + self._interval_s, time.monotonic())
         except Exception:  # of the user's loader, whose end it is: the training loop will not ask it any more
-            self._ended.set()
+            return
 
 
-class SourceShare(NamedTuple):
-    """A source, and how many of its batches a step takes."""
-
-    source: HeldIterator
-    per_step: float
-
-
-def drain(shares: list[SourceShare], steps: int, deadline_s: float) -> list[FetchedBatch]:
+def drain(loaders: list[FeedingLoader], steps: int, deadline_s: float) -> list[FetchedBatch]:
     """Take the batches of so many steps as fast as they come, beyond those that lay ready.
 
     There are fewer where the first source ends, or time does. At most one batch's time longer than `deadline_s`.
     """
     batches: list[FetchedBatch] = []
-    taken = [0] * len(shares)
-    most = sum(round(share.per_step * steps) + share.source.outstanding for share in shares)
+    taken = [0] * len(loaders)
+    most = sum(round(loader.per_step * steps) + loader.source.outstanding for loader in loaders)
     until = time.monotonic() + deadline_s
     while len(batches) < most and time.monotonic() < until:
-        turn = min(range(len(shares)), key=lambda turn: taken[turn] / shares[turn].per_step)
+        turn = min(range(len(loaders)), key=lambda turn: taken[turn] / loaders[turn].per_step)
         try:
-            batches.append(shares[turn].source.take())
+            batches.append(loaders[turn].source.take())
         except Exception:  # of the user's loader, whose end it is
             return batches
         taken[turn] += 1

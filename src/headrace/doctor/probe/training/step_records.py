@@ -5,18 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, TypeVar, Union
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from ..evidence_file import LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
 
 if TYPE_CHECKING:
-    from ..hooks.device import DeviceMarks, Marks
+    from ..hooks.device import DeviceMarks
     from ..overhead import TrainingCost
     from ..settings import SessionClock
     from .steps import OptimizerStep
 
-Times = TypeVar("Times")
 ATTRIBUTE = "_headrace_pass"
 """Of a DataLoader's iterator: the `ObservedPass` that it is in."""
 MOST_READ = 4096
@@ -31,28 +30,17 @@ class FetchedBatch(NamedTuple):
     """A batch that a thread received, as the `get` record has it; times are readings of the clock."""
 
     pass_: int
-    index_: int
+    index_: int | None
+    """None for a copy of a cached batch."""
     start: int
     end: int
-    arrived: int | None
-    unpickle: int | None
-    pin_start: int | None
-    pin: int | None
-    bytes: int | None
-    shape: int | None
+    arrived: int | None = None
+    unpickle: int | None = None
+    pin_start: int | None = None
+    pin: int | None = None
+    bytes: int | None = None
+    shape: int | None = None
     unpickle_cpu: int | None = None
-
-
-class ReplayedBatch(NamedTuple):
-    """A `next()` that gave a copy of a cached batch."""
-
-    pass_: int
-    start: int
-    end: int
-
-
-GivenBatch = Union[FetchedBatch, ReplayedBatch]
-"""What a `next()` gave."""
 
 
 class QueueReader:
@@ -82,70 +70,34 @@ class QueueReader:
         _put(self.pinned, self.index or 0, (start, duration))
 
 
-def _put(held: dict[int, Times], index: int, times: Times) -> None:
+def _put(held: dict[int, Any], index: int, times: tuple[int, ...]) -> None:
     """Put it in place of the oldest, where there are too many: of batches that nobody asks after."""
     if len(held) >= MOST_READ:
         held.pop(next(iter(held)), None)
     held[index] = times
 
 
-class QueueReaders:
-    """Threads that read for an iterator at this moment."""
-
-    def __init__(self) -> None:
-        self._by_thread: dict[int, QueueReader] = {}
-
-    def current(self) -> QueueReader | None:
-        return self._by_thread.get(threading.get_ident())
-
-    def begin(self, reader: QueueReader) -> None:
-        """Read for it in the calling thread."""
-        self._by_thread[threading.get_ident()] = reader
-
-    def end(self) -> None:
-        """Read for nothing in the calling thread."""
-        self._by_thread.pop(threading.get_ident(), None)
-
-    def of(self, thread: int | None) -> QueueReader | None:
-        return None if thread is None else self._by_thread.get(thread)
-
-    def clear(self) -> None:
-        self._by_thread.clear()
-
-
+@dataclass(eq=False)
 class ObservedPass:
     """One iteration over a DataLoader: from its `iter()` on."""
 
-    __slots__ = ("epoch", "has_workers", "index", "loader", "makers", "number", "owner", "reader", "training")
-
-    def __init__(
-        self,
-        training: object,
-        number: int,
-        epoch: int,
-        has_workers: bool,
-        *,
-        loader: int,
-        owner: Callable[[], Any],
-        makers: int,
-    ) -> None:
-        self.training = training
-        """The observer that follows it; a process may have had another before."""
-        self.number = number
-        self.epoch = epoch
-        """Passes that the same workers made before."""
-        self.has_workers = has_workers
-        """Whether they are processes."""
-        self.loader = loader
-        """Its number."""
-        self.owner = owner
-        """Returns the DataLoader, or None once that has gone."""
-        self.makers = makers
-        """Processes, or threads, that produce batches before they are asked for."""
-        self.index = -1
-        """Of the batch that came out of the queue last, or that the process produced last."""
-        self.reader = QueueReader()
-        """Of what is read in the thread that asks for batches."""
+    training: object
+    """The observer that follows it; a process may have had another before."""
+    number: int
+    epoch: int
+    """Passes that the same workers made before."""
+    has_workers: bool
+    """Whether they are processes."""
+    loader: int
+    """Its number."""
+    owner: Callable[[], Any]
+    """Returns the DataLoader, or None once that has gone."""
+    makers: int
+    """Processes, or threads, that produce batches before they are asked for."""
+    index: int = -1
+    """Of the batch that came out of the queue last, or that the process produced last."""
+    reader: QueueReader = field(default_factory=QueueReader)
+    """Of what is read in the thread that asks for batches."""
 
 
 class HandedOverBatches:
@@ -155,7 +107,7 @@ class HandedOverBatches:
     """
 
     def __init__(self) -> None:
-        self._batches: deque[GivenBatch] = deque(maxlen=MOST_ELSEWHERE)
+        self._batches: deque[FetchedBatch] = deque(maxlen=MOST_ELSEWHERE)
         self._first: list[Callable[[], None]] = []
         self.threads: set[int] = set()
         """Those that received a batch."""
@@ -166,7 +118,7 @@ class HandedOverBatches:
         self._batches.clear()
         self.threads.clear()
         self._most_ahead = 0
-        self._newest: GivenBatch | None = None
+        self._newest: FetchedBatch | None = None
         self.is_handed_over = False
         """Whether the batches come to the training thread in a way that is seen."""
 
@@ -177,7 +129,7 @@ class HandedOverBatches:
         else:
             self._first.append(call)
 
-    def add(self, batch: GivenBatch) -> None:
+    def add(self, batch: FetchedBatch) -> None:
         """Record a batch that the calling thread has received."""
         self._batches.append(batch)
         self._most_ahead = max(self._most_ahead, len(self._batches))
@@ -190,16 +142,16 @@ class HandedOverBatches:
         """Tell whether as many batches wait to be taken over as ever did."""
         return len(self._batches) >= self._most_ahead
 
-    def put_on(self) -> GivenBatch | None:
+    def put_on(self) -> FetchedBatch | None:
         """Return the batch that is put where the training thread will take it, the newest; None for what is none."""
         self.is_handed_over = True
         batch, self._newest = self._newest, None
         return batch
 
-    def oldest(self) -> GivenBatch | None:
+    def oldest(self) -> FetchedBatch | None:
         return self._batches[0] if self._batches else None
 
-    def take(self, batch: GivenBatch) -> bool:
+    def take(self, batch: FetchedBatch) -> bool:
         """Tell whether the training thread takes it over only now."""
         try:
             self._batches.remove(batch)
@@ -207,7 +159,7 @@ class HandedOverBatches:
             return False
         return True
 
-    def left(self, is_over: bool) -> list[GivenBatch]:
+    def left(self, is_over: bool) -> list[FetchedBatch]:
         """Remove and return those that nobody is expected to take over any more; all of them, once it `is_over`."""
         held = MOST_EXPECTED if self.is_handed_over and not is_over else 0
         return [self._batches.popleft() for _ in range(len(self._batches) - held)]
@@ -221,7 +173,7 @@ def step_records(clock: SessionClock, step: OptimizerStep, cost: int) -> list[Re
     ]
     records = batch_records(clock, step)
     whole = ("step", step.number, zero, clock.us(step.end or step.start), spans, cost)
-    records.append(whole if step.use is None else (*whole, *step.use.us()))
+    records.append(whole if step.use is None else (*whole, *step.use))
     if step.ready is not None:
         records.append(("ready", step.number, clock.us(step.ready)))
     for start, end, (name, size) in step.collectives:
@@ -231,29 +183,23 @@ def step_records(clock: SessionClock, step: OptimizerStep, cost: int) -> list[Re
 
 def batch_records(clock: SessionClock, step: OptimizerStep) -> list[Record]:
     """Return the records of a step's batches. One for an evaluation is a `fetch`, since no step waited for it."""
-    return [
-        batch_record(clock, "fetch" if event.pass_ in step.evaluated else "get", batch) for event, batch in step.gets
-    ]
+    return [batch_record(clock, "fetch" if batch.pass_ in step.evaluated else "get", batch) for batch in step.gets]
 
 
-def fetch_records(clock: SessionClock, batches: Iterable[GivenBatch]) -> list[Record]:
-    """Return the records of batches that another thread received."""
-    return [batch_record(clock, "fetch", batch) for batch in batches]
-
-
-def batch_record(clock: SessionClock, kind: str, batch: GivenBatch) -> Record:
+def batch_record(clock: SessionClock, kind: str, batch: FetchedBatch) -> Record:
     """Return a `get`, or another kind of record with the same fields; a copy is a `replayed`, whatever it was for."""
-    if isinstance(batch, ReplayedBatch):
-        return ("replayed", batch.pass_, clock.us(batch.start), (batch.end - batch.start) // 1000)
+    start, duration = clock.us(batch.start), (batch.end - batch.start) // 1000
+    if batch.index_ is None:
+        return ("replayed", batch.pass_, start, duration)
     return (
         kind,
         batch.pass_,
         batch.index_,
-        clock.us(batch.start),
-        (batch.end - batch.start) // 1000,
-        _us(clock, batch.arrived),
+        start,
+        duration,
+        None if batch.arrived is None else clock.us(batch.arrived),
         None if batch.unpickle is None else batch.unpickle // 1000,
-        _us(clock, batch.pin_start),
+        None if batch.pin_start is None else clock.us(batch.pin_start),
         None if batch.pin is None else batch.pin // 1000,
         batch.bytes,
         batch.shape,
@@ -261,23 +207,18 @@ def batch_record(clock: SessionClock, kind: str, batch: GivenBatch) -> Record:
     )
 
 
-def _us(clock: SessionClock, reading: int | None) -> int | None:
-    return None if reading is None else clock.us(reading)
-
-
 def device_records(marks: DeviceMarks) -> list[Record]:
-    """Return the records of the steps that the device has come past."""
-    return [_device_record(number, step_marks) for number, step_marks in marks.read()]
+    """Return the records of the steps that the device has come past.
 
-
-def _device_record(number: int, marks: Marks) -> Record:
-    """Return whole tenths, each since the mark before: a long run's mark has ten digits, its distance few.
-
-    Tenths are rounded before they are subtracted, so that no error adds up.
+    They have whole tenths, each since the mark before: a long run's mark has ten digits, its distance few. Tenths are
+    rounded before they are subtracted, so that no error adds up.
     """
-    times = [round(us * 10) for _, us in marks]
-    gaps = [time - before for before, time in zip([0, *times], times)]
-    return ("device", number, "".join(kind for kind, _ in marks), gaps)
+    records: list[Record] = []
+    for number, step_marks in marks.read():
+        times = [round(us * 10) for _, us in step_marks]
+        gaps = [time - before for before, time in zip([0, *times], times)]
+        records.append(("device", number, "".join(kind for kind, _ in step_marks), gaps))
+    return records
 
 
 class StepWriter:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..settings import CoreUse
+if TYPE_CHECKING:
+    from .step_records import FetchedBatch
 
 BACKWARD, OPTIMIZER, SKIPPED, COPY, COLLECTIVE, EVALUATION = "b", "o", "s", "h", "c", "e"
 """Kinds of span, as in docs/doctor/evidence.md."""
@@ -39,13 +40,13 @@ class OptimizerStep:
         self.end: int | None = None
         """Set at the end of an optimizer's step; the step may yet go on, with another optimizer."""
         self.spans: list[Span] = []
-        self.gets: list[tuple[PassEvent, Any]] = []
+        self.gets: list[FetchedBatch] = []
         self.evaluated: set[int] = set()
         """Passes of which the batches were for an evaluation."""
         self.collectives: list[tuple[int, int, Any]] = []
         self.ready: int | None = None
-        self.use: CoreUse | None = None
-        """Of the cores, where that was asked."""
+        self.use: tuple[int, int | None] | None = None
+        """Of the cores in microseconds, CPU time and delay, where that was asked."""
 
 
 class StepTimeline:
@@ -80,8 +81,7 @@ class StepTimeline:
     def enter(self, kind: str, start: int) -> None:
         step = self.step or self.begin(start)
         if self._open:
-            outer, since = self._open[-1]
-            self._add(step, outer, since, start)
+            self._add(step, *self._open[-1], start)
         self._open.append((kind, start))
 
     def leave(self, end: int) -> None:
@@ -107,34 +107,33 @@ class StepTimeline:
         """Tell whether a span of that kind is under way."""
         return any(kind == outer for outer, _ in self._open)
 
-    def pass_begun(self, pass_: int, start: int, end: int, with_grad: bool) -> None:
-        self._note(PassEvent(BEGUN, pass_, start, end, with_grad))
+    def note(self, event: PassEvent) -> OptimizerStep:
+        """Record something that was done with a pass, and return the open step. Batches in a row are one event."""
+        step = self.begin(event.start)
+        last = self._events[-1] if self._events else None
+        if last is not None and last.what == event.what == GOT and last.pass_ == event.pass_:
+            with_grad = last.with_grad and event.with_grad
+            self._events[-1] = PassEvent(GOT, event.pass_, last.start, event.end, with_grad)
+        elif len(self._events) < self._most_gets:
+            self._events.append(event)
+        return step
 
-    def pass_ended(self, pass_: int, start: int, end: int, with_grad: bool) -> None:
-        self._note(PassEvent(ENDED, pass_, start, end, with_grad))
-
-    def got(self, pass_: int, start: int, end: int, with_grad: bool, facts: Any) -> None:
-        """Record a batch with its `facts`."""
-        event = PassEvent(GOT, pass_, start, end, with_grad)
-        self._note(event)
-        step = self.begin(start)
-        if len(step.gets) >= self._most_gets:  # the oldest are those of a long evaluation
-            del step.gets[: self._most_gets // 4]
-        step.gets.append((event, facts))
+    def got(self, batch: FetchedBatch, with_grad: bool) -> None:
+        gets = self.note(PassEvent(GOT, batch.pass_, batch.start, batch.end, with_grad)).gets
+        if len(gets) >= self._most_gets:  # the oldest are those of a long evaluation
+            del gets[: self._most_gets // 4]
+        gets.append(batch)
 
     def fetching(self) -> OptimizerStep | None:
         """Return the step that has ended by now, if one has: a batch is about to be asked for, or a pass to begin."""
         if self._open and self._open[-1][0] == OPTIMIZER:  # it raised, and what comes after its steps was not called
             self._open.clear()
-        step = self.step
-        return None if step is None or step.end is None or self._open else self._close(step, step.end)
+        return None if self._open else self.finish()
 
     def optimizer_begins(self, optimizer: Any, start: int) -> OptimizerStep | None:
         """Return the step that has ended by now, if one has: when this optimizer takes another step."""
-        step = self.begin(start)
-        closed = None
-        if step.end is not None and optimizer in self._optimizers and not self._open:
-            closed = self._close(step, step.end)
+        self.begin(start)
+        closed = self.finish() if optimizer in self._optimizers and not self._open else None
         self.enter(OPTIMIZER, start)
         return closed
 
@@ -165,7 +164,20 @@ class StepTimeline:
     def finish(self) -> OptimizerStep | None:
         """Return the step that has ended and was not closed yet, if there is one."""
         step = self.step
-        return None if step is None or step.end is None else self._close(step, step.end)
+        if step is None or step.end is None:
+            return None
+        end = step.end
+        self._separate_evaluations(step, end)
+        self.optimizers = len(self._optimizers)
+        self.gets = sum(batch.pass_ not in step.evaluated for batch in step.gets)
+        self._optimizers = set()
+        self.number += 1
+        self.step = following = OptimizerStep(self.number, end)
+        following.spans = [span for span in step.spans if span[1] >= end]
+        following.collectives = [call for call in step.collectives if call[0] >= end]
+        step.spans = [span for span in step.spans if span[1] < end]
+        step.collectives = [call for call in step.collectives if call[0] < end]
+        return step
 
     def resume(self, number: int, start: int) -> None:
         """Drop the step that is open and whatever is in it, and begin step `number`."""
@@ -175,15 +187,6 @@ class StepTimeline:
         self._stepped_inside = False
         self.number = number
         self.step = OptimizerStep(number, start)
-
-    def _note(self, event: PassEvent) -> None:
-        self.begin(event.start)
-        last = self._events[-1] if self._events else None
-        if last is not None and last.what == event.what == GOT and last.pass_ == event.pass_:
-            with_grad = last.with_grad and event.with_grad
-            self._events[-1] = PassEvent(GOT, event.pass_, last.start, event.end, with_grad)
-        elif len(self._events) < self._most_gets:
-            self._events.append(event)
 
     def _add(self, step: OptimizerStep, kind: str, start: int, end: int) -> None:
         if kind == CLOSURE or end <= start:
@@ -197,19 +200,6 @@ class StepTimeline:
                 spans[position] = (kind, spans[position][1], spans[position][2] + end - start)
                 return
 
-    def _close(self, step: OptimizerStep, end: int) -> OptimizerStep:
-        self._separate_evaluations(step, end)
-        self.optimizers = len(self._optimizers)
-        self.gets = sum(event.pass_ not in step.evaluated for event, _ in step.gets)
-        self._optimizers = set()
-        self.number += 1
-        self.step = following = OptimizerStep(self.number, end)
-        following.spans = [span for span in step.spans if span[1] >= end]
-        following.collectives = [call for call in step.collectives if call[0] >= end]
-        step.spans = [span for span in step.spans if span[1] < end]
-        step.collectives = [call for call in step.collectives if call[0] < end]
-        return step
-
     def _separate_evaluations(self, step: OptimizerStep, end: int) -> None:
         events, self._events = self._events, []
         if not events:
@@ -222,14 +212,13 @@ class StepTimeline:
         ended = {event.pass_ for event in events if event.what == ENDED}
         got = {event.pass_ for event in events if event.what == GOT}
         self._training = (got - step.evaluated - ended) or (self._training - ended)
-        if step.evaluated:
-            resumed = [start for kind, start, _ in step.spans if kind in (BACKWARD, OPTIMIZER, SKIPPED)]
-            intervals = evaluation_intervals(events, step.evaluated, resumed, end)
-            step.spans = [
-                span for span in step.spans if not any(start <= span[1] < until for start, until in intervals)
-            ]
-            step.spans.extend((EVALUATION, start, until) for start, until in intervals)
-            step.spans.sort(key=lambda span: span[1])
+        if not step.evaluated:
+            return
+        resumed = [start for kind, start, _ in step.spans if kind in (BACKWARD, OPTIMIZER, SKIPPED)]
+        intervals = evaluation_intervals(events, step.evaluated, resumed, end)
+        spans = [span for span in step.spans if not any(start <= span[1] < until for start, until in intervals)]
+        spans += [(EVALUATION, start, until) for start, until in intervals]
+        step.spans = sorted(spans, key=lambda span: span[1])
 
 
 def evaluation_passes(events: Sequence[PassEvent], backwards: Sequence[int], training: set[int]) -> set[int]:
@@ -242,7 +231,11 @@ def evaluation_passes(events: Sequence[PassEvent], backwards: Sequence[int], tra
     passes, too.
     """
     seen = {event.pass_ for event in events if event.what == GOT} - training
-    suspects = {pass_ for pass_ in seen if _was_without_grad(events, pass_) or _was_brief(events, backwards, pass_)}
+    without_grad = {event.pass_ for event in events if event.what == GOT and not event.with_grad}
+    begun = {event.pass_: event.start for event in reversed(events) if event.what == BEGUN}
+    ended = {event.pass_: event.end for event in reversed(events) if event.what == ENDED}
+    trained = {pass_ for pass_ in ended if any(begun.get(pass_, 0) <= start < ended[pass_] for start in backwards)}
+    suspects = seen & (without_grad | (begun.keys() & ended.keys()) - trained)
     if suspects == seen and not training and backwards:
         suspects.discard(max(seen, default=-1))
     return suspects
@@ -271,15 +264,3 @@ def evaluation_intervals(
         else:
             intervals.append((event.start, until))
     return intervals
-
-
-def _was_without_grad(events: Sequence[PassEvent], pass_: int) -> bool:
-    return any(event.what == GOT and event.pass_ == pass_ and not event.with_grad for event in events)
-
-
-def _was_brief(events: Sequence[PassEvent], backwards: Sequence[int], pass_: int) -> bool:
-    begun = next((event.start for event in events if event.pass_ == pass_ and event.what == BEGUN), None)
-    ended = next((event.end for event in events if event.pass_ == pass_ and event.what == ENDED), None)
-    if begun is None or ended is None:
-        return False
-    return not any(begun <= backward < ended for backward in backwards)

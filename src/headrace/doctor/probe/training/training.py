@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from threading import get_ident, main_thread
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..evidence_file import BLOCK, EvidenceFile, LastRecords
-from ..overhead import NOBODY, PausedTraining, TrainingCost
+from ..overhead import NOBODY, TrainingCost
 from ..settings import CoreUse, core_use
 from .step_records import (
-    GivenBatch,
+    FetchedBatch,
     HandedOverBatches,
-    QueueReaders,
-    ReplayedBatch,
+    QueueReader,
     StepWriter,
+    batch_record,
     batch_records,
     device_records,
-    fetch_records,
 )
-from .steps import BACKWARD, OPTIMIZER, OptimizerStep, StepTimeline
+from .steps import BACKWARD, BEGUN, ENDED, OPTIMIZER, OptimizerStep, PassEvent, StepTimeline
+from .thread import PassCounter, PausedTraining, TrainingThread
 from .windows import RankGroup, StepLimit, StepsMeasured, Windows
 
 if TYPE_CHECKING:
@@ -39,64 +38,6 @@ FLUSH_GETS = 64
 FLUSH_AFTER_NS = 1_000_000_000
 """or as long after the first of them: a run that never trains may be ended by a signal at any time. Not where autograd
 is off, as in a check of the validation loader that comes before the first step, whose batches are no step's."""
-
-
-class TrainingThread:
-    """The thread that trains: the main one, or else the first other one in which an optimizer steps."""
-
-    __slots__ = ("is_fetching", "observed", "paused")
-
-    def __init__(self, thread: int) -> None:
-        self.begin(thread)
-
-    def begin(self, thread: int) -> None:
-        self.observed = thread
-        """Its identity; nobody's while it is paused, so that hooks do nothing."""
-        self.paused = NOBODY
-        """Its identity while it is paused."""
-        self.is_fetching = False
-        """Whether it is in a `next()` or `iter()` of a DataLoader."""
-
-    def pause(self) -> None:
-        """Let it alone for a while."""
-        self.observed, self.paused = NOBODY, self.observed
-
-    def go_on(self) -> None:
-        self.observed, self.paused = self.paused, NOBODY
-
-    @property
-    def is_on(self) -> bool:
-        """True while a thread is followed, be it paused."""
-        return self.observed != NOBODY or self.paused != NOBODY
-
-    def is_its_thread(self) -> bool:
-        """Tell whether the calling thread is the training thread, be it paused."""
-        return get_ident() in (self.observed, self.paused)
-
-    def is_here(self) -> bool:
-        """Tell whether the calling thread is the training thread, and waits for no batch: what it does counts."""
-        return get_ident() == self.observed and not self.is_fetching
-
-
-class PassCounter:
-    """Numbers of loaders and of their passes."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.passes = 0
-        self.loaders = 0
-        self.opening: int | None = None
-        """The number of the pass that is being begun in `iter(loader)`."""
-
-    def next_pass(self) -> int:
-        self.passes += 1
-        return self.passes - 1
-
-    def next_loader(self) -> int:
-        self.loaders += 1
-        return self.loaders - 1
 
 
 class TrainingObserver:
@@ -118,16 +59,12 @@ class TrainingObserver:
         batches: BatchRecorder,
     ) -> None:
         self.settings, self.evidence, self.clock = settings, evidence, clock
-        self._last = last
-        self._note = note
         self.fault = fault
-        self._new_writer = partial(StepWriter, evidence, clock, production_ns=lambda: batches.cost.total_ns)
-        self._another: Callable[[], TrainingObserver] = lambda: TrainingObserver(
-            settings, evidence, clock, last, note=note, fault=fault, batches=batches
-        )
+        self._last, self._note, self._batches = last, note, batches
         self.thread = TrainingThread(main_thread().ident or get_ident())
         self.counter = PassCounter()
-        self.readers = QueueReaders()
+        self.readers: dict[int, QueueReader] = {}
+        """Of the threads that read for an iterator at this moment."""
         self.costs = TrainingCost()
         self.elsewhere = HandedOverBatches()
         self.group = RankGroup()
@@ -142,13 +79,14 @@ class TrainingObserver:
         self.at_finish: list[Callable[[], None]] = [self.windows.close]
         self.seek: Callable[[], None] | None = None
         """Looks for what gives the batches, while nothing is known to."""
-        self._said: set[str] = set()
+        self.said: set[str] = set()
+        """Codes of the notes that were written."""
         self._begin()
 
     def _begin(self) -> None:
         self.pauses = PausedTraining(self)
         self.steps = StepTimeline()
-        self.writer = self._new_writer(costs=self.costs)
+        self.writer = StepWriter(self.evidence, self.clock, self.costs, lambda: self._batches.cost.total_ns)
         self.elsewhere.clear()
         self._copies = 0
         self.is_stamped = False
@@ -173,7 +111,7 @@ class TrainingObserver:
         """Record a pass whose iterator is there."""
         self.pass_failed()
         if get_ident() == self.thread.observed:
-            self.steps.pass_begun(number, start, now(), with_grad)
+            self.steps.note(PassEvent(BEGUN, number, start, now(), with_grad))
 
     def pass_failed(self) -> None:
         """Begin no pass: `iter(loader)` raised."""
@@ -228,34 +166,29 @@ class TrainingObserver:
     def pass_ended(self, number: int, start: int, with_grad: bool) -> None:
         """Record that the `next()` called at `start` found no more batch."""
         end = now()
-        self.steps.pass_ended(number, start, end, with_grad)
+        self.steps.note(PassEvent(ENDED, number, start, end, with_grad))
         self.evidence.write(("last", number, self.clock.us(start), (end - start) // 1000))
 
-    def got_elsewhere(self, batch: GivenBatch, thread: str) -> None:
+    def got_elsewhere(self, batch: FetchedBatch, thread: str) -> None:
         """Record a batch of another thread."""
         self.may_pause = False
         self.elsewhere.add(batch)
         self.say("thread", f"Batches are fetched in another thread ({thread}) than the one that trains.")
 
-    def took_over(self, batch: GivenBatch | None, start: int, end: int) -> None:
+    def took_over(self, batch: FetchedBatch | None, start: int, end: int) -> None:
         """Record what the training thread has got of another thread."""
         if batch is not None and self.elsewhere.take(batch):
             self.got(batch._replace(start=start, end=end), True)
 
-    def got(self, batch: GivenBatch, with_grad: bool) -> None:
+    def got(self, batch: FetchedBatch, with_grad: bool) -> None:
         """Record a batch of the training thread."""
-        self.steps.got(batch.pass_, batch.start, batch.end, with_grad, batch)
+        self.steps.got(batch, with_grad)
         step = self.steps.step
         if self.steps_seen or step is None:
             return
-        is_due = with_grad and batch.end - step.gets[0][0].start >= FLUSH_AFTER_NS
+        is_due = with_grad and batch.end - step.gets[0].start >= FLUSH_AFTER_NS
         if is_due or len(step.gets) >= FLUSH_GETS:
-            self.evidence.write(*batch_records(self.clock, step))
-            step.gets.clear()
-
-    def replayed(self, pass_: int, start: int, end: int, with_grad: bool) -> None:
-        """Record a copy of a cached batch, in place of one of that pass."""
-        self.got(ReplayedBatch(pass_, start, end), with_grad)
+            self._write_batches(step)
 
     # Spans.
 
@@ -376,7 +309,7 @@ class TrainingObserver:
         if self.marks is not None:
             self.marks.mark("p")
         ended = self.steps.number + 1
-        if not (self.limit.is_reached(ended) or self.windows.changes_at(ended)) or not self.steps.is_whole():
+        if not (self.limit.is_reached(ended) or ended == self.windows.change) or not self.steps.is_whole():
             return
         self.windows.go_on()
         if self.limit.is_reached(ended):
@@ -397,13 +330,9 @@ class TrainingObserver:
             closed = self.steps.finish()
             if closed is not None:
                 self._close(closed)
-            self.write_steps()
-            step = self.steps.step
-            left = fetch_records(self.clock, self.elsewhere.left(is_over=True))
-            if step is not None:
-                left += batch_records(self.clock, step)
-                step.gets.clear()
-            self.evidence.write(*left)
+            self.write_steps(is_over=True)
+            if self.steps.step is not None:
+                self._write_batches(self.steps.step)
             if self.ranges is not None:
                 self.ranges.close()
             for call in self.at_finish:
@@ -427,8 +356,9 @@ class TrainingObserver:
     def _close(self, step: OptimizerStep) -> None:
         end = step.end or step.start
         self.pauses.observed(end - step.start)
-        if not self.settings.observe:
-            self._use_cores(step, end - step.start)
+        if not self.settings.observe:  # steps are closed as long after their ends as one another
+            used, self._used = self._used, core_use(end - step.start)
+            step.use = None if used is None else self._used.us_since(used)
         is_wanted = self.evidence.wants(step.number)
         self.writer.closed(step, is_wanted)
         if self.marks is not None:
@@ -444,60 +374,47 @@ class TrainingObserver:
             self.say("optimizers", f"{self.steps.optimizers} optimizers take part in a step.")
         for call in self.at_close:
             call()
-        self.is_stamped = self.steps.number % READY_EVERY == 0 and self.group.world_size() > 1
+        self.is_stamped = self.steps.number % READY_EVERY == 0 and self.group.ranks().count > 1
         if self.ranges is not None:
             self.ranges.step(self.steps.number)
         if self.may_pause and self.ranges is None and self.steps.number % BLOCK == 0:
             self.pauses.begin_if_due(end)
 
-    def _use_cores(self, step: OptimizerStep, duration: int) -> None:
-        """Note the use between the ends of two steps, which are closed as long after their ends as one another."""
-        used, self._used = self._used, core_use(duration)
-        step.use = None if used is None else self._used.since(used)
-
     def _agree_on_warmup(self) -> None:
         """Take the longest of all ranks, since all must end after the same step."""
         begun = now()
         try:
-            ranks = None if self.settings.observe else self.group.ranks()
-            agreed = None if ranks is None else ranks.agree("warm-up", self.limit.warmup, max)
+            if not self.settings.observe:
+                agreed = self.group.ranks().agree("warm-up", self.limit.warmup, max)
+                self.limit.warmup = self.limit.warmup if agreed is None else agreed
         except Exception as error:  # a store that cannot do it
             self.fault("agreement of ranks", error)
-            return
         finally:
-            self.costs.leave_out(begun)
-        self.limit.warmup = self.limit.warmup if agreed is None else agreed
+            self.costs.measured_ns -= now() - begun  # a wait for others, which is a part of what is counted
 
-    def write_steps(self) -> None:
-        """Write the steps that are closed."""
-        beside = fetch_records(self.clock, self.elsewhere.left(is_over=False))
+    def write_steps(self, is_over: bool = False) -> None:
+        """Write the steps that are closed, and what nobody is expected to take over; all of that, once it `is_over`."""
+        beside = [batch_record(self.clock, "fetch", batch) for batch in self.elsewhere.left(is_over)]
         if self.marks is not None:
             beside += device_records(self.marks)
         self.pauses.spent(self.writer.write(beside))
 
-    def scratch(self) -> TrainingObserver:
-        """Return one that writes nothing, to try hooks on in the calling thread."""
-        scratch = self._another()
-        scratch.thread.begin(get_ident())
-        scratch.steps_seen = 1
-        return scratch
+    def _write_batches(self, step: OptimizerStep) -> None:
+        """Write the batches of the open step."""
+        self.evidence.write(*batch_records(self.clock, step))
+        step.gets.clear()
 
     # Trouble.
 
-    def has_said(self, code: str) -> bool:
-        """Tell whether a note of that code was written."""
-        return code in self._said
-
     def say(self, code: str, text: str) -> None:
         """Note something for the report, each code once."""
-        if code not in self._said:
-            self._said.add(code)
+        if code not in self.said:
+            self.said.add(code)
             self._note(code, text)
 
     def fail(self, where: str, error: BaseException) -> None:
         """Observe nothing of this process's training from now on: something of ours went wrong."""
         self.thread.observed = self.thread.paused = NOBODY
-        self.pauses.forget()
         self.readers.clear()
         self.fault(f"training: {where}", error)
 
@@ -506,9 +423,9 @@ class TrainingObserver:
         self.marks = None
         self.ranges = None
         self.readers.clear()
-        self.costs.forget()
+        self.costs.conversions = self.costs.measured_ns = 0
         self.windows.forked()
-        self._said = set()
+        self.said = set()
         self.thread.begin(get_ident())
         self.counter.reset()
         self._begin()

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakSet
 
-from .loader_sources import BackgroundLoad, HeldIterator, ObservedLoaders, SourceShare, drain
+from .loader_sources import BackgroundLoad, FeedingLoader, HeldIterator, ObservedLoaders, drain
 from .step_records import batch_record
 
 if TYPE_CHECKING:
@@ -112,53 +112,16 @@ class RankGroup:
     """The ranks of this training, as torch.distributed joins them."""
 
     def __init__(self) -> None:
-        self._distributed: Any = None
+        self.distributed: Any = None
+        """torch.distributed, once that has been imported."""
 
-    def watch(self, distributed: Any) -> None:
-        """Ask torch.distributed from now on."""
-        self._distributed = distributed
-
-    def _is_joined(self) -> bool:
-        return self._distributed is not None and bool(self._distributed.is_initialized())
-
-    def world_size(self) -> int:
-        """Return the number of ranks that are joined."""
-        return int(self._distributed.get_world_size()) if self._is_joined() else 1
-
-    def ranks(self) -> RankAgreement | None:
-        """Return how they decide something together; None where there are none that are joined."""
-        if not self._is_joined():
-            return None
-        store = self._distributed.distributed_c10d._get_default_store()
-        return RankAgreement(store, self._distributed.get_rank(), self.world_size())
-
-
-def obstacle(training: TrainingObserver, observed: ObservedLoaders, schedulers: WeakSet[Any], steps: int) -> str:
-    """Return why replaying `steps` more steps would be wrong in this process, or cannot be done.
-
-    It is half a sentence; empty where nothing speaks against it.
-    """
-    if training.has_said("capture"):
-        return "steps run as CUDA graphs, which read batches from where they were when they were captured"
-    if training.elsewhere.threads and not training.elsewhere.is_handed_over:
-        return "batches are fetched in another thread, and it is not seen how the one that trains gets them"
-    ranks = os.environ.get("WORLD_SIZE", "")
-    if ranks.isdigit() and int(ranks) > 1 and training.group.world_size() == 1:
-        return "there are several ranks, which torch.distributed does not join"
-    cached = (observed.cached[loader] for loader in observed.loaders)
-    return next((one.why_not for one in cached if one.why_not), "") or _scheduler_end(training, schedulers, steps)
-
-
-def _scheduler_end(training: TrainingObserver, schedulers: WeakSet[Any], steps: int) -> str:
-    """Name a scheduler that raises when it is stepped beyond its end, from which the loader's own end keeps it."""
-    for scheduler in schedulers:
-        total, at = getattr(scheduler, "total_steps", None), getattr(scheduler, "last_epoch", None)
-        if not isinstance(total, int) or not isinstance(at, int):
-            continue
-        a_step = at / max(training.steps_seen - 1, 1)  # it follows the step that has just ended
-        if at + a_step * (steps + 1) > total:
-            return f"{type(scheduler).__name__} ends after {total - at} more of its steps, and raises beyond that"
-    return ""
+    def ranks(self) -> RankAgreement:
+        """Return how they decide something together; one decides by itself where none are joined."""
+        distributed = self.distributed
+        if distributed is None or not distributed.is_initialized():
+            return RankAgreement(None, 0, 1)
+        store = distributed.distributed_c10d._get_default_store()
+        return RankAgreement(store, distributed.get_rank(), distributed.get_world_size())
 
 
 class Windows:
@@ -174,6 +137,8 @@ class Windows:
         self._steps = 0 if settings.observe else settings.replay
         self._drain_s = settings.drain_s
         self._observed = ObservedLoaders(settings.steps)
+        self.loaders: dict[int, FeedingLoader] = {}
+        """Those that fed the observed steps, by their numbers, once these have ended."""
         self.schedulers: WeakSet[Any] = WeakSet()
         """Those of learning rates that raise beyond an end."""
         self.is_keeping = self._steps > 0
@@ -191,31 +156,29 @@ class Windows:
         self._is_alone = True
         """Whether there is no other rank."""
         self._has_load = False
-        self._change: int | None = None
+        self.change: int | None = None
         """How many steps have been made when the load window begins."""
         self._loaded = 0
         """The step before which the workers were at work in the load window."""
 
     def keep(self, source: Callable[[], HeldIterator], pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
         """Take a batch of a DataLoader that was received with autograd on, before the training thread has it."""
-        self._observed.add_source(pass_, source)
-        warmup = self._training.limit.warmup
-        if warmup is not None and self._training.steps.number >= warmup:
-            self._observed.offer(pass_, batch, received, self._training.steps.gets)
+        self._observed.add(pass_, source)
+        if self._is_measured(self._training.steps.number):
+            self._observed.offer(batch, received, self._training.steps.gets)
 
     def closed(self, step: OptimizerStep) -> None:
         self._replayed = 0
         if self.is_keeping:
-            warmup = self._training.limit.warmup
-            self._observed.closed(step, warmup is not None and step.number >= warmup)
-        elif self._name == LOAD and all(load.is_on for load in self._loads):
+            self._observed.closed(step, self._is_measured(step.number))
+        elif self._name == LOAD and all(load.is_alive() for load in self._loads):
             self._loaded = step.number + 1
 
-    # The change of windows.
+    def _is_measured(self, number: int) -> bool:
+        warmup = self._training.limit.warmup
+        return warmup is not None and number >= warmup
 
-    def changes_at(self, steps: int) -> bool:
-        """Tell whether another window, and not the end, comes after so many steps."""
-        return steps == self._change
+    # The change of windows.
 
     def go_on(self) -> None:
         """End a window that has had its steps, of which the last has just ended.
@@ -233,7 +196,12 @@ class Windows:
 
     def _next(self) -> None:
         if self._name == OBSERVE:
-            self._end_observe()
+            open_step = self._training.steps.step
+            self._first = self._training.limit.warmup or 0
+            self._since = self._observed.since or (0 if open_step is None else open_step.start)
+            self._step_s = (self._ended() - self._since) / 1e9 / self._steps_so_far()
+            self._write_window(self._ended(), settling=0)
+            self.is_keeping = False
             if self._may_replay():
                 self._begin_replay()
             else:
@@ -246,25 +214,16 @@ class Windows:
             self._drain()
             self.close()
 
-    def _end_observe(self) -> None:
-        self._first = self._training.limit.warmup or 0
-        open_step = self._training.steps.step
-        self._since = self._observed.since or (0 if open_step is None else open_step.start)
-        self._step_s = (self._ended() - self._since) / 1e9 / self._steps_so_far()
-        self._write_window(self._ended(), settling=0)
-        self.is_keeping = False
-
     def _may_replay(self) -> bool:
-        observed, ranks = self._observed, self._training.group.ranks()
-        for loader in observed.loaders:
-            observed.sources[loader].hold()
+        ranks = self._training.group.ranks()
+        self.loaders = self._observed.hold()
         vote = {
-            "why_not": obstacle(self._training, observed, self.schedulers, 2 * (SETTLING_STEPS + self._steps)),
-            "feeds": bool(observed.loaders),
-            "works_ahead": any(observed.sources[loader].pass_.makers for loader in observed.loaders),
+            "why_not": self._obstacle(2 * (SETTLING_STEPS + self._steps)),
+            "feeds": bool(self.loaders),
+            "works_ahead": any(loader.pass_.makers for loader in self.loaders.values()),
         }
-        self._is_alone = ranks is None or ranks.count == 1
-        agreed = _merged([vote]) if ranks is None else ranks.agree("replay", vote, _merged)
+        self._is_alone = ranks.count == 1
+        agreed = ranks.agree("replay", vote, _merged)
         why_not = f"its ranks did not all come to the same step within {DEADLINE_S:.0f} s"
         if agreed is not None:
             why_not, self._has_load = agreed["why_not"], agreed["works_ahead"]
@@ -272,32 +231,54 @@ class Windows:
             self._training.say("no-replay", f"The run was only observed: {why_not}.")
         return not why_not
 
+    def _obstacle(self, steps: int) -> str:
+        """Return why replaying `steps` more steps would be wrong in this process, or cannot be done.
+
+        It is half a sentence; empty where nothing speaks against it.
+        """
+        training = self._training
+        if "capture" in training.said:
+            return "steps run as CUDA graphs, which read batches from where they were when they were captured"
+        if training.elsewhere.threads and not training.elsewhere.is_handed_over:
+            return "batches are fetched in another thread, and it is not seen how the one that trains gets them"
+        ranks = os.environ.get("WORLD_SIZE", "")
+        if ranks.isdigit() and int(ranks) > 1 and training.group.ranks().count == 1:
+            return "there are several ranks, which torch.distributed does not join"
+        for loader in self.loaders.values():
+            if loader.cached is not None and loader.cached.why_not:
+                return loader.cached.why_not
+        for scheduler in self.schedulers:
+            total, at = getattr(scheduler, "total_steps", None), getattr(scheduler, "last_epoch", None)
+            if not isinstance(total, int) or not isinstance(at, int):
+                continue
+            # The loader's own end would keep it from its own. It follows the step that has just ended.
+            a_step = at / max(training.steps_seen - 1, 1)
+            if at + a_step * (steps + 1) > total:
+                return f"{type(scheduler).__name__} ends after {total - at} more of its steps, and raises beyond that"
+        return ""
+
     def _begin_replay(self) -> None:
         self._begin(REPLAY)
         steps = SETTLING_STEPS + self._steps
         self._training.limit.extend(2 * steps if self._has_load else steps)
-        self._change = self._first + steps if self._has_load else None
+        self.change = self._first + steps if self._has_load else None
         self._passes = self._training.counter.passes
         self.is_replaying = True
-        held = self._held()
-        if any(source.pass_.makers and source.is_idle() is None for source in held):
+        sources = [loader.source for loader in self._held()]
+        if any(source.pass_.makers and source.is_idle() is None for source in sources):
             time.sleep(UNTOLD_PAUSE_S)
-        _wait(lambda: all(source.is_idle() is not False for source in held))
+        _wait(lambda: all(source.is_idle() is not False for source in sources))
 
     def _begin_load(self) -> None:
         """Load the workers at the pace of the observed run in time, however fast the steps are now."""
         replay_s = (self._ended() - self._since) / 1e9
         self._begin(LOAD)
-        observed = self._observed
         self._renew(replay_s / self._step_s + self._steps)
-        self._loads = [
-            BackgroundLoad(source, self._step_s / observed.per_step(source.pass_.loader))
-            for source in self._held()
-            if source.pass_.makers
-        ]
+        loaders = [loader for loader in self._held() if loader.source.pass_.makers]
+        self._loads = [BackgroundLoad(loader.source, self._step_s / loader.per_step) for loader in loaders]
         for load in self._loads:
             load.start()
-        _wait(lambda: all(load.taken >= load.source.pass_.makers or not load.is_on for load in self._loads))
+        _wait(lambda: all(load.taken >= load.source.pass_.makers or not load.is_alive() for load in self._loads))
 
     def _drain(self) -> None:
         self._begin(DRAIN)
@@ -305,12 +286,8 @@ class Windows:
         if not self._has_load:
             self._renew(self._steps)
         self._since = now()
-        shares = [
-            SourceShare(source, self._observed.per_step(source.pass_.loader))
-            for source in self._held()
-            if source not in busy
-        ]
-        batches = drain(shares, self._steps, self._drain_s) if shares else []
+        loaders = [loader for loader in self._held() if loader.source not in busy]
+        batches = drain(loaders, self._steps, self._drain_s)
         if batches:
             clock = self._training.clock
             self._training.evidence.write(*(batch_record(clock, "drained", batch) for batch in batches))
@@ -325,11 +302,9 @@ class Windows:
         if not self._is_alone or self._training.elsewhere.threads:
             return
         self.is_replaying = False
-        for source in self._held():
-            wanted = steps * self._observed.per_step(source.pass_.loader) + source.outstanding
-            renewed = source.renewed() if source.left() < wanted else None
-            if renewed is not None:
-                self._observed.sources[renewed.pass_.loader] = renewed
+        for loader in self._held():
+            if loader.source.left() < steps * loader.per_step + loader.source.outstanding:
+                loader.source = loader.source.renewed() or loader.source
         # With persistent workers the loop's own iterator is in a new pass now.
         self._passes = self._training.counter.passes
         self.is_replaying = True
@@ -351,7 +326,10 @@ class Windows:
         for load in self._loads:
             load.stop()
         self._loads = []
-        self._observed.forget()
+        for loader in self.loaders.values():
+            loader.source.held = None
+        self.loaders = {}
+        self._observed = ObservedLoaders(0)
 
     def forked(self) -> None:
         """Train nothing in the child of a fork, where no thread of ours goes on."""
@@ -364,15 +342,10 @@ class Windows:
 
     def serves(self, pass_: ObservedPass) -> bool:
         """Tell whether copies stand for the batches of that pass."""
-        return pass_.number < self._passes and pass_.loader in self._observed.loaders
-
-    def stand_in_for(self, loader: int) -> ObservedPass | None:
-        """Return the pass that a new one over that loader goes on with, as long as copies stand for its batches."""
-        pass_ = self._observed.pass_of(loader)
-        return pass_ if pass_ is not None and self.serves(pass_) else None
+        return pass_.number < self._passes and pass_.loader in self.loaders
 
     def copy(self, pass_: ObservedPass) -> Any:
-        return self._observed.cached[pass_.loader].next()
+        return self.loaders[pass_.loader].cached.next()  # type: ignore[union-attr]  # `hold` has left out others
 
     def asked(self) -> None:
         """Count a copy that the training thread asks for.
@@ -397,9 +370,8 @@ class Windows:
         is_ended = steps.step is not None and steps.step.end is not None
         return steps.number + is_ended - self._first
 
-    def _held(self) -> list[HeldIterator]:
-        sources = self._observed.sources
-        return [sources[loader] for loader in self._observed.loaders if sources[loader].is_held]
+    def _held(self) -> list[FeedingLoader]:
+        return [loader for loader in self.loaders.values() if loader.source.held is not None]
 
     def _write_window(self, end: int, settling: int = SETTLING_STEPS) -> None:
         """Write the window, unless it has no step beyond those that settle."""

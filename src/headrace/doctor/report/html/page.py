@@ -4,46 +4,58 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from headrace.doctor.causes import Prescription
-from headrace.doctor.measure import BOUND, WAIT, Diagnosis
+from headrace.doctor.causes import Prescription, hanging
+from headrace.doctor.measure import BOUND, Diagnosis, is_late
 from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.html import tables, timelines
-from headrace.doctor.report.html.charts import seen
+from headrace.doctor.report.html.charts import (
+    FOLDER,
+    BarMeasure,
+    BarSegment,
+    category_colour,
+    columns,
+    measures,
+    seen,
+    stacked,
+)
 from headrace.doctor.report.html.report_data import ReportData
-from headrace.doctor.report.remedy_text import interval, is_refused, remedy_rows, times, together
+from headrace.doctor.report.remedy_text import bound_rows, interval, remedy_rows, times, together
 from headrace.doctor.report.run_text import (
     command_line,
+    computing_share,
     cost_text,
     ending,
     last_words,
     latest_ranks,
     machine_lines,
     machine_names,
+    name_text,
+    note_texts,
+    stage_text,
+    start_up_text,
 )
 from headrace.doctor.report.terminal import HOT, first_to_do
 from headrace.doctor.session.model import Session
 
-FOLDER = Path(__file__).parent / "templates"
 MOST_BYTES = 1_000_000
 """Size limit of the file: it is mailed and opened on phones."""
 TEXT_LIMITS = (1_200, 240, 60)
 """Characters of one text that are shown; the shorter ones where the file would be too large."""
-MOST_HOSTS = 8
 _BADGES = {"red": "● Input-bound", "yellow": "◐ Partly input-bound", "green": "○ Not input-bound"}
 """The same as the colour, for those who do not see it."""
 _FUNCTIONS = (
-    *(counted, duration, number, percent, times, remedy_rows),
-    *(command_line, ending, cost_text, last_words, latest_ranks, machine_lines, machine_names),
+    *(counted, duration, number, percent, times, interval, remedy_rows, bound_rows, together),
+    *(columns, measures, stacked, BarMeasure, BarSegment, category_colour, is_late, hanging, latest_ranks),
+    *(command_line, ending, cost_text, last_words, machine_lines, machine_names),
+    *(name_text, stage_text, start_up_text, note_texts, computing_share),
 )
-"""Functions that templates may call, alongside all of `tables` and `timelines`."""
+"""What templates may call, alongside all of `tables` and `timelines`."""
 
 
 def html_page(
@@ -51,31 +63,26 @@ def html_page(
 ) -> str:
     """Return a document of less than 1 MB that loads nothing and runs nothing. Pure, but for its own templates."""
     report = ReportData(session, diagnosis, prescription, again)
+    style = (FOLDER / "style.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    colour = _heat(report)
     for limit in TEXT_LIMITS:
-        page = _rendered(report, limit)
+        page = (
+            _environment(limit)
+            .get_template("page.html")
+            .render(
+                report=report,
+                heat=colour,
+                badge=_BADGES.get(colour, ""),
+                first=first_to_do(diagnosis, prescription),
+                contents=[],
+                style=Markup(style),
+                policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+            )
+        )
         if len(page.encode()) < MOST_BYTES:
             break
     return page
-
-
-def _rendered(report: ReportData, limit: int) -> str:
-    style = _style()
-    colour = _heat(report)
-    return (
-        _environment(limit)
-        .get_template("page.html")
-        .render(
-            report=report,
-            heat=colour,
-            badge=_BADGES.get(colour, ""),
-            first=first_to_do(report.diagnosis, report.prescription),
-            about=list(_about(report.session)),
-            tiles=list(_tiles(report)),
-            contents=[],
-            style=Markup(style),
-            policy=_policy(style),
-        )
-    )
 
 
 def _heat(report: ReportData) -> str:
@@ -85,47 +92,6 @@ def _heat(report: ReportData) -> str:
         return ""
     is_stopped = prescription is not None and bool(prescription.stop)
     return "green" if is_stopped or waits < BOUND else "red" if waits >= HOT else "yellow"
-
-
-def _about(session: Session) -> Iterator[str]:
-    yield ending(session.outcome)
-    yield session.created
-    if session.machines:
-        yield ", ".join(machine.host for machine in session.machines[:MOST_HOSTS])
-    if session.headrace:
-        yield f"Headrace {session.headrace}"
-
-
-def _tiles(report: ReportData) -> Iterator[tuple[str, str, str]]:
-    """Yield figures: what each is, its value, and a remark."""
-    budget, diagnosis = report.budget, report.diagnosis
-    if budget is not None:
-        below = f"95 % below {duration(budget.p95_us)} · {counted(budget.steps, budget.unit)}"
-        yield f"Mean {budget.unit}{report.whose}", duration(budget.mean_us), below
-        wait = next((part for part in budget.parts if part.name == WAIT), None)
-        if wait is not None:
-            by_gpu = diagnosis.seen_by == "gpu" and diagnosis.wait_share is not None
-            gpu = f", {percent(diagnosis.wait_share)} as the GPU sees it" if by_gpu else ""
-            yield "Data wait", duration(wait.us), f"{percent(wait.share)} of the {budget.unit}{gpu}"
-    if report.prescription is not None:
-        yield from _predicted_tiles(report.prescription)
-
-
-def _predicted_tiles(prescription: Prescription) -> Iterator[tuple[str, str, str]]:
-    if prescription.floors is not None and prescription.floors.replay_us is not None:
-        yield "Lower bound", duration(prescription.floors.replay_us), "on cached batches: no loader makes it shorter"
-    best, outcome = prescription.best, together(prescription)
-    if best is not None:
-        between = interval(best.low_us, best.high_us)
-        yield "Predicted at best", duration(best.step_us), f"{times(best.speedup)} as fast, {between}"
-    if outcome is not None and outcome.step_us is not None and outcome.speedup is not None:
-        refused = ", not recommended" if is_refused(outcome) else ""
-        yield "Proved together", duration(outcome.step_us), f"{times(outcome.speedup)} as fast{refused}"
-
-
-@cache
-def _style() -> str:
-    return (FOLDER / "style.css").read_text(encoding="utf-8")
 
 
 @cache
@@ -149,9 +115,3 @@ def _environment(limit: int) -> Environment:
     own: dict[str, Any] = {function.__name__: function for function in _FUNCTIONS}
     environment.globals.update(own, tables=tables, timelines=timelines)
     return environment
-
-
-def _policy(style: str) -> str:
-    """Return what a browser may load or run: only this style sheet."""
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"

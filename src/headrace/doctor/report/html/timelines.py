@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import inf
 from statistics import fmean, quantiles
 
-from markupsafe import Markup
-
 from headrace.doctor.measure import (
     ORDER,
-    Finder,
     Join,
     MeasuredStep,
     MeasuredTraining,
-    fed_loaders,
     is_here,
     queue_of,
     step_parts,
@@ -25,20 +22,17 @@ from headrace.doctor.measure import (
 from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.html.charts import (
     MOST_COLUMNS,
-    Axis,
     ColumnChart,
     Layer,
     buckets,
-    columns,
     part_colour,
     plain_axis,
     round_step,
     time_axis,
 )
 from headrace.doctor.report.html.report_data import ReportData
-from headrace.doctor.report.html.tables import Key
 from headrace.doctor.report.run_text import column_mean
-from headrace.doctor.session.model import Machine, Trainer, TrainerPass
+from headrace.doctor.session.model import Machine
 
 FAR = 3.0
 """Times the 95th percentile, from which on a column is cut off so that the others can be seen."""
@@ -48,62 +42,39 @@ PLACES = 6
 COMMAND, BUSY = "cpu_cores_command", "cpu_cores_busy"
 
 
-@dataclass(frozen=True)
-class Timeline:
-    """A chart with its legend, the unit of its axis, and a sentence that sums it up."""
-
-    chart: Markup
-    keys: list[Key]
-    unit: str
-    lead: str = ""
-    each: str = ""
-    """Text on what one column is."""
-    cut: str = ""
-    """Text on columns that are longer than the axis."""
-
-
 # Steps
 
 
-def steps(report: ReportData) -> Timeline | None:
+def steps(report: ReportData) -> ColumnChart | None:
     """Draw every measured step, one after the other, with its parts."""
     training = report.training
     if training is None:
         return None
     groups = buckets(len(training.steps))
-    parts = [_mean([step_parts(training, training.steps[row]) for row in group]) for group in groups]
+    parts = []
+    for group in groups:
+        of_steps = [step_parts(training, training.steps[row]) for row in group]
+        seen = [name for name in ORDER if any(name in one for one in of_steps)]
+        parts.append({name: fmean(one.get(name, 0.0) for one in of_steps) for name in seen})
     names = [name for name in ORDER if any(name in of_group for of_group in parts)]
     wholes = [sum(of_group.values()) for of_group in parts]
-    axis = _axis(wholes)
+    longest = max(wholes)
+    usual = quantiles(wholes, n=20, method="inclusive")[-1] if len(wholes) > 1 else longest
+    axis = time_axis(usual * ROOM if longest > FAR * usual > 0 else longest)
     cut = [place for place, whole in enumerate(wholes) if whole > axis.top * 1.001]
     each, lead = counted(len(groups[0]), training.unit), _extremes(training)
-    chart = ColumnChart(
-        layers=[Layer(part_colour(name), [of_group.get(name) for of_group in parts]) for name in names],
+    beyond = f" ▲ marks {counted(len(cut), 'column')} longer than the axis, up to {duration(longest)}." if cut else ""
+    return ColumnChart(
+        layers=[Layer(part_colour(name), [of_group.get(name) for of_group in parts], name) for name in names],
         titles=[_title(training, group, of_group) for group, of_group in zip(groups, parts, strict=True)],
         axis=axis,
         places=_places(training, groups),
         label=f"{counted(len(training.steps), training.unit)} in {counted(len(groups), 'column')}. {lead}",
         cut=cut,
-    )
-    return Timeline(
-        columns(chart),
-        keys=[Key(part_colour(name), name) for name in names],
         unit=f"{axis.unit} a {training.unit}, by its number",
         lead=lead,
-        each=f"one {training.unit}" if len(groups) == len(training.steps) else f"the mean of {each}",
-        cut=_cut(cut, wholes),
+        about=(f"one {training.unit}" if len(groups) == len(training.steps) else f"the mean of {each}", beyond),
     )
-
-
-def _mean(steps: list[dict[str, float]]) -> dict[str, float]:
-    names = {name for step in steps for name in step}
-    return {name: fmean(step.get(name, 0.0) for step in steps) for name in ORDER if name in names}
-
-
-def _axis(wholes: list[float]) -> Axis:
-    longest = max(wholes)
-    usual = quantiles(wholes, n=20, method="inclusive")[-1] if len(wholes) > 1 else longest
-    return time_axis(usual * ROOM if longest > FAR * usual > 0 else longest)
 
 
 def _places(training: MeasuredTraining, groups: list[range]) -> list[tuple[float, str]]:
@@ -129,13 +100,6 @@ def _extremes(training: MeasuredTraining) -> str:
     longest = max(training.steps, key=lambda step: step.duration)
     shortest = min(training.steps, key=lambda step: step.duration)
     return f"The shortest took {words(shortest)}, the longest {words(longest)}."
-
-
-def _cut(cut: list[int], wholes: list[float]) -> str:
-    if not cut:
-        return ""
-    longest = duration(max(wholes[place] for place in cut))
-    return f"▲ marks {counted(len(cut), 'column')} longer than the axis, up to {longest}."
 
 
 # Batches ready
@@ -175,88 +139,57 @@ def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
     None where no worker made batches, or where some of their evidence was thinned: unknown batches would be missing.
     """
     trainer = training.trainer
-    fed = fed_loaders(training)
+    fed = training.fed
     passes = [one for one in trainer.passes if one.loader in fed and not is_here(trainer, one)]
     finders = [join.finder(trainer, one) for one in passes]
     if not passes or any(finder.is_thinned for finder in finders):
         return None
     start, end = training.steps[0].start, training.steps[-1].end
-    asked = _asked(trainer)
-    changes: dict[float, int] = {}
-    for one, finder in zip(passes, finders, strict=True):
-        for sent, taken in _ready(one, finder, asked, _thrown_away(one, passes)):
-            if sent < end and taken > max(start, sent):
-                for time, change in ((max(sent, start), 1), (min(taken, end), -1)):
-                    changes[time] = changes.get(time, 0) + change
-    return _depth(changes, start, end, sum(queue_of(trainer, loader) for loader in fed))
-
-
-def _asked(trainer: Trainer) -> dict[tuple[int, int], int]:
-    """Return when the next() that gave a batch began, by pass and index."""
-    return {
-        (number, index): start
+    asked = {
+        (number, index): begun
         for gets in (trainer.gets, trainer.fetches)
-        for number, index, start in zip(gets.pass_, gets.index, gets.start, strict=True)
+        for number, index, begun in zip(gets.pass_, gets.index, gets.start, strict=True)
     }
+    changes: Counter[float] = Counter()
+    for one, finder in zip(passes, finders, strict=True):
+        # Batches that nobody asked for become useless as the loader's next pass begins.
+        later = [other.start for other in passes if other.loader == one.loader and other.start > one.start]
+        for maker, row in finder.batches():
+            sent, index = maker.batches.sent[row], maker.batches.index[row]
+            taken = asked.get((one.number, index), min(later, default=inf))
+            # One that was asked for before it was sent never lay ready.
+            if sent is not None and sent < end and taken > max(start, sent):
+                changes[max(sent, start)] += 1
+                changes[min(taken, end)] -= 1
+    times = sorted({float(start), float(end), *changes})
+    counts = list(accumulate(changes[time] for time in times[:-1]))
+    return QueueDepth(times, counts, sum(queue_of(trainer, loader) for loader in fed))
 
 
-def _ready(
-    one: TrainerPass, finder: Finder, asked: dict[tuple[int, int], int], thrown_away: float
-) -> Iterator[tuple[float, float]]:
-    """Yield from when until when each batch lay ready; one that was asked for before it was sent never did."""
-    for maker, row in finder.batches():
-        sent, index = maker.batches.sent[row], maker.batches.index[row]
-        if sent is not None:
-            yield sent, asked.get((one.number, index), thrown_away)
-
-
-def _thrown_away(one: TrainerPass, passes: Sequence[TrainerPass]) -> float:
-    """Return when batches that nobody asked for become useless: as the loader's next pass begins."""
-    return min((other.start for other in passes if other.loader == one.loader and other.start > one.start), default=inf)
-
-
-def _depth(changes: dict[float, int], start: float, end: float, most: int) -> QueueDepth:
-    times, counts, now = [float(start)], [], 0
-    for time in sorted(changes):
-        if time > times[-1]:
-            counts.append(now)
-            times.append(time)
-        now += changes[time]
-    if end > times[-1]:
-        counts.append(now)
-        times.append(float(end))
-    return QueueDepth(times, counts, most)
-
-
-def batches_ready(report: ReportData) -> Timeline | None:
+def batches_ready(report: ReportData) -> ColumnChart | None:
     """Draw how many batches lay ready, over the time of the measured steps."""
     measured = None if report.training is None else queue_depth(report.training, report.join)
     if measured is None or len(measured.times) < 2:
         return None
-    edges = _edges(measured)
+    # As many columns as there are changes to tell, up to those that can be drawn.
+    count, first, last = min(MOST_COLUMNS, len(measured.counts)), measured.times[0], measured.times[-1]
+    edges = [first + (last - first) * place / count for place in range(count + 1)]
     means = [measured.mean(start, end) for start, end in pairwise(edges)]
-    mean = measured.mean(measured.times[0], measured.times[-1])
+    mean = measured.mean(first, last)
     most = f", of {measured.most} that may be in flight" if measured.most else ""
     each = zip(edges[:-1], means, strict=True)
     lead = f"None was ready in {percent(measured.empty)} of the time; {number(mean)} on average{most}."
-    chart = ColumnChart(
-        layers=[Layer("sky", means)],
-        titles=[f"at {duration(start - edges[0])}: {number(mean)} ready" for start, mean in each],
+    return ColumnChart(
+        layers=[Layer("sky", means, "ready and not taken")],
+        titles=[f"at {duration(start - first)}: {number(mean)} ready" for start, mean in each],
         axis=plain_axis(max([*means, measured.most]), whole=True),
-        places=_times(edges[-1] - edges[0]),
+        places=_times(last - first),
         label=lead,
         mark=float(measured.most) if measured.most else None,
+        mark_name="as many as may be in flight",
+        unit="batches ready, over the time of the measured steps",
+        lead=lead,
     )
-    keys = [Key("sky", "ready and not taken"), Key("floor", "as many as may be in flight")]
-    unit = "batches ready, over the time of the measured steps"
-    return Timeline(columns(chart), keys if measured.most else keys[:1], unit, lead)
-
-
-def _edges(measured: QueueDepth) -> list[float]:
-    """Return as many columns as there are changes to tell, up to those that can be drawn."""
-    count = min(MOST_COLUMNS, max(len(measured.counts), 1))
-    start, end = measured.times[0], measured.times[-1]
-    return [start + (end - start) * place / count for place in range(count + 1)]
 
 
 def _times(whole_us: float) -> list[tuple[float, str]]:
@@ -268,7 +201,7 @@ def _times(whole_us: float) -> list[tuple[float, str]]:
 # Cores busy
 
 
-def cores_busy(machine: Machine) -> Timeline | None:
+def cores_busy(machine: Machine) -> ColumnChart | None:
     """Draw the cores that worked; None where nobody read how busy they were."""
     busy, mean = machine.columns.get(BUSY, []), column_mean(machine, BUSY)
     if mean is None or len(machine.time) < 2:
@@ -281,8 +214,8 @@ def cores_busy(machine: Machine) -> Timeline | None:
     cores = machine.facts.get("cores")
     top = float(cores) if isinstance(cores, (int, float)) else None
     start = machine.time[0]
-    chart = ColumnChart(
-        layers=[Layer("blue", own), Layer("other", others)],
+    return ColumnChart(
+        layers=[Layer("blue", own, "this command"), Layer("other", others, "others")],
         titles=[
             f"at {duration(machine.time[group[0]] - start)}: {number(part)} by this command, {number(other)} by others"
             for group, part, other in zip(groups, own, others, strict=True)
@@ -291,9 +224,9 @@ def cores_busy(machine: Machine) -> Timeline | None:
         places=_times(machine.time[-1] - start),
         label=f"{number(mean)} of {number(top)} cores busy on average",
         mark=top,
+        mark_name="all cores",
+        unit="cores, over the whole run",
     )
-    keys = [Key("blue", "this command"), Key("other", "others"), Key("floor", "all cores")]
-    return Timeline(columns(chart), keys[: 2 if top is None else 3], "cores, over the whole run")
 
 
 def _mean_of(values: list[float | None], group: range) -> float | None:

@@ -1,16 +1,16 @@
 """The schema of evidence: each record's kind, fields, order, types and units, described once.
 
 An evidence file holds one JSON array a line: the kind, then the fields of the class below in their order. The probe
-writes plain tuples, which a test compares with this schema; the doctor's reader and docs/doctor/evidence.md follow it.
-Fields that have a default were appended later, or are left out where there is nothing to say.
+writes plain tuples, which a test compares with these classes; the doctor's reader decodes lines as them.
+docs/doctor/evidence.md explains their fields. Those that have a default were appended later, or are left out where
+there is nothing to say.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-VERSION = 1
-"""Version of the format, in the facts of a `process` record."""
+import msgspec
 
 # The aliases below are the units of fields.
 Time = int
@@ -28,13 +28,22 @@ Facts = dict[str, Any]
 StageRow = tuple[NameNumber, int, Duration, Duration]
 """Stage, calls, wall time and CPU time, without the stages inside it."""
 NO_ROWS: Any = []
-"""Default of a field that lists something. A reader gives each record its own."""
+"""Default of a field that lists something. msgspec gives each record its own."""
 
 
-class EvidenceRecord:
-    """One line of an evidence file."""
+RECORDS: dict[str, type[EvidenceRecord]] = {}
+"""All kinds of record, in the order in which they are described."""
 
-    kind: ClassVar[str]
+
+def _kind(name: str) -> str:
+    return name.removesuffix("Record").lower()
+
+
+class EvidenceRecord(msgspec.Struct, array_like=True, tag_field="kind", tag=_kind):
+    """One line of an evidence file. Its kind is the name of its class: `step` for a `StepRecord`."""
+
+    def __init_subclass__(cls) -> None:
+        RECORDS[_kind(cls.__name__)] = cls
 
 
 # Every process.
@@ -43,7 +52,6 @@ class EvidenceRecord:
 class ProcessRecord(EvidenceRecord):
     """First line of a file: the process that it is of, and when the probe began in it."""
 
-    kind = "process"
     t: Time
     facts: Facts
 
@@ -51,7 +59,6 @@ class ProcessRecord(EvidenceRecord):
 class NameRecord(EvidenceRecord):
     """Text that later records refer to by its number."""
 
-    kind = "name"
     number: NameNumber
     text: str
 
@@ -59,7 +66,6 @@ class NameRecord(EvidenceRecord):
 class TorchRecord(EvidenceRecord):
     """Import of torch: its version, and CUDA's."""
 
-    kind = "torch"
     t: Time
     facts: Facts
 
@@ -67,7 +73,6 @@ class TorchRecord(EvidenceRecord):
 class FactsRecord(EvidenceRecord):
     """Facts that only the process itself knows: threads, memory of the device, warm-up steps."""
 
-    kind = "facts"
     t: Time
     facts: Facts
 
@@ -75,7 +80,6 @@ class FactsRecord(EvidenceRecord):
 class NoteRecord(EvidenceRecord):
     """Something that the report says."""
 
-    kind = "note"
     t: Time
     code: str
     text: str
@@ -84,7 +88,6 @@ class NoteRecord(EvidenceRecord):
 class AppliedRecord(EvidenceRecord):
     """Remedy that took effect, in `count` places so far; with 0, why it did not."""
 
-    kind = "applied"
     t: Time
     key: str
     count: int
@@ -94,7 +97,6 @@ class AppliedRecord(EvidenceRecord):
 class ErrorRecord(EvidenceRecord):
     """Exception that ended the process: its traceback."""
 
-    kind = "error"
     t: Time
     text: str
 
@@ -102,7 +104,6 @@ class ErrorRecord(EvidenceRecord):
 class StackRecord(EvidenceRecord):
     """Stack of a batch that hangs."""
 
-    kind = "stack"
     t: Time
     what: str
     text: str
@@ -111,7 +112,6 @@ class StackRecord(EvidenceRecord):
 class EndRecord(EvidenceRecord):
     """Orderly end of the process: `exit`, or `steps` where the doctor ended the run."""
 
-    kind = "end"
     t: Time
     reason: str
 
@@ -122,7 +122,6 @@ class EndRecord(EvidenceRecord):
 class LoaderRecord(EvidenceRecord):
     """DataLoader, or another source of batches, at its first iteration."""
 
-    kind = "loader"
     loader: int
     t: Time
     facts: Facts
@@ -131,7 +130,6 @@ class LoaderRecord(EvidenceRecord):
 class PassRecord(EvidenceRecord):
     """One `iter(loader)`, from its call until it returned."""
 
-    kind = "pass"
     number: int
     loader: int
     t: Time
@@ -143,7 +141,6 @@ class PassRecord(EvidenceRecord):
 class GetRecord(EvidenceRecord):
     """Batch that the training thread received; `bytes` and `shape` are those of its tensors."""
 
-    kind = "get"
     pass_: int
     index: int
     start: Time
@@ -160,19 +157,14 @@ class GetRecord(EvidenceRecord):
 class FetchRecord(GetRecord):
     """Batch that no step waited for."""
 
-    kind = "fetch"
-
 
 class DrainedRecord(GetRecord):
     """Batch that the window `drain` took."""
-
-    kind = "drained"
 
 
 class PaddingRecord(EvidenceRecord):
     """Batch of sequences: rows, tokens a row, all tokens that are no padding, and the most of these in a row."""
 
-    kind = "padding"
     pass_: int
     index: int
     rows: int
@@ -184,7 +176,6 @@ class PaddingRecord(EvidenceRecord):
 class ReplayedRecord(EvidenceRecord):
     """Copy of a cached batch, in place of one of that pass."""
 
-    kind = "replayed"
     pass_: int
     start: Time
     duration: Duration
@@ -193,7 +184,6 @@ class ReplayedRecord(EvidenceRecord):
 class WindowRecord(EvidenceRecord):
     """Window of a measured run: its first step, its steps, and how many of these settle."""
 
-    kind = "window"
     name: str
     first: int
     steps: int
@@ -205,7 +195,6 @@ class WindowRecord(EvidenceRecord):
 class FeedRecord(EvidenceRecord):
     """Figures that a loader of Headrace reports of itself, from the start of its pass."""
 
-    kind = "feed"
     pass_: int
     t: Time
     facts: Facts
@@ -214,7 +203,6 @@ class FeedRecord(EvidenceRecord):
 class LastRecord(EvidenceRecord):
     """The `next()` that found the end of a pass."""
 
-    kind = "last"
     pass_: int
     t: Time
     duration: Duration
@@ -223,7 +211,6 @@ class LastRecord(EvidenceRecord):
 class StepRecord(EvidenceRecord):
     """Optimizer step; `spans` are kind, offset from `start`, and duration, and `probe` is the probe's own cost."""
 
-    kind = "step"
     number: int
     start: Time
     end: Time
@@ -236,7 +223,6 @@ class StepRecord(EvidenceRecord):
 class RestRecord(EvidenceRecord):
     """Steps that were not measured, so that observation stays cheap."""
 
-    kind = "rest"
     number: int
     t: Time
     end_t: Time
@@ -247,7 +233,6 @@ class RestRecord(EvidenceRecord):
 class DeviceRecord(EvidenceRecord):
     """The GPU's view of a step: a letter for each mark, and its distance from the mark before."""
 
-    kind = "device"
     number: int
     kinds: str
     gaps: list[Tenths]
@@ -256,7 +241,6 @@ class DeviceRecord(EvidenceRecord):
 class ReadyRecord(EvidenceRecord):
     """Moment at which this rank's own gradients were done."""
 
-    kind = "ready"
     number: int
     t: Time
 
@@ -264,7 +248,6 @@ class ReadyRecord(EvidenceRecord):
 class DigestRecord(EvidenceRecord):
     """Digests of a batch's tensors and of its keys, and a few values of each tensor."""
 
-    kind = "digest"
     pass_: int
     content: str
     keys: str | None = None
@@ -274,7 +257,6 @@ class DigestRecord(EvidenceRecord):
 class CollectiveRecord(EvidenceRecord):
     """Synchronous collective call within a step."""
 
-    kind = "collective"
     step: int
     start: Time
     duration: Duration
@@ -288,7 +270,6 @@ class CollectiveRecord(EvidenceRecord):
 class WorkerRecord(EvidenceRecord):
     """Start of a worker."""
 
-    kind = "worker"
     t: Time
     facts: Facts
 
@@ -299,7 +280,6 @@ class BatchRecord(EvidenceRecord):
     `beside` are stages of other threads meanwhile; `worked` is what all threads of a ThreadDataLoader took for it.
     """
 
-    kind = "batch"
     epoch: int
     index: int
     start: Time
@@ -317,7 +297,6 @@ class BatchRecord(EvidenceRecord):
 class SlowRecord(EvidenceRecord):
     """One of the slowest samples of the process; `stages` are stage and wall time."""
 
-    kind = "slow"
     epoch: int
     index: int
     key: str
@@ -328,7 +307,6 @@ class SlowRecord(EvidenceRecord):
 class LookRecord(EvidenceRecord):
     """Sample that was compared with itself; `stages` are stage, whether it drew, and whether it gave the same."""
 
-    kind = "look"
     epoch: int
     index: int
     stages: list[tuple[NameNumber, Flag, Flag | None]]
@@ -340,7 +318,6 @@ class LookRecord(EvidenceRecord):
 class LinesRecord(EvidenceRecord):
     """Time by line of the user's code, since the last such record."""
 
-    kind = "lines"
     t: Time
     counts: list[tuple[NameNumber, Duration]]
 
@@ -351,7 +328,6 @@ class OpenedRecord(EvidenceRecord):
     `files` are path and opens; `folders` are path, opens, whether it stands for all beneath it, endings and hashes.
     """
 
-    kind = "opened"
     t: Time
     files: list[tuple[NameNumber, int]]
     folders: list[tuple[NameNumber, int, Flag, list[str], list[int]]]
@@ -361,20 +337,5 @@ class OpenedRecord(EvidenceRecord):
 class ProbeRecord(EvidenceRecord):
     """Cost of the probe in this process so far."""
 
-    kind = "probe"
     t: Time
     us: Duration
-
-
-RECORDS: tuple[type[EvidenceRecord], ...] = (
-    ProcessRecord, NameRecord, TorchRecord, FactsRecord, NoteRecord, AppliedRecord, ErrorRecord, StackRecord, EndRecord,
-    LoaderRecord, PassRecord, GetRecord, FetchRecord, DrainedRecord, PaddingRecord, ReplayedRecord, WindowRecord,
-    FeedRecord, LastRecord, StepRecord, RestRecord, DeviceRecord, ReadyRecord, DigestRecord, CollectiveRecord,
-    WorkerRecord, BatchRecord, SlowRecord, LookRecord, LinesRecord, OpenedRecord, ProbeRecord,
-)  # fmt: skip
-
-
-def fields_of(record: type[EvidenceRecord]) -> list[str]:
-    """List the fields of a record in their order, without the kind."""
-    names = [name for base in reversed(record.__mro__) for name in vars(base).get("__annotations__", {})]
-    return [name for name in names if name != "kind"]
