@@ -21,7 +21,7 @@ from processes import DEADLINE_S, eventually, in_fork, interrupt_when_ready, own
 
 import headrace as hr
 from headrace.errors import MapWorkerError
-from headrace.loader import map_stage, position, runner
+from headrace.loader import position, runner
 from headrace.loader.batch_memory import SharedFile
 from headrace.loader.map_workers import pool as map_workers
 from headrace.loader.map_workers.pool import MapWorkers
@@ -276,7 +276,7 @@ def test_the_second_thread_cannot_be_started(photos, monkeypatch):
         started.append(self)
         start(self)
 
-    monkeypatch.setattr(map_stage.threading.Thread, "start", refuse)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         iter(load(photos))
     monkeypatch.undo()
