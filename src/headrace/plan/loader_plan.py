@@ -20,7 +20,8 @@ from headrace.plan.batching import Buckets, Budget, SequencePacking
 from headrace.plan.best_fit import SequencesByLength
 from headrace.plan.bucket_codes import Coding, by_categories, by_numbers, length_bounds, members_of, shape_bounds
 from headrace.plan.bucket_members import BucketMembers, OneBucket
-from headrace.plan.order import EpochPlan, Order
+from headrace.plan.mixture import EpochPlan
+from headrace.plan.order import Order
 from headrace.plan.packed_plan import PackedPlan
 from headrace.plan.shaped_plan import ShapedPlan
 from headrace.plan.step_views import ImageSizes, StepViews
