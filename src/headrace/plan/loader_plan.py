@@ -85,7 +85,7 @@ def packed_plan(
             f"batch_size: expected at most {MOST_TOKENS_A_BATCH // pack.length} rows of {pack.length} tokens a rank, "
             f"got {batch_size}"
         )
-    lengths = known_lengths(dataset, text.lengths(None), text.name)
+    lengths = known_lengths(dataset, text.lengths(), text.name)
     sequences = SequencesByLength.of(lengths, pack.length, mapped_zeros)
     return PackedPlan(sequences=sequences, row=pack.length, batch_size=batch_size, **vars(order))
 
@@ -299,7 +299,7 @@ class _ShapedPlanner:
         assert self.buckets.source is not None
         if self.text is None:
             return bucket_keys.lengths(self.dataset, self.buckets.source)
-        return bucket_keys.token_lengths(self.dataset, self.text.lengths(None))
+        return bucket_keys.token_lengths(self.dataset, self.text.lengths())
 
     def _capacity(self, members: BucketMembers, views: StepViews, coding: Coding | None) -> Capacity:
         budget, world_size = self.batch_size, self.order.world_size
