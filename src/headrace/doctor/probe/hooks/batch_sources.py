@@ -19,7 +19,7 @@ from .batch_shapes import BatchShapes
 from .source_search import BatchSource, sources_in
 
 if TYPE_CHECKING:
-    from ..patches import Fault, Function, Patches
+    from ..patches import Function, Patches
     from ..training.training import TrainingObserver
 
 SOURCE_LIBRARIES: dict[str, tuple[str, ...]] = {
@@ -39,7 +39,7 @@ MOST_LOOKS = 5
 MOST_FRAMES = 8
 
 
-def install_search(patches: Patches, training: TrainingObserver, fault: Fault, torch: ModuleType) -> None:
+def install_search(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
     """Look for sources in the training thread whenever a backward pass begins, while none is known."""
     looks = 0
 
@@ -53,7 +53,7 @@ def install_search(patches: Patches, training: TrainingObserver, fault: Fault, t
             found = _sources_around()
         except Exception as error:
             training.seek = None
-            fault("search for what gives batches", error)
+            training.fault("search for what gives batches", error)
             return
         if found:
             training.seek = None

@@ -21,7 +21,7 @@ from ..training.training import TrainingObserver, now
 from .dataloader import LoaderHooks
 
 if TYPE_CHECKING:
-    from ..patches import Fault, Function, Patches
+    from ..patches import Function, Patches
     from ..sample_digests import SampleComparison
     from ..training.step_records import FetchedBatch
 
@@ -51,7 +51,6 @@ def install_own_loader(
     patches: Patches,
     training: TrainingObserver,
     comparison: SampleComparison,
-    fault: Fault,
     batches: BatchRecorder,
     module: ModuleType,
 ) -> None:
@@ -59,7 +58,7 @@ def install_own_loader(
 
     def install(_: ModuleType) -> None:
         iterators = getattr(module, iterator)
-        hooks = LoaderHooks(training, comparison, fault, iterators)
+        hooks = LoaderHooks(training, comparison, iterators)
         patches.around(getattr(module, owner), "__iter__", hooks.iter)
         patches.around(iterators, "__next__", hooks.next)
         patches.around(iterators, "__next__", _Feeds(training, batches).next)
