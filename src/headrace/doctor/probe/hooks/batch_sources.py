@@ -11,16 +11,14 @@ import functools
 import sys
 from threading import get_ident
 from types import FrameType, ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
+from ..patches import Function, Patches
 from ..stack_sampler import call_site, is_users
 from ..training.step_records import FetchedBatch
+from ..training.training import TrainingObserver
 from .batch_shapes import BatchShapes
 from .source_search import BatchSource, sources_in
-
-if TYPE_CHECKING:
-    from ..patches import Function, Patches
-    from ..training.training import TrainingObserver
 
 SOURCE_LIBRARIES: dict[str, tuple[str, ...]] = {
     "nvidia.dali.plugin.pytorch": ("DALIGenericIterator.__next__", "DALIRaggedIterator.__next__"),

@@ -7,21 +7,18 @@ import os
 import weakref
 from threading import current_thread, get_ident
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..overhead import NOBODY
+from ..patches import Function, Patches
+from ..sample_digests import SampleComparison
 from ..stack_sampler import call_site
 from ..training.cached_batches import BatchReplayer
 from ..training.loader_sources import HeldIterator
 from ..training.step_records import ATTRIBUTE, FetchedBatch, ObservedPass
-from ..training.training import now
+from ..training.training import TrainingObserver, now
 from .batch_shapes import BatchShapes, PaddingLooks
 from .worker_queues import hook_iterator, hook_queues
-
-if TYPE_CHECKING:
-    from ..patches import Function, Patches
-    from ..sample_digests import SampleComparison
-    from ..training.training import TrainingObserver
 
 NUMBER = "_headrace_loader"
 """Attribute of a DataLoader: the evidence that it is described in, and its number there."""

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Iterable
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
+from ..opened_files import OpenedFiles
+from ..patches import Function, HookGuard
 from ..stages import CallTimer, timed_by_type, timed_call, timed_in_torch
 from .file_libraries import TimedCall, counted
 from .training_calls import compiling
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..opened_files import OpenedFiles
-    from ..patches import Function, HookGuard
 
 BILINEAR = 2
 NATIVE_DECODE = "native_decode"

@@ -12,18 +12,15 @@ import weakref
 from functools import partial
 from threading import Lock, get_ident
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from ..batch_production import BatchRecorder, ProducedBatch
+from ..patches import Function, Patches
+from ..sample_digests import SampleComparison
 from ..stages import CallTimer, add_totals
-from ..training.step_records import ATTRIBUTE, MOST_ELSEWHERE, ObservedPass
+from ..training.step_records import ATTRIBUTE, MOST_ELSEWHERE, FetchedBatch, ObservedPass
 from ..training.training import TrainingObserver, now
 from .dataloader import LoaderHooks
-
-if TYPE_CHECKING:
-    from ..patches import Function, Patches
-    from ..sample_digests import SampleComparison
-    from ..training.step_records import FetchedBatch
 
 OWN_LOADERS = {
     "headrace.loader.position": ("LoaderPosition", "LoaderIterator"),  # the base of Loader and of mixtures

@@ -11,16 +11,13 @@ import functools
 import sys
 from threading import get_ident
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
+from ..evidence_file import LastRecords
 from ..overhead import NOBODY
+from ..patches import Function, Patches
 from ..training.steps import BACKWARD, CLOSURE, COLLECTIVE, OPTIMIZER
-from ..training.training import now
-
-if TYPE_CHECKING:
-    from ..evidence_file import LastRecords
-    from ..patches import Function, Patches
-    from ..training.training import TrainingObserver
+from ..training.training import TrainingObserver, now
 
 COLLECTIVES = (
     *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
