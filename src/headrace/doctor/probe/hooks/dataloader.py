@@ -294,8 +294,11 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
 
     Asked once its workers have started: how they start is settled then.
     """
+    import multiprocessing
+
     from torch.utils.data.dataloader import _DatasetKind
 
+    context = loader.multiprocessing_context or multiprocessing
     is_iterable = bool(loader._dataset_kind == _DatasetKind.Iterable)
     return {
         "num_workers": loader.num_workers,
@@ -306,7 +309,7 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
         "in_order": getattr(loader, "in_order", True),
         "timeout": loader.timeout,
         "iterable": is_iterable,
-        "start_method": _start_method(loader),
+        "start_method": str(context.get_start_method()) if loader.num_workers else None,
         "dataset": _class_name(loader.dataset),
         "length": None if is_iterable else _length(loader),
     }
@@ -314,15 +317,6 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
 
 def _class_name(thing: Any) -> str:
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
-
-
-def _start_method(loader: Any) -> str | None:
-    import multiprocessing
-
-    if not loader.num_workers:
-        return None
-    context = loader.multiprocessing_context or multiprocessing.get_context()
-    return str(context.get_start_method())
 
 
 def _length(loader: Any) -> int | None:

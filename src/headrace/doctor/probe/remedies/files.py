@@ -144,7 +144,26 @@ def install_staging(remedy: InjectedRemedy, pairs: list[list[str]]) -> None:
 
     `pairs` are [source, copy]: files, or folders with all that is in them.
     """
-    find, patches = remedy.guarded(_Staged(pairs, remedy).copy_of), remedy.patches
+    patches = remedy.patches
+    copies = {os.path.abspath(source): copy for source, copy in pairs}
+    folders = {os.path.join(source, ""): copy for source, copy in copies.items() if os.path.isdir(copy)}
+    files = {source: copy for source, copy in copies.items() if not os.path.isdir(copy)}
+
+    @remedy.guarded
+    def find(file: Any) -> str | None:
+        """Return the path of its copy; None also for what was not there when its folder was copied."""
+        given = os.fspath(file) if isinstance(file, (str, os.PathLike)) else None
+        if not isinstance(given, str):
+            return None
+        path = os.path.abspath(given)
+        copy = files.get(path)
+        source = next((one for one in folders if path.startswith(one)), None)
+        if copy is None and source is not None:
+            inside = os.path.join(folders[source], path[len(source) :])
+            copy = inside if os.path.exists(inside) else None
+        if copy is not None:
+            remedy.took()
+        return copy
 
     def opening(original: Function) -> Builtin:
         def open_(*args: Any, **kwargs: Any) -> Any:
@@ -178,31 +197,6 @@ def install_staging(remedy: InjectedRemedy, pairs: list[list[str]]) -> None:
     patches.replace(os, "open", opening_descriptor)
     # Its own name for `open`, which was taken before ours was there.
     remedy.when_imported("tarfile", lambda tarfile: patches.replace(tarfile, "bltn_open", opening))
-    remedy.when_imported("h5py._hl.files", lambda files: patches.around(files.File, "__init__", open_hdf5))
+    remedy.when_imported("h5py._hl.files", lambda h5py: patches.around(h5py.File, "__init__", open_hdf5))
     for module, names in BY_PATH.items():
         remedy.when_imported(module, functools.partial(install_functions, names))
-
-
-class _Staged:
-    """What was staged, and its copies."""
-
-    def __init__(self, pairs: list[list[str]], remedy: InjectedRemedy) -> None:
-        copies = {os.path.abspath(source): copy for source, copy in pairs}
-        self._folders = {os.path.join(source, ""): copy for source, copy in copies.items() if os.path.isdir(copy)}
-        self._files = {source: copy for source, copy in copies.items() if not os.path.isdir(copy)}
-        self._took = remedy.took
-
-    def copy_of(self, file: Any) -> str | None:
-        """Return the path of its copy; None also for what was not there when its folder was copied."""
-        given = os.fspath(file) if isinstance(file, (str, os.PathLike)) else None
-        if not isinstance(given, str):
-            return None
-        path = os.path.abspath(given)
-        copy = self._files.get(path)
-        source = next((one for one in self._folders if path.startswith(one)), None) if copy is None else None
-        if source is not None:
-            inside = os.path.join(self._folders[source], path[len(source) :])
-            copy = inside if os.path.exists(inside) else None
-        if copy is not None:
-            self._took()
-        return copy
