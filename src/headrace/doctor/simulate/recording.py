@@ -24,6 +24,7 @@ from ..measure import (
     evaluation_us,
     host_of,
     is_here,
+    pass_blocks,
     whole_fact,
     window_steps,
     window_us,
@@ -176,10 +177,7 @@ def _own_work(
     """
     trainer, steps = view.trainer, view.training.steps
     passes = {one.number: one for one in trainer.passes if one.loader == loader.number}
-    blocks = [(one.start, one.ready - one.start) for one in passes.values()]
-    blocks += [
-        (one.last_start, one.last) for one in passes.values() if one.last is not None and one.last_start is not None
-    ]
+    blocks = [block for one in passes.values() for block in pass_blocks(one)]
     gets, busy_us = [], []
     for step in steps:
         own = [row for row in step.gets if trainer.gets.pass_[row] in passes]
