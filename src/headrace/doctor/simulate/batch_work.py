@@ -45,7 +45,7 @@ def received(training: MeasuredTraining, join: Join, loader: LoaderFacts) -> lis
 
 
 class ReceiveTimes(NamedTuple):
-    """What receiving one batch took the training thread, in microseconds."""
+    """Times of receiving one batch in the training thread, in microseconds."""
 
     usual: float
     """As it usually takes; 0 for a batch that the training thread made."""
