@@ -169,15 +169,14 @@ def tune(
     """
     from headrace.doctor.attach import DOCTOR_FAILED
     from headrace.doctor.report import Outputs
-    from headrace.doctor.tune import Tuning, show
+    from headrace.doctor.tune import show
     from headrace.doctor.tune import tune as find
     from headrace.errors import HeadraceError, TuneError
 
     outputs = Outputs(json=json)
-    asked = Tuning(command=command, steps=steps, most_runs=runs, most_s=max_seconds)
     try:
         outputs.check()
-        result = find(asked, outputs)
+        result = find(command, outputs, steps=steps, most_runs=runs, most_s=max_seconds)
     except HeadraceError as error:
         typer.echo(f"headrace: {error}", err=True)
         raise typer.Exit(error.status if isinstance(error, TuneError) else DOCTOR_FAILED) from None
