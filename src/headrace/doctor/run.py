@@ -31,7 +31,7 @@ from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
 from .machine import MachineSampler, surveyed
 from .measure import Diagnosis
-from .prove import DIGESTS, prover_of
+from .prove import DIGESTS, Prover, TrialRunner
 from .report import LiveView, Outputs, document, gpu_busy, write_whole
 from .session import SESSION_FILE, SessionFolder, decode_session, read_session, session_folder
 from .session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
@@ -123,7 +123,7 @@ def restore_again(session: Path) -> int:
     """
     put_back = restore_session(session)
     _say(*([text for _, text in undo_notes(put_back)] or ["every file was as before"]))
-    return DOCTOR_FAILED if put_back.undone.failed else 0
+    return DOCTOR_FAILED if put_back.failed else 0
 
 
 def restore_unfinished() -> None:
@@ -177,10 +177,10 @@ def _report(
         raise
     prescription = _prescribed(session, diagnosis)
     if prescription is not None and asked.prove_s is not None and ended.why == "finished":
-        prover = prover_of(session, prescription, command=asked.command, like=folder.settings, budget_s=asked.prove_s)
+        prover = Prover(prescription, TrialRunner.of(session, asked.command, folder.settings, asked.prove_s))
         _or_none(prover.prove, "remedies were not all tried: that failed")
         session.proofs, session.control = prover.proofs, prover.control
-        session.notes += [note for note in prover.notes if note not in session.notes]
+        session.notes += [note for note in prover.runner.notes if note not in session.notes]
         prescription = _prescribed(session, diagnosis)
     saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
     _say(*outputs.put(session, diagnosis, prescription, saved=saved))

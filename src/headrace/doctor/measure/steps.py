@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..probe.training.windows import SETTLING_STEPS
+from ..probe import SETTLING_STEPS
 from ..session.model import LoaderFacts, MeasuredWindow, Session, Trainer, TrainerPass
 from .diagnosis import TimePart
 

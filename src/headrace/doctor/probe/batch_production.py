@@ -41,8 +41,10 @@ class ProducedBatch:
     is_done: bool = False
     totals: Totals = field(default_factory=dict)
     beside: Totals = field(default_factory=dict)
-    use: CoreUse | None = None
-    """Of the cores: until its beginning while it is produced, then its own."""
+    use_before: CoreUse | None = None
+    """Use of the cores until its beginning."""
+    use: tuple[int, int | None] | None = None
+    """Its own use of them in microseconds: CPU time and delay."""
     worked: int | None = None
     """What all threads that produced it together took, where several did."""
 
@@ -90,7 +92,7 @@ class BatchRecorder:
         batch = self.open[account] = ProducedBatch(epoch, index, account)
         self.sampler.begin(batch)
         begun = time.monotonic_ns()
-        batch.use = core_use(self._lately_ns)
+        batch.use_before = core_use(self._lately_ns)
         self.cost.total_ns += time.monotonic_ns() - begun
         account.enter(self._fetch)
         return batch
@@ -108,7 +110,8 @@ class BatchRecorder:
         batch.totals, batch.beside = self._stages.close()
         batch.end = time.monotonic_ns()
         self._lately_ns = batch.end - batch.start
-        batch.use = None if batch.use is None else core_use(self._lately_ns).since(batch.use)
+        if batch.use_before is not None:
+            batch.use = core_use(self._lately_ns).us_since(batch.use_before)
         if batch.samples:
             price = self.cost.samples_ns(batch.samples)
             self.pace.made(batch.end - batch.start, price, is_by_sample=not batch.together)
@@ -187,7 +190,7 @@ class BatchRecorder:
             return (*record, _table(batch.beside), None, None, worked)
         if batch.use is None:
             return (*record, _table(batch.beside)) if batch.beside else record
-        return (*record, _table(batch.beside), *batch.use.us())
+        return (*record, _table(batch.beside), *batch.use)
 
     def _other_records(self) -> list[Record]:
         now = self._clock.now_us()

@@ -51,16 +51,16 @@ class Probe:
         from .hooks import hooks_of
 
         self.imports.attach()
-        self.imports.before_import("torch", self.evidence.begin)
+        self.imports.before_import("torch", self.evidence.write)
         if self.settings.digests:
             digests = BatchDigests(self.training, self.evidence, self.fault, batches=self.settings.digests)
             draws = RandomDraws(self.evidence, self.clock, self.fault)
             self.when_imported("torch.utils.data.dataloader", partial(digests.install, self.patches))
             self.when_imported("torch.utils.data._utils.fetch", partial(draws.install, self.patches))
-        self._inject("inject_beneath")
+        self._inject("BENEATH")
         for module, install in hooks_of(self):
             self.when_imported(module, install)
-        self._inject("inject_around")
+        self._inject("AROUND")
         self.patches.rebind()
 
     def _inject(self, where: str) -> None:
@@ -68,7 +68,7 @@ class Probe:
         if self.settings.changes:
             from . import remedies
 
-            getattr(remedies, where)(self)
+            remedies.inject(self, getattr(remedies, where))
 
     def detach(self) -> None:
         """Remove every hook and close the evidence."""
@@ -108,10 +108,6 @@ class Probe:
             self.note("hook-off", f"{hook}: {last}")
         except Exception:
             self.evidence.close()
-
-    def forking(self) -> None:
-        """Take no thread of ours through a fork."""
-        self.batches.forking()
 
     def forked(self) -> None:
         """Begin a file of its own, and locks that nobody holds, in the child of a fork."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Callable
 
 from .patches import Function, Patches, stand_in
@@ -63,7 +62,10 @@ class Stages:
         if account is not self._making:
             return account.totals, {}
         beside, self._beside, self._making = self._beside, [], None
-        return account.totals, _sum_totals(other.take() for other in beside)
+        totals: Totals = {}
+        for other in beside:
+            add_totals(totals, dict(other.take()))  # it may still be written to
+        return account.totals, totals
 
     def current(self) -> Account | None:
         account: Account | None = getattr(self._local, "account", None)
@@ -215,14 +217,6 @@ def add_totals(sum_: Totals, totals: Totals) -> None:
             total[0] += calls
             total[1] += wall
             total[2] += cpu
-
-
-def _sum_totals(parts: Iterable[Totals]) -> Totals:
-    """Sum parts that other threads may still write to."""
-    result: Totals = {}
-    for totals in parts:
-        add_totals(result, dict(totals))
-    return result
 
 
 class CallTimer:

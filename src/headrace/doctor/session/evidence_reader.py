@@ -20,8 +20,7 @@ from typing import Any, Union
 import msgspec
 from msgspec.structs import astuple
 
-from headrace.doctor.probe.opened_files import MOST_HASHES
-from headrace.doctor.probe.settings import ProbeSettings
+from headrace.doctor.probe import MOST_HASHES, ProbeSettings
 
 from . import evidence_schema as schema
 from . import model

@@ -88,10 +88,8 @@ _NOT_READING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_DIRECTORY | os.O_PATH
 def time_calls(timer: CallTimer, calls: list[TimedCall], module: ModuleType) -> None:
     """Count calls of a module's functions as stages."""
     for path, category, label in calls:
-        owner: Any = module
         *outer, name = path.split(".")
-        for part in outer:
-            owner = getattr(owner, part)
+        owner: Any = functools.reduce(getattr, outer, module)
         if label is None:
             timer.time_by_type(owner, name, category)
         else:
@@ -145,7 +143,7 @@ def install_files(timer: CallTimer, opened: OpenedFiles, _: ModuleType) -> None:
     patches, stages = timer.patches, timer.stages
     patches.replace(builtins, "open", lambda original: Builtin(original, _opening(timer, opened, original)))
     patches.replace(io, "open", counted(stages, opened, "file", is_reading))
-    patches.replace(os, "open", counted(stages, opened, "path", _reads_descriptor))
+    patches.replace(os, "open", counted(stages, opened, "path", reads_descriptor))
     timer.time(pathlib.Path, "read_bytes", "read", "file")
     timer.time(pathlib.Path, "read_text", "read", "file")
     for name in ("pread", "preadv"):
@@ -158,7 +156,7 @@ def is_reading(args: Any, kwargs: Any) -> bool:
     return mode == "rb" or mode == "r" or (type(mode) is str and _CHANGING.isdisjoint(mode))
 
 
-def _reads_descriptor(args: Any, kwargs: Any) -> bool:
+def reads_descriptor(args: Any, kwargs: Any) -> bool:
     """Tell whether a call of `os.open` with these only reads."""
     flags = args[1] if len(args) > 1 else kwargs.get("flags", 0)
     return type(flags) is int and not flags & _NOT_READING and kwargs.get("dir_fd") is None

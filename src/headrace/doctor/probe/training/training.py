@@ -358,7 +358,7 @@ class TrainingObserver:
         self.pauses.observed(end - step.start)
         if not self.settings.observe:  # steps are closed as long after their ends as one another
             used, self._used = self._used, core_use(end - step.start)
-            step.use = None if used is None else self._used.since(used)
+            step.use = None if used is None else self._used.us_since(used)
         is_wanted = self.evidence.wants(step.number)
         self.writer.closed(step, is_wanted)
         if self.marks is not None:

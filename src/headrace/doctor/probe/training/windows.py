@@ -196,7 +196,12 @@ class Windows:
 
     def _next(self) -> None:
         if self._name == OBSERVE:
-            self._end_observe()
+            open_step = self._training.steps.step
+            self._first = self._training.limit.warmup or 0
+            self._since = self._observed.since or (0 if open_step is None else open_step.start)
+            self._step_s = (self._ended() - self._since) / 1e9 / self._steps_so_far()
+            self._write_window(self._ended(), settling=0)
+            self.is_keeping = False
             if self._may_replay():
                 self._begin_replay()
             else:
@@ -208,14 +213,6 @@ class Windows:
             self._write_window(self._ended())
             self._drain()
             self.close()
-
-    def _end_observe(self) -> None:
-        self._first = self._training.limit.warmup or 0
-        open_step = self._training.steps.step
-        self._since = self._observed.since or (0 if open_step is None else open_step.start)
-        self._step_s = (self._ended() - self._since) / 1e9 / self._steps_so_far()
-        self._write_window(self._ended(), settling=0)
-        self.is_keeping = False
 
     def _may_replay(self) -> bool:
         ranks = self._training.group.ranks()
