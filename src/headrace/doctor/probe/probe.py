@@ -34,7 +34,7 @@ class Probe:
         self.imports = ImportWatch()
         self.patches = Patches(self.note)
         self.stages = Stages(lambda error: self.fault("stages", error))
-        self.timer = CallTimer(self.stages, self.patches, self.evidence.names, self.evidence.name)
+        self.timer = CallTimer(self.stages, self.patches, self.evidence)
         self.batches = BatchRecorder(self.timer, self.evidence, self.clock, self.fault)
         self.last.add(self.batches.close)
         self.comparison = SampleComparison(
