@@ -199,9 +199,7 @@ def _object(value: Any, memo: Memo, depth: int) -> Any:
     if kind is not None:
         for key in dict.keys(value) if kind is dict else range(list.__len__(value)):
             kind.__setitem__(new, key, _copied(kind.__getitem__(value, key), memo, depth))
-    with suppress(
-        AttributeError
-    ):  # it may have none; they are set past `__setattr__`, which a frozen dataclass forbids
+    with suppress(AttributeError):  # it may have none; a frozen dataclass forbids to set them otherwise
         attributes = object.__getattribute__(new, "__dict__")
         for name, inner in list(attributes.items()):
             attributes[name] = _copied(inner, memo, depth)
