@@ -56,10 +56,10 @@ class Probe:
             draws = RandomDraws(self.evidence, self.clock, self.fault)
             self.when_imported("torch.utils.data.dataloader", partial(digests.install, self.patches))
             self.when_imported("torch.utils.data._utils.fetch", partial(draws.install, self.patches))
-        self._inject("inject_beneath")
+        self._inject("BENEATH")
         for module, install in hooks_of(self):
             self.when_imported(module, install)
-        self._inject("inject_around")
+        self._inject("AROUND")
         self.patches.rebind()
 
     def _inject(self, where: str) -> None:
@@ -67,7 +67,7 @@ class Probe:
         if self.settings.changes:
             from . import remedies
 
-            getattr(remedies, where)(self)
+            remedies.inject(self, getattr(remedies, where))
 
     def detach(self) -> None:
         """Remove every hook and close the evidence."""
