@@ -189,10 +189,7 @@ def training(session: Session, trainer: Trainer) -> MeasuredTraining:
         most = warmup + session.steps if session.mode == "measure" else len(steps)
     gets = trainer.gets
     blocks = [(start, start + duration) for start, duration in zip(gets.start, gets.duration, strict=True)]
-    for one in trainer.passes:
-        blocks.append((one.start, one.ready))
-        if one.last is not None and one.last_start is not None:
-            blocks.append((one.last_start, one.last_start + one.last))
+    blocks += [(start, start + us) for one in trainer.passes for start, us in pass_blocks(one)]
     waits = sorted((TimeSpan(WAIT, start, end) for start, end in blocks), key=_start)
     return MeasuredTraining(trainer, unit, len(steps), warmup, steps[warmup:most], waits)
 
@@ -208,6 +205,12 @@ def window_steps(trainer: Trainer, name: str) -> list[MeasuredStep]:
         return []
     numbers = range(found.first + found.settling, found.first + found.steps)
     return [step for step in _steps(trainer) if step.number in numbers]
+
+
+def pass_blocks(one: TrainerPass) -> list[tuple[int, int]]:
+    """Return when a pass blocks the loop besides its gets, and for how long: at its start, and to find its end."""
+    ended = [] if one.last is None or one.last_start is None else [(one.last_start, one.last)]
+    return [(one.start, one.ready - one.start), *ended]
 
 
 def pass_of(trainer: Trainer) -> dict[int, TrainerPass]:
