@@ -23,8 +23,8 @@ import headrace as hr
 from headrace.errors import MapWorkerError
 from headrace.loader import map_stage, position, runner
 from headrace.loader.batch_memory import SharedFile
-from headrace.loader.map_workers import MapWorkers
 from headrace.loader.map_workers import pool as map_workers
+from headrace.loader.map_workers.pool import MapWorkers
 
 WORKERS = 2
 

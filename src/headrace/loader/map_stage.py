@@ -19,7 +19,7 @@ from headrace.loader.user_functions import DecodedBatch
 from headrace.system import THREAD_PREFIX, Closed
 
 if TYPE_CHECKING:
-    from headrace.loader.map_workers import MapWorkers
+    from headrace.loader.map_workers.pool import MapWorkers
 
 
 T = TypeVar("T")
@@ -133,7 +133,9 @@ class ThreadedMap(MapStage):
     def _map_row(self, decoded: DecodedBatch, row: int) -> tuple[Any, float]:
         began = time.perf_counter()
         try:
-            sample = user_functions.map_row(self._function, decoded.batch, row, decoded.rng(row), _shown_by_batch)
+            sample = user_functions.map_row(
+                self._function, decoded.batch, row, decoded.rng(row), untouched=lambda name, value: True
+            )
         except Exception as error:
             error.add_note(f"in map=, {decoded.rows.name(row)}")
             raise
@@ -211,21 +213,12 @@ class WorkerMap(MapStage):
         rows, placed = self._workers.collect(number)
         self._bytes += decoded.nbytes
         batch = user_functions.collate(rows, decoded.batch, placed, self._output)
-        small = [name for name, value in batch.items() if _is_small(value)]
-        self._blocks_a_batch = max(1, len(batch) - len(small))
-        return self._deliver(decoded, batch | {name: _copied(batch[name]) for name in small})
-
-
-def _shown_by_batch(name: str, value: Any) -> bool:
-    return True
-
-
-def _is_small(value: Any) -> bool:
-    plain = PlainArray.of(value)
-    return plain is None or plain.array.nbytes < SMALL_BYTES
-
-
-def _copied(value: Any) -> Any:
-    """Copy a small array: whoever keeps the labels of an epoch must not keep a block for each batch."""
-    plain = PlainArray.of(value)
-    return value if plain is None else PlainArray(np.array(plain.array, order="K"), plain.tensor).restore()
+        shared = 0
+        for name, value in batch.items():
+            plain = PlainArray.of(value)
+            if plain is not None and plain.array.nbytes >= SMALL_BYTES:
+                shared += 1
+            elif plain is not None:  # copied: whoever keeps the labels of an epoch must not keep a block for each batch
+                batch[name] = PlainArray(np.array(plain.array, order="K"), plain.tensor).restore()
+        self._blocks_a_batch = max(1, shared)
+        return self._deliver(decoded, batch)

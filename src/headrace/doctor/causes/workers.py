@@ -16,7 +16,6 @@ from ..measure import (
     Finding,
     LoaderProduction,
     TrainerView,
-    fed_loaders,
     feed_sums,
     host_of,
     own_name,
@@ -52,7 +51,7 @@ START_LEFT = Factor(0.1, 0.55, 1.0, False, "What it saves was not timed: assumed
 
 def loader_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     """Yield what is odd about the loaders that steps wait for."""
-    fed, host = fed_loaders(view.training), host_of(session, view.trainer)
+    fed, host = view.training.fed, host_of(session, view.trainer)
     cores = None if host is None else host.cores
     others = 0.0 if host is None else host.mean("cpu_cores_other") or 0.0
     for making in view.makings:

@@ -63,16 +63,16 @@ class ColumnOrigin:
     """True if it is read from members or files."""
 
     def error(self, kind: type[SampleError], why: str, sample: int) -> SampleError:
-        dataset = self.dataset
-        shard, offset = dataset.where(self.column, sample) if self.read else (self._held_at(sample), None)
-        named = dataset.named(self.column, sample) if self.read else None
-        why = why if named is None else f"{why} ({named})"
+        dataset, table = self.dataset, self.dataset.table
+        offset: int | None = None
+        if self.read:
+            shard, offset = dataset.where(self.column, sample)
+            named = dataset.named(self.column, sample)
+            why = why if named is None else f"{why} ({named})"
+        else:
+            base_id = sample if dataset.base_ids is None else int(dataset.base_ids[sample])
+            shard = table.source if table.origin is None else table.origin.of(base_id)
         return kind(why, key=dataset.key(sample), shard=shard, offset=offset, field=self.field)
-
-    def _held_at(self, sample: int) -> str:
-        table = self.dataset.table
-        base_id = sample if self.dataset.base_ids is None else int(self.dataset.base_ids[sample])
-        return table.source if table.origin is None else table.origin.of(base_id)
 
 
 Numbers: TypeAlias = NDArray[Any]
@@ -143,19 +143,18 @@ class ArrayContent:
             return {self.name: np.empty((0, *(self.field.shape or ())), self.field.dtype or np.float32)}
         first = contents[0]
         for row, values in enumerate(contents):
-            if values.shape != first.shape or values.dtype != first.dtype:
-                raise self._unequal(first, values, int(samples[0]), int(samples[row]))
+            if values.shape == first.shape and values.dtype == first.dtype:
+                continue
+            advice = "Array(dtype=…)"
+            if first.shape != values.shape:
+                advice = "Array(shape=…), which makes the others bad samples"
+            key, odd = self.dataset.key(int(samples[0])), self.dataset.key(int(samples[row]))
+            raise UsageError(
+                f"field {self.name!r}: expected arrays of one shape and type in a batch, got {first.dtype} "
+                f"{list(first.shape)} (sample {key!r}) and {values.dtype} {list(values.shape)} (sample {odd!r}); give "
+                f"{advice}, or take them as they are with Raw()"
+            )
         return {self.name: np.stack(contents)}
-
-    def _unequal(self, first: Numbers, other: Numbers, sample: int, odd: int) -> UsageError:
-        advice = (
-            "Array(shape=…), which makes the others bad samples" if first.shape != other.shape else "Array(dtype=…)"
-        )
-        return UsageError(
-            f"field {self.name!r}: expected arrays of one shape and type in a batch, got {first.dtype} "
-            f"{list(first.shape)} (sample {self.dataset.key(sample)!r}) and {other.dtype} {list(other.shape)} (sample "
-            f"{self.dataset.key(odd)!r}); give {advice}, or take them as they are with Raw()"
-        )
 
 
 def check_held(field: str, name: str, found: HeldColumn) -> None:

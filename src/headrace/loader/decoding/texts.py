@@ -100,30 +100,24 @@ class TextContent:
         self, contents: list[RowText], samples: Ints, places: PackedPlaces | None, longest: int
     ) -> dict[str, NDArray[Any]]:
         began = time.perf_counter()
-        texts = [content.text for content in contents]
-        parts = self._parts(self._encoded(texts, contents), places, longest)
+        texts, encode = [content.text for content in contents], self.text.encoder.encode
+        if self.kept is None:
+            sequences = Sequences.of(encode(texts))
+        else:
+            numbers = np.fromiter((content.number for content in contents), np.int64, len(contents))
+            sequences = self.kept.encoded(texts, numbers, encode)
+        parts = self._parts(sequences, places, longest)
         self.meter.add(time.perf_counter() - began, texts)
         return {part_name(self.name, name): part for name, part in parts.items()}
 
-    def _encoded(self, texts: list[str], contents: list[RowText]) -> Sequences:
-        encode = self.text.encoder.encode
-        if self.kept is None:
-            return Sequences.of(encode(texts))
-        numbers = np.fromiter((content.number for content in contents), np.int64, len(contents))
-        return self.kept.encoded(texts, numbers, encode)
-
-    def _parts(self, sequences: Sequences, places: PackedPlaces | None, longest: int) -> dict[str, NDArray[Any]]:
-        ids, mask = self._padded(sequences, longest)
-        return {IDS: ids, MASK: mask}
-
-    def _padded(self, rows: Sequences, longest: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _parts(self, rows: Sequences, places: PackedPlaces | None, longest: int) -> dict[str, NDArray[Any]]:
         length = self.text.padded(int(rows.lengths.max(initial=longest)))
-        places = np.arange(length)
+        columns = np.arange(length)
         ends = rows.lengths[:, None]
-        mask = places >= length - ends if self.text.encoder.pads_left else places < ends
+        mask = columns >= length - ends if self.text.encoder.pads_left else columns < ends
         ids = np.full((len(rows.lengths), length), self.text.pad_id, np.int64)
         ids[mask] = rows.ids
-        return ids, mask
+        return {IDS: ids, MASK: mask}
 
 
 def draw_captions(rows: BatchRows, counts: Ints) -> Ints:
@@ -146,10 +140,10 @@ PARTS = ("ids", "mask", "positions", "blocks", "boundaries")
 class PackedTextContent(TextContent):
     """Text field whose texts share rows."""
 
-    def _parts(self, sequences: Sequences, places: PackedPlaces | None, longest: int) -> dict[str, NDArray[Any]]:
+    def _parts(self, rows: Sequences, places: PackedPlaces | None, longest: int) -> dict[str, NDArray[Any]]:
         assert places is not None, "the plan has rows"
         try:
-            return packed(sequences, places.row_of, rows=places.rows, length=places.length, pad_id=self.text.pad_id)
+            return packed(rows, places.row_of, rows=places.rows, length=places.length, pad_id=self.text.pad_id)
         except RowOverflowError as error:
             raise UsageError(
                 f"field {self.name!r}: expected texts as long as they were when the loader was made, got {error}; the "
