@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
-SIGHUP_BIT = 1
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # prctl(2)
 
 
@@ -89,7 +88,7 @@ def mapped_files(pid: int) -> str:
 def ignores_hangup(pid: int) -> bool:
     """Return whether a process was told to outlive its terminal, as by nohup."""
     ignored = re.search(r"^SigIgn:\s*(\w+)$", _read_proc(pid, "status") or "", re.MULTILINE)
-    return ignored is not None and bool(int(ignored[1], 16) & SIGHUP_BIT)
+    return ignored is not None and bool(int(ignored[1], 16) & (1 << (signal.SIGHUP - 1)))
 
 
 def _read_proc(pid: int, name: str) -> str | None:

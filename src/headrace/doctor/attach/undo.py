@@ -177,8 +177,7 @@ class Undo:
             return
         self._clear(path)
         os.symlink(target, path)
-        _set_owner(before.first, os.lstat(path))
-        _set_times(before.first)
+        _set_mode_and_times(before)
         self.report.restored.append(path)
 
     def _refill(self, before: FormerPath) -> None:
@@ -261,20 +260,12 @@ def _files(path: str) -> Iterator[str]:
 def _set_mode_and_times(before: FormerPath) -> None:
     first = before.first
     now = os.lstat(first.path)
-    _set_owner(first, now)
-    if modes.S_IMODE(now.st_mode) != modes.S_IMODE(first.mode):
-        os.chmod(first.path, modes.S_IMODE(first.mode))
-    if now.st_mtime_ns != first.mtime_ns:
-        _set_times(first)
-
-
-def _set_owner(first: UndoRecord, now: os.stat_result) -> None:
     if (now.st_uid, now.st_gid) != (first.uid, first.gid):
         os.chown(first.path, first.uid, first.gid, follow_symlinks=False)
-
-
-def _set_times(first: UndoRecord) -> None:
-    os.utime(first.path, ns=(first.atime_ns, first.mtime_ns), follow_symlinks=False)
+    if modes.S_IMODE(now.st_mode) != modes.S_IMODE(first.mode):  # never of symbolic links: all of theirs are the same
+        os.chmod(first.path, modes.S_IMODE(first.mode))
+    if now.st_mtime_ns != first.mtime_ns:
+        os.utime(first.path, ns=(first.atime_ns, first.mtime_ns), follow_symlinks=False)
 
 
 def _open_up(before: FormerPath) -> None:

@@ -229,26 +229,24 @@ class SlowestSamples:
         """What a sample must take more than, to be one of them."""
         self._worst: list[tuple[int, int, Record]] = []
         """Wall ns, number and record."""
-        self._offered = 0
-        self._unwritten: set[int] = set()
+        self._offered = self._written = 0
 
     def offer(self, epoch: int, index: int, key: Any, wall_ns: int, totals: Totals) -> None:
         """Take a sample in. Not to be called for one that took no more than `least_ns`."""
         self._offered += 1
         stages = [(stage, wall // 1000) for stage, (_, wall, _) in totals.items()]
         entry = (wall_ns, self._offered, ("slow", epoch, index, key_text(key), wall_ns // 1000, stages))
-        self._unwritten.add(self._offered)
         if len(self._worst) < MOST_SLOWEST:
             heapq.heappush(self._worst, entry)
         else:
-            self._unwritten.discard(heapq.heappushpop(self._worst, entry)[1])
+            heapq.heappushpop(self._worst, entry)
         if len(self._worst) == MOST_SLOWEST:
             self.least_ns = self._worst[0][0]
 
     def records(self) -> list[Record]:
         """Return the records of those that are new since the last call."""
-        new = [record for _, number, record in sorted(self._worst) if number in self._unwritten]
-        self._unwritten.clear()
+        new = [record for _, number, record in sorted(self._worst) if number > self._written]
+        self._written = self._offered
         return new
 
 

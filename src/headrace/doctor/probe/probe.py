@@ -31,10 +31,10 @@ class Probe:
         self._faults: set[str] = set()
         self.evidence = EvidenceFile(self._new_path(), settings.most_bytes, self._header)
         self.last = LastRecords(self.evidence, self.clock)
-        self.imports = ImportWatch()
+        self.imports = ImportWatch({"torch": self.evidence.write})
         self.patches = Patches(self.note)
         self.stages = Stages(lambda error: self.fault("stages", error))
-        self.timer = CallTimer(self.stages, self.patches, self.evidence.names, self.evidence.name)
+        self.timer = CallTimer(self.stages, self.patches, self.evidence)
         self.batches = BatchRecorder(self.timer, self.evidence, self.clock, self.fault)
         self.last.add(self.batches.close)
         self.comparison = SampleComparison(
@@ -51,7 +51,6 @@ class Probe:
         from .hooks import hooks_of
 
         self.imports.attach()
-        self.imports.before_import("torch", self.evidence.write)
         if self.settings.digests:
             digests = BatchDigests(self.training, self.evidence, self.fault, batches=self.settings.digests)
             draws = RandomDraws(self.evidence, self.clock, self.fault)

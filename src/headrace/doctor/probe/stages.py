@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from .patches import Function, Patches, stand_in
 
 if TYPE_CHECKING:
+    from .evidence_file import EvidenceFile
     from .sample_digests import SampleStages
 
 Total = list[int]
@@ -222,12 +223,10 @@ def add_totals(sum_: Totals, totals: Totals) -> None:
 class CallTimer:
     """Timer that counts calls of other people's functions as stages, wherever a batch is produced."""
 
-    def __init__(self, stages: Stages, patches: Patches, names: dict[str, int], name: Callable[[str], int]) -> None:
-        """`name` returns a text's number in the evidence, and `names` has those that are known."""
+    def __init__(self, stages: Stages, patches: Patches, evidence: EvidenceFile) -> None:
         self.stages = stages
         self.patches = patches
-        self._names = names
-        self._name = name
+        self._evidence = evidence
 
     def stage(self, category: str, label: str) -> int:
         """Return the number of a stage; the categories are those of docs/doctor/evidence.md.
@@ -235,9 +234,9 @@ class CallTimer:
         Once there are `MOST_STAGES`, all new ones of a category are one, labelled `other`.
         """
         name = f"{category}:{label}"
-        if len(self.stages.categories) >= MOST_STAGES and name not in self._names:
+        if len(self.stages.categories) >= MOST_STAGES and name not in self._evidence.names:
             name = f"{category}:other"
-        number = self._name(name)
+        number = self._evidence.name(name)
         self.stages.categories[number] = category
         return number
 

@@ -10,7 +10,6 @@ from .undo_folder import (
     CHEAP_BYTES,
     END,
     CannotStoreError,
-    ContentStore,
     PathState,
     UndoFolder,
     UndoRecord,
@@ -18,6 +17,8 @@ from .undo_folder import (
     end_sum,
     is_below,
     no_work,
+    save_by_copy,
+    save_by_name,
     temporary,
 )
 
@@ -46,7 +47,6 @@ class UndoJournal:
         self._root = root
         self._folders: set[str] = set()
         self._besides = [folder.session, *no_work(root)]
-        self._store = ContentStore(folder)
         self._known: dict[str, int] = {}
         self._made: set[str] = set()
         self._kept: dict[str, int] = {}
@@ -258,18 +258,18 @@ class UndoJournal:
         if kind == PathState.TOUCHED:
             return UndoRecord(kind, path, stat)
         may_link = self._known.get(path, TOUCH) == TOUCH
-        kept = self._store.linked(path, stat) if may_link and kind == PathState.LINKED else ""
+        kept = save_by_name(self._folder, path, stat) if may_link and kind == PathState.LINKED else ""
         if kept:
             return UndoRecord(PathState.LINKED, path, stat, kept=kept)
         why = ""
         if kind != PathState.APPENDED or stat.st_size <= CHEAP_BYTES:
             try:
-                return UndoRecord(PathState.COPIED, path, stat, kept=self._store.copied(path, stat))
+                return UndoRecord(PathState.COPIED, path, stat, kept=save_by_copy(self._folder, path, stat))
             except CannotStoreError as error:
                 why = str(error)
         if kind == PathState.APPENDED:
             return UndoRecord(kind, path, stat, detail=end_sum(path, stat.st_size))
-        kept = self._store.linked(path, stat) if may_link and kind == PathState.MOVED else ""
+        kept = save_by_name(self._folder, path, stat) if may_link and kind == PathState.MOVED else ""
         if kept:
             return UndoRecord(PathState.LINKED, path, stat, kept=kept)
         return UndoRecord(PathState.LOST, path, stat, detail=why)

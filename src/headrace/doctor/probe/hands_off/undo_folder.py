@@ -135,56 +135,50 @@ class CannotStoreError(Exception):
     """Reason why a file's content cannot be saved."""
 
 
-class ContentStore:
-    """Former contents of files, saved at the least cost that is safe.
+def save_by_name(folder: UndoFolder, path: str, stat: os.stat_result) -> str:
+    """Give a file that is about to lose its name another one, which costs nothing, and return that.
 
-    A file that is about to lose its name gets another one, which costs nothing. A file that is about to be written in
-    place is copied, which costs nothing either if the file system shares blocks (XFS, Btrfs).
+    It is in the undo folder, or next to the file if that is on another file system. Empty for a file that cannot have
+    one, has others through which it may be changed, or is cheap to copy.
     """
+    name = _new_name()
+    beside = os.path.join(os.path.dirname(path), f".headrace-undo-{name}")
+    places = [os.path.join(folder.kept, name), *([beside] if stat.st_size > CHEAP_BYTES else [])]
+    return next((place for place in places if stat.st_nlink == 1 and _has_linked(path, place)), "")
 
-    def __init__(self, folder: UndoFolder) -> None:
-        self._kept = folder.kept
-        self._numbers = itertools.count()
 
-    def linked(self, path: str, stat: os.stat_result) -> str:
-        """Give the file another name: in the undo folder, or next to it if that is on another file system.
+def save_by_copy(folder: UndoFolder, path: str, stat: os.stat_result) -> str:
+    """Copy a file that is about to be written in place, and return the copy's path.
 
-        Return that name; empty for a file that cannot have one, has others through which it may be changed, or is
-        cheap to copy.
-        """
-        name = self._name()
-        beside = os.path.join(os.path.dirname(path), f".headrace-undo-{name}")
-        places = [os.path.join(self._kept, name), *([beside] if stat.st_size > CHEAP_BYTES else [])]
-        for kept in places if stat.st_nlink == 1 else []:
-            if _has_linked(path, kept):
-                return kept
-        return ""
+    That costs nothing either if the file system shares blocks (XFS, Btrfs). Raises CannotStoreError.
+    """
+    size = stat.st_size
+    if size > MOST_BYTES:
+        raise CannotStoreError(f"a copy would be {size} bytes, which is more than {MOST_BYTES}")
+    free = os.statvfs(folder.kept)
+    if size > CHEAP_BYTES and size * SPARE > free.f_bavail * free.f_frsize:
+        raise CannotStoreError(f"a copy would be {size} bytes, and too little space is left in {folder.kept}")
+    kept = os.path.join(folder.kept, _new_name())
+    why = "it cannot be read"
+    try:
+        with open(path, "rb", buffering=0) as source:
+            why = f"nothing can be written to {folder.kept}"
+            with open(kept, "xb", buffering=0, opener=_open_private) as target:
+                why = "it cannot be copied"
+                _copy(source.fileno(), target.fileno(), size)
+    except OSError as error:
+        if why == "it cannot be copied":
+            os.unlink(kept)
+        raise CannotStoreError(f"{why} ({error.strerror})") from error
+    return kept
 
-    def copied(self, path: str, stat: os.stat_result) -> str:
-        """Copy the file, and return the copy's path."""
-        size = stat.st_size
-        if size > MOST_BYTES:
-            raise CannotStoreError(f"a copy would be {size} bytes, which is more than {MOST_BYTES}")
-        free = os.statvfs(self._kept)
-        if size > CHEAP_BYTES and size * SPARE > free.f_bavail * free.f_frsize:
-            raise CannotStoreError(f"a copy would be {size} bytes, and too little space is left in {self._kept}")
-        kept = os.path.join(self._kept, self._name())
-        why = "it cannot be read"
-        try:
-            with open(path, "rb", buffering=0) as source:
-                why = f"nothing can be written to {self._kept}"
-                with open(kept, "xb", buffering=0, opener=_private) as target:
-                    why = "it cannot be copied"
-                    _copy(source.fileno(), target.fileno(), size)
-        except OSError as error:
-            if why == "it cannot be copied":
-                os.unlink(kept)
-            raise CannotStoreError(f"{why} ({error.strerror})") from error
-        return kept
 
-    def _name(self) -> str:
-        """Return a name that no other process takes, not even on another machine."""
-        return f"{os.getpid()}-{time.monotonic_ns():x}-{next(self._numbers)}"
+def _new_name() -> str:
+    """Return a name that no other process takes, not even on another machine."""
+    return f"{os.getpid()}-{time.monotonic_ns():x}-{next(_numbers)}"
+
+
+_numbers = itertools.count()
 
 
 def end_sum(path: str, size: int) -> str:
@@ -206,7 +200,7 @@ def _has_linked(path: str, name: str) -> bool:
     return True
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 

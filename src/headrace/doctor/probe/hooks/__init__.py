@@ -42,7 +42,7 @@ def hooks_of(probe: Probe) -> list[Hook]:
     patches, training, batches, timer = probe.patches, probe.training, probe.batches, probe.timer
     evidence, clock, last, fault = probe.evidence, probe.clock, probe.last, probe.fault
     write_facts = partial(lifecycle.write_facts, evidence, clock, probe.used)
-    loaders = (patches, training, probe.comparison, fault)
+    loaders = (patches, training, probe.comparison)
     workers = (worker_queues.install_workers, patches, batches, evidence, clock, fault)
     return [
         _hook("sys", lifecycle.install_exit, last),
@@ -51,7 +51,7 @@ def hooks_of(probe: Probe) -> list[Hook]:
         _hook("torch", training_calls.install_optimizers, patches, training, last),
         _hook("torch", device.install_device, patches, training, write_facts),
         _hook("torch", training_calls.install_end, training),
-        _hook("torch", batch_sources.install_search, patches, training, fault),
+        _hook("torch", batch_sources.install_search, patches, training),
         _hook("torch", training_calls.install_backward, patches, training),
         _hook("torch", training_calls.install_collectives, patches, training),
         *(_hook(module, lifecycle.install_saves, patches, saves) for module, saves in lifecycle.SAVES.items()),

@@ -9,11 +9,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
-if TYPE_CHECKING:
-    from ..evidence_file import EvidenceFile
-    from ..overhead import TrainingCost
+from ..evidence_file import EvidenceFile
+from ..overhead import TrainingCost
 
 MOST_LEAVES = 32
 MOST_DEPTH = 4

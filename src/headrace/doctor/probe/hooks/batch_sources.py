@@ -11,16 +11,14 @@ import functools
 import sys
 from threading import get_ident
 from types import FrameType, ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
+from ..patches import Function, Patches
 from ..stack_sampler import call_site, is_users
 from ..training.step_records import FetchedBatch
+from ..training.training import TrainingObserver
 from .batch_shapes import BatchShapes
 from .source_search import BatchSource, sources_in
-
-if TYPE_CHECKING:
-    from ..patches import Fault, Function, Patches
-    from ..training.training import TrainingObserver
 
 SOURCE_LIBRARIES: dict[str, tuple[str, ...]] = {
     "nvidia.dali.plugin.pytorch": ("DALIGenericIterator.__next__", "DALIRaggedIterator.__next__"),
@@ -39,7 +37,7 @@ MOST_LOOKS = 5
 MOST_FRAMES = 8
 
 
-def install_search(patches: Patches, training: TrainingObserver, fault: Fault, torch: ModuleType) -> None:
+def install_search(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
     """Look for sources in the training thread whenever a backward pass begins, while none is known."""
     looks = 0
 
@@ -53,7 +51,7 @@ def install_search(patches: Patches, training: TrainingObserver, fault: Fault, t
             found = _sources_around()
         except Exception as error:
             training.seek = None
-            fault("search for what gives batches", error)
+            training.fault("search for what gives batches", error)
             return
         if found:
             training.seek = None

@@ -7,21 +7,18 @@ import os
 import weakref
 from threading import current_thread, get_ident
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..overhead import NOBODY
+from ..patches import Function, Patches
+from ..sample_digests import SampleComparison
 from ..stack_sampler import call_site
 from ..training.cached_batches import BatchReplayer
 from ..training.loader_sources import HeldIterator
 from ..training.step_records import ATTRIBUTE, FetchedBatch, ObservedPass
-from ..training.training import now
+from ..training.training import TrainingObserver, now
 from .batch_shapes import BatchShapes, PaddingLooks
 from .worker_queues import hook_iterator, hook_queues
-
-if TYPE_CHECKING:
-    from ..patches import Fault, Function, Patches
-    from ..sample_digests import SampleComparison
-    from ..training.training import TrainingObserver
 
 NUMBER = "_headrace_loader"
 """Attribute of a DataLoader: the evidence that it is described in, and its number there."""
@@ -29,14 +26,14 @@ UNSEEN_BATCHES = "the batches of its loaders were"
 
 
 def install_dataloader(
-    patches: Patches, training: TrainingObserver, comparison: SampleComparison, fault: Fault, dataloader: ModuleType
+    patches: Patches, training: TrainingObserver, comparison: SampleComparison, dataloader: ModuleType
 ) -> None:
     """Hook torch.utils.data.dataloader."""
     iterators = getattr(dataloader, "_BaseDataLoaderIter", None)
     if not isinstance(iterators, type):
         patches.unknown("torch.utils.data.dataloader._BaseDataLoaderIter", UNSEEN_BATCHES)
         return
-    hooks = LoaderHooks(training, comparison, fault, iterators)
+    hooks = LoaderHooks(training, comparison, iterators)
     patches.hook_around(dataloader, "DataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
     own_way = "loaders that iterate in their own way were"
     patches.hook_around(dataloader, "DataLoader._get_iterator", hooks.get_iterator, own_way)
@@ -45,12 +42,12 @@ def install_dataloader(
 
 
 def install_stateful(
-    patches: Patches, training: TrainingObserver, comparison: SampleComparison, fault: Fault, stateful: ModuleType
+    patches: Patches, training: TrainingObserver, comparison: SampleComparison, stateful: ModuleType
 ) -> None:
     """Hook torchdata.stateful_dataloader.stateful_dataloader, a DataLoader whose iterators begin by themselves."""
     from torch.utils.data import dataloader
 
-    hooks = LoaderHooks(training, comparison, fault, dataloader._BaseDataLoaderIter)
+    hooks = LoaderHooks(training, comparison, dataloader._BaseDataLoaderIter)
     patches.hook_around(stateful, "StatefulDataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
     hook_iterator(patches, stateful, "_StatefulMultiProcessingDataLoaderIter")
 
@@ -58,7 +55,7 @@ def install_stateful(
 class LoaderHooks:
     """Hooks on a DataLoader and its iterators. Each public method takes what it stands for."""
 
-    def __init__(self, training: TrainingObserver, comparison: SampleComparison, fault: Fault, iterators: type) -> None:
+    def __init__(self, training: TrainingObserver, comparison: SampleComparison, iterators: type) -> None:
         """`iterators`: what passes are followed through."""
         import torch
         from torch.utils.data._utils.worker import get_worker_info  # torch itself may be only half there
@@ -66,12 +63,11 @@ class LoaderHooks:
         self._iterators = iterators
         self._training = training
         self._comparison = comparison
-        self._fault = fault
         self._is_grad_enabled = torch.is_grad_enabled
         self._worker_info = get_worker_info
         self._shapes = BatchShapes(training.evidence.name)
         self._padding = PaddingLooks(training.evidence, training.costs)
-        self._replays = BatchReplayer(training, torch.is_grad_enabled, fault)
+        self._replays = BatchReplayer(training, torch.is_grad_enabled, training.fault)
 
     def iter(self, original: Function, loader: Any) -> Any:
         """Begin a pass."""
@@ -270,7 +266,7 @@ class LoaderHooks:
             facts = _thread_loader_facts(loader) if _is_headraces(loader) else _dataloader_facts(loader)
             return {**facts, "file": file, "line": line}
         except Exception as error:
-            self._fault("facts of a DataLoader", error)
+            self._training.fault("facts of a DataLoader", error)
             return {}
 
 
@@ -298,8 +294,11 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
 
     Asked once its workers have started: how they start is settled then.
     """
+    import multiprocessing
+
     from torch.utils.data.dataloader import _DatasetKind
 
+    context = loader.multiprocessing_context or multiprocessing
     is_iterable = bool(loader._dataset_kind == _DatasetKind.Iterable)
     return {
         "num_workers": loader.num_workers,
@@ -310,7 +309,7 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
         "in_order": getattr(loader, "in_order", True),
         "timeout": loader.timeout,
         "iterable": is_iterable,
-        "start_method": _start_method(loader),
+        "start_method": str(context.get_start_method()) if loader.num_workers else None,
         "dataset": _class_name(loader.dataset),
         "length": None if is_iterable else _length(loader),
     }
@@ -318,15 +317,6 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
 
 def _class_name(thing: Any) -> str:
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
-
-
-def _start_method(loader: Any) -> str | None:
-    import multiprocessing
-
-    if not loader.num_workers:
-        return None
-    context = loader.multiprocessing_context or multiprocessing.get_context()
-    return str(context.get_start_method())
 
 
 def _length(loader: Any) -> int | None:

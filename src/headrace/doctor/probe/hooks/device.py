@@ -5,15 +5,13 @@ from __future__ import annotations
 import functools
 from threading import get_ident
 from types import MethodType, ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from ..overhead import TrainingCost, nothing, price_ns
+from ..patches import Function, Patches
 from ..training.steps import COPY
 from ..training.thread import TrainingThread
-
-if TYPE_CHECKING:
-    from ..patches import Function, Patches
-    from ..training.training import TrainingObserver
+from ..training.training import TrainingObserver
 
 FACTS_EVERY_US = 30_000_000
 Marks = list[tuple[str, float]]

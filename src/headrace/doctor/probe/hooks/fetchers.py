@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from ..batch_production import BatchRecorder, ProducedBatch, SlowestSamples
 from ..overhead import NOBODY, PRICED_CALLS, price_ns, raise_
-from ..sample_digests import FIRST_COMPARED, LAST_COMPARED
+from ..patches import Function
+from ..sample_digests import FIRST_COMPARED, LAST_COMPARED, SampleComparison
 from ..stages import CallTimer, Stages, timed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..patches import Function
-    from ..sample_digests import SampleComparison
-    from ..training.training import TrainingObserver
+from ..training.training import TrainingObserver
 
 FETCHES = "_headrace_fetches"
 """Attribute of a fetcher: its `_Fetches`."""

@@ -14,17 +14,13 @@ import io
 import os
 import pathlib
 import sys
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, Callable
 
-from ..patches import Builtin, stand_in
+from ..opened_files import OpenedFiles
+from ..patches import Builtin, Function, stand_in
 from ..stages import CallTimer, Stages
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import ModuleType
-
-    from ..opened_files import OpenedFiles
-    from ..patches import Function
 
 TimedCall = tuple[str, str, "str | None"]
 """A function of a module, dotted, the category of its stage, and its label: None for the class of a method's object."""

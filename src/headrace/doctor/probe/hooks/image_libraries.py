@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Iterable
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
+from ..opened_files import OpenedFiles
+from ..patches import Function, HookGuard
 from ..stages import CallTimer, timed_by_type, timed_call, timed_in_torch
 from .file_libraries import TimedCall, counted
 from .training_calls import compiling
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..opened_files import OpenedFiles
-    from ..patches import Function, HookGuard
 
 BILINEAR = 2
 NATIVE_DECODE = "native_decode"
@@ -96,8 +93,7 @@ class DecoderLooks:
     def __init__(self, timer: CallTimer, guard: HookGuard) -> None:
         self._patches = timer.patches
         self._look = timer.stages.look
-        self._see_load, self._see_resize = guard(self._at_load), guard(self._at_resize)
-        self._is_unread, self._follow = guard(_is_unread), guard(self._follow_converted)
+        self._is_unread = guard(_is_unread)
 
     def install(self, image: Any) -> None:
         self._patches.around(image.Image, "convert", self._convert)
@@ -107,37 +103,25 @@ class DecoderLooks:
         self._patches.around(image_file.ImageFile, "load", self._load)
 
     def _load(self, original: Function, image: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._look() is not None:
-            self._see_load(image)
+        look = self._look()
+        if look is not None and self._is_unread(image) and image.format == "PNG":
+            look.takes.add(NATIVE_DECODE)
         return original(image, *args, **kwargs)
 
     def _convert(self, original: Function, image: Any, *args: Any, **kwargs: Any) -> Any:
         is_unread = self._look() is not None and self._is_unread(image)
         converted = original(image, *args, **kwargs)
-        if is_unread:
-            self._follow(converted)
+        if is_unread and converted.mode == "RGB":
+            setattr(converted, FROM_UNREAD, True)
         return converted
 
     def _resize(
         self, original: Function, image: Any, size: Any, resample: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
-        if self._look() is not None and resample == BILINEAR and not args and not kwargs:
-            self._see_resize(image)
+        look = self._look() if resample == BILINEAR and not args and not kwargs else None
+        if look is not None and (FROM_UNREAD in vars(image) or self._is_unread(image)):
+            look.takes.add(NATIVE_DECODE)
         return original(image, size, resample, *args, **kwargs)
-
-    def _at_load(self, image: Any) -> None:
-        look = self._look()
-        if look is not None and image.format == "PNG" and _is_unread(image):
-            look.takes.add(NATIVE_DECODE)
-
-    def _at_resize(self, image: Any) -> None:
-        look = self._look()
-        if look is not None and (FROM_UNREAD in vars(image) or _is_unread(image)):
-            look.takes.add(NATIVE_DECODE)
-
-    def _follow_converted(self, converted: Any) -> None:
-        if converted.mode == "RGB":
-            setattr(converted, FROM_UNREAD, True)
 
 
 def _is_unread(image: Any) -> bool:

@@ -12,16 +12,13 @@ import re
 import sys
 import traceback
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from .. import hands_off
 from ..evidence_file import EvidenceFile, LastRecords, traceback_text
-from ..patches import Function
-
-if TYPE_CHECKING:
-    from ..hands_off.journal import UndoJournal
-    from ..patches import Fault, Patches
-    from ..settings import SessionClock
+from ..hands_off.journal import UndoJournal
+from ..patches import Fault, Function, Patches
+from ..settings import SessionClock
 
 
 def install_exit(last: LastRecords, _: ModuleType) -> None:

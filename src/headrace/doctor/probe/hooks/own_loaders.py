@@ -12,18 +12,15 @@ import weakref
 from functools import partial
 from threading import Lock, get_ident
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from ..batch_production import BatchRecorder, ProducedBatch
+from ..patches import Function, Patches
+from ..sample_digests import SampleComparison
 from ..stages import CallTimer, add_totals
-from ..training.step_records import ATTRIBUTE, MOST_ELSEWHERE, ObservedPass
+from ..training.step_records import ATTRIBUTE, MOST_ELSEWHERE, FetchedBatch, ObservedPass
 from ..training.training import TrainingObserver, now
 from .dataloader import LoaderHooks
-
-if TYPE_CHECKING:
-    from ..patches import Fault, Function, Patches
-    from ..sample_digests import SampleComparison
-    from ..training.step_records import FetchedBatch
 
 OWN_LOADERS = {
     "headrace.loader.position": ("LoaderPosition", "LoaderIterator"),  # the base of Loader and of mixtures
@@ -51,7 +48,6 @@ def install_own_loader(
     patches: Patches,
     training: TrainingObserver,
     comparison: SampleComparison,
-    fault: Fault,
     batches: BatchRecorder,
     module: ModuleType,
 ) -> None:
@@ -59,7 +55,7 @@ def install_own_loader(
 
     def install(_: ModuleType) -> None:
         iterators = getattr(module, iterator)
-        hooks = LoaderHooks(training, comparison, fault, iterators)
+        hooks = LoaderHooks(training, comparison, iterators)
         patches.around(getattr(module, owner), "__iter__", hooks.iter)
         patches.around(iterators, "__next__", hooks.next)
         patches.around(iterators, "__next__", _Feeds(training, batches).next)

@@ -11,16 +11,13 @@ import functools
 import sys
 from threading import get_ident
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
+from ..evidence_file import LastRecords
 from ..overhead import NOBODY
+from ..patches import Function, Patches
 from ..training.steps import BACKWARD, CLOSURE, COLLECTIVE, OPTIMIZER
-from ..training.training import now
-
-if TYPE_CHECKING:
-    from ..evidence_file import LastRecords
-    from ..patches import Function, Patches
-    from ..training.training import TrainingObserver
+from ..training.training import TrainingObserver, now
 
 COLLECTIVES = (
     *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
@@ -258,23 +255,23 @@ def install_deepspeed(patches: Patches, training: TrainingObserver, engine: Modu
 
 def install_end(training: TrainingObserver, torch: ModuleType) -> None:
     """Say at the end why no steps were seen, and that functions were compiled."""
-    before = _compiled_graphs()
+
+    def compiled_graphs() -> int:
+        utils = sys.modules.get("torch._dynamo.utils")
+        return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
+
+    before = compiled_graphs()
 
     def say() -> None:
         if training.counter.passes and not training.steps_seen and training.backwards_seen:
             training.say("engine", _UNSEEN_STEPS)
         elif training.counter.passes and not training.steps_seen:
             training.say("no-optimizer", "No optimizer took a step: each batch counts as a step.")
-        graphs = _compiled_graphs() - before
+        graphs = compiled_graphs() - before
         if graphs:
             training.say("compile", f"torch.compile made {graphs} graphs while the run was observed.")
 
     training.at_finish.append(say)
-
-
-def _compiled_graphs() -> int:
-    utils = sys.modules.get("torch._dynamo.utils")
-    return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
 
 
 def install_compiler(eval_frame: ModuleType) -> None:

@@ -9,17 +9,14 @@ import time
 from multiprocessing.reduction import ForkingPickler
 from threading import get_ident
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ..batch_production import BatchRecorder, ProducedBatch
+from ..evidence_file import EvidenceFile
+from ..patches import Fault, Function, Patches
+from ..settings import SessionClock
 from ..training.step_records import ATTRIBUTE, QueueReader
-from ..training.training import now
-
-if TYPE_CHECKING:
-    from ..batch_production import BatchRecorder, ProducedBatch
-    from ..evidence_file import EvidenceFile
-    from ..patches import Fault, Function, Patches
-    from ..settings import SessionClock
-    from ..training.training import TrainingObserver
+from ..training.training import TrainingObserver, now
 
 UNSEEN_WORKERS = "what workers do was"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..patches import HookGuard
+from ..patches import Function, HookGuard
 from . import files, images, loaders
 
 if TYPE_CHECKING:
@@ -37,6 +37,15 @@ class InjectedRemedy:
         self._count = 0
         self._process = probe.evidence.path
         probe.last.add(self._write_count)
+
+    def around(self, module: str, path: str, call: Function) -> None:
+        """Replace `path`, dotted, of a module, once it has been imported, by what calls `call(original, …)`."""
+
+        def install(imported: Any) -> None:
+            *outer, name = path.split(".")
+            self.patches.around(functools.reduce(getattr, outer, imported), name, call)
+
+        self.when_imported(module, install)
 
     def took(self, text: str = "") -> None:
         """Count one effect more. `text` says in which way; each is written once."""

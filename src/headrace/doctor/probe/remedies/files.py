@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import functools
 import io
 import os
 import tarfile
@@ -13,8 +12,6 @@ from ..hooks.file_libraries import is_reading, reads_descriptor
 from ..patches import Builtin
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from ..patches import Function
     from . import InjectedRemedy
 
@@ -22,7 +19,7 @@ BY_PATH = {
     "cv2": ("imread", "imreadmulti"),
     "torchvision.io.image": ("read_file",),
     "torchvision.io.video": ("read_video",),
-    "numpy": ("fromfile", "load", "memmap"),
+    "numpy": ("fromfile", "load"),
 }
 """Functions that C opens files for, by the path that is their first argument."""
 _LINKS = (tarfile.LNKTYPE, tarfile.SYMTYPE)
@@ -37,7 +34,10 @@ def install_indexed_tar(remedy: InjectedRemedy, _: bool) -> None:
     The `TarFile` stays the user's, with its file and its way to read; only the list of its members, and the answer to a
     name, come from headrace's index, which lies in the session's folder and is shared by all processes.
     """
-    remedy.when_imported("tarfile", _Tars(os.path.join(remedy.folder, "tars"), remedy).install)
+    tars = _Tars(os.path.join(remedy.folder, "tars"), remedy)
+    remedy.around("tarfile", "TarFile.getmember", tars.getmember)
+    remedy.around("tarfile", "TarFile.getmembers", tars.all_members)
+    remedy.around("tarfile", "TarFile.__iter__", tars.all_members)
 
 
 class _Tars:
@@ -50,18 +50,13 @@ class _Tars:
         """Indices, by path, size and time of their tars: inherited by a fork, since they are read by offset."""
         self._find, self._fill = remedy.guarded(self._find_member), remedy.guarded(self._fill_members)
 
-    def install(self, module: Any) -> None:
-        def getmember(original: Function, tar: Any, name: str) -> Any:
-            member = self._find(tar, name)
-            return original(tar, name) if member is None else member
+    def getmember(self, original: Function, tar: Any, name: str) -> Any:
+        member = self._find(tar, name)
+        return original(tar, name) if member is None else member
 
-        def all_members(original: Function, tar: Any) -> Any:
-            self._fill(tar)
-            return original(tar)
-
-        self._remedy.patches.around(module.TarFile, "getmember", getmember)
-        self._remedy.patches.around(module.TarFile, "getmembers", all_members)
-        self._remedy.patches.around(module.TarFile, "__iter__", all_members)
+    def all_members(self, original: Function, tar: Any) -> Any:
+        self._fill(tar)
+        return original(tar)
 
     def _find_member(self, tar: Any, name: str) -> Any:
         """Return None for what the index does not have under just that name: tarfile then says so in its own way."""
@@ -144,7 +139,26 @@ def install_staging(remedy: InjectedRemedy, pairs: list[list[str]]) -> None:
 
     `pairs` are [source, copy]: files, or folders with all that is in them.
     """
-    find, patches = remedy.guarded(_Staged(pairs, remedy).copy_of), remedy.patches
+    patches = remedy.patches
+    copies = {os.path.abspath(source): copy for source, copy in pairs}
+    folders = {os.path.join(source, ""): copy for source, copy in copies.items() if os.path.isdir(copy)}
+    files = {source: copy for source, copy in copies.items() if not os.path.isdir(copy)}
+
+    @remedy.guarded
+    def find(file: Any) -> str | None:
+        """Return the path of its copy; None also for what was not there when its folder was copied."""
+        given = os.fspath(file) if isinstance(file, (str, os.PathLike)) else None
+        if not isinstance(given, str):
+            return None
+        path = os.path.abspath(given)
+        copy = files.get(path)
+        source = next((one for one in folders if path.startswith(one)), None)
+        if copy is None and source is not None:
+            inside = os.path.join(folders[source], path[len(source) :])
+            copy = inside if os.path.exists(inside) else None
+        if copy is not None:
+            remedy.took()
+        return copy
 
     def opening(original: Function) -> Builtin:
         def open_(*args: Any, **kwargs: Any) -> Any:
@@ -168,41 +182,12 @@ def install_staging(remedy: InjectedRemedy, pairs: list[list[str]]) -> None:
     def open_hdf5(original: Function, file: Any, name: Any, mode: str = "r", *args: Any, **kwargs: Any) -> None:
         original(file, (find(name) if mode == "r" else None) or name, mode, *args, **kwargs)
 
-    def install_functions(names: tuple[str, ...], module: ModuleType) -> None:
-        for name in names:
-            if not isinstance(getattr(module, name, None), type):  # numpy.memmap is a class, which opens by `open`
-                patches.around(module, name, read)
-
     patches.replace(builtins, "open", opening)
     patches.replace(io, "open", opening)
     patches.replace(os, "open", opening_descriptor)
     # Its own name for `open`, which was taken before ours was there.
     remedy.when_imported("tarfile", lambda tarfile: patches.replace(tarfile, "bltn_open", opening))
-    remedy.when_imported("h5py._hl.files", lambda files: patches.around(files.File, "__init__", open_hdf5))
+    remedy.around("h5py._hl.files", "File.__init__", open_hdf5)
     for module, names in BY_PATH.items():
-        remedy.when_imported(module, functools.partial(install_functions, names))
-
-
-class _Staged:
-    """What was staged, and its copies."""
-
-    def __init__(self, pairs: list[list[str]], remedy: InjectedRemedy) -> None:
-        copies = {os.path.abspath(source): copy for source, copy in pairs}
-        self._folders = {os.path.join(source, ""): copy for source, copy in copies.items() if os.path.isdir(copy)}
-        self._files = {source: copy for source, copy in copies.items() if not os.path.isdir(copy)}
-        self._took = remedy.took
-
-    def copy_of(self, file: Any) -> str | None:
-        """Return the path of its copy; None also for what was not there when its folder was copied."""
-        given = os.fspath(file) if isinstance(file, (str, os.PathLike)) else None
-        if not isinstance(given, str):
-            return None
-        path = os.path.abspath(given)
-        copy = self._files.get(path)
-        source = next((one for one in self._folders if path.startswith(one)), None) if copy is None else None
-        if source is not None:
-            inside = os.path.join(self._folders[source], path[len(source) :])
-            copy = inside if os.path.exists(inside) else None
-        if copy is not None:
-            self._took()
-        return copy
+        for name in names:
+            remedy.around(module, name, read)

@@ -81,10 +81,9 @@ def install_native_decode(remedy: InjectedRemedy, _: bool) -> None:
 
     def install(image: Any) -> None:
         decoder = _Decoder(image, remedy)
-        patches = remedy.patches
-        remedy.when_imported("PIL.ImageFile", lambda module: patches.around(module.ImageFile, "load", decoder.load))
-        patches.around(image.Image, "convert", decoder.convert)
-        patches.around(image.Image, "resize", decoder.resize)
+        remedy.around("PIL.ImageFile", "ImageFile.load", decoder.load)
+        remedy.patches.around(image.Image, "convert", decoder.convert)
+        remedy.patches.around(image.Image, "resize", decoder.resize)
 
     remedy.when_imported("PIL.Image", install)
 
@@ -210,7 +209,6 @@ def _deferred_class(base: Any, pixels_of: Callable[[Any], Any]) -> Any:
 
 def install_image_cache(remedy: InjectedRemedy, limits: dict[str, int]) -> None:
     """Cache decoded images in the memory of each worker; `limits` has the `bytes` that each process may hold."""
-    cache, patches = _ImageCache(limits["bytes"], remedy), remedy.patches
 
     @remedy.guarded
     def keep_workers(loader: Any) -> None:
@@ -223,9 +221,8 @@ def install_image_cache(remedy: InjectedRemedy, limits: dict[str, int]) -> None:
         keep_workers(loader)
         return original(loader)
 
-    remedy.when_imported("PIL.ImageFile", lambda module: patches.around(module.ImageFile, "load", cache.load))
-    dataloader = "torch.utils.data.dataloader"
-    remedy.when_imported(dataloader, lambda module: patches.around(module.DataLoader, "__iter__", begin))
+    remedy.around("PIL.ImageFile", "ImageFile.load", _ImageCache(limits["bytes"], remedy).load)
+    remedy.around("torch.utils.data.dataloader", "DataLoader.__iter__", begin)
 
 
 class _ImageCache:

@@ -10,7 +10,6 @@ from ..hooks.dataloader import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import ModuleType
 
     from ..patches import Function
     from . import InjectedRemedy
@@ -60,13 +59,9 @@ def install_arguments(remedy: InjectedRemedy, changes: dict[str, dict[str, Any]]
         change_loader(loader)
         return original(loader)
 
-    def install(name: str, module: ModuleType) -> None:
-        for method in ("__iter__", "_get_iterator"):
-            remedy.patches.around(getattr(module, name), method, begin)
-
-    remedy.when_imported("torch.utils.data.dataloader", functools.partial(install, "DataLoader"))
-    stateful = functools.partial(install, "StatefulDataLoader")
-    remedy.when_imported("torchdata.stateful_dataloader.stateful_dataloader", stateful)
+    for method in ("__iter__", "_get_iterator"):
+        remedy.around("torch.utils.data.dataloader", f"DataLoader.{method}", begin)
+        remedy.around("torchdata.stateful_dataloader.stateful_dataloader", f"StatefulDataLoader.{method}", begin)
 
 
 def objection(loader: Any, wanted: dict[str, Any]) -> str:
@@ -138,8 +133,7 @@ def install_device_prefetch(remedy: InjectedRemedy, _: bool) -> None:
         finally:
             is_opening = False
 
-    name = "torch.utils.data.dataloader"
-    remedy.when_imported(name, lambda module: remedy.patches.around(module.DataLoader, "__iter__", iter_))
+    remedy.around("torch.utils.data.dataloader", "DataLoader.__iter__", iter_)
 
 
 def cuda_device(torch: Any) -> str | None:
@@ -199,5 +193,5 @@ def install_thread_limits(remedy: InjectedRemedy, most: dict[str, int]) -> None:
 
     remedy.when_imported("torch", functools.partial(watch, "torch", "set_num_threads"))
     remedy.when_imported("cv2", functools.partial(watch, "OpenCV", "setNumThreads"))
-    for name in ("torch.utils.data._utils.worker", "torchdata.stateful_dataloader.worker"):
-        remedy.when_imported(name, lambda module: remedy.patches.around(module, "_worker_loop", begin_worker))
+    remedy.around("torch.utils.data._utils.worker", "_worker_loop", begin_worker)
+    remedy.around("torchdata.stateful_dataloader.worker", "_worker_loop", begin_worker)

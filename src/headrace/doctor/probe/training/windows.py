@@ -115,13 +115,18 @@ class RankGroup:
         self.distributed: Any = None
         """torch.distributed, once that has been imported."""
 
+    def world_size(self) -> int:
+        """Return the number of ranks that are joined."""
+        is_joined = self.distributed is not None and self.distributed.is_initialized()
+        return int(self.distributed.get_world_size()) if is_joined else 1
+
     def ranks(self) -> RankAgreement:
         """Return how they decide something together; one decides by itself where none are joined."""
-        distributed = self.distributed
-        if distributed is None or not distributed.is_initialized():
+        count = self.world_size()
+        if count == 1:
             return RankAgreement(None, 0, 1)
-        store = distributed.distributed_c10d._get_default_store()
-        return RankAgreement(store, distributed.get_rank(), distributed.get_world_size())
+        store = self.distributed.distributed_c10d._get_default_store()
+        return RankAgreement(store, self.distributed.get_rank(), count)
 
 
 class Windows:
@@ -242,7 +247,7 @@ class Windows:
         if training.elsewhere.threads and not training.elsewhere.is_handed_over:
             return "batches are fetched in another thread, and it is not seen how the one that trains gets them"
         ranks = os.environ.get("WORLD_SIZE", "")
-        if ranks.isdigit() and int(ranks) > 1 and training.group.ranks().count == 1:
+        if ranks.isdigit() and int(ranks) > 1 and training.group.world_size() == 1:
             return "there are several ranks, which torch.distributed does not join"
         for loader in self.loaders.values():
             if loader.cached is not None and loader.cached.why_not:
