@@ -123,7 +123,7 @@ def restore_again(session: Path) -> int:
     """
     put_back = restore_session(session)
     _say(*([text for _, text in undo_notes(put_back)] or ["every file was as before"]))
-    return DOCTOR_FAILED if put_back.undone.failed else 0
+    return DOCTOR_FAILED if put_back.failed else 0
 
 
 def restore_unfinished() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from headrace.doctor.machine.gpus import Gpus, Nvml, open_nvml
@@ -20,6 +20,7 @@ from headrace.system import ControlGroups
 
 MOST_ROWS = 3600
 _Part = TypeVar("_Part", bound=MachinePart)
+_Result = TypeVar("_Result")
 
 
 class ReadingTable:
@@ -142,14 +143,19 @@ class MachineSampler:
         self._gpus = self._add(Gpus.name, lambda: Gpus(self._open_gpus))
 
     def _add(self, name: str, make: Callable[[], _Part]) -> _Part | None:
-        try:
-            part = make()
-        except Exception as error:
-            self._put_off(name, error)
-            return None
-        with self._lock:
-            self._parts.append(part)
+        part = self._try(name, make)
+        if part is not None:
+            with self._lock:
+                self._parts.append(part)
         return part
+
+    def _try(self, name: str, call: Callable[[], _Result]) -> _Result | None:
+        """Ask a part. One may fail on a machine of a kind that nobody has met; the others are worth having."""
+        try:
+            return call()
+        except Exception as error:
+            self._off[name] = f"{type(error).__name__}: {error}"
+            return None
 
     def _read(self) -> float:
         """Add a row, and return the seconds that it cost of one core."""
@@ -159,7 +165,7 @@ class MachineSampler:
             row: Readings = {}
             for part in self._parts:
                 if part.name not in self._off:
-                    row.update(self._ask(part, functools.partial(part.read, now_us / 1e6)))
+                    row.update(self._try(part.name, partial(part.read, now_us / 1e6)) or {})
             # Of the busy cores, some are the command's, some the doctor's own, and the others' are the rest.
             busy, command = row.get("cpu_cores_busy"), row.get("cpu_cores_command")
             doctor = self._rates.per_second("doctor", time.process_time(), now_us / 1e6)
@@ -178,7 +184,7 @@ class MachineSampler:
     def _measured(self) -> Machine:
         facts: dict[str, Any] = {}
         for part in self._parts:
-            facts.update(self._ask(part, part.facts))
+            facts.update(self._try(part.name, part.facts) or {})
         elapsed_s = self._now_s() - self._began_us / 1e6
         facts["sampler_cpu_s"] = self._cost_s
         facts["sampler_cores"] = self._cost_s / elapsed_s if elapsed_s > 0 else None
@@ -190,17 +196,6 @@ class MachineSampler:
             columns={name: list(values) for name, values in self._table.columns.items()},
             processes=self._processes.figures() if self._processes is not None else {},
         )
-
-    def _ask(self, part: MachinePart, question: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Ask a part. One may fail on a machine of a kind that nobody has met; the others are worth having."""
-        try:
-            return question()
-        except Exception as error:
-            self._put_off(part.name, error)
-            return {}
-
-    def _put_off(self, name: str, error: Exception) -> None:
-        self._off[name] = f"{type(error).__name__}: {error}"
 
     def _now_s(self) -> float:
         return self._clock.now_us() / 1e6

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.doctor.machine.files_read import paths_read, places, read_files
-from headrace.doctor.probe.remedies.files import index_of, tar_info
+from headrace.doctor.probe import index_of, tar_info
 from headrace.doctor.session.model import Calibration, FileOpens, Machine, MachineSurvey
 
 IMAGE_ENDS = (".jpg", ".jpeg", ".png")

@@ -33,6 +33,7 @@ from .steps import (
     MeasuredTraining,
     TimeSpan,
     is_here,
+    pass_blocks,
     pass_of,
     queue_of,
     training,

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 
 from ..attach import undo_notes
 from ..causes import Prescription, is_gain
-from ..probe.settings import ProbeSettings
+from ..probe import ProbeSettings
 from ..session.model import Proof, Session, SessionNote
 from .baseline import DIGESTS, STEPS, BaselinePace, ComparedSamples, are_equal, compare, patience_s
 from .trial import Trial, TrialRequest, attempt

@@ -15,8 +15,7 @@ from headrace.system import ControlGroups
 
 from ..attach import CommandResult, Patience, UndoReport, holds_files, run_command
 from ..machine import Cores, Kernel
-from ..probe.remedies import KEYS
-from ..probe.settings import ProbeSettings, boot_id
+from ..probe import KEYS, ProbeSettings, boot_id
 from ..session import SCRATCH, read_session
 from ..session.model import CommandOutcome, Proof, Session
 from .baseline import DIGESTS, ComparedSamples, step_durations

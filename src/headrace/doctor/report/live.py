@@ -17,8 +17,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from headrace.doctor.probe.settings import ProbeSettings
-from headrace.doctor.probe.training.windows import SETTLING_STEPS
+from headrace.doctor.probe import SETTLING_STEPS, ProbeSettings
 from headrace.doctor.quantities import counted, number, percent
 from headrace.doctor.report.run_text import name_text
 from headrace.doctor.report.terminal import heat

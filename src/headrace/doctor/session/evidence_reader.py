@@ -20,8 +20,7 @@ from typing import Any, Union
 import msgspec
 from msgspec.structs import astuple
 
-from headrace.doctor.probe.opened_files import MOST_HASHES
-from headrace.doctor.probe.settings import ProbeSettings
+from headrace.doctor.probe import MOST_HASHES, ProbeSettings
 
 from . import evidence_schema as schema
 from . import model
@@ -234,11 +233,10 @@ class ProcessEvidence:
     def _take_name(self, record: schema.NameRecord) -> None:
         self._names[record.number] = record.text
 
-    def _take_torch(self, record: schema.TorchRecord) -> None:
-        self.process.facts.setdefault("torch", {}).update(record.facts)
+    def _take_facts(self, record: schema.TorchRecord | schema.FactsRecord) -> None:
+        self.process.facts.setdefault(str(record.__struct_config__.tag), {}).update(record.facts)
 
-    def _take_facts(self, record: schema.FactsRecord) -> None:
-        self.process.facts.setdefault("facts", {}).update(record.facts)
+    _take_torch = _take_facts
 
     def _take_applied(self, record: schema.AppliedRecord) -> None:
         applied = self.process.facts.setdefault("applied", {}).setdefault(record.key, {"count": 0, "texts": []})

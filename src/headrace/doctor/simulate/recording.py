@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil
@@ -24,6 +24,7 @@ from ..measure import (
     evaluation_us,
     host_of,
     is_here,
+    pass_blocks,
     whole_fact,
     window_steps,
     window_us,
@@ -31,11 +32,12 @@ from ..measure import (
 from ..session.model import LoaderFacts, Machine, Session, Trainer, TrainerPass
 from .batch_work import (
     ReceivedBatch,
-    Receiving,
+    ReceiveTimes,
     batch_columns,
     first_apart,
     first_batch,
     making_threads,
+    receive_times,
     received,
     without_barriers,
 )
@@ -60,7 +62,7 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
     if not any(one.made is not None for one in batches):
         return None
     host = host_of(session, trainer) or Host(Machine(trainer.host), [trainer], [], {}, range(0))
-    facts, gets, receiving = loader.facts, trainer.gets, Receiving(trainer, batches)
+    facts, gets, receiving = loader.facts, trainer.gets, receive_times(measured, batches)
     is_iterable, workers = facts.get("iterable") is True, whole_fact(facts, "num_workers") or 0
     apart = first_apart(batches, workers=workers, iterates=is_iterable)
     threads = making_threads(batches) if workers or host.has_pool_of_its_own(trainer.pid) else 1.0
@@ -128,7 +130,9 @@ class UsedHere(NamedTuple):
     """Time that it waited for a core meanwhile."""
 
 
-def _used_here(measured: MeasuredTraining, batches: list[ReceivedBatch], receiving: Receiving) -> UsedHere:
+def _used_here(
+    measured: MeasuredTraining, batches: list[ReceivedBatch], receiving: Mapping[int, ReceiveTimes]
+) -> UsedHere:
     """Return CPU time and delay of batches in the trainer: of unpickling where they came from elsewhere."""
     made = {one.row: one.made for one in batches}
     cpu, delay = [], []
@@ -137,8 +141,8 @@ def _used_here(measured: MeasuredTraining, batches: list[ReceivedBatch], receivi
         for row in step.gets:
             one = made.get(row)
             if one is None or one.maker.worker is not None:
-                of_step[0] += receiving.computing(row) + float(measured.trainer.gets.pin[row] or 0)
-                of_step[1] += receiving.delay(row)
+                of_step[0] += receiving[row].computing + float(measured.trainer.gets.pin[row] or 0)
+                of_step[1] += receiving[row].delay
             else:
                 columns = one.maker.batches
                 of_step[0] += (columns.cpu[one.row] if columns.cpu else None) or 0
@@ -173,10 +177,7 @@ def _own_work(
     """
     trainer, steps = view.trainer, view.training.steps
     passes = {one.number: one for one in trainer.passes if one.loader == loader.number}
-    blocks = [(one.start, one.ready - one.start) for one in passes.values()]
-    blocks += [
-        (one.last_start, one.last) for one in passes.values() if one.last is not None and one.last_start is not None
-    ]
+    blocks = [block for one in passes.values() for block in pass_blocks(one)]
     gets, busy_us = [], []
     for step in steps:
         own = [row for row in step.gets if trainer.gets.pass_[row] in passes]

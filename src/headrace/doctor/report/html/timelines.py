@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import inf
 from statistics import fmean, quantiles
+
+import numpy as np
 
 from headrace.doctor.measure import (
     ORDER,
@@ -116,21 +116,15 @@ class QueueDepth:
 
     def mean(self, start: float, end: float) -> float:
         """Return the mean over a stretch of time."""
-        weighted = sum(inside * count for inside, count in self._stretches(start, end))
-        return weighted / (end - start) if end > start else 0.0
+        area = np.cumsum([0.0, *(np.diff(self.times) * self.counts)])
+        at_start, at_end = np.interp((start, end), self.times, area)
+        return float(at_end - at_start) / (end - start) if end > start else 0.0
 
     @property
     def empty(self) -> float:
         """Share of the time in which none was ready."""
         whole = self.times[-1] - self.times[0]
-        stretches = zip(pairwise(self.times), self.counts, strict=True)
-        return sum(end - start for (start, end), count in stretches if not count) / whole if whole > 0 else 0.0
-
-    def _stretches(self, start: float, end: float) -> Iterator[tuple[float, int]]:
-        row = max(bisect_right(self.times, start) - 1, 0)
-        while row < len(self.counts) and self.times[row] < end:
-            yield min(self.times[row + 1], end) - max(self.times[row], start), self.counts[row]
-            row += 1
+        return float(np.diff(self.times)[np.equal(self.counts, 0)].sum()) / whole if whole > 0 else 0.0
 
 
 def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
