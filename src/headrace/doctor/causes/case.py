@@ -57,7 +57,7 @@ class Case:
 
     @cached_property
     def recorded(self) -> RecordedRun | None:
-        """What a simulation starts from; None where there is nothing to simulate."""
+        """Recorded work that a simulation starts from; None where there is nothing to simulate."""
         return recorded(self.session, self.view, self.diagnosis.ranks)
 
     @cached_property

@@ -45,7 +45,7 @@ class ScriptSource:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """What was imported under each name of the file: `{"DL": "torch.utils.data.DataLoader"}`."""
+        """Imports of the file, by the name that each has there: `{"DL": "torch.utils.data.DataLoader"}`."""
         return imported(ast.walk(self.tree))
 
     @cached_property

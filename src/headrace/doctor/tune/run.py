@@ -29,7 +29,7 @@ MOST_RUNS = 3
 """A quarter of the time of a whole grid on two cores, the start of each run included: benchmarks/tune.py."""
 MOST_S = 120.0
 UNMEASURED: Mapping[str, Why] = {"not applied": "not applied", "timed out": "timed out"}
-"""What is said of runs that came to no steps; all others broke."""
+"""Ends of runs without steps that are named as they are; all others broke."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class TuneBaseline:
 
     @cached_property
     def present(self) -> Arguments:
-        """What the script gives its loader."""
+        """Arguments that the script gives its loader."""
         facts = self.case.facts
         return arguments(
             whole_fact(facts, "num_workers") or 0,
@@ -171,7 +171,7 @@ def _reasons(session: Session, view: TrainerView | None, case: Case | None, pace
 
 
 @dataclass
-class Tuner:
+class TuneTrials:
     """The runs of one tuning. `runs` grows meanwhile, so that an interruption loses none; the first is the baseline."""
 
     baseline: TuneBaseline
@@ -259,7 +259,7 @@ def tune(
         bounds = baseline.bounds()
         predictions = {one: made for one in grid(bounds) if (made := baseline.predict(one)) is not None}
         runner = TrialRunner.of(session, command, folder.settings, most_s - (time.monotonic() - began))
-        tuner = Tuner(baseline, predictions, runner, most_runs, steps)
+        tuner = TuneTrials(baseline, predictions, runner, most_runs, steps)
         why_ended = tuner.make()
     files = [] if ended.put_back is None else [text for _, text in undo_notes(ended.put_back)]
     files += [note.text for note in runner.notes if note.text not in files]
