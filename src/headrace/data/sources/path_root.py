@@ -43,15 +43,14 @@ def open_root(root: Root | None, *, manifest: str, cache: str | None) -> PathRoo
 
 
 def open_archive_root(paths: Sequence[str], cache: str | None) -> ArchiveRoot:
+    """Open archives of one kind. Raises UsageError, NotFoundError, DatasetError or ReadError."""
     for path in paths:
-        _expect_file(path)
-    kind = _common_kind(paths)
-    identities = [identify_archive(path) for path in paths]
-    members = [kind.open_members(*archive, cache=cache) for archive in zip(paths, identities, strict=True)]
-    return ArchiveRoot(paths, cache, identities, archive_files(paths), members, MemberPlaces(members))
-
-
-def _common_kind(paths: Sequence[str]) -> ArchiveKind[Any]:
+        if os.path.isdir(path):
+            raise DatasetError(f"root: expected one folder, or archives alone, got the folder {path} among others")
+        if not os.path.exists(path):
+            raise NotFoundError(f"root: expected a folder or an archive, got nothing at {path}. {suggest_path(path)}")
+        if not os.path.isfile(path):
+            raise DatasetError(f"root: expected a folder or an archive, got the special file {path}")
     kinds = [kind_of(path) for path in paths]
     for path, kind in zip(paths, kinds, strict=True):
         if kind.kind == "compressed":
@@ -63,7 +62,10 @@ def _common_kind(paths: Sequence[str]) -> ArchiveKind[Any]:
                 f"root: expected tars alone or zips alone, got {kinds[0].words}, {paths[0]}, and {kind.words}, {path}. "
                 f"Give one kind"
             )
-    return ZIP if kinds[0].kind == "zip" else TAR
+    archives: ArchiveKind[Any] = ZIP if kinds[0].kind == "zip" else TAR
+    identities = [identify_archive(path) for path in paths]
+    members = [archives.open_members(*each, cache=cache) for each in zip(paths, identities, strict=True)]
+    return ArchiveRoot(paths, cache, identities, archive_files(paths), members, MemberPlaces(members))
 
 
 def _open_again(paths: Sequence[str], cache: str | None, identities: Sequence[FileIdentity]) -> ArchiveRoot:
@@ -151,12 +153,3 @@ class ArchiveRoot:
     def advice(self) -> str:
         first = next((members.names[0] for members in self.members if len(members)), "")
         return f"The first name there is {first!r}: write paths as there, or give another root="
-
-
-def _expect_file(path: str) -> None:
-    if os.path.isdir(path):
-        raise DatasetError(f"root: expected one folder, or archives alone, got the folder {path} among others")
-    if not os.path.exists(path):
-        raise NotFoundError(f"root: expected a folder or an archive, got nothing at {path}. {suggest_path(path)}")
-    if not os.path.isfile(path):
-        raise DatasetError(f"root: expected a folder or an archive, got the special file {path}")
