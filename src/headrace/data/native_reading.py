@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -98,36 +99,37 @@ def _jobs(
         engine.close()
 
 
+def rgb_pixels() -> dict[str, Any]:
+    """Return the arguments by which the core makes RGB bytes of whole images."""
+    return {
+        "channels": 3,
+        "dtype": "uint8",
+        "planar": False,
+        "subtract": [0.0] * 3,
+        "divide": [255.0] * 3,
+        "fill": [0] * 3,
+        "filter": "triangle",
+        "dct_scaling": True,
+    }
+
+
 def _probe_job(at: Location, paths: _core.Paths | None, exif: bool) -> _core.Job:
     job = _blank_job(at)
     job.probe_only()
-    job.add_image(
-        paths=paths,
-        path_id=at.path_id,
-        offset=at.offset,
-        length=at.length,
-        check=at.check,
-        zipped=at.zipped,
-        out=np.empty(0, np.uint8),
-        width=0,
-        height=0,
-        channels=3,
-        dtype="uint8",
-        planar=False,
-        subtract=[0.0] * 3,
-        divide=[1.0] * 3,
-        fill=[0] * 3,
-        filter="nearest",
-        dct_scaling=False,
-        orient=exif,
-    )
+    nothing = np.empty(0, np.uint8)
+    job.add_image(**_bytes_at(at, paths), out=nothing, width=0, height=0, **rgb_pixels(), orient=exif)
     return job
 
 
 def _raw_job(at: Location, paths: _core.Paths | None) -> _core.Job:
     job = _blank_job(at)
-    job.add_raw(paths=paths, path_id=at.path_id, offset=at.offset, length=at.length, check=at.check, zipped=at.zipped)
+    job.add_raw(**_bytes_at(at, paths))
     return job
+
+
+def _bytes_at(at: Location, paths: _core.Paths | None) -> dict[str, Any]:
+    names = ("path_id", "offset", "length", "check", "zipped")
+    return {"paths": paths, **{name: getattr(at, name) for name in names}}
 
 
 def _blank_job(at: Location) -> _core.Job:

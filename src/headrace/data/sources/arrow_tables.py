@@ -260,8 +260,8 @@ def _data_files(folder: str) -> list[str]:
         )
     match state:
         case {"_data_files": [*files]}:
-            names = [file.get("filename") if isinstance(file, dict) else None for file in files]
-            if all(_is_name(name) for name in names):
+            names = [file["filename"] for file in files if isinstance(file, dict) and _is_name(file.get("filename"))]
+            if len(names) == len(files):
                 return names
     raise DatasetError(f"{folder}: expected names of Arrow files in {_STATE}, got none. Save the dataset again")
 
