@@ -52,7 +52,13 @@ def read_members(
 
     Raises what `Dataset.read` raises where reading fails, or data has changed.
     """
-    with _jobs(dataset, column, block, threads, _core.Limits(max_file_bytes=most_bytes), _raw_job) as jobs:
+
+    def raw_job(at: Location, paths: _core.Paths | None) -> _core.Job:
+        job = _blank_job(at)
+        job.add_raw(**_bytes_at(at, paths))
+        return job
+
+    with _jobs(dataset, column, block, threads, _core.Limits(max_file_bytes=most_bytes), raw_job) as jobs:
         for positions, job in jobs:
             found: list[bytes | None] = list(job.raw(0))
             for row, _, code, _, _ in job.failures():
@@ -118,12 +124,6 @@ def _probe_job(at: Location, paths: _core.Paths | None, exif: bool) -> _core.Job
     job.probe_only()
     nothing = np.empty(0, np.uint8)
     job.add_image(**_bytes_at(at, paths), out=nothing, width=0, height=0, **rgb_pixels(), orient=exif)
-    return job
-
-
-def _raw_job(at: Location, paths: _core.Paths | None) -> _core.Job:
-    job = _blank_job(at)
-    job.add_raw(**_bytes_at(at, paths))
     return job
 
 

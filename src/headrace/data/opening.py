@@ -30,7 +30,7 @@ from headrace.data.sources.coco import open_coco
 from headrace.data.sources.file_kind import ROW_KINDS, FileKind, is_image, kind_of, refuse_compressed
 from headrace.data.sources.image_folders import open_folder, open_matched
 from headrace.data.sources.memory_samples import table_of_columns, table_of_paths, table_of_records, table_of_rows
-from headrace.data.sources.path_root import FolderRoot, Root, SeveralFolders, open_root
+from headrace.data.sources.path_root import FolderRoot, Root, open_root
 from headrace.data.storage.paths import local_path, resolve_paths
 from headrace.data.table import PathRoot, SampleTable
 from headrace.errors import DatasetError, UsageError
@@ -245,7 +245,7 @@ def _list(where: Sequence[Any], given: OpenArguments) -> OpenableSource | None:
     if isinstance(first, tuple | list):
         return _held(subject, "rows in memory", given, partial(table_of_rows, where, given.columns))
     if isinstance(first, BytesLike):
-        here = FolderRoot(os.getcwd(), inside=False)
+        here = FolderRoot(os.getcwd())
         return OpenableSource(
             subject, "images' bytes in memory", (), lambda: table_of_columns({"image": where}, None, root=here)
         )
@@ -331,7 +331,7 @@ def _images(paths: Sequence[str]) -> OpenableSource:
     folder = os.path.commonpath([os.path.dirname(path) for path in paths])
     names = [os.path.relpath(path, folder) for path in paths]
     source = f"{len(paths):,} images in {os.path.basename(folder) or folder}/"
-    root = FolderRoot(folder, inside=False)
+    root = FolderRoot(folder)
     make_table = partial(table_of_paths, names, root=root, source=source)
     return OpenableSource(os.path.basename(paths[0]), "an image", (), make_table)
 
@@ -371,7 +371,7 @@ def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> Openab
 def _root(manifests: Sequence[str], given: OpenArguments) -> PathRoot:
     folders = {os.path.dirname(path) for path in manifests}
     if given.root is None and len(folders) > 1:
-        return SeveralFolders(os.path.commonpath(folders))
+        return FolderRoot(os.path.commonpath(folders), is_common=True)
     return open_root(given.root, manifest=manifests[0], cache=given.cache_folder)
 
 

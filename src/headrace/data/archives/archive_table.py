@@ -144,24 +144,20 @@ def choose_columns(table: SampleTable, names: Sequence[str]) -> SampleTable:
     """
     wanted: dict[str, list[str]] = {}
     for name in names:
-        if name not in table.columns:
-            wanted.setdefault(_member_of(table, name), []).append(name)
+        if name in table.columns:
+            continue
+        found = [each for each in table.columns if each.rpartition(".")[2] == _JSON and name.startswith(f"{each}.")]
+        if not found:
+            raise UsageError(
+                f"columns: expected names of columns of {table.source} ({names_text(list(table.columns))}), or of keys "
+                f"in JSON members, such as 'json.caption', got {name!r}"
+            )
+        wanted.setdefault(max(found, key=len), []).append(name)
     parsed: dict[str, Column] = {}
     for member, keys in wanted.items():
         parsed |= _json_values(table, member, {name: name[len(member) + 1 :].split(".") for name in keys})
     columns = {name: parsed[name] if name in parsed else table.columns[name] for name in names}
     return replace(table, columns=columns, known_digest=None)
-
-
-def _member_of(table: SampleTable, name: str) -> str:
-    """Return the JSON column that `name` is a key of: the one with the longest name."""
-    found = [column for column in table.columns if column.rpartition(".")[2] == _JSON and name.startswith(f"{column}.")]
-    if not found:
-        raise UsageError(
-            f"columns: expected names of columns of {table.source} ({names_text(list(table.columns))}), or of keys in "
-            f"JSON members, such as 'json.caption', got {name!r}"
-        )
-    return max(found, key=len)
 
 
 def _json_values(table: SampleTable, member: str, paths: Mapping[str, Sequence[str]]) -> dict[str, Column]:

@@ -32,7 +32,7 @@ def open_root(root: Root | None, *, manifest: str, cache: str | None) -> PathRoo
     ReadError.
     """
     if root is None:
-        return FolderRoot(os.path.dirname(manifest), inside=False)
+        return FolderRoot(os.path.dirname(manifest))
     given = list(root) if isinstance(root, list | tuple) else [root]
     paths = [path for part in given for path in resolve_paths(local_path(part, _EXPECTED))]
     if not paths:
@@ -82,47 +82,32 @@ class FolderRoot:
     """Files below a folder."""
 
     folder: str
-    inside: bool
+    inside: bool = False
     """Whether paths have to stay in it; else absolute ones are taken as they are."""
+    is_common: bool = False
+    """Whether it is only what the folders of several manifests have in common: paths have to be absolute."""
 
     def column(self, paths: Strings) -> ByteColumn:
-        return NamedFileColumn(ColumnFiles(self.folder, paths, archives=False, inside=self.inside))
-
-    @property
-    def place(self) -> str:
-        return f"below {self.folder}"
-
-    @property
-    def advice(self) -> str:
-        how = "Give" if self.inside else "Pass as root="
-        return f"{how} the folder that the paths begin in, or archives that hold them"
-
-
-@dataclass(frozen=True)
-class SeveralFolders:
-    """Files that manifests in several folders name: their paths have to be absolute."""
-
-    common: str
-    """Folder that all these manifests lie in."""
-
-    def column(self, paths: Strings) -> ByteColumn:
-        """Return the files of absolute paths. Raises UsageError for a relative one."""
-        for piece in paths.pieces():
+        """Return the column of the files that paths name. Raises UsageError for a relative one that begins nowhere."""
+        for piece in paths.pieces() if self.is_common else ():
             for path in piece:
                 if path and not os.path.isabs(path):
                     raise UsageError(
                         f"root: expected the folder that paths such as {path!r} begin in, got none: they come from "
-                        f"files in several folders below {self.common}. Give it, or open the files of each folder"
+                        f"files in several folders below {self.folder}. Give it, or open the files of each folder"
                     )
-        return NamedFileColumn(ColumnFiles(self.common, paths, archives=False))
+        return NamedFileColumn(ColumnFiles(self.folder, paths, archives=False, inside=self.inside))
 
     @property
     def place(self) -> str:
-        return "there"
+        return "there" if self.is_common else f"below {self.folder}"
 
     @property
     def advice(self) -> str:
-        return "Give the folder that the paths begin in as root="
+        if self.is_common:
+            return "Give the folder that the paths begin in as root="
+        how = "Give" if self.inside else "Pass as root="
+        return f"{how} the folder that the paths begin in, or archives that hold them"
 
 
 @dataclass(frozen=True, eq=False)

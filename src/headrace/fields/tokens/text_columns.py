@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from headrace.data import (
     KEY,
     ByteColumn,
-    CachedArray,
     Dataset,
     HeldColumn,
     KeyColumn,
@@ -24,6 +23,7 @@ from headrace.data import (
     Strings,
     TextColumn,
     cache_folder,
+    cached_array,
     file_versions,
     mapped_zeros,
     read_members,
@@ -184,13 +184,13 @@ def encoded_lengths(
         return found
     what = f"the lengths of {len(dataset):,} texts"
     lost = f"{what} cannot be cached, so each start encodes them again"
-    kept = CachedArray(FORMAT, "lengths", what, least=UNKNOWN, lost=lost)
     known = [FORMAT, dataset.fingerprint, column, encoder.identity, captions, max_bytes]
     if held is None:
         known.append(file_versions(dataset, dataset.table.bytes_of(column)))
     name = f"tokens.{hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()}.headrace"
     place_kept = os.path.join(cache_folder() if cache is None else os.path.abspath(cache), name)
-    return kept.open(place_kept, len(dataset.table), measure)
+    count = len(dataset.table)
+    return cached_array(place_kept, count, measure, format=FORMAT, name="lengths", what=what, least=UNKNOWN, lost=lost)
 
 
 def _base_ids(dataset: Dataset, positions: Ints) -> Ints:
