@@ -234,11 +234,10 @@ class ProcessEvidence:
     def _take_name(self, record: schema.NameRecord) -> None:
         self._names[record.number] = record.text
 
-    def _take_torch(self, record: schema.TorchRecord) -> None:
-        self.process.facts.setdefault("torch", {}).update(record.facts)
+    def _take_facts(self, record: schema.TorchRecord | schema.FactsRecord) -> None:
+        self.process.facts.setdefault(str(record.__struct_config__.tag), {}).update(record.facts)
 
-    def _take_facts(self, record: schema.FactsRecord) -> None:
-        self.process.facts.setdefault("facts", {}).update(record.facts)
+    _take_torch = _take_facts
 
     def _take_applied(self, record: schema.AppliedRecord) -> None:
         applied = self.process.facts.setdefault("applied", {}).setdefault(record.key, {"count": 0, "texts": []})
