@@ -16,6 +16,8 @@ PEERS_VENV ?= .cache/peers
 PEERS_PHOTOS ?= .cache/photos
 MEASURE ?= throughput
 ROUNDS ?= 3
+# Tests start hundreds of Python processes: compiling the package in each of them takes a minute.
+export PYTHONDONTWRITEBYTECODE :=
 DEMO_PHOTOS = $(if $(PHOTOS),--photos "$(PHOTOS)")
 
 .PHONY: help demo test test-long test-torch check format bench bench-peers fuzz build wheel wheel-test clean

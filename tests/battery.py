@@ -11,6 +11,7 @@ plans, workers and caches.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Protocol
@@ -110,6 +111,14 @@ def check_instruction_sets(make: Make) -> None:
     expected = kept(make(instruction_set="scalar"))
     for level in _core.levels():
         assert_equal(kept(make(instruction_set=level)), expected, f"instruction_set={level}")
+
+
+def check_held_batches(make: Make) -> None:
+    """A batch that somebody holds keeps its bits while all later ones are made; what holds many is told so."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r".*batches of .* are alive", UserWarning)
+        held = list(make())
+    assert_equal(kept(held), kept(make()), "held to the end")
 
 
 def check_world_sizes(make: Make, global_batch: int | None = None) -> None:
@@ -220,34 +229,40 @@ def _first(iterator: Iterator[Batch], count: int) -> Iterator[Batch]:
     return islice(iterator, count)
 
 
+def check_resume_with_other_threads(make: Make) -> None:
+    check_resume_at_every_step(make, threads=1)
+
+
 CHECKS: dict[str, Callable[[Make], None]] = {
     "threads": check_threads,
     "instruction sets": check_instruction_sets,
+    "held batches": check_held_batches,
     "world sizes": check_world_sizes,
     "resume": check_resume_at_every_step,
+    "resume with other threads": check_resume_with_other_threads,
     "resume twice": check_resume_twice,
     "restored state": check_restored_state_is_the_same,
     "resume on other world sizes": check_resume_on_other_world_sizes,
 }
 
 
-def over(
-    cases: Iterable[str], checks: Iterable[str] = tuple(CHECKS), *, long: Callable[[str, str], bool] | None = None
-) -> pytest.MarkDecorator:
+def over(cases: Iterable[str], *, but: Iterable[str] = (), one_in: int = 3) -> pytest.MarkDecorator:
     """Parametrize a test by `case` and `check`: it calls `check(make)` with what makes the case's loaders.
 
-    `long(case, check)`: which of them are for `make test-long` only.
+    `but`: checks that say nothing of these cases. One pair in `one_in` belongs to `make test`, so that each case has
+    some checks there and each check some cases; `make test-long` has all of them.
     """
+    pairs = [(place, case, check) for place, case in enumerate(cases) for check in CHECKS if check not in set(but)]
+    order = list(CHECKS)
     return pytest.mark.parametrize(
         ("case", "check"),
         [
             pytest.param(
                 case,
-                CHECKS[name],
-                id=f"{case}-{name}",
-                marks=pytest.mark.long if long is not None and long(case, name) else (),
+                CHECKS[check],
+                id=f"{case}-{check}",
+                marks=pytest.mark.long if (place + order.index(check)) % one_in else (),
             )
-            for case in cases
-            for name in checks
+            for place, case, check in pairs
         ],
     )

@@ -107,3 +107,11 @@ def test_a_dataset_of_ones_own(directory, monkeypatch):
     assert names["anchors"].shape == names["positives"].shape == (64, 3, 224, 224)
     assert names["anchors"].dtype == torch.float32
     assert sorted(names["labels"].tolist()) == [0] * 40 + [1] * 24
+
+
+def test_the_tests_that_a_page_names_are_there():
+    """`docs/trust.md` says which test holds which promise."""
+    tests = Path(__file__).parent
+    named = re.findall(r"`(?:tests/)?([\w/*]+\.py|(?!tests/)[\w/]+/)`", (DOCS / "trust.md").read_text())
+    assert len(named) > 40
+    assert [name for name in named if not list(tests.rglob(name))] == []

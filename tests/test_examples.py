@@ -119,6 +119,7 @@ def test_depth_that_was_killed_goes_on_as_if_it_had_not_been(scenes, tmp_path, c
     assert "samples/s" in resumed
 
 
+@pytest.mark.long
 def test_segmentation_on_two_ranks_goes_on_alone(scenes, tmp_path, capsys):
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", EXAMPLES / "segmentation.py"]
     file = tmp_path / "two.pt"

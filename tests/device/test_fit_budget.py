@@ -317,6 +317,7 @@ def test_a_real_step_that_is_out_of_memory_at_one_sample():
     assert run("too_small").startswith("expected a step of one sample of 4096x4096 to fit in ")
 
 
+@pytest.mark.long
 def test_ranks_take_the_smaller_of_what_they_find_and_hear_of_one_that_fails(tmp_path):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launch, budget_steps.__file__, "of_two_ranks", str(tmp_path)]

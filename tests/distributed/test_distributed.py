@@ -212,6 +212,7 @@ def test_every_end_leaves_no_group_thread_file_or_handler(both, pair):
         assert all(outcome["sigterm"] == str(signal.SIG_DFL) for outcome in rank.values())
 
 
+@pytest.mark.long
 def test_torchrun_reports_the_rank_that_raised_and_its_error(tmp_path):
     ran = torchrun(tmp_path, "wrapped_rank_1_raises!")
     assert ran.returncode != 0

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import typing
 from typing import Any
 
 import msgspec
 
-from headrace.doctor.probe import evidence_schema
-from headrace.doctor.probe.evidence_schema import RECORDS, EvidenceRecord, fields_of
-
-BY_KIND: dict[str, type[EvidenceRecord]] = {record.kind: record for record in RECORDS}
-_HINTS = {kind: typing.get_type_hints(record, vars(evidence_schema)) for kind, record in BY_KIND.items()}
+from headrace.doctor.session.evidence_schema import RECORDS
 
 
 def check_record(line: list[Any]) -> None:
     """Fail where a line is not what the schema says of its kind."""
-    kind, *values = line
-    assert kind in BY_KIND, f"no such kind of record: {line}"
-    names = fields_of(BY_KIND[kind])
-    needed = [name for name in names if not hasattr(BY_KIND[kind], name)]
-    assert len(needed) <= len(values) <= len(names), f"expected {names}, got {line}"
-    for name, value in zip(names, values, strict=False):
-        try:
-            msgspec.convert(value, _HINTS[kind][name])
-        except msgspec.ValidationError as error:
-            raise AssertionError(f"{name} of {line}: {error}") from error
+    assert line[0] in RECORDS, f"no such kind of record: {line}"
+    record = RECORDS[line[0]]
+    assert len(line) - 1 <= len(record.__struct_fields__), f"expected {record.__struct_fields__}, got {line}"
+    try:
+        msgspec.convert(line, record)
+    except msgspec.ValidationError as error:
+        raise AssertionError(f"{error} of {line}") from error

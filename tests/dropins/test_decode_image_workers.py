@@ -51,7 +51,7 @@ def epoch(dataset, method, seed):
     return torch.cat(list(DataLoader(dataset, 4, num_workers=WORKERS, multiprocessing_context=method)))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_workers_draw_as_torch_seeds_them(paths, method):
     """Each batch is what one thread makes of it, seeded as that worker was: base seed plus the worker's number."""
     dataset = Photos(paths, ImageReader(view=CROP))

@@ -70,11 +70,6 @@ def test_battery(places, case, check):
     check(factory(places, **CASES[case]))
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_resume_with_other_threads(places, case):
-    battery.check_resume_at_every_step(factory(places, **CASES[case]), threads=1)
-
-
 def test_batch_map_at_one_world_size(places):
     make = factory(places, place="folder", output="numpy", batch_map=mix)
     battery.check_threads(make)

@@ -10,8 +10,6 @@ import pytest
 from battery_recipes import SOURCES, make_of
 
 RECIPES = {str(recipe): recipe for recipe in battery_recipes.every_pair(seed=20)}
-QUICK = list(RECIPES)[:6]
-"""They meet every choice of each axis but one; the others, and most checks, are for `make test-long`."""
 
 
 @pytest.fixture(scope="module")
@@ -19,11 +17,7 @@ def opened(tmp_path_factory):
     return {name: open_source(tmp_path_factory.mktemp("source")) for name, open_source in SOURCES.items()}
 
 
-def is_long(case, check):
-    return case not in QUICK or check not in ("world sizes", "resume")
-
-
-@battery.over(RECIPES, long=is_long)
+@battery.over(RECIPES, one_in=16)
 def test_battery(opened, tmp_path, case, check):
     recipe = RECIPES[case]
     check(make_of(recipe, opened[recipe.source], tmp_path))

@@ -33,11 +33,7 @@ def name(request):
     return request.param
 
 
-def is_long(case: str, check: str) -> bool:
-    return check == "resume on other world sizes" and OTHERS.index(case) % 3 != 0
-
-
-@battery.over(OTHERS, ("threads", "world sizes", "resume", "resume twice", "resume on other world sizes"), long=is_long)
+@battery.over(OTHERS, but=("instruction sets",))
 def test_battery(opened, case, check):
     check(factory(opened[case]))
 

@@ -70,14 +70,7 @@ def factory(places, *, place="whole", pixels=None, bytes=None, batch_size=batter
     return make
 
 
-QUICK = ("aspect, scales, budget, wrap", "bad samples")
-
-
-def is_long(case, check):
-    return check == "resume on other world sizes" and case not in QUICK
-
-
-@battery.over(CASES, long=is_long)
+@battery.over(CASES)
 def test_battery(places, case, check):
     check(factory(places, **CASES[case]))
 

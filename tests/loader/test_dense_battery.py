@@ -65,7 +65,7 @@ def factory(places, *, place="whole", **options):
     return make
 
 
-@battery.over(CASES, ("threads", "instruction sets", "world sizes", "resume", "resume on other world sizes"))
+@battery.over(CASES)
 def test_battery(places, case, check):
     check(factory(places, **CASES[case]))
 

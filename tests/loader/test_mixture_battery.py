@@ -41,14 +41,7 @@ CASES = {
 }
 
 
-QUICK = ("one-source, buckets", "mixed, uneven")
-
-
-def is_long(case, check):
-    return check == "resume on other world sizes" and case not in QUICK
-
-
-@battery.over(CASES, long=is_long)
+@battery.over(CASES)
 def test_battery(places, case, check):
     check(factory(places, **CASES[case]))
 

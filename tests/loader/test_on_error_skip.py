@@ -85,7 +85,7 @@ def test_what_is_skipped_is_counted_and_written_down(places, tmp_path):
     assert sorted(line["position"] for line in lines) == list(BAD)
 
 
-@pytest.mark.parametrize("map_workers", [0, 2])
+@pytest.mark.parametrize("map_workers", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_resume(places, map_workers):
     """A state after any batch goes on with the next that comes, whatever was left out between them."""
 

@@ -46,7 +46,7 @@ def factory(places, *, place, **options):
     return make
 
 
-@battery.over(CASES, long=lambda case, check: check == "resume on other world sizes")
+@battery.over(CASES)
 def test_battery(places, case, check):
     check(factory(places, **CASES[case]))
 

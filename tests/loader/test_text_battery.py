@@ -64,7 +64,7 @@ def factory(places, *, place, tokenizer=tokenizer, pad="max", max_length=LONG, *
     return make
 
 
-@battery.over(CASES, long=lambda case, check: check in ("restored state", "resume on other world sizes"))
+@battery.over(CASES)
 def test_battery(places, case, check):
     check(factory(places, **CASES[case]))
 

@@ -151,6 +151,7 @@ def ran(script, *arguments):
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.long
 def test_ranks_of_multiprocessing_spawn(numbers, tmp_path):
     with socket.socket() as free:
         free.bind(("localhost", 0))

@@ -169,6 +169,7 @@ def test_an_error_of_ours_is_one_line(yours: Path) -> None:
     assert len(str(raised.value).splitlines()) == 1
 
 
+@pytest.mark.long
 def test_both_loaders_run(photos: Path, yours: Path) -> None:
     asked = settings("my_loaders:make_loader", path=str(photos))
     runs = dict(run_rounds(asked))

@@ -57,9 +57,8 @@ def test_no_cache_freezes_what_is_random(tmp_path: Path, shape: str) -> None:
     assert_nothing_random_is_cached(here(tmp_path, shape))
 
 
-@pytest.mark.parametrize(
-    "shape", ["classes", *(pytest.param(one, marks=pytest.mark.long) for one in ("pairs", "own_crop"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("shape", ["classes", "pairs", "own_crop"])
 def test_no_cache_freezes_what_workers_draw(tmp_path: Path, shape: str) -> None:
     command = python("augmentations.py", shape, 2)
     ran = run_probed(command, tmp_path, observe=False, steps=ENDLESS, warmup=3)

@@ -223,6 +223,7 @@ def test_a_webloader_is_seen_by_the_dataloader_in_it(tmp_path: Path) -> None:
     assert "source" not in records(tmp_path, "loader")[0][3]
 
 
+@pytest.mark.long
 def test_a_trainer_on_a_memory_map(tmp_path: Path) -> None:
     run = observe(python("memory_map.py", 40, 3), tmp_path)
     assert run.status == 0, run.error

@@ -20,9 +20,9 @@ from library_probe import LibraryProbe, library_probe
 from PIL import Image
 
 from headrace.doctor.probe import opened_files as probe_opened
-from headrace.doctor.probe.evidence_schema import OpenedRecord
 from headrace.doctor.probe.opened_files import MOST_ENDS, MOST_FOLDERS, MOST_HASHES, MOST_PATHS, OpenedFiles
-from headrace.doctor.session.evidence_reader import STRUCTS, merge_opened
+from headrace.doctor.session.evidence_reader import merge_opened
+from headrace.doctor.session.evidence_schema import OpenedRecord
 from headrace.doctor.session.model import FileOpens as Told
 
 ROUGHLY = 0.35
@@ -48,7 +48,7 @@ class Process:
         if record is not None:
             self.written.append(record)
             names = {number: text for text, number in self.names.items()}
-            self.sides.append((STRUCTS[OpenedRecord](*record[1:]), names))
+            self.sides.append((OpenedRecord(*record[1:]), names))
         return self
 
 

@@ -10,12 +10,8 @@ from pathlib import Path
 import pytest
 from made_sessions import MadeRun, made_session, process, read, simulate, write_evidence, write_run, write_settings
 
-from headrace.doctor.probe import evidence_schema as schema
-from headrace.doctor.session.evidence_reader import STRUCTS, read_evidence_lines
-
-GetRecord, ProcessRecord, StepRecord = (
-    STRUCTS[record] for record in (schema.GetRecord, schema.ProcessRecord, schema.StepRecord)
-)
+from headrace.doctor.session.evidence_reader import read_evidence_lines
+from headrace.doctor.session.evidence_schema import GetRecord, ProcessRecord, StepRecord
 
 STEP = ["step", 0, 10, 30, [["b", 5, 7], ["o", 13, 2]], 25, 18, 1]
 

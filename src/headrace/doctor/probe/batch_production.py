@@ -6,7 +6,7 @@ import heapq
 import reprlib
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from .evidence_file import LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
@@ -14,7 +14,7 @@ from .opened_files import OpenedFiles
 from .overhead import ProductionCost, SampleTimingPace
 from .patches import Fault, HookGuard
 from .settings import CoreUse, SessionClock, core_use
-from .stack_sampler import CodeLines, SampledBatch, StackSampler
+from .stack_sampler import CodeLines, StackSampler
 from .stages import Account, CallTimer, Totals
 
 _FIRST_PAUSE_NS = 1_000_000_000
@@ -24,44 +24,29 @@ MOST_SLOWEST = 8
 LONGEST_KEY = 200
 
 
+@dataclass(eq=False)
 class ProducedBatch:
     """One batch under production, by one thread. Times are time.monotonic_ns()."""
 
-    __slots__ = (
-        "account",
-        "beside",
-        "end",
-        "epoch",
-        "index",
-        "is_done",
-        "is_fetching",
-        "samples",
-        "start",
-        "thread",
-        "together",
-        "totals",
-        "use",
-        "worked",
-    )
-
-    def __init__(self, epoch: int, index: int, account: Account) -> None:
-        self.epoch = epoch
-        self.index = index
-        self.account = account
-        self.thread = threading.get_ident()
-        self.start = time.monotonic_ns()
-        self.end = 0
-        self.samples: int | None = None
-        self.together = 0
-        """Samples beyond the first that were timed with it as a whole."""
-        self.is_fetching = False
-        self.is_done = False
-        self.totals: Totals = {}
-        self.beside: Totals = {}
-        self.use: CoreUse | None = None
-        """Of the cores: until its beginning while it is produced, then its own."""
-        self.worked: int | None = None
-        """What all threads that produced it together took, where several did."""
+    epoch: int
+    index: int
+    account: Account
+    thread: int = field(default_factory=threading.get_ident)
+    start: int = field(default_factory=lambda: time.monotonic_ns())
+    end: int = 0
+    samples: int | None = None
+    together: int = 0
+    """Samples beyond the first that were timed with it as a whole."""
+    is_fetching: bool = False
+    is_done: bool = False
+    totals: Totals = field(default_factory=dict)
+    beside: Totals = field(default_factory=dict)
+    use_before: CoreUse | None = None
+    """Use of the cores until its beginning."""
+    use: tuple[int, int | None] | None = None
+    """Its own use of them in microseconds: CPU time and delay."""
+    worked: int | None = None
+    """What all threads that produced it together took, where several did."""
 
 
 class BatchRecorder:
@@ -107,8 +92,8 @@ class BatchRecorder:
         batch = self.open[account] = ProducedBatch(epoch, index, account)
         self.sampler.begin(batch)
         begun = time.monotonic_ns()
-        batch.use = core_use(self._lately_ns)
-        self.cost.add_ns(time.monotonic_ns() - begun)
+        batch.use_before = core_use(self._lately_ns)
+        self.cost.total_ns += time.monotonic_ns() - begun
         account.enter(self._fetch)
         return batch
 
@@ -125,12 +110,13 @@ class BatchRecorder:
         batch.totals, batch.beside = self._stages.close()
         batch.end = time.monotonic_ns()
         self._lately_ns = batch.end - batch.start
-        batch.use = None if batch.use is None else core_use(self._lately_ns).since(batch.use)
+        if batch.use_before is not None:
+            batch.use = core_use(self._lately_ns).us_since(batch.use_before)
         if batch.samples:
             price = self.cost.samples_ns(batch.samples)
             self.pace.made(batch.end - batch.start, price, is_by_sample=not batch.together)
         self.sampler.end(batch, batch.end - batch.start)
-        self.cost.add_ns(time.monotonic_ns() - begun)
+        self.cost.total_ns += time.monotonic_ns() - begun
 
     def drop(self, batch: ProducedBatch) -> None:
         """Drop a batch that will never be done: an exception, or the end of the data."""
@@ -146,7 +132,7 @@ class BatchRecorder:
         """
         started = time.thread_time_ns()
         samples = (batch.samples or 0) - batch.together
-        self.cost.add_ns(self.opened.spent_ns())
+        self.cost.total_ns += self.opened.spent_ns()
         self.cost.add_hooks(batch.totals, samples, batch.together)
         made = [self._record(batch, sent, serialise)] if self._evidence.wants(batch.index) else []
         if sent is None:
@@ -158,12 +144,9 @@ class BatchRecorder:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_NS)
             self._due = batch.end + self._pause
             self._write_held(*made, *self._other_records())
-        elif made or self._is_held_enough(batch):
+        elif made or len(self._held) >= MOST_HELD or batch.end - self._written_at >= LONGEST_HELD_NS:
             self._write_held(*made)
-        self.cost.add_since(started)
-
-    def _is_held_enough(self, batch: ProducedBatch) -> bool:
-        return len(self._held) >= MOST_HELD or batch.end - self._written_at >= LONGEST_HELD_NS
+        self.cost.total_ns += time.thread_time_ns() - started
 
     def _write_held(self, *others: Record) -> None:
         held, self._held = self._held, []
@@ -194,9 +177,12 @@ class BatchRecorder:
     def _record(self, batch: ProducedBatch, sent: int | None, serialise: int | None) -> Record:
         us = self._clock.us
         start, end = us(batch.start), us(batch.end)
-        stages = _table(batch.totals)
         worked = None if batch.worked is None else batch.worked // 1000
-        _settle(stages, self._fetch, end - start if worked is None else worked)
+        stages = _table(batch.totals)
+        difference = (end - start if worked is None else worked) - sum(row[2] for row in stages)
+        for row in stages:
+            if row[0] == self._fetch:  # it is given what rounding took, so that the walls sum to the whole
+                row[2] = max(row[2] + difference, 0)
         sent_us = None if sent is None else us(sent)
         serialise_us = None if serialise is None else serialise // 1000
         record = ("batch", batch.epoch, batch.index, start, end, sent_us, serialise_us, batch.samples, stages)
@@ -204,7 +190,7 @@ class BatchRecorder:
             return (*record, _table(batch.beside), None, None, worked)
         if batch.use is None:
             return (*record, _table(batch.beside)) if batch.beside else record
-        return (*record, _table(batch.beside), *batch.use.us())
+        return (*record, _table(batch.beside), *batch.use)
 
     def _other_records(self) -> list[Record]:
         now = self._clock.now_us()
@@ -221,37 +207,14 @@ class BatchRecorder:
             records.append(("probe", now, cost_us))
         return records
 
-    def _hung(self, making: SampledBatch, taken_ns: int, stack: str) -> None:
-        where = next((f"batch {b.index} of epoch {b.epoch}" for b in self.open.values() if b is making), "a batch")
+    def _hung(self, batch: ProducedBatch, taken_ns: int, stack: str) -> None:
+        where = f"batch {batch.index} of epoch {batch.epoch}"
         text = f"{where} has been in the making for {taken_ns / 1e9:.0f} s:\n{stack}"
         self._write_held(("stack", self._clock.now_us(), "hung", text))
 
 
 def _table(totals: Totals) -> list[list[int]]:
     return [[stage, calls, wall // 1000, cpu // 1000] for stage, (calls, wall, cpu) in totals.items()]
-
-
-def _settle(stages: list[list[int]], stage: int, whole: int) -> None:
-    """Give `stage` what rounding took, so that the walls sum to the whole."""
-    difference = whole - sum(row[2] for row in stages)
-    for row in stages:
-        if row[0] == stage:
-            row[2] = max(row[2] + difference, 0)
-
-
-@dataclass(frozen=True)
-class SlowestSample:
-    """One of the slowest samples of a process, with what it spent its time in."""
-
-    epoch: int
-    index: int
-    key: str
-    wall_ns: int
-    totals: Totals
-
-    def record(self) -> Record:
-        stages = [(stage, wall // 1000) for stage, (_, wall, _) in self.totals.items()]
-        return ("slow", self.epoch, self.index, self.key, self.wall_ns // 1000, stages)
 
 
 class SlowestSamples:
@@ -264,26 +227,26 @@ class SlowestSamples:
     def __init__(self) -> None:
         self.least_ns = -1
         """What a sample must take more than, to be one of them."""
-        self._worst: list[tuple[int, int, SlowestSample]] = []
-        self._offered = 0
-        self._unwritten: set[int] = set()
+        self._worst: list[tuple[int, int, Record]] = []
+        """Wall ns, number and record."""
+        self._offered = self._written = 0
 
     def offer(self, epoch: int, index: int, key: Any, wall_ns: int, totals: Totals) -> None:
         """Take a sample in. Not to be called for one that took no more than `least_ns`."""
         self._offered += 1
-        entry = (wall_ns, self._offered, SlowestSample(epoch, index, key_text(key), wall_ns, totals))
-        self._unwritten.add(self._offered)
+        stages = [(stage, wall // 1000) for stage, (_, wall, _) in totals.items()]
+        entry = (wall_ns, self._offered, ("slow", epoch, index, key_text(key), wall_ns // 1000, stages))
         if len(self._worst) < MOST_SLOWEST:
             heapq.heappush(self._worst, entry)
         else:
-            self._unwritten.discard(heapq.heappushpop(self._worst, entry)[1])
+            heapq.heappushpop(self._worst, entry)
         if len(self._worst) == MOST_SLOWEST:
             self.least_ns = self._worst[0][0]
 
     def records(self) -> list[Record]:
         """Return the records of those that are new since the last call."""
-        new = [sample.record() for _, number, sample in sorted(self._worst) if number in self._unwritten]
-        self._unwritten.clear()
+        new = [record for _, number, record in sorted(self._worst) if number > self._written]
+        self._written = self._offered
         return new
 
 

@@ -56,7 +56,6 @@ def price_ns(hooked: Callable[[], Any], plain: Callable[[], Any] = nothing, call
 def price_of_a_stage_ns() -> int:
     """Return the nanoseconds of entering and leaving a stage."""
     stages = Stages(raise_)
-    stages.categories.update({0: "getitem", 1: "other"})
     stages.open()
 
     def stage() -> None:
@@ -92,22 +91,14 @@ class TrainingCost:
         """Add the time from `begun`, by time.monotonic_ns(), until now."""
         self.measured_ns += time.monotonic_ns() - begun
 
-    def leave_out(self, begun: int) -> None:
-        """Leave out a wait for others from then until now; it is counted with what it is a part of."""
-        self.measured_ns -= time.monotonic_ns() - begun
-
     def take(self) -> int:
         """Return the nanoseconds since the last call."""
-        total = max(self.measured_ns, 0)  # what was left out may yet have to be counted
+        total = max(self.measured_ns, 0)  # a wait that was left out may yet have to be counted
         self.measured_ns -= total
         conversions, self.conversions = self.conversions, 0
         if conversions and self._conversion_ns is None:
             self._conversion_ns = self.price_conversion()
         return total + round(conversions * (self._conversion_ns or 0.0))
-
-    def forget(self) -> None:
-        """Forget what another process spent, before a fork."""
-        self.conversions = self.measured_ns = 0
 
 
 class ProductionCost:
@@ -137,13 +128,6 @@ class ProductionCost:
             stage = price_of_a_stage_ns()
             self._price = stage, max(0, self._price_sample() - stage)
         return self._price
-
-    def add_ns(self, spent: int) -> None:
-        self.total_ns += spent
-
-    def add_since(self, thread_time_ns: int) -> None:
-        """Add the thread's CPU time since that reading of time.thread_time_ns()."""
-        self.total_ns += time.thread_time_ns() - thread_time_ns
 
 
 class SampleTimingPace:

@@ -12,6 +12,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable
 
 from .batch_production import BatchRecorder, ProducedBatch
@@ -33,8 +34,8 @@ MOST_NS = 500_000_000
 """A sample that takes longer is not produced again."""
 MOST_CONTENT_BYTES = 64 << 20
 """Of a result that is digested; of a larger one nobody knows whether it is the same."""
-MOST_LEAVES = 64
-"""Of a nested result."""
+MOST_PIECES = 128
+"""Of a nested result: its values and the keys of its dicts."""
 MOST_DIGEST_BYTES = 256 << 20
 """Digested of all batches together: at 1 GB/s a quarter of a second of the warm-up."""
 SKETCHED = 32
@@ -54,31 +55,29 @@ def random_states() -> Any:
     A generator of the dataset's own is known only by what it does: the sample is another one when it is produced again.
     """
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    drawn = None if numpy is None else _numpy_state(numpy)
+    drawn: Any = None
+    if numpy is not None:
+        drawn = numpy.random.get_state(legacy=False)
+        own = drawn["state"]
+        drawn = (own["key"].tobytes(), own["pos"]) if drawn["bit_generator"] == "MT19937" else repr(drawn)
     return random.getstate(), drawn, None if torch is None else torch.get_rng_state().numpy().tobytes()
 
 
-def _numpy_state(numpy: Any) -> Any:
-    state = numpy.random.get_state(legacy=False)
-    own = state["state"]
-    return (own["key"].tobytes(), own["pos"]) if state["bit_generator"] == "MT19937" else repr(state)
-
-
-class _SavedGenerators:
-    """The shared generators as they are now, to be put back."""
-
-    def __init__(self) -> None:
-        numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-        self._python = random.getstate()
-        self._numpy = None if numpy is None else numpy.random.get_state(legacy=False)
-        self._torch = None if torch is None else torch.get_rng_state()
-
-    def put_back(self) -> None:
-        random.setstate(self._python)
-        if self._numpy is not None:
-            sys.modules["numpy"].random.set_state(self._numpy)
-        if self._torch is not None:
-            sys.modules["torch"].set_rng_state(self._torch)
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    """Put the shared generators back, at the end, to where they are now."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    python = random.getstate()
+    numpys = None if numpy is None else numpy.random.get_state(legacy=False)
+    torchs = None if torch is None else torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        if numpy is not None:
+            numpy.random.set_state(numpys)
+        if torch is not None:
+            torch.set_rng_state(torchs)
 
 
 class SampleStages:
@@ -145,26 +144,22 @@ class SampleComparison:
         if again is None or not is_short or not self._may_repeat:
             self._write(batch, look, drew, None)
         else:
-            digest, saved = digest_of(sample), _SavedGenerators()
-            try:
+            digest = digest_of(sample)
+            with _generators_kept():
                 self._write(batch, look, drew, (digest, *self._made(batch, again)))
-            finally:
-                saved.put_back()
-        self._batches.cost.add_ns(time.monotonic_ns() - begun)
+        self._batches.cost.total_ns += time.monotonic_ns() - begun
 
     def _look_at(self, dataset: Any, batch: ProducedBatch, make: Callable[[], Any]) -> None:
         """Look at a sample that did not come by itself: it is produced for this alone."""
         if not self._may_repeat or not self._is_wanted(dataset):
             return
-        begun, saved = time.monotonic_ns(), _SavedGenerators()
-        try:
+        begun = time.monotonic_ns()
+        with _generators_kept():
             look, sample = self._made(batch, make)
             drew, digest = look.drew(), digest_of(sample)
             is_short = time.monotonic_ns() - begun <= MOST_NS
             self._write(batch, look, drew, (digest, *self._made(batch, make)) if is_short else None)
-        finally:
-            saved.put_back()
-        self._batches.cost.add_ns(time.monotonic_ns() - begun)
+        self._batches.cost.total_ns += time.monotonic_ns() - begun
 
     def _is_wanted(self, dataset: Any) -> bool:
         number = self._looked.get(id(dataset), 0)
@@ -187,25 +182,19 @@ class SampleComparison:
     def _write(
         self, batch: ProducedBatch, look: SampleStages, drew: bool, again: tuple[bytes | None, SampleStages, Any] | None
     ) -> None:
-        rows: list[list[int | None]] = [[stage, int(one_drew), None] for stage, one_drew, _ in look.ends]
+        """Write each stage's number, whether it drew, and whether the same call gave the same the second time."""
         same = None
+        seconds: dict[int, list[bytes | None]] = {}
         if again is not None:
             digest, other, sample = again
-            rows = _compared(look, other)
             same = 0 if sample is None else _are_same(digest, digest_of(sample))
+            for stage, _, one in other.ends:
+                seconds.setdefault(stage, []).append(one)
+        rows: list[list[int | None]] = []
+        for stage, stage_drew, one in look.ends:
+            left = seconds.get(stage)
+            rows.append([stage, int(stage_drew), _are_same(one, left.pop(0) if left else None)])
         self._evidence.write(("look", batch.epoch, batch.index, rows, int(drew), same, sorted(look.takes)))
-
-
-def _compared(look: SampleStages, other: SampleStages) -> list[list[int | None]]:
-    """Return each stage's number, whether it drew, and whether the same call gave the same the second time."""
-    digests: dict[int, list[bytes | None]] = {}
-    for stage, _, digest in other.ends:
-        digests.setdefault(stage, []).append(digest)
-    rows: list[list[int | None]] = []
-    for stage, drew, digest in look.ends:
-        left = digests.get(stage)
-        rows.append([stage, int(drew), _are_same(digest, left.pop(0) if left else None)])
-    return rows
 
 
 def _are_same(one: bytes | None, other: bytes | None) -> int | None:
@@ -217,32 +206,30 @@ def digest_of(value: Any) -> bytes | None:
     if value is None:
         return None
     digest = hashlib.blake2b(digest_size=8)
-    left = [MOST_LEAVES, MOST_CONTENT_BYTES]
+    size = 0
     try:
-        return digest.digest() if _put_content(value, digest, left) else None
+        for number, piece in enumerate(_pieces(value)):
+            if piece is None or number >= MOST_PIECES or size + len(piece) > MOST_CONTENT_BYTES:
+                return None
+            size += len(piece)
+            digest.update(piece)
     except Exception:  # a class of the user's own may do anything
         return None
+    return digest.digest()
 
 
-def _put_content(value: Any, digest: Any, left: list[int]) -> bool:
-    left[0] -= 1
-    if left[0] < 0:
-        return False
+def _pieces(value: Any) -> Iterator[bytes | None]:
+    """Yield the content of a nested result; None for a part of it that has none."""
     if isinstance(value, dict):
-        return all(
-            _put_bytes(repr(key).encode(), digest, left) and _put_content(one, digest, left)
-            for key, one in value.items()
-        )
-    if isinstance(value, (list, tuple)):
-        return _put_bytes(b"%d" % len(value), digest, left) and all(_put_content(one, digest, left) for one in value)
-    data = _content(value)
-    return data is not None and _put_bytes(data, digest, left)
-
-
-def _put_bytes(data: bytes, digest: Any, left: list[int]) -> bool:
-    left[1] -= len(data)
-    digest.update(data)
-    return left[1] >= 0
+        for key, one in value.items():
+            yield repr(key).encode()
+            yield from _pieces(one)
+    elif isinstance(value, (list, tuple)):
+        yield b"%d" % len(value)
+        for one in value:
+            yield from _pieces(one)
+    else:
+        yield _content(value)
 
 
 def _content(value: Any) -> bytes | None:
@@ -279,9 +266,10 @@ class BatchDigests:
     def __init__(self, training: TrainingObserver, evidence: EvidenceFile, fault: Fault, *, batches: int) -> None:
         self._training = training
         self._evidence = evidence
-        self._fault = fault
         self._asked = self._left = batches
         self._free = MOST_DIGEST_BYTES
+        guard = HookGuard(fault, "digests of samples")
+        self._write, self._keep_keys = guard(self._write_digest), guard(self._digest_keys)
 
     def install(self, patches: Patches, dataloader: Any) -> None:
         """Hook torch.utils.data.dataloader."""
@@ -291,33 +279,27 @@ class BatchDigests:
 
     def _next(self, original: Callable[[Any], Any], iterator: Any) -> Any:
         batch = original(iterator)
-        if self._left > 0 and self._is_warming_up():
-            self._try(self._write, iterator, batch)
+        warmup = self._training.limit.warmup
+        if self._left > 0 and (warmup is None or self._training.steps.number < warmup):
+            self._write(iterator, batch)
         return batch
 
     def _next_index(self, original: Callable[[Any], Any], iterator: Any) -> Any:
         keys = original(iterator)
         if self._left > 0:
-            self._try(self._keep_keys, iterator, keys)
+            self._keep_keys(iterator, keys)
         return keys
 
-    def _is_warming_up(self) -> bool:
-        warmup = self._training.limit.warmup
-        return warmup is None or self._training.steps.number < warmup
-
-    def _try(self, call: Callable[[Any, Any], None], iterator: Any, value: Any) -> None:
-        try:
-            call(iterator, value)
-        except Exception as error:
-            self._left = 0
-            self._fault("digests of samples", error)
-
-    def _keep_keys(self, iterator: Any, keys: Any) -> None:
+    def _digest_keys(self, iterator: Any, keys: Any) -> None:
+        """Note None where an iterable dataset, or one that takes no keys, is asked for samples by None."""
+        digest = None
+        if isinstance(keys, (list, tuple)) and any(key is not None for key in keys):
+            digest = hashlib.blake2b(repr(keys).encode(errors="replace"), digest_size=8).hexdigest()
         kept = vars(iterator).setdefault(_KEYS, [])
         if len(kept) <= self._asked:
-            kept.append(_keys_digest(keys))
+            kept.append(digest)
 
-    def _write(self, iterator: Any, batch: Any) -> None:
+    def _write_digest(self, iterator: Any, batch: Any) -> None:
         pass_ = getattr(iterator, ATTRIBUTE, None)
         if pass_ is None:  # none that is followed: inside a worker, or of a loader that a dataset reads
             return
@@ -337,13 +319,6 @@ class BatchDigests:
         self._evidence.write(("digest", pass_.number, digest.hexdigest(), keys.pop(0) if keys else None, sketches))
 
 
-def _keys_digest(keys: Any) -> str | None:
-    """Digest keys; None where an iterable dataset, or one that takes no keys, is asked for samples by None."""
-    if not isinstance(keys, (list, tuple)) or all(key is None for key in keys):
-        return None
-    return hashlib.blake2b(repr(keys).encode(errors="replace"), digest_size=8).hexdigest()
-
-
 def _tensors(batch: Any) -> Iterator[Any]:
     """Yield tensors in the order in which the batch has them."""
     if isinstance(batch, sys.modules["torch"].Tensor):
@@ -355,18 +330,13 @@ def _tensors(batch: Any) -> Iterator[Any]:
 
 def _sketch(tensor: Any) -> list[float]:
     """Return a few of its values, from all over it; of labels and tokens, which are not rounded, a sum of all."""
-    if _is_exact(tensor):
+    torch = sys.modules["torch"]
+    if tensor.dtype is not torch.uint8 and tensor.dim() <= 2 and not torch.is_floating_point(tensor):
         return [float(zlib.crc32(_bytes(tensor)))]
     flat = tensor.detach().reshape(-1)
     every = max(flat.numel() // SKETCHED, 1)
     values = flat[::every][:SKETCHED].double().nan_to_num()
     return [round(value, 5) for value in values.tolist()]
-
-
-def _is_exact(tensor: Any) -> bool:
-    """Tell whole numbers wider than a pixel's, and no image of them."""
-    torch = sys.modules["torch"]
-    return tensor.dtype is not torch.uint8 and tensor.dim() <= 2 and not torch.is_floating_point(tensor)
 
 
 class RandomDraws:
@@ -378,7 +348,7 @@ class RandomDraws:
     def __init__(self, evidence: EvidenceFile, clock: SessionClock, fault: Fault) -> None:
         self._evidence = evidence
         self._clock = clock
-        self._fault = fault
+        self._states = HookGuard(fault, "draws of samples")(random_states)
         self._left = 0
         self._file = ""
 
@@ -388,24 +358,12 @@ class RandomDraws:
             patches.around(getattr(fetch, name), "fetch", self._fetch)
 
     def _fetch(self, original: Callable[..., Any], fetcher: Any, index: Any) -> Any:
-        before = self._state() if self._may_look() else None
+        if self._file != self._evidence.path:  # a fork looks anew
+            self._file, self._left = self._evidence.path, LOOKED_AT
+        before = self._states() if self._left > 0 else None
+        self._left -= 1
         data = original(fetcher, index)
-        if before is not None and before != self._state():
+        if before is not None and before != self._states():
             self._left = 0
             self._evidence.write(("facts", self._clock.now_us(), {"draws": True}))
         return data
-
-    def _may_look(self) -> bool:
-        if self._file != self._evidence.path:  # a fork looks anew
-            self._file = self._evidence.path
-            self._left = LOOKED_AT
-        self._left -= 1
-        return self._left >= 0
-
-    def _state(self) -> Any:
-        try:
-            return random_states()
-        except Exception as error:
-            self._left = 0
-            self._fault("draws of samples", error)
-            return None

@@ -9,9 +9,13 @@ import sys
 import sysconfig
 import threading
 import time
+from functools import lru_cache
 from traceback import FrameSummary, format_list
 from types import CodeType, FrameType
-from typing import Callable, Protocol
+from typing import TYPE_CHECKING, Callable
+
+if TYPE_CHECKING:
+    from .batch_production import ProducedBatch
 
 PERIOD_NS = 10_000_000
 """Between two stack samples, on average."""
@@ -39,21 +43,14 @@ Stack = list[tuple[CodeType, int]]
 # Whose code a file is.
 PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 """In the paths of packages of whatever environment: this one may have another behind it."""
-_INSTALLED = tuple(
-    os.path.join(path, "")
-    for path in {
-        *(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
-        os.path.dirname(__file__),
-    }
-)
-_REAL_STDLIB = tuple(
+_OTHERS_FOLDERS = tuple(
     {
         os.path.realpath(path) + os.sep
-        for path in (*map(sysconfig.get_path, ("stdlib", "platstdlib")), os.path.dirname(os.__file__))
+        for path in (*map(sysconfig.get_path, ("stdlib", "platstdlib")), *map(os.path.dirname, (os.__file__, __file__)))
         if path
     }
 )
-_REAL_PROBE = os.path.dirname(os.path.realpath(__file__)) + os.sep
+"""Of the standard library, and of this probe."""
 _OWN, _OTHERS, _OUTSIDE = range(3)
 _OUTSIDE_FILES = tuple(
     os.path.join("torch", "utils", "data", *file)
@@ -62,9 +59,18 @@ _OUTSIDE_FILES = tuple(
 """Callers of the dataset: in the frames beyond them nobody produces a batch."""
 
 
+@lru_cache(MOST_FILES)
+def _kind_of(file: str) -> int:
+    if file.endswith(_OUTSIDE_FILES):
+        return _OUTSIDE
+    if file.startswith("<frozen ") or any(folder in file for folder in PACKAGES):
+        return _OTHERS
+    return _OTHERS if os.path.realpath(file).startswith(_OTHERS_FOLDERS) else _OWN
+
+
 def is_users(path: str) -> bool:
     """Tell whether a file of code is none of the standard library's, of an installed package's or of this probe's."""
-    return not path.startswith((*_INSTALLED, "<frozen")) and not any(part in path for part in PACKAGES)
+    return _kind_of(path) == _OWN
 
 
 def call_site() -> tuple[str | None, int | None]:
@@ -107,11 +113,6 @@ def stack_of(frame: FrameType | None) -> Stack:
     return stack
 
 
-def stack_text(stack: Stack) -> str:
-    """Format a stack as a traceback shows it, innermost last."""
-    return "".join(format_list([FrameSummary(code.co_filename, line, code.co_name) for code, line in reversed(stack)]))
-
-
 class CodeLines:
     """Nanoseconds by place in the user's code.
 
@@ -122,34 +123,24 @@ class CodeLines:
         """`name` returns a text's number in the evidence."""
         self._name = name
         # By texts and not by code objects, which are equal where their files differ.
-        self._kinds: dict[str, int] = {}
         self._places: dict[tuple[str, int, str], int] = {}
         self._counts: dict[int, int] = {}
 
     def add(self, stack: Stack, ns: int) -> None:
         """Charge the innermost line of the user's code; nothing, where only libraries are at work."""
         for code, line in stack:
-            kind = self._kind(code.co_filename)
-            if kind == _OUTSIDE:
-                return
-            if kind == _OWN:
-                place = self._place(code, line)
-                if place is not None:
-                    self._counts[place] = self._counts.get(place, 0) + ns
-                return
+            kind = _kind_of(code.co_filename)
+            if kind == _OTHERS:
+                continue
+            place = self._place(code, line) if kind == _OWN else None
+            if place is not None:
+                self._counts[place] = self._counts.get(place, 0) + ns
+            return
 
     def take(self) -> list[tuple[int, int]]:
         """Return place and microseconds, since the last call."""
         counts, self._counts = self._counts, {}
         return [(place, ns // 1000) for place, ns in list(counts.items())]
-
-    def _kind(self, file: str) -> int:
-        kind = self._kinds.get(file)
-        if kind is None:
-            if len(self._kinds) >= MOST_FILES:
-                self._kinds.clear()
-            kind = self._kinds[file] = _kind_of(file)
-        return kind
 
     def _place(self, code: CodeType, line: int) -> int | None:
         name: str = getattr(code, "co_qualname", code.co_name)
@@ -158,23 +149,6 @@ class CodeLines:
         if number is None and len(self._places) < MOST_PLACES:
             number = self._places[key] = self._name("{}:{}:{}".format(*key))
         return number
-
-
-def _kind_of(file: str) -> int:
-    if file.endswith(_OUTSIDE_FILES):
-        return _OUTSIDE
-    if file.startswith("<frozen ") or any(folder in file for folder in PACKAGES):
-        return _OTHERS
-    return _OTHERS if os.path.realpath(file).startswith((*_REAL_STDLIB, _REAL_PROBE)) else _OWN
-
-
-class SampledBatch(Protocol):
-    """One batch, as far as the sampler knows it."""
-
-    thread: int
-    """The thread that produces it,"""
-    start: int
-    """and since when, by time.monotonic_ns()."""
 
 
 class StackSampler:
@@ -188,7 +162,7 @@ class StackSampler:
     def __init__(
         self,
         look: Callable[[Stack, int], None],
-        hung: Callable[[SampledBatch, int, str], None],
+        hung: Callable[[ProducedBatch, int, str], None],
         failed: Callable[[Exception], None],
     ) -> None:
         """`look(stack, ns)` takes each sample, `hung(batch, ns, stack)` a batch that takes too long, once.
@@ -203,17 +177,17 @@ class StackSampler:
         self._starting = threading.Lock()  # several threads may each begin their first batch
         self._gate = threading.Event()
         self._halt = threading.Event()
-        self._batch: SampledBatch | None = None
+        self._batch: ProducedBatch | None = None
         self._last_ns = 0
         self._usual_ns = 0
         self._busy_ns = 0
         self._looked_ns = 0
         self._due_ns = round(PERIOD_NS * random.Random(time.monotonic_ns()).random())
         self._random = random.Random(self._due_ns)  # the user's draws stay theirs
-        self._told: SampledBatch | None = None
+        self._told: ProducedBatch | None = None
         self.cost_ns = 0
 
-    def begin(self, batch: SampledBatch) -> None:
+    def begin(self, batch: ProducedBatch) -> None:
         """Sample a batch from now on; of several at once, the one begun last."""
         self._batch = batch
         if self._thread is None:
@@ -226,7 +200,7 @@ class StackSampler:
         elif not self._gate.is_set() and self._busy_ns + self._last_ns >= self._due_ns:
             self._gate.set()
 
-    def end(self, batch: SampledBatch, wall_ns: int) -> None:
+    def end(self, batch: ProducedBatch, wall_ns: int) -> None:
         if self._batch is batch:
             self._batch = None
         self._last_ns = wall_ns
@@ -256,7 +230,8 @@ class StackSampler:
 
     def _run(self, gate: threading.Event, halt: threading.Event) -> None:
         try:
-            self._loop(gate, halt)
+            while not halt.is_set():
+                self._wait_or_look(gate, halt)
         except Exception as error:
             self._give_up(error)
 
@@ -264,39 +239,36 @@ class StackSampler:
         self._is_off = True
         self._failed(error)
 
-    def _loop(self, gate: threading.Event, halt: threading.Event) -> None:
-        while not halt.is_set():
-            batch = self._batch
-            if batch is None:
-                gate.clear()
-                if self._batch is None:
-                    gate.wait(IDLE_S)
-                continue
-            busy = self._busy_ns + time.monotonic_ns() - batch.start
-            if self._batch is not batch:  # then `busy` may count it twice
-                continue
-            if busy < self._due_ns:
-                halt.wait((self._due_ns - busy) / 1e9)
-            else:
-                self._take_look(batch, busy)
+    def _wait_or_look(self, gate: threading.Event, halt: threading.Event) -> None:
+        batch = self._batch
+        if batch is None:
+            gate.clear()
+            if self._batch is None:
+                gate.wait(IDLE_S)
+            return
+        busy = self._busy_ns + time.monotonic_ns() - batch.start
+        if self._batch is not batch:  # then `busy` may count it twice
+            return
+        if busy < self._due_ns:
+            halt.wait((self._due_ns - busy) / 1e9)
+        else:
+            self._take_look(batch, busy)
 
-    def _take_look(self, batch: SampledBatch, busy_ns: int) -> None:
+    def _take_look(self, batch: ProducedBatch, busy_ns: int) -> None:
         started = time.thread_time_ns()
         stack = stack_of(frame_of(batch.thread))
         if stack and self._batch is batch:
             self._look(stack, max(0, busy_ns - self._looked_ns))
-            self._watch(batch, stack)
+            taken = time.monotonic_ns() - batch.start
+            if batch is not self._told and taken > max(HUNG_NS, HUNG_TIMES * self._usual_ns):
+                self._told = batch
+                innermost_last = [FrameSummary(code.co_filename, line, code.co_name) for code, line in reversed(stack)]
+                self._hung(batch, taken, "".join(format_list(innermost_last))[-_STACK_CHARS:])
         self._looked_ns = busy_ns
         cost = time.thread_time_ns() - started
         self.cost_ns += cost
         self._due_ns = busy_ns + round(self._pause_ns(batch, cost) * self._random.uniform(0.5, 1.5))
 
-    def _pause_ns(self, batch: SampledBatch, cost_ns: int) -> float:
+    def _pause_ns(self, batch: ProducedBatch, cost_ns: int) -> float:
         """Return a longer pause where sampling costs more than its share, and where the batch takes long."""
         return max(PERIOD_NS, cost_ns / MOST_SAMPLER_SHARE, (time.monotonic_ns() - batch.start) / 1000)
-
-    def _watch(self, batch: SampledBatch, stack: Stack) -> None:
-        taken = time.monotonic_ns() - batch.start
-        if batch is not self._told and taken > max(HUNG_NS, HUNG_TIMES * self._usual_ns):
-            self._told = batch
-            self._hung(batch, taken, stack_text(stack)[-_STACK_CHARS:])

@@ -1,6 +1,6 @@
 """Read what the probes wrote, and merge the evidence of many processes into one session.
 
-`probe/evidence_schema.py` describes the records. Evidence may be damaged, or of another version: a damaged line is
+`evidence_schema.py` describes the records. Evidence may be damaged, or of another version: a damaged line is
 counted and skipped, a kind that only a newer probe knows is skipped, and so are fields that it has appended.
 """
 
@@ -15,15 +15,14 @@ from datetime import UTC, datetime
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Union, get_type_hints
+from typing import Any, Union
 
 import msgspec
 from msgspec.structs import astuple
 
-from headrace.doctor.probe import evidence_schema as schema
-from headrace.doctor.probe.opened_files import MOST_HASHES
-from headrace.doctor.probe.settings import ProbeSettings
+from headrace.doctor.probe import MOST_HASHES, ProbeSettings
 
+from . import evidence_schema as schema
 from . import model
 
 UNNAMED = "other:unnamed"
@@ -48,20 +47,9 @@ _LISTS: dict[str, tuple[str, Callable[..., Any]]] = {
 """Lists of a trainer that each record of a kind goes to, and what its fields make."""
 
 
-def _struct(record: type[schema.EvidenceRecord]) -> type[msgspec.Struct]:
-    """Return the struct that decodes a record: an array that begins with the record's kind."""
-    types = get_type_hints(record)
-    named = [
-        (name, types[name], getattr(record, name)) if hasattr(record, name) else (name, types[name])
-        for name in schema.fields_of(record)
-    ]
-    return msgspec.defstruct(record.__name__, named, array_like=True, tag_field="kind", tag=record.kind)
-
-
-STRUCTS: dict[type[schema.EvidenceRecord], Any] = {record: _struct(record) for record in schema.RECORDS}
-_KINDS = {record.kind for record in schema.RECORDS}
-_ANY: Any = Union[tuple(STRUCTS.values())]  # noqa: UP007  (a union of a tuple has no other spelling)
-_decode = msgspec.json.Decoder(_ANY).decode
+_ANY: Any = Union[tuple(schema.RECORDS.values())]  # noqa: UP007  (a union of a tuple has no other spelling)
+decode_record: Callable[[bytes], Any] = msgspec.json.Decoder(_ANY).decode
+"""Return the record that a line of evidence is. Raises DecodeError or UnicodeDecodeError."""
 
 
 @dataclass
@@ -81,7 +69,7 @@ def read_evidence_lines(path: Path) -> EvidenceLines:
     lines = EvidenceLines(bytes=len(data), damaged=1 if cut else 0)
     for text in whole.splitlines():
         try:
-            lines.records.append(_decode(text))
+            lines.records.append(decode_record(text))
         except (msgspec.DecodeError, UnicodeDecodeError):
             lines.damaged += not _is_newer(text)
     return lines
@@ -93,7 +81,7 @@ def _is_newer(text: bytes) -> bool:
         kind = msgspec.json.decode(text)[0]
     except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError):
         return False
-    return isinstance(kind, str) and kind not in _KINDS
+    return isinstance(kind, str) and kind not in schema.RECORDS
 
 
 @cache
@@ -195,19 +183,15 @@ class ProcessEvidence:
         self._device: dict[int, list[tuple[str, float]]] = {}
         self._ready: dict[int, int] = {}
         self._lines: Counter[str] = Counter()
-        takes = {STRUCTS[record]: getattr(self, f"_take_{record.kind}", None) for record in schema.RECORDS}
+        takes = {record: getattr(self, f"_take_{kind}", self._take_row) for kind, record in schema.RECORDS.items()}
         for record in lines.records:
-            take = takes[type(record)]
-            if take is not None:
-                take(record)
-            else:
-                self._take_row(record)
+            takes[type(record)](record)
         self._finish()
 
     @classmethod
     def of(cls, lines: EvidenceLines, most_bytes: int) -> ProcessEvidence | None:
         """Return the evidence of one file, or None for a file without its first line, which says whose it is."""
-        first = next((record for record in lines.records if type(record) is STRUCTS[schema.ProcessRecord]), None)
+        first = next((record for record in lines.records if isinstance(record, schema.ProcessRecord)), None)
         return None if first is None or not isinstance(first.facts.get("pid"), int) else cls(first, lines, most_bytes)
 
     @property
@@ -234,7 +218,7 @@ class ProcessEvidence:
             producer.batches.worked = []
 
     def _take_row(self, record: Any) -> None:
-        """Take a record that is a row of a table, or one of a list, of the trainer's."""
+        """Take a record that is a row of a table, or one of a list, of the trainer's; leave out any other."""
         kind = record.__struct_config__.tag
         if kind in _LISTS:
             name, made = _LISTS[kind]
@@ -250,11 +234,10 @@ class ProcessEvidence:
     def _take_name(self, record: schema.NameRecord) -> None:
         self._names[record.number] = record.text
 
-    def _take_torch(self, record: schema.TorchRecord) -> None:
-        self.process.facts.setdefault("torch", {}).update(record.facts)
+    def _take_facts(self, record: schema.TorchRecord | schema.FactsRecord) -> None:
+        self.process.facts.setdefault(str(record.__struct_config__.tag), {}).update(record.facts)
 
-    def _take_facts(self, record: schema.FactsRecord) -> None:
-        self.process.facts.setdefault("facts", {}).update(record.facts)
+    _take_torch = _take_facts
 
     def _take_applied(self, record: schema.AppliedRecord) -> None:
         applied = self.process.facts.setdefault("applied", {}).setdefault(record.key, {"count": 0, "texts": []})

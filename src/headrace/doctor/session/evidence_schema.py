@@ -1,16 +1,16 @@
 """The schema of evidence: each record's kind, fields, order, types and units, described once.
 
 An evidence file holds one JSON array a line: the kind, then the fields of the class below in their order. The probe
-writes plain tuples, which a test compares with this schema; the doctor's reader and docs/doctor/evidence.md follow it.
-Fields that have a default were appended later, or are left out where there is nothing to say.
+writes plain tuples, which a test compares with these classes; the doctor's reader decodes lines as them.
+docs/doctor/evidence.md explains their fields. Those that have a default were appended later, or are left out where
+there is nothing to say.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-VERSION = 1
-"""Version of the format, in the facts of a `process` record."""
+import msgspec
 
 # The aliases below are the units of fields.
 Time = int
@@ -28,21 +28,22 @@ Facts = dict[str, Any]
 StageRow = tuple[NameNumber, int, Duration, Duration]
 """Stage, calls, wall time and CPU time, without the stages inside it."""
 NO_ROWS: Any = []
-"""Default of a field that lists something. A reader gives each record its own."""
+"""Default of a field that lists something. msgspec gives each record its own."""
 
 
-RECORDS: list[type[EvidenceRecord]] = []
+RECORDS: dict[str, type[EvidenceRecord]] = {}
 """All kinds of record, in the order in which they are described."""
 
 
-class EvidenceRecord:
+def _kind(name: str) -> str:
+    return name.removesuffix("Record").lower()
+
+
+class EvidenceRecord(msgspec.Struct, array_like=True, tag_field="kind", tag=_kind):
     """One line of an evidence file. Its kind is the name of its class: `step` for a `StepRecord`."""
 
-    kind: ClassVar[str]
-
     def __init_subclass__(cls) -> None:
-        cls.kind = cls.__name__[: -len("Record")].lower()
-        RECORDS.append(cls)
+        RECORDS[_kind(cls.__name__)] = cls
 
 
 # Every process.
@@ -338,9 +339,3 @@ class ProbeRecord(EvidenceRecord):
 
     t: Time
     us: Duration
-
-
-def fields_of(record: type[EvidenceRecord]) -> list[str]:
-    """List the fields of a record in their order, without the kind."""
-    names = [name for base in reversed(record.__mro__) for name in vars(base).get("__annotations__", {})]
-    return [name for name in names if name != "kind"]
