@@ -28,7 +28,7 @@ from headrace.data.columns import (
     outside_root_text,
 )
 from headrace.data.dataset import Dataset
-from headrace.data.native_reading import read_members, rgb_pixels
+from headrace.data.native_reading import read_members
 from headrace.data.opening import Where
 from headrace.data.opening import open_dataset as open
 from headrace.data.pillow_images import TooLargeError, apart_formats, open_picture, picture_size
@@ -134,7 +134,6 @@ __all__ = [
     "refuse_compressed",
     "release_pages",
     "resolve_paths",
-    "rgb_pixels",
     "sidecar_places",
     "with_retries",
     "writing",

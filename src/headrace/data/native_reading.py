@@ -105,25 +105,24 @@ def _jobs(
         engine.close()
 
 
-def rgb_pixels() -> dict[str, Any]:
-    """Return the arguments by which the core makes RGB bytes of whole images."""
-    return {
-        "channels": 3,
-        "dtype": "uint8",
-        "planar": False,
-        "subtract": [0.0] * 3,
-        "divide": [255.0] * 3,
-        "fill": [0] * 3,
-        "filter": "triangle",
-        "dct_scaling": True,
-    }
-
-
 def _probe_job(at: Location, paths: _core.Paths | None, exif: bool) -> _core.Job:
     job = _blank_job(at)
     job.probe_only()
-    nothing = np.empty(0, np.uint8)
-    job.add_image(**_bytes_at(at, paths), out=nothing, width=0, height=0, **rgb_pixels(), orient=exif)
+    job.add_image(
+        **_bytes_at(at, paths),
+        out=np.empty(0, np.uint8),
+        width=0,
+        height=0,
+        channels=3,
+        dtype="uint8",
+        planar=False,
+        subtract=[0.0] * 3,
+        divide=[1.0] * 3,
+        fill=[0] * 3,
+        filter="nearest",
+        dct_scaling=False,
+        orient=exif,
+    )
     return job
 
 

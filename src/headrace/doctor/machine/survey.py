@@ -98,10 +98,21 @@ def _native() -> Decode | None:
         import numpy
 
         from headrace import _core
-        from headrace.data import rgb_pixels
     except ImportError:
         return None
-    decoder = _core.ImageDecoder(numpy.zeros(NO_VIEW), **rgb_pixels(), orient=False, limits=_core.Limits())
+    decoder = _core.ImageDecoder(
+        numpy.zeros(NO_VIEW),
+        channels=3,
+        dtype="uint8",
+        planar=False,
+        subtract=[0.0] * 3,
+        divide=[255.0] * 3,
+        fill=[0] * 3,
+        filter="triangle",
+        dct_scaling=True,
+        orient=False,
+        limits=_core.Limits(),
+    )
     return lambda data: decoder.decode_bytes(data, 0)
 
 
