@@ -188,9 +188,14 @@ class _Fetch:
         vars(self.stand_in).update(self._given)
 
     def keep_changes(self) -> None:
-        """Give the fetcher what it has noted of itself: that its data have ended."""
-        for name, value in vars(self.stand_in).items():
-            if value is not self._given.get(name, self):
+        """Give the fetcher what it has noted of itself: that its data have ended. Lets go of the stand-in.
+
+        It refers to this, and would hold the user's iterator until a garbage collection.
+        """
+        given, now = self._given, vars(self.stand_in)
+        self._given, self.stand_in = {}, None
+        for name, value in now.items():
+            if value is not given.get(name, self):
                 setattr(self._fetcher, name, value)
 
     def _begin(self) -> None:
