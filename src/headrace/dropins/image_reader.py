@@ -181,7 +181,7 @@ class ImageReader:
             content = content_of(source, self._limits.max_file_bytes)
             outcome = self._decoder.decode_bytes(content, key)
         if isinstance(outcome, tuple) and outcome[0] == DECLINED:
-            data = read_path(os.fspath(source)) if content is None else bytes(content)  # type: ignore[arg-type]  # has none: a path
+            data = read_path(os.fspath(source)) if content is None else bytes(content)  # type: ignore[arg-type]  # a path
             try:
                 pixels = decode_picture(data, self._image, self._limits)
             except TooLargeError as error:

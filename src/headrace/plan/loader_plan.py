@@ -20,7 +20,8 @@ from headrace.plan.batching import Buckets, Budget, SequencePacking
 from headrace.plan.best_fit import SequencesByLength
 from headrace.plan.bucket_codes import Coding, by_categories, by_numbers, length_bounds, members_of, shape_bounds
 from headrace.plan.bucket_members import BucketMembers, OneBucket
-from headrace.plan.order import EpochPlan, Order
+from headrace.plan.mixture import EpochPlan
+from headrace.plan.order import Order
 from headrace.plan.packed_plan import PackedPlan
 from headrace.plan.shaped_plan import ShapedPlan
 from headrace.plan.step_views import ImageSizes, StepViews
@@ -84,7 +85,7 @@ def packed_plan(
             f"batch_size: expected at most {MOST_TOKENS_A_BATCH // pack.length} rows of {pack.length} tokens a rank, "
             f"got {batch_size}"
         )
-    lengths = known_lengths(dataset, text.lengths(None), text.name)
+    lengths = known_lengths(dataset, text.lengths(), text.name)
     sequences = SequencesByLength.of(lengths, pack.length, mapped_zeros)
     return PackedPlan(sequences=sequences, row=pack.length, batch_size=batch_size, **vars(order))
 
@@ -298,7 +299,7 @@ class _ShapedPlanner:
         assert self.buckets.source is not None
         if self.text is None:
             return bucket_keys.lengths(self.dataset, self.buckets.source)
-        return bucket_keys.token_lengths(self.dataset, self.text.lengths(None))
+        return bucket_keys.token_lengths(self.dataset, self.text.lengths())
 
     def _capacity(self, members: BucketMembers, views: StepViews, coding: Coding | None) -> Capacity:
         budget, world_size = self.batch_size, self.order.world_size

@@ -247,31 +247,31 @@ def test_threads_are_counted_by_the_names_that_libraries_give_them() -> None:
 def test_copying_is_what_shared_memory_lost_to_private_memory() -> None:
     memory = ProcessMemoryReadings()
     memory.read(smaps(anonymous=1000, private=100))
-    assert memory.figures()["cow_bytes"] is None, "expected two looks before growth is known"
+    assert memory.figures["cow_bytes"] is None, "expected two looks before growth is known"
     memory.read(smaps(anonymous=1000, private=400))
-    assert memory.figures()["cow_bytes"] == 300 * KIB
-    assert memory.figures()["shared_bytes_first"] == 900 * KIB
+    assert memory.figures["cow_bytes"] == 300 * KIB
+    assert memory.figures["shared_bytes_first"] == 900 * KIB
 
 
 def test_new_memory_is_no_copy() -> None:
     memory = ProcessMemoryReadings()
     memory.read(smaps(anonymous=1000, private=100))
     memory.read(smaps(anonymous=1500, private=600))
-    assert memory.figures()["cow_bytes"] == 0
+    assert memory.figures["cow_bytes"] == 0
 
 
 def test_inherited_memory_that_is_freed_is_no_copy() -> None:
     memory = ProcessMemoryReadings()
     memory.read(smaps(anonymous=1000, private=100))
     memory.read(smaps(anonymous=200, private=100))
-    assert memory.figures()["cow_bytes"] == 0
+    assert memory.figures["cow_bytes"] == 0
 
 
 def test_a_sandbox_without_rollup_has_no_memory_figures() -> None:
     memory = ProcessMemoryReadings()
     memory.read({})
     memory.read({"Pss": 5})
-    assert memory.figures() == {
+    assert memory.figures == {
         "pss_bytes_peak": 5,
         "private_bytes_peak": None,
         "shared_bytes_first": None,

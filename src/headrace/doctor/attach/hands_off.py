@@ -139,7 +139,6 @@ def undo_run(folder: UndoFolder, *, keep: bool) -> UndoReport:
     Never raises OSError: the report has what failed.
     """
     root, written = Path(folder.owned()[2]), Path(folder.session) / WRITTEN
-    report = UndoReport(root)
     try:
         paths, faults = read_journal(Path(folder.journal))
         report = Undo(root, paths, written, keep=keep).run()

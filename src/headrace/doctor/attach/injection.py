@@ -124,13 +124,11 @@ def ignoring_option(arguments: list[str]) -> str | None:
             continue
         if not argument.startswith("-") or argument in {"-", "--"}:
             return None
-        for at, letter in enumerate(argument[1:], 1):
-            if letter in "IES":
-                return letter
-            if letter in "cm":  # what follows is the program
-                return None
-            if letter in "WX":
-                if at + 1 == len(argument):
-                    next(options, None)
-                break
+        found = re.search("[IEScmWX]", argument)
+        if found is not None and found[0] in "IES":
+            return found[0]
+        if found is not None and found[0] in "cm":  # what follows is the program
+            return None
+        if found is not None and found.end() == len(argument):  # what follows is the value of -W or -X
+            next(options, None)
     return None

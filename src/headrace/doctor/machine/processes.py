@@ -38,7 +38,7 @@ class ProcessReadings:
         self._kernel = kernel
         self.memory = ProcessMemoryReadings()
         self._threads_named = 0
-        self.figures: dict[str, Any] = {"parent": seen.parent, **self.memory.figures(), "threads_by_name": None}
+        self.figures: dict[str, Any] = {"parent": seen.parent, **self.memory.figures, "threads_by_name": None}
 
     def read(self, seen: ProcessStat, now_s: float) -> None:
         """Read what is cheap: four small files, none of which holds up the process.
@@ -75,7 +75,7 @@ class ProcessReadings:
         """Read what is dear: the kernel walks all the process's pages (10 ms for 500 MB), and a file a thread."""
         self.detailed_at_s = now_s
         self.memory.read(pairs(self._text("smaps_rollup")))
-        self.figures.update(self.memory.figures())
+        self.figures.update(self.memory.figures)
         threads = self.figures.get("threads_peak") or 0
         if threads > self._threads_named:
             # Some libraries name theirs, `pt_autograd_0` say; the rest bear the program's name.
@@ -129,27 +129,24 @@ class ProcessMemoryReadings:
         self.pss_bytes: int | None = None
         """Its proportional set size now; None where it was not read."""
         self._first: tuple[int, int] | None = None
-        self._figures: dict[str, int] = {}
+        names = ("pss_bytes_peak", "private_bytes_peak", "shared_bytes_first", "cow_bytes")
+        self.figures: dict[str, int | None] = dict.fromkeys(names)
 
     def read(self, rollup: dict[str, int]) -> None:
         self.pss_bytes = rollup.get("Pss", self.pss_bytes)
         private = rollup.get("Private_Dirty")
         for name, value in (("pss_bytes_peak", rollup.get("Pss")), ("private_bytes_peak", private)):
             if value is not None:
-                self._figures[name] = max(value, self._figures.get(name, 0))
+                self.figures[name] = max(value, self.figures[name] or 0)
         if private is None or "Anonymous" not in rollup:
             return
         shared = max(rollup["Anonymous"] - private, 0)
         if self._first is None:
             self._first = (shared, private)
-            self._figures["shared_bytes_first"] = shared
+            self.figures["shared_bytes_first"] = shared
             return
         cow = min(self._first[0] - shared, private - self._first[1])
-        self._figures["cow_bytes"] = max(cow, self._figures.get("cow_bytes", 0))
-
-    def figures(self) -> dict[str, int | None]:
-        names = ("pss_bytes_peak", "private_bytes_peak", "shared_bytes_first", "cow_bytes")
-        return {name: self._figures.get(name) for name in names}
+        self.figures["cow_bytes"] = max(cow, self.figures["cow_bytes"] or 0)
 
 
 def _largest(before: int | None, now: int | None) -> int | None:

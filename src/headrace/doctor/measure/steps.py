@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -93,10 +93,14 @@ def parts_of(pieces: Sequence[TimeSegment]) -> dict[str, float]:
 
 def mean_parts(steps: Sequence[dict[str, float]], order: Iterable[str]) -> list[TimePart]:
     """Return the mean of each part over the steps, and its share of the whole. Parts that no step has are left out."""
-    totals = {name: sum(step.get(name, 0) for step in steps) for name in order}
-    whole = sum(totals.values())
     seen = {name for step in steps for name in step}
-    return [TimePart(name, us / len(steps), us / whole) for name, us in totals.items() if name in seen]
+    return time_parts({name: sum(step.get(name, 0) for step in steps) for name in order if name in seen}, len(steps))
+
+
+def time_parts(totals: Mapping[str, float], steps: int) -> list[TimePart]:
+    """Return the mean of each part over so many steps, and its share of the whole."""
+    whole = sum(totals.values())
+    return [TimePart(name, us / steps, us / whole) for name, us in totals.items()]
 
 
 @dataclass(frozen=True)

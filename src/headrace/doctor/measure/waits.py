@@ -14,8 +14,8 @@ from statistics import median, quantiles
 
 from ..session.model import LoaderFacts, ReceivedBatches, Trainer, TrainerPass
 from .batches import REST, Finder, Join, MadeBatch, batch_stages
-from .diagnosis import TimePart, WaitCauses, WaitSplit
-from .steps import MeasuredTraining, is_here, is_source, pass_blocks, pass_of, queue_of, threads_of
+from .diagnosis import WaitCauses, WaitSplit
+from .steps import MeasuredTraining, is_here, is_source, pass_blocks, pass_of, queue_of, threads_of, time_parts
 
 USUAL = 10
 """Batches of 100 that are handed over in less than the usual time."""
@@ -111,11 +111,8 @@ def waits(training: MeasuredTraining, join: Join) -> list[Wait]:
 def wait_split(training: MeasuredTraining, found: list[Wait]) -> WaitSplit | None:
     """Return mean microseconds a step by what was waited for; None where nothing was."""
     totals = {name: sum(wait.parts.get(name, 0) for wait in found) for name in WAIT_ORDER}
-    whole = sum(totals.values())
-    if whole == 0:
-        return None
-    steps = len(training.steps)
-    return WaitSplit(training.trainer.pid, [TimePart(n, us / steps, us / whole) for n, us in totals.items() if us > 0])
+    totals = {name: us for name, us in totals.items() if us > 0}
+    return WaitSplit(training.trainer.pid, time_parts(totals, len(training.steps))) if totals else None
 
 
 def split_wait(start: int, end: int, cuts: list[Cut], last: str) -> dict[str, int]:
@@ -214,8 +211,7 @@ def causes(
                     parts[stage] = parts.get(stage, 0.0) + us * share
         for name, part in parts.items():
             totals[name] = totals.get(name, 0) + part
-    whole = sum(totals.values())
-    shared = [TimePart(name, us / steps, us / whole) for name, us in totals.items() if us > 0]
+    shared = time_parts({name: us for name, us in totals.items() if us > 0}, steps)
     return WaitCauses(pid, sorted(shared, key=lambda part: -part.us))
 
 

@@ -101,9 +101,10 @@ def _connect(journal: UndoJournal, database: Any) -> None:
         return
     text = os.fsdecode(database)
     if text.startswith("file:"):  # a URI of SQLite: `file:path`, `file:///path` or `file://localhost/path`
-        from urllib.parse import unquote, urlsplit
+        from urllib.parse import unquote
 
-        text = unquote(urlsplit(text).path)
+        text = text[len("file:") :].partition("#")[0].partition("?")[0]
+        text = unquote("/" + text[2:].partition("/")[2] if text.startswith("//") else text)
     place = None if text in ("", ":memory:") else journal.place(text, follow=True)
     if place is not None:
         journal.writes(place)

@@ -93,9 +93,10 @@ def mean_batches(report: ReportData) -> list[MeanBatch]:
     training = report.training
     if training is None:
         return []
-    start, end = training.steps[0].start, training.steps[-1].end
+    start, end, trainer = training.steps[0].start, training.steps[-1].end, training.trainer
+    own = [one for one in report.session.makers if (one.trainer, one.host) == (trainer.pid, trainer.host)]
     found = []
-    for maker in report.makers_of(training.trainer.pid, training.trainer.host):
+    for maker in sorted(own, key=lambda maker: (maker.worker or 0, maker.started or 0)):
         rows = [row for row, fetched in enumerate(maker.batches.fetched) if start <= fetched <= end]
         walls: Counter[str] = Counter()
         for row in rows:
