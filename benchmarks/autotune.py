@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 
 import headrace as hr
-from headrace.loader.autotuning import Setting
+from headrace.loader.autotuning.observation import Setting
 from headrace.system.resources import available_cores
 from headrace.tools.bench.comparison import environment
 

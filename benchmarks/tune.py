@@ -25,7 +25,7 @@ from headrace.doctor.prove.baseline import DIGESTS
 from headrace.doctor.prove.trial import TrialRequest, attempt
 from headrace.doctor.report.outputs import Outputs
 from headrace.doctor.session.storage import session_folder
-from headrace.doctor.tune.run import Tuning, tune
+from headrace.doctor.tune.run import tune
 
 TESTS = Path(__file__).parent.parent / "tests" / "doctor"
 CASES = {
@@ -75,7 +75,7 @@ def duel(case, like, pair, steps, times):
 
 def compare(case, steps, rounds, duels):
     with contextlib.redirect_stderr(io.StringIO()):
-        result = tune(Tuning(command=command(case), steps=steps), Outputs())
+        result = tune(command(case), Outputs(), steps=steps)
         with session_folder(digests=DIGESTS) as folder:
             grid, seconds = searched(case, folder.settings, list(result.predictions), steps, rounds)
             best, choice = min(grid, key=grid.get), result.choice.arguments

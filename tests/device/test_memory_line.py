@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.device.memory_search import CLOSE, GROWTH, MeasuredPeak, fit_line, largest_that_fits, next_samples
+from headrace.device.memory_search import CLOSE, GROWTH, MemoryStep, fit_line, largest_that_fits, next_samples
 
+MeasuredPeak = partial(MemoryStep, (1,))
 MOST = 1 << 20
 ENOUGH = 60
 
@@ -65,7 +67,7 @@ def test_noise_leads_to_no_size_that_does_not_fit(data, slope, room):
     if found is None:
         assert room == 1
     else:
-        assert dict(measured)[found] <= slope * room
+        assert {one.samples: one.peak_bytes for one in measured}[found] <= slope * room
         assert found <= room / 0.95
 
 

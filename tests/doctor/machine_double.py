@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.doctor.machine.kernel import Space
+from headrace.doctor.machine.kernel import Kernel, Space
 
 
 @dataclass
-class Texts:
+class Texts(Kernel):
     """The Kernel of a machine that is made of these texts. Folders are what their paths say."""
 
     texts: dict[str, str] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from attach_runs import IMPATIENT
 from file_trees import Tree, project, tree
 
 from headrace.doctor.attach.command import CommandResult, run_command
-from headrace.doctor.attach.hands_off import UndoReport
+from headrace.doctor.attach.undo import UndoReport
 from headrace.doctor.probe.settings import ProbeSettings, boot_id
 
 

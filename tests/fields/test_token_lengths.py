@@ -9,7 +9,7 @@ import pytest
 from text_data import CAPTIONS, MISSING, NOT_UTF8, caption, is_trial, tokenizer, whitespace, write_manifest, write_tar
 
 import headrace as hr
-from headrace.fields import token_lengths
+from headrace.fields import resolve_texts
 
 COUNT = 1030
 """As many as are worth keeping."""
@@ -29,6 +29,11 @@ def dataset(lists, tmp_path_factory):
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+def token_lengths(dataset, column, encode, **options):
+    (text,) = resolve_texts(dataset, {"field": hr.Text(encode, source=column, pad_id=0, **options)})
+    return text.lengths()
 
 
 def kept(folder):

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from loader_data import write_folder
 
-from headrace.loader.autotuning import tuner_of
 from headrace.loader.autotuning.observation import WINDOW_S, WINDOW_STEPS
-from headrace.loader.autotuning.tuner import MOST_PREFETCH, START_PREFETCH
+from headrace.loader.autotuning.tuner import MOST_PREFETCH, START_PREFETCH, tuner_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text()
 

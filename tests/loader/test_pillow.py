@@ -127,7 +127,7 @@ def test_decoding_that_takes_too_long_is_a_bad_sample(tmp_path):
     limits = hr.Limits(max_decode_s=0.3)
     with pytest.raises(LimitError, match=r"JPEG2000 whose decoding took longer than max_decode_s=0\.3; raise it with"):
         hr.decode_image(slow_jpeg2000(), output="numpy", limits=limits)
-    assert pillow._PROCESSES.take() is None, "it was ended"
+    assert not pillow._waiting, "it was ended"
     for number in range(3):
         (tmp_path / f"{number}.webp").write_bytes(encode(photograph(number, 20, 20), "WEBP"))
     (tmp_path / "slow.jp2").write_bytes(slow_jpeg2000())
@@ -139,10 +139,9 @@ def test_decoding_that_takes_too_long_is_a_bad_sample(tmp_path):
 def test_a_process_apart_that_has_ended_is_no_news():
     data = encode(photograph(1, 30, 30), "JPEG2000")
     expected = hr.decode_image(data, output="numpy")
-    waiting = pillow._PROCESSES.take()
-    assert waiting is not None
+    waiting = pillow._waiting.pop()
     os.kill(waiting.pid, 9)
-    pillow._PROCESSES.give_back(waiting)
+    pillow._waiting.append(waiting)
     np.testing.assert_array_equal(hr.decode_image(data, output="numpy"), expected)
 
 
@@ -167,10 +166,9 @@ def test_one_that_nobody_asks_ends_by_itself(monkeypatch):
     monkeypatch.setattr(pillow, "_START", pillow._START.replace("serve(int(sys.argv[2]))\n", hurried))
     data = encode(photograph(1, 30, 30), "JPEG2000")
     expected = hr.decode_image(data, output="numpy")
-    waiting = pillow._PROCESSES.take()
-    assert waiting is not None
+    waiting = pillow._waiting.pop()
     assert waiting._process.wait(60) == 0
-    pillow._PROCESSES.give_back(waiting)
+    pillow._waiting.append(waiting)
     np.testing.assert_array_equal(hr.decode_image(data, output="numpy"), expected)
 
 
@@ -194,7 +192,7 @@ import os, sys
 import headrace as hr
 from headrace.loader.decoding import pillow as decoder_process
 hr.decode_image(sys.argv[1], output="numpy")
-process = decoder_process._PROCESSES.take()
+process = decoder_process._waiting.pop()
 print(process.pid, flush=True)
 os.kill(os.getpid(), 9)
 """

@@ -13,7 +13,8 @@ from processes import eventually, in_fork
 
 import headrace as hr
 from headrace import _core
-from headrace.loader.autotuning import Setting, Tuner, TuningBounds
+from headrace.loader.autotuning.observation import Setting, TuningBounds
+from headrace.loader.autotuning.tuner import Tuner
 from headrace.system.resources import available_cores
 
 MOST = Setting(4, 9)
@@ -168,7 +169,7 @@ def test_memory_that_is_kept_follows(photos):
     loader._tuner.setting = Setting(2, 1)
     for _ in iterator:
         pass
-    pool = loader._memory._blocks._of_this_process()
+    pool = loader._memory._of_this_process()
     assert pool.usage()[1] <= 2
 
 

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from headrace.loader.autotuning import Readings, Setting, TunedPass, Tuner, TuningBounds
 from headrace.loader.autotuning.climber import Reasons
-from headrace.loader.autotuning.observation import Observation, StepMeter
+from headrace.loader.autotuning.observation import Observation, Readings, Setting, StepMeter, TuningBounds
+from headrace.loader.autotuning.tuner import TunedPass, Tuner
 
 
 def take(meter, steps, *, work_s, wait_s=0.0, ready=1, now_s=0.0):

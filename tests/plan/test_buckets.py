@@ -16,7 +16,7 @@ from twin.views import ViewError, short_side_size
 import headrace as hr
 from headrace.plan import Order, ViewedImages, plan_of
 from headrace.plan.bucket_codes import by_categories, by_numbers, members_of, shape_bounds
-from headrace.plan.bucket_keys import aspects, exact_sizes
+from headrace.plan.bucket_keys import size_categories, size_numbers
 from headrace.plan.bucket_members import OneBucket
 from headrace.plan.step_views import ImageSizes, StepViews, output_sizes
 from headrace.views import compile_view
@@ -115,9 +115,9 @@ def test_ties_make_fewer_buckets():
 @pytest.mark.parametrize("kind", ["numbers", "categories"])
 def test_what_has_no_readable_size_goes_to_the_largest_bucket(kind):
     sizes = ImageSizes(np.array([(30, 40), (0, 0), (40, 30), (40, 30), (1, 5000), (0, 0)], np.int32))
-    coding = by_categories(exact_sizes(sizes), length=6)
+    coding = by_categories(size_categories("size", sizes), length=6)
     if kind == "numbers":
-        coding = by_numbers(aspects(sizes), hr.Buckets("aspect", edges=[1]), length=6, seed=0)
+        coding = by_numbers(size_numbers("aspect", sizes), hr.Buckets("aspect", edges=[1]), length=6, seed=0)
     members = members_of(coding, length=6, used=sizes.known)
     samples = {tuple(members.select(bucket, np.arange(count))) for bucket, count in enumerate(members.counts)}
     assert samples == {(0,), (1, 2, 3, 4, 5)}
@@ -132,7 +132,7 @@ def test_bounds_are_the_largest_that_any_member_has(seed, long_max, multiple):
     view = hr.RandomScale((30, 75), long_max=long_max, multiple_of=multiple)
     for program in (compile_view(view), compile_view(None), compile_view(hr.Resize(40))):
         views = StepViews(tables=program.scales, output=None, sizes=sizes, multiple_of=program.multiple_of)
-        coding = by_numbers(aspects(sizes), hr.Buckets("aspect", count=3), length=400, seed=0)
+        coding = by_numbers(size_numbers("aspect", sizes), hr.Buckets("aspect", count=3), length=400, seed=0)
         members = members_of(coding, length=400, used=None)
         bounds = shape_bounds(members, sizes, views)
         for bucket, count in enumerate(members.counts):

@@ -14,7 +14,7 @@ from twin import rng as twin
 
 from headrace.errors import UsageError
 from headrace.plan import ShapedPlan
-from headrace.plan.batch_cutting import BudgetCapacity, FixedCapacity
+from headrace.plan.batch_cutting import Capacity
 from headrace.plan.order import world_sizes
 from headrace.plan.step_views import StepViews
 
@@ -74,14 +74,20 @@ def slow_cut(slots, room, multiple):
     return batches
 
 
+def fixed(samples):
+    return Capacity(samples, samples)
+
+
 def slow_room(capacity, scales):
+    heights, widths = capacity.bounds or (None, None)
+
     def room(cells):
-        if isinstance(capacity, FixedCapacity):
-            return capacity.samples
+        if capacity.bounds is None:
+            return capacity.total
         chosen = {scale for _, each in cells for scale in (range(scales) if each is None else [each])}
         cost = max(
-            max(int(capacity.heights[bucket, scale]) for bucket, _ in cells)
-            * max(int(capacity.widths[bucket, scale]) for bucket, _ in cells)
+            max(int(heights[bucket, scale]) for bucket, _ in cells)
+            * max(int(widths[bucket, scale]) for bucket, _ in cells)
             for scale in chosen
         )
         return capacity.total // cost // capacity.multiple * capacity.multiple
@@ -112,12 +118,12 @@ def slow_epoch(codes, buckets, scales, capacity, *, joined, shuffle, seed, remai
     steps = len(made)
     order = [twin.permute(steps, twin.hash64(key, 0), step) if shuffle else step for step in range(steps)]
     turn = twin.hash64(twin.hash64(key, 1 << 32), steps) * scales >> 64
-    turn = turn if isinstance(capacity, FixedCapacity) or same_bounds(capacity) else 0
+    turn = turn if capacity.bounds is None or same_bounds(capacity) else 0
     return [(made[at][1], (slow_scale(made[at][0], at, key, scales) + turn) % scales) for at in order]
 
 
 def same_bounds(capacity):
-    return all(len(set(row)) == 1 for bound in (capacity.heights, capacity.widths) for row in bound.tolist())
+    return all(len(set(row)) == 1 for bound in capacity.bounds for row in bound.tolist())
 
 
 def slow_sample(members, bucket, place, key, shuffle):
@@ -138,13 +144,13 @@ def cases(draw):
     buckets, scales = draw(st.integers(1, 5)), draw(st.integers(1, 3))
     codes = np.array(draw(st.lists(st.integers(0, buckets - 1), min_size=1, max_size=70)))
     if draw(st.booleans()):
-        capacity = FixedCapacity(draw(st.integers(1, 12)))
+        capacity = fixed(draw(st.integers(1, 12)))
     else:
         bounds = [draw(st.lists(st.integers(1, 6), min_size=buckets * scales, max_size=buckets * scales)) for _ in "hw"]
         heights, widths = (np.array(bound).reshape(buckets, scales) for bound in bounds)
         multiple = draw(st.sampled_from([1, 2, 4]))
         least = int((heights * widths).max()) * multiple
-        capacity = BudgetCapacity(draw(st.integers(least, 12 * least)), heights, widths, multiple)
+        capacity = Capacity(draw(st.integers(least, 12 * least)), multiple, (heights, widths))
     parameters = {
         "joined": draw(st.booleans()),
         "shuffle": draw(st.booleans()),
@@ -202,13 +208,13 @@ def test_no_batch_costs_more_than_the_budget_and_few_are_not_a_multiple(drawn, e
     case, parameters = drawn
     codes, _, _, capacity = case
     plan = made(case, parameters)
-    if plan is None or isinstance(capacity, FixedCapacity):
+    if plan is None or capacity.bounds is None:
         return
     odd = 0
     for step in range(plan.steps):
         batch = plan.batch(epoch, step)
         scale = int(batch.view.ops[0, 0])
-        cost = capacity.heights[codes[batch.samples], scale].max() * capacity.widths[codes[batch.samples], scale].max()
+        cost = np.prod([bound[codes[batch.samples], scale].max() for bound in capacity.bounds])
         assert len(batch.samples) * cost <= capacity.total
         odd += len(batch.samples) % capacity.multiple > 0
     if parameters["remainder"] != "short":
@@ -220,7 +226,7 @@ def test_no_batch_costs_more_than_the_budget_and_few_are_not_a_multiple(drawn, e
 @given(cases())
 def test_batches_of_a_number_are_full_but_for_the_last_of_each_chain(drawn):
     (codes, buckets, scales, _), parameters = drawn
-    plan = plan_of(codes, buckets, scales, FixedCapacity(6), **(parameters | {"remainder": "short"}))
+    plan = plan_of(codes, buckets, scales, fixed(6), **(parameters | {"remainder": "short"}))
     sizes = [len(plan.batch(0, step).samples) for step in range(plan.steps)]
     chains = [len(codes)] if parameters["joined"] else np.bincount(codes).tolist()
     assert sorted(sizes) == sorted(min(6, count - first) for count in chains for first in range(0, count, 6))
@@ -274,7 +280,7 @@ def test_a_replacement_is_of_the_same_bucket_on_every_rank(drawn, epoch, attempt
 
 def test_a_bucket_of_bad_samples_alone_gets_replacements_from_the_others():
     """As one of a rare size may be. Eight are drawn from it before."""
-    plan = plan_of(np.array([1] + [0] * 30), 2, 1, FixedCapacity(4), shuffle=False)
+    plan = plan_of(np.array([1] + [0] * 30), 2, 1, fixed(4), shuffle=False)
     batches = [plan.batch(0, step) for step in range(plan.steps)]
     (position,) = (int(batch.positions[row]) for batch in batches for row in np.flatnonzero(batch.samples == 0))
     drawn = [plan.replacement(0, position, attempt)[0] for attempt in range(40)]
@@ -288,9 +294,7 @@ BOUNDS = np.array([[4, 9, 16]] * 3), np.ones((3, 3), np.int64)
 CODES = np.repeat([0, 1, 2], [4, 29, 60])
 
 
-@pytest.mark.parametrize(
-    "capacity", [FixedCapacity(8), BudgetCapacity(96, *BOUNDS, multiple=2)], ids=["a number", "a budget"]
-)
+@pytest.mark.parametrize("capacity", [fixed(8), Capacity(96, 2, BOUNDS)], ids=["a number", "a budget"])
 @pytest.mark.parametrize("joined", [True, False])
 def test_every_sample_gets_every_scale_as_often_as_in_independent_draws(capacity, joined):
     """Also those of a bucket that has hardly more samples than there are scales. Epochs are independent, samples of one
@@ -312,7 +316,7 @@ def test_every_sample_gets_every_scale_as_often_as_in_independent_draws(capacity
 
 
 def test_which_samples_share_a_batch_is_drawn_anew():
-    plan = plan_of(CODES, 3, 1, FixedCapacity(8), seed=3)
+    plan = plan_of(CODES, 3, 1, fixed(8), seed=3)
     counts = Counter()
     for epoch in range(1200):
         batch = next(batch for step in range(plan.steps) if 40 in (batch := plan.batch(epoch, step).samples))
@@ -322,14 +326,14 @@ def test_which_samples_share_a_batch_is_drawn_anew():
 
 
 def test_every_batch_is_equally_likely_at_every_step():
-    plan = plan_of(np.repeat([0, 1], [30, 10]), 2, 1, FixedCapacity(10))
+    plan = plan_of(np.repeat([0, 1], [30, 10]), 2, 1, fixed(10))
     for step in range(4):
         first = sum(int(plan.batch(epoch, step).samples[0] >= 30) for epoch in range(2000))
         assert stats.binomtest(first, 2000, 0.25).pvalue > 1e-3
 
 
 def test_without_shuffle_batches_come_bucket_by_bucket():
-    plan = plan_of(np.array([0, 1, 0, 1, 1, 0]), 2, 1, FixedCapacity(2), shuffle=False)
+    plan = plan_of(np.array([0, 1, 0, 1, 1, 0]), 2, 1, fixed(2), shuffle=False)
     assert [plan.batch(5, step).samples.tolist() for step in range(3)] == [[0, 2], [5, 1], [3, 4]]
 
 
@@ -340,13 +344,13 @@ def test_without_shuffle_batches_come_bucket_by_bucket():
         ({"seed": -1}, "seed: expected"),
         ({"rank": 1}, "rank: expected"),
         (
-            {"capacity": FixedCapacity(4), "remainder": "drop", "joined": False},
+            {"capacity": fixed(4), "remainder": "drop", "joined": False},
             "leaves nothing: .* at most the 3 samples of the largest bucket, got 4 x 1 ranks = 4; lower batch_size",
         ),
     ],
 )
 def test_a_wrong_argument_is_named(change, says):
-    given = {"codes": np.array([0, 0, 0, 1]), "buckets": 2, "scales": 1, "capacity": FixedCapacity(2)} | change
+    given = {"codes": np.array([0, 0, 0, 1]), "buckets": 2, "scales": 1, "capacity": fixed(2)} | change
     with pytest.raises(UsageError, match=says):
         plan_of(**given)
 
@@ -354,4 +358,4 @@ def test_a_wrong_argument_is_named(change, says):
 @pytest.mark.parametrize(("epoch", "step"), [(-1, 0), (0, -1), (0, 2), (True, 0), (0, 1.0)])
 def test_a_step_outside_the_epoch_is_refused(epoch, step):
     with pytest.raises(UsageError, match=r"epoch: expected|step: expected"):
-        plan_of(np.array([0, 0, 0, 1]), 2, 1, FixedCapacity(2)).batch(epoch, step)
+        plan_of(np.array([0, 0, 0, 1]), 2, 1, fixed(2)).batch(epoch, step)

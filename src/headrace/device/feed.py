@@ -153,14 +153,13 @@ def lost_worker(iterator: Iterator[Any], error: Exception) -> RuntimeError | Non
     dead = wait([worker.sentinel for worker in workers], timeout=EXIT_WAIT_S)
     for worker in workers:
         if worker.sentinel in dead:
+            worker.join()  # dead by its sentinel; now its exit code is known
+            code = worker.exitcode
+            cause = (
+                f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited unexpectedly with code {code}"
+            )
             return RuntimeError(
-                f"DataLoader worker (pid {worker.pid}) {_cause(worker)} while it sent a batch; where memory is short, "
+                f"DataLoader worker (pid {worker.pid}) {cause} while it sent a batch; where memory is short, "
                 f"use fewer workers or a smaller prefetch_factor; {MORE_ROOM}"
             )
     return None
-
-
-def _cause(worker: Any) -> str:
-    worker.join()  # dead by its sentinel; now its exit code is known
-    code = worker.exitcode
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited unexpectedly with code {code}"

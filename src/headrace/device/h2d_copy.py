@@ -132,7 +132,7 @@ class PlainLane:
             start = time.perf_counter()
             moved = map_tensors(batch, self._move)
             copied = time.perf_counter()
-            converted = map_tensors(moved, lambda path, tensor: _convert(self._images, path, tensor))
+            converted = map_tensors(moved, self._images.converted)
         self._copy_s += copied - start
         self._convert_s += time.perf_counter() - copied
         return SentBatch(converted, None)
@@ -150,11 +150,6 @@ class PlainLane:
 
     def end(self) -> None:
         """Do nothing: there is nothing to give back."""
-
-
-def _convert(images: ImageSelector, path: Path, tensor: Tensor) -> Tensor:
-    conversion = images.conversion_of(path, tensor)
-    return tensor if conversion is None else conversion.apply(tensor)
 
 
 def lane_to(device: torch.device, images: ImageSelector) -> CopyLane:
@@ -183,21 +178,7 @@ def resolve(device: str | torch.device) -> torch.device:
 
 
 _idle: dict[torch.device, list[torch.cuda.Stream]] = {}
-
-
-def borrow_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return a stream that nobody else has been lent. Work of its last user may still be under way: it comes first."""
-    try:
-        return _idle[device].pop()
-    except (KeyError, IndexError):
-        return torch.cuda.Stream(device)
-
-
-def give_back_stream(stream: torch.cuda.Stream, device: torch.device) -> None:
-    """Take a stream back for the next pass. Whoever gives it back enqueues nothing more on it."""
-    _idle.setdefault(device, []).append(stream)
-
-
+"""Streams for the next passes. Work of a stream's last user may still be under way: it comes first."""
 MOST_UNRESOLVED = 256
 """Batches whose events are kept until they complete; a device that is further behind leaves some unmeasured."""
 
@@ -222,7 +203,10 @@ class CudaLane:
     def __init__(self, device: torch.device, images: ImageSelector) -> None:
         self._device = device
         self._images = images
-        self._stream = borrow_stream(device)
+        try:
+            self._stream = _idle[device].pop()
+        except (KeyError, IndexError):
+            self._stream = torch.cuda.Stream(device)
         self._unresolved: deque[_Ticket] = deque(maxlen=MOST_UNRESOLVED)
         self._lock = threading.Lock()  # between the feeding thread and whoever asks for statistics
         self._bytes = 0
@@ -235,7 +219,7 @@ class CudaLane:
             started = self._event()
             moved = map_tensors(staged, self._move)
             copied = self._event()
-            converted = map_tensors(moved, self._convert)
+            converted = map_tensors(moved, self._images.converted)
             ticket = _Ticket(started, copied, self._event())
         with self._lock:
             self._resolve()
@@ -248,11 +232,17 @@ class CudaLane:
         reached.record(stream)
         sent.ticket.reached = reached
         stream.wait_event(sent.ticket.ready)
-        map_tensors(sent.batch, lambda path, tensor: self._hand_over(tensor, stream))
+
+        def hand_over(path: Path, tensor: Tensor) -> Tensor:
+            if tensor.device == self._device:
+                record_stream(tensor, stream)
+            return tensor
+
+        map_tensors(sent.batch, hand_over)
         return sent.batch
 
     def end(self) -> None:
-        give_back_stream(self._stream, self._device)
+        _idle.setdefault(self._device, []).append(self._stream)  # nothing more is enqueued on it here
 
     def statistics(self) -> CopyStats:
         with self._lock:
@@ -276,15 +266,6 @@ class CudaLane:
             return tensor
         self._bytes += bytes_of(tensor)
         return tensor.to(self._device, non_blocking=True)
-
-    def _convert(self, path: Path, tensor: Tensor) -> Tensor:
-        conversion = self._images.conversion_of(path, tensor)
-        return tensor if conversion is None else conversion.apply(tensor)
-
-    def _hand_over(self, tensor: Tensor, stream: torch.cuda.Stream) -> Tensor:
-        if tensor.device == self._device:
-            record_stream(tensor, stream)
-        return tensor
 
     def _event(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)

@@ -30,10 +30,25 @@ def convert_fused(image: Tensor, out: Tensor, subtract: tuple[float, ...], divid
     """
     if image.device.type != "cuda" or len(subtract) > MOST_CHANNELS or not image.numel():
         return False
+    global _unusable
     kernel = load_kernel()
-    if kernel is None or (strides := dense_strides(image, out)) is None:
+    if _unusable or kernel is None or (strides := dense_strides(image, out)) is None:
         return False
-    return _launched(kernel, image, out, strides, subtract, divide)
+    try:
+        launch_kernel(kernel, image, out, strides, subtract, divide)
+    except Exception as error:
+        # Triton compiles at the first launch, for which it wants a C compiler, Python's headers and a GPU it supports;
+        # many containers have it without these. From now on, all is left to torch.
+        _unusable = True
+        warnings.warn(
+            f"Triton is installed but cannot be used ({type(error).__name__}: {error}); images are converted by torch, "
+            "to the same bits in three passes over memory. It needs a C compiler, such as gcc, and Python's headers; "
+            "without them, uninstall triton to be rid of this warning",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
 
 
 def dense_strides(image: Tensor, out: Tensor) -> tuple[bool, bool] | None:
@@ -68,30 +83,6 @@ def launch_kernel(
         kernel[grid](image, out, total, pixels, *scales, channels, *channels_last, BLOCK)
 
 
-def _launched(kernel: Any, *arguments: Any) -> bool:
-    """Launch the kernel, or warn once and leave this and what follows to torch.
-
-    Triton compiles at the first launch, for which it wants a C compiler, Python's headers and a GPU it supports; many
-    containers have it without these.
-    """
-    global _unusable
-    if _unusable:
-        return False
-    try:
-        launch_kernel(kernel, *arguments)
-    except Exception as error:
-        _unusable = True
-        warnings.warn(
-            f"Triton is installed but cannot be used ({type(error).__name__}: {error}); images are converted by torch, "
-            "to the same bits in three passes over memory. It needs a C compiler, such as gcc, and Python's headers; "
-            "without them, uninstall triton to be rid of this warning",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return False
-    return True
-
-
 @cache
 def load_kernel() -> Any:
     """Return the compiled kernel's handle; None where there is no Triton."""
@@ -123,16 +114,11 @@ class Conversion:
 
     def apply(self, image: Tensor) -> Tensor:
         """Return the converted image, on its own device; the image itself where nothing has to change."""
-        if image.dtype == torch.uint8 and self.makes_floats:
-            return self._floats(image)
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         wanted = image.dtype if self.dtype is None else TORCH_DTYPES[self.dtype]
-        return image.to(dtype=wanted, memory_format=layout)
-
-    def _floats(self, image: Tensor) -> Tensor:
-        assert self.dtype is not None
-        layout = torch.channels_last if self.channels_last else torch.contiguous_format
-        out = torch.empty(image.shape, dtype=TORCH_DTYPES[self.dtype], device=image.device, memory_format=layout)
+        if image.dtype != torch.uint8 or not self.makes_floats:
+            return image.to(dtype=wanted, memory_format=layout)
+        out = torch.empty(image.shape, dtype=wanted, device=image.device, memory_format=layout)
         subtract, divide = channel_scale(self.normalize, image.shape[1])
         if not convert_fused(image, out, subtract, divide):
             _convert_with_torch(image, out, subtract, divide)
@@ -173,8 +159,13 @@ class ImageSelector(Protocol):
         """Raise UsageError unless the batch has the images that are to be converted."""
         ...
 
+    def converted(self, path: Path, tensor: Tensor) -> Tensor:
+        """Return an image as it is to be, any other tensor as it is."""
+        conversion = self.conversion_of(path, tensor)
+        return tensor if conversion is None else conversion.apply(tensor)
 
-class AnyImages:
+
+class AnyImages(ImageSelector):
     """Every tensor [N, 3, H, W] of bytes is an image.
 
     One of floats only changes its layout: whether it is 0…1, or normalised already, nothing tells.
@@ -201,7 +192,7 @@ class AnyImages:
             )
 
 
-class NamedImages:
+class NamedImages(ImageSelector):
     """The tensors under these keys, field names or positions, wherever in the batch."""
 
     def __init__(self, conversions: Mapping[str | int, Conversion]) -> None:
@@ -209,8 +200,14 @@ class NamedImages:
 
     def conversion_of(self, path: Path, tensor: Tensor) -> Conversion | None:
         conversion = self._conversions.get(path[-1]) if path else None
-        if conversion is not None:
-            _check_image(path, tensor, conversion)
+        if conversion is None:
+            return None
+        what, got = f"images: expected {path[-1]!r} to be uint8 [N, C, H, W]", f"got {_kind_of_tensor(tensor)}"
+        if tensor.ndim != 4 or tensor.is_nested or (conversion.makes_floats and tensor.dtype != torch.uint8):
+            raise UsageError(f"{what}, {got}; leave bytes as they are in the dataset, or leave it out of images=")
+        if conversion.normalize is not None and tensor.shape[1] != len(conversion.normalize.mean):
+            count = len(conversion.normalize.mean)
+            raise UsageError(f"{what} with C = {count} for normalize=, {got}; normalise it in the training step")
         return conversion
 
     def check(self, batch: Any) -> None:
@@ -219,16 +216,6 @@ class NamedImages:
         if missing:
             names = ", ".join(sorted(map(repr, missing)))
             raise UsageError(f"images: expected tensors called {names} in the batch, got {_listed(tensors)}")
-
-
-def _check_image(path: Path, tensor: Tensor, conversion: Conversion) -> None:
-    what = f"images: expected {path[-1]!r} to be uint8 [N, C, H, W]"
-    got = f"got {_kind_of_tensor(tensor)}"
-    if tensor.ndim != 4 or tensor.is_nested or (conversion.makes_floats and tensor.dtype != torch.uint8):
-        raise UsageError(f"{what}, {got}; leave bytes as they are in the dataset, or leave it out of images=")
-    if conversion.normalize is not None and tensor.shape[1] != len(conversion.normalize.mean):
-        count = len(conversion.normalize.mean)
-        raise UsageError(f"{what} with C = {count} for normalize=, {got}; normalise it in the training step")
 
 
 def _tensors(batch: Any) -> list[tuple[Path, Tensor]]:

@@ -33,7 +33,7 @@ class DeviceMemory(Protocol):
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Return whether the error says that memory ran out."""
-        ...
+        return says_out_of_memory(error)
 
 
 def says_out_of_memory(error: BaseException) -> bool:
@@ -45,7 +45,7 @@ def says_out_of_memory(error: BaseException) -> bool:
     return error.__cause__ is not None and says_out_of_memory(error.__cause__)
 
 
-class CudaMemory:
+class CudaMemory(DeviceMemory):
     """A GPU's, as torch's allocator takes it.
 
     The peak is what the allocator reserved, which is what the device has to give; with nothing kept from the step
@@ -69,9 +69,6 @@ class CudaMemory:
         torch.cuda.synchronize(self._device)
         return torch.cuda.max_memory_reserved(self._device)
 
-    def is_out_of_memory(self, error: BaseException) -> bool:
-        return says_out_of_memory(error)
-
 
 def memory_of(device: torch.device) -> DeviceMemory:
     """Return what measures a device's memory. Raises UsageError for a kind of device that is not measured here."""
@@ -88,7 +85,7 @@ RESET_PEAK = "5"
 """See proc(5), /proc/pid/clear_refs."""
 
 
-class CpuMemory:
+class CpuMemory(DeviceMemory):
     """Resident memory of this process, up to its limits.
 
     These are what is free on the machine and in its control groups, and its address space (RLIMIT_AS). Beyond the last
@@ -126,9 +123,6 @@ class CpuMemory:
         limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
         added = _untouched_bytes() - self._untouched_bytes if limited else 0
         return _status_bytes("VmHWM") + max(0, added)
-
-    def is_out_of_memory(self, error: BaseException) -> bool:
-        return says_out_of_memory(error)
 
 
 def _status_bytes(name: str) -> int:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as group
@@ -76,20 +76,13 @@ def _apart(objects: Sequence[Stateful]) -> Iterator[None]:
         yield
 
 
-class RankOutcome(NamedTuple):
-    """What one rank found: a cost, or None and why not."""
-
-    cost: int | None
-    why: str
-
-
-def outcomes_of_all_ranks(own: RankOutcome) -> list[RankOutcome]:
-    """Gather the outcomes of all ranks, in their order; this one's alone without a process group."""
+def outcomes_of_all_ranks(cost: int | None, why: str) -> list[tuple[int | None, str]]:
+    """Gather what ranks found, in their order: a cost, or None and why not. Alone without a process group."""
     if not (group.is_available() and group.is_initialized()):
-        return [own]
+        return [(cost, why)]
     found: list[Any] = [None] * group.get_world_size()
-    group.all_gather_object(found, tuple(own))
-    return [RankOutcome(*one) for one in found]
+    group.all_gather_object(found, (cost, why))
+    return found
 
 
 def fit_budget(
@@ -148,13 +141,13 @@ def _agreed(
         with kept_state(restore, device):
             cost, fit = search.run(sizes)
     except Exception as error:
-        outcomes_of_all_ranks(RankOutcome(None, f"{type(error).__name__}: {error}"))
+        outcomes_of_all_ranks(None, f"{type(error).__name__}: {error}")
         raise
-    outcomes = outcomes_of_all_ranks(RankOutcome(cost, ""))
-    costs = [one.cost for one in outcomes if one.cost is not None]
-    for rank, one in enumerate(outcomes):
-        if one.cost is None:
-            raise BudgetError(f"expected a budget of every rank, got none of rank {rank}: {one.why}")
+    costs = []
+    for rank, (found, why) in enumerate(outcomes_of_all_ranks(cost, "")):
+        if found is None:
+            raise BudgetError(f"expected a budget of every rank, got none of rank {rank}: {why}")
+        costs.append(found)
     return min(costs), replace(fit, ranks=tuple(costs))
 
 

@@ -21,11 +21,21 @@ CLOSE = 0.02
 """Sizes that differ by a smaller share are not told apart."""
 
 
-class MeasuredPeak(NamedTuple):
-    """One step of so many samples. `peak_bytes` is None where it ran out of memory."""
+Shape = tuple[int, ...]
+MIB = 1 << 20
 
+
+@dataclass(frozen=True)
+class MemoryStep:
+    """One step of the user's: so many samples of a shape. `peak_bytes` is None where it ran out of memory."""
+
+    shape: Shape
     samples: int
     peak_bytes: int | None
+
+    def __str__(self) -> str:
+        peak = "out of memory" if self.peak_bytes is None else f"{self.peak_bytes / MIB:,.1f} MiB"
+        return f"{self.samples} x {'x'.join(map(str, self.shape))}: {peak}"
 
 
 class MemoryLine(NamedTuple):
@@ -42,7 +52,7 @@ class MemoryLine(NamedTuple):
         return (limit_bytes - self.fixed_bytes) / self.bytes_per_sample
 
 
-def fit_line(measured: Sequence[MeasuredPeak]) -> MemoryLine:
+def fit_line(measured: Sequence[MemoryStep]) -> MemoryLine:
     """Least squares through the sizes that ran, at least two different ones."""
     points = [(one.samples, one.peak_bytes) for one in measured if one.peak_bytes is not None]
     samples, peaks = np.array(points, dtype=np.float64).T
@@ -50,14 +60,14 @@ def fit_line(measured: Sequence[MeasuredPeak]) -> MemoryLine:
     return MemoryLine(float(fixed), float(slope), float(np.abs(peaks - fixed - slope * samples).max()))
 
 
-def largest_that_fits(measured: Sequence[MeasuredPeak], *, limit_bytes: int) -> int | None:
+def largest_that_fits(measured: Sequence[MemoryStep], *, limit_bytes: int) -> int | None:
     """Return the largest size that ran within the limit, below every one that did not."""
     beyond = _smallest_beyond(measured, limit_bytes)
     fits = [one.samples for one in measured if _fits(one, limit_bytes) and (beyond is None or one.samples < beyond)]
     return max(fits, default=None)
 
 
-def next_samples(measured: Sequence[MeasuredPeak], *, limit_bytes: int, most: int) -> int | None:
+def next_samples(measured: Sequence[MemoryStep], *, limit_bytes: int, most: int) -> int | None:
     """Return the next size, at most `most`; None when the largest that fits is found, to within CLOSE, or none fits.
 
     It lies where the line meets the limit: that of all points or, where memory grows faster than linearly, that through
@@ -74,36 +84,19 @@ def next_samples(measured: Sequence[MeasuredPeak], *, limit_bytes: int, most: in
     return found if found > fits * (1 + CLOSE) else None
 
 
-def _target(measured: Sequence[MeasuredPeak], limit_bytes: int) -> float:
-    ran = sorted(one for one in measured if one.peak_bytes is not None)
+def _target(measured: Sequence[MemoryStep], limit_bytes: int) -> float:
+    ran = sorted((one for one in measured if one.peak_bytes is not None), key=lambda one: one.samples)
     if len({one.samples for one in ran}) < 2:
         return float("inf")
     return min(fit_line(part).samples_at(limit_bytes) for part in (ran, ran[-2:]))
 
 
-def _smallest_beyond(measured: Sequence[MeasuredPeak], limit_bytes: int) -> int | None:
+def _smallest_beyond(measured: Sequence[MemoryStep], limit_bytes: int) -> int | None:
     return min((one.samples for one in measured if not _fits(one, limit_bytes)), default=None)
 
 
-def _fits(one: MeasuredPeak, limit_bytes: int) -> bool:
+def _fits(one: MemoryStep, limit_bytes: int) -> bool:
     return one.peak_bytes is not None and one.peak_bytes <= limit_bytes
-
-
-Shape = tuple[int, ...]
-MIB = 1 << 20
-
-
-@dataclass(frozen=True)
-class MemoryStep:
-    """One step of the user's: so many samples of a shape. `peak_bytes` is None where it ran out of memory."""
-
-    shape: Shape
-    samples: int
-    peak_bytes: int | None
-
-    def __str__(self) -> str:
-        peak = "out of memory" if self.peak_bytes is None else f"{self.peak_bytes / MIB:,.1f} MiB"
-        return f"{self.samples} x {'x'.join(map(str, self.shape))}: {peak}"
 
 
 @dataclass(frozen=True)
@@ -167,10 +160,15 @@ class BatchSearch:
     def run(self, shapes: Sequence[Shape]) -> tuple[int, BudgetFit]:
         """Search all shapes. Raises BudgetError where not even one sample fits, or `most` holds none."""
         largest, *others = sorted(shapes, key=prod, reverse=True)
-        capacity_bytes = self._warmed_up(largest)
+        for _ in range(WARM_UPS):
+            if self._peak(1, largest) is None:
+                raise self._too_small(largest, self._memory.capacity_bytes())
+        self._memory.begin()  # so that what is kept for later counts to no other process
+        capacity_bytes = self._memory.capacity_bytes()
         limit_bytes = int(capacity_bytes * (1 - self._margin))
         cost, shown = self._fitted(largest, limit_bytes, self._most)
-        line = self._line(largest)
+        ran = [step for step in self._steps if step.shape == largest and step.peak_bytes is not None]
+        line = fit_line(ran) if len(ran) > 1 else None
         for shape in others:
             least, step = self._fitted(shape, limit_bytes, cost, from_the_top=True)
             if step.samples < cost // prod(shape):
@@ -179,35 +177,24 @@ class BatchSearch:
                 shown = step
         return cost, BudgetFit(tuple(self._steps), shown, line, capacity_bytes, limit_bytes, self._margin, (cost,))
 
-    def _warmed_up(self, shape: Shape) -> int:
-        """Run steps that do not count, and return the capacity in bytes."""
-        for _ in range(WARM_UPS):
-            if self._peak(1, shape) is None:
-                raise self._too_small(shape, self._memory.capacity_bytes())
-        self._memory.begin()  # so that what is kept for later counts to no other process
-        return self._memory.capacity_bytes()
-
     def _fitted(
         self, shape: Shape, limit_bytes: int, most: int | None, *, from_the_top: bool = False
     ) -> tuple[int, MemoryStep]:
         """Return the largest cost that fits, and the step that shows it; `from_the_top` tries the most of all first."""
         highest = MOST_SAMPLES if most is None else min(MOST_SAMPLES, most // prod(shape))
         if highest < 1:
-            raise BudgetError(f"most: expected room for one sample of {_named(shape)}, {prod(shape)}, got {most}")
-        measured: list[MeasuredPeak] = []
+            named = "x".join(map(str, shape))
+            raise BudgetError(f"most: expected room for one sample of {named}, {prod(shape)}, got {most}")
+        measured: list[MemoryStep] = []
         samples: int | None = highest if from_the_top else 1
         while samples is not None:
-            measured.append(MeasuredPeak(samples, self._measured(samples, shape)))
+            measured.append(MemoryStep(shape, samples, self._peak(samples, shape)))
+            self._steps.append(measured[-1])
             samples = next_samples(measured, limit_bytes=limit_bytes, most=highest)
         fits = largest_that_fits(measured, limit_bytes=limit_bytes)
         if fits is None:
             raise self._too_small(shape, limit_bytes)
-        return fits * prod(shape), MemoryStep(shape, fits, dict(measured)[fits])
-
-    def _measured(self, samples: int, shape: Shape) -> int | None:
-        peak_bytes = self._peak(samples, shape)
-        self._steps.append(MemoryStep(shape, samples, peak_bytes))
-        return peak_bytes
+        return fits * prod(shape), next(one for one in reversed(measured) if one.samples == fits)
 
     def _peak(self, samples: int, shape: Shape) -> int | None:
         self._memory.begin()
@@ -222,19 +209,11 @@ class BatchSearch:
         self._memory.begin()
         return None
 
-    def _line(self, shape: Shape) -> MemoryLine | None:
-        measured = [MeasuredPeak(step.samples, step.peak_bytes) for step in self._steps if step.shape == shape]
-        ran = [one for one in measured if one.peak_bytes is not None]
-        return fit_line(ran) if len(ran) > 1 else None
-
     def _too_small(self, shape: Shape, limit_bytes: int) -> BudgetError:
         peaks = [step.peak_bytes for step in self._steps if step.shape == shape and step.peak_bytes is not None]
         took = f"took {min(peaks):,} bytes" if peaks else "ran out of memory"
         return BudgetError(
-            f"expected a step of one sample of {_named(shape)} to fit in {limit_bytes:,} bytes, the device's memory "
-            f"less the margin; it {took}; take smaller shapes, a smaller model or checkpointing of activations"
+            f"expected a step of one sample of {'x'.join(map(str, shape))} to fit in {limit_bytes:,} bytes, the "
+            f"device's memory less the margin; it {took}; take smaller shapes, a smaller model or checkpointing of "
+            "activations"
         )
-
-
-def _named(shape: Shape) -> str:
-    return "x".join(map(str, shape))

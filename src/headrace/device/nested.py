@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import copy
 import dataclasses
+import operator
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any, TypeAlias
 
@@ -40,68 +41,40 @@ def map_leaves(batch: Any, leaf: Callable[[Path, Any], Any], path: Path = ()) ->
     new = leaf(path, batch)
     if new is not NO_LEAF:
         return new
+    parts: dict[Any, Any]
     if isinstance(batch, Mapping):
-        return _rebuilt(batch, dict(batch), leaf, path, _mapping)
-    if isinstance(batch, tuple):
-        names = getattr(batch, "_fields", range(len(batch)))
-        return _rebuilt(batch, dict(zip(names, batch, strict=True)), leaf, path, _tuple)
-    if isinstance(batch, Sequence) and not isinstance(batch, _BYTES_OR_TEXT):
-        return _rebuilt(batch, dict(enumerate(batch)), leaf, path, _sequence)
-    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        fields = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
-        return _rebuilt(batch, fields, leaf, path, _object)
-    return batch
+        parts = dict(batch)
+    elif isinstance(batch, tuple):
+        parts = dict(zip(getattr(batch, "_fields", range(len(batch))), batch, strict=True))
+    elif isinstance(batch, Sequence) and not isinstance(batch, _BYTES_OR_TEXT):
+        parts = dict(enumerate(batch))
+    elif dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        parts = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
+    else:
+        return batch
+    new = {key: map_leaves(part, leaf, (*path, key)) for key, part in parts.items()}
+    return batch if all(new[key] is part for key, part in parts.items()) else _rebuilt(batch, new)
 
 
 _BYTES_OR_TEXT = (str, bytes, bytearray, memoryview, array.array)
 
 
-def _rebuilt(
-    batch: Any,
-    parts: dict[Any, Any],
-    leaf: Callable[[Path, Any], Any],
-    path: Path,
-    build: Callable[[Any, dict[Any, Any]], Any],
-) -> Any:
-    new = {key: map_leaves(part, leaf, (*path, key)) for key, part in parts.items()}
-    return batch if all(new[key] is part for key, part in parts.items()) else build(batch, new)
-
-
-def _mapping(batch: Any, parts: dict[Any, Any]) -> Any:
-    if not isinstance(batch, MutableMapping):
-        return _made(type(batch), parts)
+def _rebuilt(batch: Any, parts: dict[Any, Any]) -> Any:
+    """Make a container like `batch` of these parts, or a plain one if its class cannot be made of them."""
+    if isinstance(batch, tuple):
+        return type(batch)(*parts.values()) if hasattr(batch, "_fields") else type(batch)(parts.values())
+    if isinstance(batch, Mapping | Sequence) and not isinstance(batch, MutableMapping | MutableSequence):
+        items = parts if isinstance(batch, Mapping) else list(parts.values())
+        try:
+            return type(batch)(items)  # type: ignore[call-arg]  # as most containers are made
+        except TypeError:
+            return items
     # A copy, since the constructors of defaultdict and of transformers' BatchEncoding take something else first.
     new = copy.copy(batch)
+    is_container = isinstance(batch, MutableMapping | MutableSequence)
+    put: Callable[[Any, Any, Any], None] = operator.setitem if is_container else object.__setattr__  # frozen ones too
     for key, part in parts.items():  # not update(), which transformers' ModelOutput forbids
-        new[key] = part
-    return new
-
-
-def _sequence(batch: Any, parts: dict[Any, Any]) -> Any:
-    if not isinstance(batch, MutableSequence):
-        return _made(type(batch), list(parts.values()))
-    new = copy.copy(batch)
-    for at, part in parts.items():
-        new[at] = part
-    return new
-
-
-def _made(kind: type[Any], items: Any) -> Any:
-    """Make a `kind` of these, or return the items in the plain container that they come in."""
-    try:
-        return kind(items)
-    except TypeError:
-        return items
-
-
-def _tuple(batch: Any, parts: dict[Any, Any]) -> Any:
-    return type(batch)(*parts.values()) if hasattr(batch, "_fields") else type(batch)(parts.values())
-
-
-def _object(batch: Any, parts: dict[Any, Any]) -> Any:
-    new = copy.copy(batch)
-    for name, part in parts.items():
-        object.__setattr__(new, name, part)  # frozen ones too
+        put(new, key, part)
     return new
 
 

@@ -26,22 +26,14 @@ def take_on(owner: object, source: object, names: tuple[str, ...]) -> None:
     ways: `hasattr(loader, "state_dict")`, and isinstance with a runtime protocol, as Lightning does, which looks at the
     class and never calls a descriptor. So the methods have to be there or not in the class itself.
     """
-    owner.__class__ = _having(type(owner), tuple(name for name in names if hasattr(source, name)))
-
-
-def plain_class(owner: object) -> type[object]:
-    """Return the class that `owner` had before: the other cannot be found by its name, as pickle would."""
-    return type(owner).__bases__[0]
+    cls, has = type(owner), tuple(name for name in names if hasattr(source, name))
+    if (cls, has) not in _classes:
+        kept = {name: getattr(cls, name) for name in ("__doc__", "__module__", "__qualname__")}
+        _classes[cls, has] = type(cls.__name__, (cls,), kept | {name: getattr(cls, f"_{name}") for name in has})
+    owner.__class__ = _classes[cls, has]
 
 
 _classes: dict[tuple[type[object], tuple[str, ...]], type[object]] = {}
-
-
-def _having(cls: type[object], names: tuple[str, ...]) -> type[object]:
-    if (cls, names) not in _classes:
-        kept = {name: getattr(cls, name) for name in ("__doc__", "__module__", "__qualname__")}
-        _classes[cls, names] = type(cls.__name__, (cls,), kept | {name: getattr(cls, f"_{name}") for name in names})
-    return _classes[cls, names]
 
 
 T = TypeVar("T")
@@ -126,7 +118,8 @@ class DevicePrefetcher(Generic[T]):
         return PrefetchIterator(self, self._position)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (plain_class(self), vars(self))
+        # The class before `take_on`: the present one cannot be found by its name, as pickle would.
+        return _rebuilt, (type(self).__bases__[0], vars(self))
 
     def __repr__(self) -> str:
         return f"DevicePrefetcher to {self.device}, depth {self._depth}, of {self.source!r}"
@@ -230,7 +223,9 @@ class PrefetchIterator(Iterator[T]):
         try:
             batch, state = self._feed.take()
         except Closed:
-            self._end_of_source()
+            self.close()
+            if self._position.at_end:
+                self._position.state = self._prefetcher._snapshot()
             raise StopIteration from None
         except BaseException:  # Ctrl-C too: it must not wait for a source that hangs
             self._open = False
@@ -239,11 +234,6 @@ class PrefetchIterator(Iterator[T]):
         self._position.state = state
         self._position.taken += 1
         return batch  # type: ignore[no-any-return]
-
-    def _end_of_source(self) -> None:
-        self.close()
-        if self._position.at_end:
-            self._position.state = self._prefetcher._snapshot()
 
     def close(self) -> None:
         """End the pass: the thread is joined, batches on their way are dropped."""

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .attach import end_fork_server, probe_environment
-from .probe.settings import ProbeSettings, SessionClock
+from .probe import ProbeSettings, SessionClock
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,8 +20,6 @@ from headrace.errors import SessionError
 from .attach import (
     DOCTOR_FAILED,
     CommandResult,
-    Leftover,
-    UndoReport,
     exit_status,
     holds_files,
     restore_session,
@@ -32,10 +31,10 @@ from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
 from .machine import MachineSampler, surveyed
 from .measure import Diagnosis
-from .prove import DIGESTS, prover_of
+from .prove import DIGESTS, Prover, TrialRunner
 from .report import LiveView, Outputs, document, gpu_busy, write_whole
 from .session import SESSION_FILE, SessionFolder, decode_session, read_session, session_folder
-from .session.model import CommandOutcome, Machine, MachineSurvey, Session, SessionNote, UnreachedProcess
+from .session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
 
 Result = TypeVar("Result")
 REPLAY_STEPS = 40
@@ -79,7 +78,16 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         digests=0 if asked.prove_s is None else DIGESTS,
     ) as folder:
         ended, machines = run_sampled(asked, folder, outputs)
-        wait_share = _guarded(lambda: _report(asked, outputs, folder, ended, machines), folder)
+        wait_share = None
+        try:  # whatever goes wrong after the command has ended, its exit status comes through and its evidence stays
+            wait_share = _report(asked, outputs, folder, ended, machines)
+        except KeyboardInterrupt:
+            folder.is_kept = True
+            _say(f"interrupted while reporting; the evidence is in {folder.path}")
+        except Exception:
+            folder.is_kept = True
+            _say(f"the report failed, which is a fault of the doctor's; the evidence is in {folder.path}")
+            _say(traceback.format_exc())
     if asked.keep is None and holds_files(folder.path):
         _say(f"files that could not be put back, or that nobody is known to have made, are left in {folder.path}")
     return exit_status(ended.status, wait_share=wait_share, fail_above=asked.fail_above)
@@ -93,10 +101,13 @@ def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int
         UsageError: An output cannot be written.
     """
     outputs.check()
-    session = _read(path)
+    try:
+        session = decode_session(path.read_bytes(), where=str(path))
+    except OSError as error:
+        raise SessionError(f"expected a session file, got {path} ({error.strerror})") from error
     try:
         diagnosis = diagnose(session)
-        _say_all(outputs.put(session, diagnosis, _prescribed(session, diagnosis), saved=path))
+        _say(*outputs.put(session, diagnosis, _prescribed(session, diagnosis), saved=path))
     except Exception:
         _say(f"{path}: the report failed: the file was changed after it was written, or it is a fault of the doctor's")
         _say(traceback.format_exc())
@@ -111,24 +122,30 @@ def restore_again(session: Path) -> int:
         UsageError: There is nothing to put back.
     """
     put_back = restore_session(session)
-    _say_all([text for _, text in undo_notes(put_back)] or ["every file was as before"])
-    return DOCTOR_FAILED if put_back.undone.failed else 0
+    _say(*([text for _, text in undo_notes(put_back)] or ["every file was as before"]))
+    return DOCTOR_FAILED if put_back.failed else 0
 
 
 def restore_unfinished() -> None:
     """Put back what an earlier doctor's command wrote in this folder, before more is written."""
     for session in unfinished_sessions(Path(os.path.realpath(os.getcwd()))):
         _say(f"an earlier doctor was killed in this folder; putting back what its command changed: {session}")
-        _say_all([text for _, text in undo_notes(restore_session(session))])
+        _say(*(text for _, text in undo_notes(restore_session(session))))
 
 
 def run_sampled(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[CommandResult, list[Machine]]:
     """Run the command, and sample the machine meanwhile.
 
-    Output passes through here unless the run is only observed: then it does not depend on the doctor.
+    Output passes through here unless the run is only observed: then it does not depend on the doctor. The live view
+    needs all of what goes to the terminal. Where some of it goes elsewhere there are lines on standard error, and the
+    output is left alone.
     """
     samplers: list[MachineSampler] = []
-    view = _live_view(folder, outputs, samplers) if asked.live else None
+    view = None
+    if asked.live:
+        has_all = sys.stdout.isatty() and sys.stderr.isatty() and not outputs.json_to_standard_output
+        console = Console() if has_all else Console(stderr=True, force_terminal=False)
+        view = LiveView(folder.settings, console, gpu=lambda: gpu_busy(samplers[0].machine()) if samplers else None)
     with ExitStack() as stack:
         stack.enter_context(outputs.standard_output_aside())
         if view is not None:
@@ -145,23 +162,14 @@ def run_sampled(asked: Examination, folder: SessionFolder, outputs: Outputs) -> 
     return ended, [sampler.machine() for sampler in samplers]
 
 
-def _live_view(folder: SessionFolder, outputs: Outputs, samplers: list[MachineSampler]) -> LiveView:
-    """Return the live view; `samplers` gets its sampler once the command has started.
-
-    The view needs all of what goes to the terminal. Where some of it goes elsewhere there are lines on standard error,
-    and the output is left alone.
-    """
-    has_all = sys.stdout.isatty() and sys.stderr.isatty() and not outputs.json_to_standard_output
-    console = Console() if has_all else Console(stderr=True, force_terminal=False)
-    return LiveView(folder.settings, console, gpu=lambda: gpu_busy(samplers[0].machine()) if samplers else None)
-
-
 def _report(
     asked: Examination, outputs: Outputs, folder: SessionFolder, ended: CommandResult, machines: list[Machine]
 ) -> float | None:
     """Report a run, and return the share of a step that it waits."""
     session = session_of(asked, folder, ended, machines)
-    session.survey = _surveyed(session)
+    if session.machines:  # sampled, and so this one
+        survey = partial(surveyed, session.machines[0], session.opened)
+        session.survey = _or_none(survey, "files were not looked at: that failed")
     try:
         diagnosis = diagnose(session)
     except Exception:
@@ -169,15 +177,26 @@ def _report(
         raise
     prescription = _prescribed(session, diagnosis)
     if prescription is not None and asked.prove_s is not None and ended.why == "finished":
-        _prove(asked.command, session, prescription, folder, asked.prove_s)
+        prover = Prover(prescription, TrialRunner.of(session, asked.command, folder.settings, asked.prove_s))
+        _or_none(prover.prove, "remedies were not all tried: that failed")
+        session.proofs, session.control = prover.proofs, prover.control
+        session.notes += [note for note in prover.runner.notes if note not in session.notes]
         prescription = _prescribed(session, diagnosis)
     saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
-    _say_all(outputs.put(session, diagnosis, prescription, saved=saved))
+    _say(*outputs.put(session, diagnosis, prescription, saved=saved))
     return diagnosis.wait_share
 
 
 def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, machines: list[Machine]) -> Session:
     """Return the session that the run has left in the folder."""
+    fates = {"left": "goes on, since it detached itself", "stuck": "goes on, since not even SIGKILL ends it"}
+    notes = []
+    for process in ended.leftovers:
+        fate = fates.get(process.fate, f"was {process.fate}")
+        text = f"{shlex.join(_texts(process.command))} outlived the command and {fate}"
+        notes.append(SessionNote("leftover", text, process.pid))
+    if ended.put_back is not None:
+        notes += [SessionNote(code, text) for code, text in undo_notes(ended.put_back)]
     return read_session(
         folder.path,
         outcome=CommandOutcome(_texts(ended.command), ended.status, ended.why, ended.duration_us, ended.last_lines),
@@ -186,29 +205,12 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
         unreached=[
             UnreachedProcess(missed.pid, shlex.join(_texts(missed.command)), missed.why) for missed in ended.missed
         ],
-        notes=[*map(_leftover, ended.leftovers), *_put_back(ended.put_back)],
+        notes=notes,
     )
-
-
-def _surveyed(session: Session) -> MachineSurvey | None:
-    """Survey the machine that was sampled, which is this one."""
-    if not session.machines:
-        return None
-    return _or_none(lambda: surveyed(session.machines[0], session.opened), "files were not looked at: that failed")
 
 
 def _prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:
     return _or_none(lambda: prescribe(session, diagnosis, files_here()), "no remedies: their computation failed")
-
-
-def _prove(
-    command: list[str], session: Session, prescription: Prescription, folder: SessionFolder, budget_s: float
-) -> None:
-    """Add proofs to the session. A fault in making them costs those that are not made."""
-    prover = prover_of(session, prescription, command=command, like=folder.settings, budget_s=budget_s)
-    _or_none(prover.prove, "remedies were not all tried: that failed")
-    session.proofs, session.control = prover.proofs, prover.control
-    session.notes += [note for note in prover.notes if note not in session.notes]
 
 
 def _or_none(work: Callable[[], Result], failed: str) -> Result | None:
@@ -219,18 +221,6 @@ def _or_none(work: Callable[[], Result], failed: str) -> Result | None:
         _say(f"{failed}, which is a fault of the doctor's")
         _say(traceback.format_exc())
         return None
-
-
-def _leftover(process: Leftover) -> SessionNote:
-    fates = {"left": "goes on, since it detached itself", "stuck": "goes on, since not even SIGKILL ends it"}
-    fate = fates.get(process.fate, f"was {process.fate}")
-    return SessionNote(
-        "leftover", f"{shlex.join(_texts(process.command))} outlived the command and {fate}", process.pid
-    )
-
-
-def _put_back(put_back: UndoReport | None) -> list[SessionNote]:
-    return [] if put_back is None else [SessionNote(code, text) for code, text in undo_notes(put_back)]
 
 
 def _texts(arguments: list[str]) -> list[str]:
@@ -246,36 +236,8 @@ def _saved(
     return path
 
 
-def _guarded(work: Callable[[], float | None], folder: SessionFolder) -> float | None:
-    """Do the work after the command has ended.
-
-    Whatever goes wrong, its exit status comes through and its evidence stays.
-    """
-    try:
-        return work()
-    except KeyboardInterrupt:
-        folder.is_kept = True
-        _say(f"interrupted while reporting; the evidence is in {folder.path}")
-    except Exception:
-        folder.is_kept = True
-        _say(f"the report failed, which is a fault of the doctor's; the evidence is in {folder.path}")
-        _say(traceback.format_exc())
-    return None
-
-
-def _read(path: Path) -> Session:
-    try:
-        return decode_session(path.read_bytes(), where=str(path))
-    except OSError as error:
-        raise SessionError(f"expected a session file, got {path} ({error.strerror})") from error
-
-
-def _say_all(messages: list[str]) -> None:
-    for message in messages:
-        _say(message)
-
-
-def _say(message: str) -> None:
+def _say(*messages: str) -> None:
     with suppress(OSError):  # a full disk, or a pipe that nobody reads: the exit status still comes through
-        sys.stderr.write(f"headrace: {message}\n")
+        for message in messages:
+            sys.stderr.write(f"headrace: {message}\n")
         sys.stderr.flush()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, SupportsIndex
 
-from headrace.cache import CacheSpec, CacheStats, DescriptorServer, Store, identity_of, parse_spec, shared_descriptor
+from headrace.cache import CacheStats, DescriptorServer, Store, identity_of, parse_spec, shared_descriptor
 from headrace.dropins.random_sources import global_states, moved_sources
 from headrace.dropins.sample_encoding import UndecodableError, decode_sample, encode_sample
 from headrace.errors import SharedMemoryError, UsageError
@@ -46,7 +46,10 @@ class SampleBuilder:
         UsageError if the sample is seen to draw from a global random source or cannot be cached, and any error of
         `load`.
         """
-        before = global_states() if self._is_looked_at() else None
+        self._made += 1
+        looked_at = self._made <= LOOKS or self._made % LOOK_EVERY == 0
+        is_main = threading.current_thread() is threading.main_thread()
+        before = global_states() if looked_at and is_main else None
         sample = self._load(index)
         moved = [] if before is None else moved_sources(before)
         if moved:
@@ -56,31 +59,27 @@ class SampleBuilder:
             )
         return encode_sample(sample, index)
 
-    def _is_looked_at(self) -> bool:
-        self._made += 1
-        looked_at = self._made <= LOOKS or self._made % LOOK_EVERY == 0
-        return looked_at and threading.current_thread() is threading.main_thread()
-
     def probe(self, length: int) -> list[bytes]:
         """Make some samples twice each, always the same ones, and return them encoded.
 
         Raises UsageError also for a sample that differs the second time, for example by a random generator of the
         dataset's own.
         """
-        return [self._made_twice(index) for index in probed(length)]
-
-    def _made_twice(self, index: int) -> bytes:
-        first = self.make(index)
-        if first != self.make(index):
-            raise UsageError(
-                f"cached: sample {index:,}: expected a sample that is the same each time, got another one when it was "
-                f"made again: random steps would be cached. {self._how_to_cut()}"
-            )
-        return first
+        made = []
+        for index in probed(length):
+            made.append(self.make(index))
+            if made[-1] != self.make(index):
+                raise UsageError(
+                    f"cached: sample {index:,}: expected a sample that is the same each time, got another one when it "
+                    f"was made again: random steps would be cached. {self._how_to_cut()}"
+                )
+        return made
 
     def _how_to_cut(self) -> str:
-        first = first_random(self._dataset)
-        cut = "before the first random step" if first is None else f"before {first}"
+        cut = "before the first random step"
+        for attribute in ("transforms", "transform"):
+            first = _first_random(getattr(self._dataset, attribute, None))
+            cut = cut if first is None else f"before {first} of its {attribute}"
         return f"Give load= what is done {cut}, and augment= all from there on"
 
 
@@ -92,16 +91,8 @@ def probed(length: int) -> list[int]:
     return sorted({0, length - 1, *between})
 
 
-def first_random(dataset: Any) -> str | None:
-    """Find the first transform of `dataset.transform`, or `.transforms`, that has the name of a random one."""
-    for attribute in ("transform", "transforms"):
-        found = _first_of(getattr(dataset, attribute, None))
-        if found is not None:
-            return f"{found} of its {attribute}"
-    return None
-
-
-def _first_of(transform: Any) -> str | None:
+def _first_random(transform: Any) -> str | None:
+    """Return the name of the first transform, of this one and those within, that has the name of a random one."""
     if transform is None:
         return None
     name = type(transform).__name__
@@ -109,7 +100,7 @@ def _first_of(transform: Any) -> str | None:
         return name
     inner = getattr(transform, "transforms", None)
     inner = inner if isinstance(inner, list | tuple) else [getattr(transform, "transform", None)]
-    return next((found for one in inner if (found := _first_of(one)) is not None), None)
+    return next((found for one in inner if (found := _first_random(one)) is not None), None)
 
 
 ROWS = 1024
@@ -220,7 +211,9 @@ def cached(
     if length == 0:
         raise UsageError("cached: expected a dataset with samples, got an empty one")
     maker = SampleBuilder(dataset, dataset.__getitem__ if load is None else load)
-    identity = identity_of(length, [FORMAT, _name_of(spec, name)], _stamp(maker, length))
+    # Data or code that changed gives other digests.
+    stamp = [hashlib.blake2b(data, digest_size=16).hexdigest() for data in maker.probe(length)]
+    identity = identity_of(length, [FORMAT, _name_of(name)], stamp)
     counters = CacheCounters(f"{identity.name}-{identity.stamp[:8].hex()}-{uuid.uuid4().hex}")
     return CachedDataset(dataset, maker, augment, Store(spec, identity), counters)
 
@@ -281,21 +274,18 @@ class CachedDataset:
             else:
                 self._counters.add(HITS)
                 return sample
-        self._count_damaged()
+        damaged = self._store.stats().damaged
+        if damaged > self._damaged:
+            self._counters.add(DAMAGED, damaged - self._damaged)
+            self._damaged = damaged
         made = self._maker.make(index)
         self._counters.add(MISSES)
         if self._store.put(index, made):
             self._counters.add(ADMITTED)
         return decode_sample(made)  # so that a sample is the same object's kind the first time, too
 
-    def _count_damaged(self) -> None:
-        damaged = self._store.stats().damaged
-        if damaged > self._damaged:
-            self._counters.add(DAMAGED, damaged - self._damaged)
-            self._damaged = damaged
 
-
-def _name_of(spec: CacheSpec, name: str | None) -> list[Any]:
+def _name_of(name: str | None) -> list[Any]:
     """Return the name of a cache.
 
     In RAM without a name it is this process's, or the run's if torchrun started it: then by the order in which its
@@ -308,8 +298,3 @@ def _name_of(spec: CacheSpec, name: str | None) -> list[Any]:
         address = [os.environ.get(part) for part in ("MASTER_ADDR", "MASTER_PORT")]
         run = None if run is None or None in address else ":".join(map(str, address))
     return ["run", uuid.uuid4().hex if run is None else run, next(_numbers)]
-
-
-def _stamp(maker: SampleBuilder, length: int) -> list[str]:
-    """Return digests of some samples: data or code that changed gives others."""
-    return [hashlib.blake2b(data, digest_size=16).hexdigest() for data in maker.probe(length)]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,13 @@ __all__ = ["ImageReader", "decode_image", "read_images"]
 
 def decode_all(decode: Callable[[int], NDArray[Any]], count: int, threads: int | None) -> list[NDArray[Any]]:
     """Return `decode`'s image of each item, in order. Raises its first error, which then names the item."""
-    threads = min(_default_threads() if threads is None else _checked(threads), count)
+    if threads is None:
+        # 1 in a worker process of a DataLoader, alongside which the other workers use the other cores.
+        worker = sys.modules.get("torch.utils.data._utils.worker")
+        threads = 1 if worker is not None and worker._worker_info is not None else default_threads()
+    if type(threads) is not int or threads < 1:
+        raise UsageError(f"threads: expected an int of at least 1, got {threads!r}")
+    threads = min(threads, count)
 
     def one(item: int) -> NDArray[Any]:
         try:
@@ -62,34 +68,16 @@ def stack(images: Sequence[NDArray[Any]], sources: Sequence[ImageSource]) -> NDA
     """Stack images of one shape, [N, …]. Raises UsageError that names the first two that differ, or for no image."""
     if not images:
         raise UsageError("expected at least one image, got an empty list: its batch would have no size")
-    for item, image in enumerate(images):
-        if image.shape != images[0].shape:
-            raise UsageError(
-                f"expected images of one size, got {_named(sources, images, 0)} and {_named(sources, images, item)}; "
-                "give a view that fixes the size, such as Resize((height, width)), or take them one by one with "
-                "decode_image"
-            )
+    other = next((item for item, image in enumerate(images) if image.shape != images[0].shape), None)
+    if other is not None:
+        first, second = (
+            f"{images[item].shape} (sources[{item}], {origin_of(sources[item])[0]!r})" for item in (0, other)
+        )
+        raise UsageError(
+            f"expected images of one size, got {first} and {second}; give a view that fixes the size, such as "
+            "Resize((height, width)), or take them one by one with decode_image"
+        )
     return np.stack(images)
-
-
-def _named(sources: Sequence[ImageSource], images: Sequence[NDArray[Any]], item: int) -> str:
-    return f"{images[item].shape} (sources[{item}], {origin_of(sources[item])[0]!r})"
-
-
-def _default_threads() -> int:
-    """Return 1 in a worker process of a DataLoader, alongside which the other workers use the other cores."""
-    worker = sys.modules.get("torch.utils.data._utils.worker")
-    return 1 if worker is not None and worker._worker_info is not None else default_threads()
-
-
-def _checked(threads: int) -> int:
-    if type(threads) is not int or threads < 1:
-        raise UsageError(f"threads: expected an int of at least 1, got {threads!r}")
-    return threads
-
-
-Outcome: TypeAlias = NDArray[Any] | tuple[int, str]
-"""The core's: an image, or the code and the text of what is wrong with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +116,15 @@ class ImageReader:
     _draws: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_output(self.output, self.dtype)
+        if self.output not in ("torch", "numpy"):
+            raise UsageError(f"output: expected 'torch' or 'numpy', got {self.output!r}")
+        if self.output == "numpy" and self.dtype == "bfloat16":
+            raise UsageError("dtype: numpy has no bfloat16; use output='torch' or dtype='float32'")
+        if self.output == "torch":
+            try:
+                import torch  # noqa: F401  # asked for here, so that the error comes before any work
+            except ImportError as error:
+                raise UsageError("output='torch' needs PyTorch: pip install torch; or pass output='numpy'") from error
         if self.dtype not in DTYPES:  # uint16 is Loader's
             raise UsageError(f"expected dtype to be one of {DTYPES}, got {self.dtype!r}; Loader has others of Image")
         image = Image(
@@ -178,27 +174,24 @@ class ImageReader:
 
     def _decode(self, source: ImageSource, key: int) -> NDArray[Any]:
         """Decode one image, [C, H, W] or [H, W, C] by the image's layout."""
+        content = None  # of a path, the core reads it
         if isinstance(source, str | os.PathLike):
             outcome = self._decoder.decode_file(path_of(source), key)
-            if _is_declined(outcome):
-                outcome = self._decode_by_pillow(source, read_path(source), outcome[1], key)
         else:
             content = content_of(source, self._limits.max_file_bytes)
             outcome = self._decoder.decode_bytes(content, key)
-            if _is_declined(outcome):
-                outcome = self._decode_by_pillow(source, bytes(content), outcome[1], key)
+        if isinstance(outcome, tuple) and outcome[0] == DECLINED:
+            data = read_path(os.fspath(source)) if content is None else bytes(content)  # type: ignore[arg-type]  # a path
+            try:
+                pixels = decode_picture(data, self._image, self._limits)
+            except TooLargeError as error:
+                raise error_for(source, LIMIT, str(error)) from error
+            except ValueError as error:
+                raise error_for(source, CORRUPT, f"{outcome[1]}, and {error}") from error
+            outcome = self._decoder.decode_pixels(pixels, key)
         if isinstance(outcome, tuple):
             raise error_for(source, *outcome)
         return outcome
-
-    def _decode_by_pillow(self, source: ImageSource, data: bytes, declined: str, key: int) -> Outcome:
-        try:
-            pixels = decode_picture(data, self._image, self._limits)
-        except TooLargeError as error:
-            raise error_for(source, LIMIT, str(error)) from error
-        except ValueError as error:
-            raise error_for(source, CORRUPT, f"{declined}, and {error}") from error
-        return self._decoder.decode_pixels(pixels, key)
 
     def _deliver(self, array: NDArray[Any]) -> Any:
         if self.output == "numpy":
@@ -209,22 +202,6 @@ class ImageReader:
         if self.dtype == "bfloat16":
             tensor = tensor.view(torch.bfloat16)
         return tensor.movedim(-1, -3) if self._image.channels_last else tensor
-
-
-def _is_declined(outcome: Outcome) -> TypeGuard[tuple[int, str]]:
-    return isinstance(outcome, tuple) and outcome[0] == DECLINED
-
-
-def _check_output(output: str, dtype: str) -> None:
-    if output not in ("torch", "numpy"):
-        raise UsageError(f"output: expected 'torch' or 'numpy', got {output!r}")
-    if output == "numpy" and dtype == "bfloat16":
-        raise UsageError("dtype: numpy has no bfloat16; use output='torch' or dtype='float32'")
-    if output == "torch":
-        try:
-            import torch  # noqa: F401  # asked for here, so that the error comes before any work
-        except ImportError as error:
-            raise UsageError("output='torch' needs PyTorch: pip install torch; or pass output='numpy'") from error
 
 
 def decode_image(

@@ -5,47 +5,32 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Any, BinaryIO, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, BinaryIO, Generic, NamedTuple, Self, TypeVar
 
-from headrace.data import FileIdentity, NameTable, OpenFile, identify, sidecar_places
+from headrace.data import (
+    FileIdentity,
+    OpenFile,
+    TarMember,
+    TarMembers,
+    ZipMember,
+    ZipMembers,
+    identify,
+    sidecar_places,
+)
 from headrace.errors import ChangedError, DatasetError, MissingMemberError, NotFoundError, UsageError
 
 PathArgument = str | os.PathLike[str]
 
 
-class ArchiveMember(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def number(self) -> int:
-        """Its position among the members of the archive."""
-        ...
+M = TypeVar("M", TarMember, ZipMember)
 
 
-M = TypeVar("M", bound=ArchiveMember)
-M_co = TypeVar("M_co", bound=ArchiveMember, covariant=True)
-
-
-class MemberIndex(Protocol[M_co]):
-    """Index of an archive."""
-
-    @property
-    def names(self) -> NameTable: ...
-
-    def __len__(self) -> int: ...
-
-    def find(self, name: str) -> int | None: ...
-
-    def member(self, number: int) -> M_co: ...
-
-
-class OpenArchive(NamedTuple, Generic[M]):
+class OpenArchive(NamedTuple):
     """Archive that one process has open."""
 
     file: OpenFile
-    members: MemberIndex[M]
+    members: Any
+    """Its index: TarMembers or ZipMembers."""
 
 
 class IndexedArchive(ABC, Generic[M]):
@@ -60,15 +45,15 @@ class IndexedArchive(ABC, Generic[M]):
         self._cache = None if cache is None else _absolute(cache)
         self._identity: FileIdentity | None = None
         self._closed = False
-        self._opened: OpenArchive[M] | None = None
+        self._opened: OpenArchive | None = None
         self._open()
 
     @abstractmethod
-    def _load(self, identity: FileIdentity) -> MemberIndex[M]:
+    def _load(self, identity: FileIdentity) -> TarMembers | ZipMembers:
         """Load the index of the archive."""
 
     @abstractmethod
-    def _read(self, opened: OpenArchive[M], member: M) -> bytes:
+    def _read(self, opened: OpenArchive, member: M) -> bytes:
         """Read all bytes of a member, checked."""
 
     @abstractmethod
@@ -123,9 +108,7 @@ class IndexedArchive(ABC, Generic[M]):
         self._open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -136,13 +119,17 @@ class IndexedArchive(ABC, Generic[M]):
             return f"{type(self).__name__}({self._path!r}, {'closed' if self._closed else 'not open in this process'})"
         return f"{type(self).__name__}({self._path!r}, {len(self._opened.members):,} members)"
 
-    def _open(self) -> OpenArchive[M]:
+    def _open(self) -> OpenArchive:
         opened = self._opened
         if opened is not None:
             return opened
         if self._closed:
             raise UsageError(f"{self._path} is closed. Open it again, or close it later")
-        _expect_file(self._path)
+        if not os.path.exists(self._path):
+            raise NotFoundError(f"{self._path}: expected an archive, got nothing. Check the path")
+        if not os.path.isfile(self._path):
+            kind = "a folder" if os.path.isdir(self._path) else "a special file"
+            raise DatasetError(f"{self._path}: expected an archive, got {kind}")
         file = OpenFile(os.fsencode(self._path))
         identity = identify(file)
         if self._identity is not None and identity != self._identity:
@@ -156,19 +143,20 @@ class IndexedArchive(ABC, Generic[M]):
         self._opened = opened
         return opened
 
-    def _member(self, opened: OpenArchive[M], name: str | M) -> M:
+    def _member(self, opened: OpenArchive, name: str | M) -> M:
         members = opened.members
         if isinstance(name, str):
             number = members.find(name)
             if number is None:
                 raise MissingMemberError(f"{self._path}: filename {name!r} not found{_hint(members, name)}")
-            return members.member(number)
+            found: M = members.member(number)
+            return found
         number = getattr(name, "number", -1)
         if not 0 <= number < len(members) or members.member(number) != name:
             raise UsageError(f"{self._path}: expected a name or a member of this archive, got {name!r}")
         return name
 
-    def _has_changed(self, opened: OpenArchive[M]) -> bool:
+    def _has_changed(self, opened: OpenArchive) -> bool:
         """Return whether the open file still is as it was when it was opened."""
         return identify(opened.file) != self._identity
 
@@ -190,16 +178,7 @@ def _absolute(path: PathArgument) -> str:
     return os.path.abspath(os.path.expanduser(os.fsdecode(path)))
 
 
-def _expect_file(path: str) -> None:
-    if not os.path.exists(path):
-        raise NotFoundError(f"{path}: expected an archive, got nothing. Check the path")
-    if not os.path.isfile(path):
-        raise DatasetError(
-            f"{path}: expected an archive, got {'a folder' if os.path.isdir(path) else 'a special file'}"
-        )
-
-
-def _hint(members: MemberIndex[Any], name: str) -> str:
+def _hint(members: TarMembers | ZipMembers, name: str) -> str:
     """Suggest a name by a few look-ups; more would slow callers that treat a missing name as an ordinary answer."""
     if not len(members):
         return ": it holds no members"
@@ -207,12 +186,8 @@ def _hint(members: MemberIndex[Any], name: str) -> str:
     folder = first.partition("/")[0]
     inner = name.lstrip("/").replace("\\", "/")
     stem, dot, extension = inner.rpartition(".")
-    guesses = (inner, inner.partition("/")[2], f"{folder}/{inner}", inner.lower(), *_recased(stem, dot, extension))
-    for guess in guesses:
+    recased = (stem + dot + other for other in (extension.lower(), extension.upper()) if dot)
+    for guess in (inner, inner.partition("/")[2], f"{folder}/{inner}", inner.lower(), *recased):
         if guess and members.find(guess) is not None:
             return f". Did you mean {guess!r}?"
     return f" among {len(members):,} members, of which the first is {first!r}"
-
-
-def _recased(stem: str, dot: str, extension: str) -> tuple[str, ...]:
-    return tuple(stem + dot + other for other in (extension.lower(), extension.upper())) if dot else ()

@@ -38,25 +38,23 @@ class IndexedTar(IndexedArchive[TarMember]):
         """
         opened = self._open()
         member = self._target(opened, self._member(opened, name))
-        return (
-            None
-            if member.isdir() or member.isdev()
-            else io.BufferedReader(_MemberFile(member, partial(self._read_range, opened, member)), _BUFFER_BYTES)
-        )
+        if member.isdir() or member.isdev():
+            return None
+        return io.BufferedReader(_MemberFile(member, partial(self._read_range, opened, member)), _BUFFER_BYTES)
 
     def _load(self, identity: FileIdentity) -> TarMembers:
         refuse_compressed(self._path)
         return TAR.open_members(self._path, identity, cache=self._cache)
 
-    def _read(self, opened: OpenArchive[TarMember], member: TarMember) -> bytes:
+    def _read(self, opened: OpenArchive, member: TarMember) -> bytes:
         target = self._target(opened, member)
         if target.isdir() or target.isdev():
             kind = "a folder" if target.isdir() else "a device"
             raise MemberError(f"{self._path}: expected a file, got {kind}: member {member.name!r}")
         return self._read_range(opened, target, 0, target.size)
 
-    def _read_range(self, opened: OpenArchive[TarMember], member: TarMember, start: int, length: int) -> bytes:
-        check = _members(opened).header_check(member.number)
+    def _read_range(self, opened: OpenArchive, member: TarMember, start: int, length: int) -> bytes:
+        check = opened.members.header_check(member.number)
         try:
             return read_member(opened.file, member.offset_data, length, check, skip=start)
         except ChangedError as error:
@@ -67,7 +65,7 @@ class IndexedTar(IndexedArchive[TarMember]):
                 f"another: the tar has been rewritten at the same size; {self._index_to_delete()}"
             ) from error
 
-    def _target(self, opened: OpenArchive[TarMember], member: TarMember) -> TarMember:
+    def _target(self, opened: OpenArchive, member: TarMember) -> TarMember:
         """Return the file that a member is, or that it links to."""
         target = member
         for _ in range(MAX_LINKS):
@@ -78,7 +76,7 @@ class IndexedTar(IndexedArchive[TarMember]):
                 )
             if not (target.issym() or target.islnk()):
                 return target
-            number = _members(opened).find_target(target)
+            number = opened.members.find_target(target)
             if number is None:
                 raise MissingMemberError(
                     f"{self._path}: linkname {target.linkname!r} of member {target.name!r} not found in the tar"
@@ -125,8 +123,3 @@ class _MemberFile(io.RawIOBase):
         data = self._read_range(self._at, max(0, min(length, self._member.size - self._at)))
         self._at += len(data)
         return data
-
-
-def _members(opened: OpenArchive[TarMember]) -> TarMembers:
-    assert isinstance(opened.members, TarMembers)
-    return opened.members

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO
 
 from headrace.data import ZIP, DamagedEntryError, FileIdentity, ZipEntry, ZipMember, ZipMembers, read_entry, refusal
 from headrace.dropins.indexed_archive import IndexedArchive, OpenArchive, PathArgument
@@ -59,16 +59,8 @@ class IndexedZip(IndexedArchive[ZipMember]):
     def _load(self, identity: FileIdentity) -> ZipMembers:
         return ZIP.open_members(self._path, identity, cache=self._cache)
 
-    def _read(self, opened: OpenArchive[ZipMember], member: ZipMember) -> bytes:
-        entry = _members(opened).entry(member.number)
-        self._refuse(member, entry)
-        try:
-            return read_entry(opened.file, entry)
-        except DamagedEntryError as error:
-            self._fail(opened, member, error)
-
-    def _refuse(self, member: ZipMember, entry: ZipEntry) -> None:
-        """Raise for a member that is not to be read, as far as its entry shows."""
+    def _read(self, opened: OpenArchive, member: ZipMember) -> bytes:
+        entry: ZipEntry = opened.members.entry(member.number)
         why = refusal(entry)
         if why is not None:
             raise UnsupportedMemberError(f"{self._path}: member {member.name!r} {why}")
@@ -78,17 +70,13 @@ class IndexedZip(IndexedArchive[ZipMember]):
                 f"{self._path}: member {member.name!r} has {largest:,} bytes, more than max_member_bytes = "
                 f"{self._max_member_bytes:,}. Raise the limit if you trust the file"
             )
-
-    def _fail(self, opened: OpenArchive[ZipMember], member: ZipMember, error: DamagedEntryError) -> NoReturn:
-        place = f"{self._path} at byte {member.header_offset}: member {member.name!r}: {error}"
-        if self._has_changed(opened):
-            raise ChangedError(f"{place}: the file has changed since it was opened. Open it again") from error
-        raise DamagedMemberError(
-            f"{place}. Check it with `unzip -t`, and copy or write it again; where that finds nothing, "
-            f"{self._index_to_delete()}"
-        ) from error
-
-
-def _members(opened: OpenArchive[ZipMember]) -> ZipMembers:
-    assert isinstance(opened.members, ZipMembers)
-    return opened.members
+        try:
+            return read_entry(opened.file, entry)
+        except DamagedEntryError as error:
+            place = f"{self._path} at byte {member.header_offset}: member {member.name!r}: {error}"
+            if self._has_changed(opened):
+                raise ChangedError(f"{place}: the file has changed since it was opened. Open it again") from error
+            raise DamagedMemberError(
+                f"{place}. Check it with `unzip -t`, and copy or write it again; where that finds nothing, "
+                f"{self._index_to_delete()}"
+            ) from error

@@ -8,7 +8,8 @@ import sys
 import threading
 import warnings
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -115,8 +116,6 @@ def enter(source: SampleRandom | None) -> None:
 
 
 if TYPE_CHECKING:
-    import torch
-
     RandomSource: TypeAlias = int | np.random.Generator | torch.Generator
 
 
@@ -127,38 +126,16 @@ def draw_keys(rng: RandomSource | None, output: Output, count: int) -> list[int]
     they are draws of the sample that a ThreadDataLoader loads in this thread; elsewhere, from the generator that goes
     with `output`: torch's default one, or numpy's global one. DataLoader seeds both in each of its workers.
     """
-    if rng is None:
-        return _default(output, count)
+    if rng is None and (sample := present_sample()) is not None:
+        # Threads share the global generators: which image gets which draw would be chance.
+        return [sample.draw_key() for _ in range(count)]
     if isinstance(rng, np.random.Generator):
         return [int(rng.integers(0, 1 << 64, dtype=np.uint64)) for _ in range(count)]
-    if _is_torch_generator(rng):
-        return _from_torch(rng, count)
-    return [_core.hash64(_seed(rng), k) for k in range(count)]
-
-
-def _default(output: Output, count: int) -> list[int]:
-    sample = present_sample()
-    if sample is not None:  # threads share the global generators: which image gets which draw would be chance
-        return [sample.draw_key() for _ in range(count)]
-    return _from_torch(None, count) if output == "torch" else _from_numpy_global(count)
-
-
-def _from_torch(generator: torch.Generator | None, count: int) -> list[int]:
-    import torch
-
-    return [int(torch.empty((), dtype=torch.int64).random_(generator=generator)) for _ in range(count)]
-
-
-def _from_numpy_global(count: int) -> list[int]:
-    return [int(np.random.randint(0, 1 << 64, dtype=np.uint64)) for _ in range(count)]
-
-
-def _is_torch_generator(rng: object) -> TypeGuard[torch.Generator]:
-    torch = sys.modules.get("torch")  # who has one of its generators has imported it
-    return torch is not None and isinstance(rng, torch.Generator)
-
-
-def _seed(rng: object) -> int:
+    if rng is None and output == "numpy":
+        return [int(np.random.randint(0, 1 << 64, dtype=np.uint64)) for _ in range(count)]
+    torch: Any = import_module("torch") if rng is None else sys.modules.get("torch")  # who has a generator imported it
+    if rng is None or (torch is not None and isinstance(rng, torch.Generator)):
+        return [int(torch.empty((), dtype=torch.int64).random_(generator=rng)) for _ in range(count)]
     try:
         seed = operator.index(rng)  # type: ignore[arg-type]  # what is no whole number says so
     except TypeError:
@@ -167,12 +144,19 @@ def _seed(rng: object) -> int:
         raise UsageError(
             f"rng: expected an int from 0 to 2**64 - 1, a numpy.random.Generator or a torch.Generator, got {rng!r}"
         )
-    return seed
+    return [_core.hash64(seed, k) for k in range(count)]
 
 
 def global_states() -> dict[str, Any]:
     """Return the state of each global source, by its name in messages; 25 µs. torch's only where it is imported."""
-    states = {"random": random.getstate(), "numpy.random": _numpy_state()}
+    numpy_state: Any = np.random.get_state(legacy=False)
+    own = numpy_state["state"]
+    # Another bit generator than the Mersenne Twister (`set_bit_generator`) holds other things, arrays among them.
+    is_twister = numpy_state["bit_generator"] == "MT19937"
+    states = {
+        "random": random.getstate(),
+        "numpy.random": (own["key"].tobytes(), own["pos"]) if is_twister else repr(numpy_state),
+    }
     torch = sys.modules.get("torch")
     if torch is not None:
         states["torch's default generator"] = torch.get_rng_state().numpy().tobytes()
@@ -182,13 +166,6 @@ def global_states() -> dict[str, Any]:
 def moved_sources(before: dict[str, Any]) -> list[str]:
     """Return the names of the sources that have moved since `before`."""
     return [name for name, state in global_states().items() if name in before and state != before[name]]
-
-
-def _numpy_state() -> Any:
-    state: Any = np.random.get_state(legacy=False)
-    own = state["state"]
-    # Another bit generator than the Mersenne Twister (`set_bit_generator`) holds other things, arrays among them.
-    return (own["key"].tobytes(), own["pos"]) if state["bit_generator"] == "MT19937" else repr(state)
 
 
 WAITS = 3
@@ -220,14 +197,11 @@ class GlobalRandomWatch:
         moved = moved_sources(before)
         if moved:
             self._waits = 0
-            _warn(moved)
-
-
-def _warn(moved: list[str]) -> None:
-    warnings.warn(
-        f"{' and '.join(moved)} moved while ThreadDataLoader waited for a batch: the dataset or collate_fn seems to "
-        "draw from it. Threads share it, so which sample gets which number depends on timing, and a run does not "
-        "repeat. Draw from sample_random() instead, or load with num_workers=0 or in DataLoader's processes",
-        UserWarning,
-        stacklevel=6,
-    )
+            warnings.warn(
+                f"{' and '.join(moved)} moved while ThreadDataLoader waited for a batch: the dataset or collate_fn "
+                "seems to draw from it. Threads share it, so which sample gets which number depends on timing, and a "
+                "run does not repeat. Draw from sample_random() instead, or load with num_workers=0 or in DataLoader's "
+                "processes",
+                UserWarning,
+                stacklevel=5,
+            )

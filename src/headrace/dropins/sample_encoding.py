@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -27,24 +26,8 @@ ALIGNMENT = 16
 _NUMBERS = "biufcSUMm"
 """Kinds of numpy dtypes whose bytes say all."""
 MODES = (
-    "1",
-    "L",
-    "P",
-    "LA",
-    "La",
-    "PA",
-    "RGB",
-    "RGBA",
-    "RGBa",
-    "RGBX",
-    "CMYK",
-    "YCbCr",
-    "LAB",
-    "HSV",
-    "I",
-    "F",
-    "I;16",
-)
+    "1", "L", "P", "LA", "La", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV", "I", "F", "I;16",
+)  # fmt: skip
 """Of Pillow: those whose bytes come back as the same image (tested)."""
 KEPT = (
     "None, bool, int, float, str, bytes, numpy arrays, CPU tensors, Pillow images, and dicts, lists and tuples of these"
@@ -55,7 +38,9 @@ class Unsuitable(Exception):  # noqa: N818  # becomes a UsageError where the sam
     """Value that cannot be cached, and where in the sample it is."""
 
     def __init__(self, value: Any, place: str, advice: str = "Return plain values, or make it in augment=") -> None:
-        super().__init__(f"{place}: expected {KEPT}, got {kind_of(value)}. {advice}")
+        kind = value if isinstance(value, type) else type(value)
+        name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+        super().__init__(f"{place}: expected {KEPT}, got a {name}. {advice}")
 
 
 class Contents:
@@ -74,12 +59,8 @@ class Contents:
         return at, length
 
 
-Encode: TypeAlias = Callable[[Any, Contents, str], list[Any]]
-Decode: TypeAlias = Callable[[Any, memoryview], Any]
-
-
-def encode_leaf(value: Any, contents: Contents, place: str, *, nested: Encode) -> list[Any]:
-    """Encode an array, scalar, tensor or image; `nested` encodes an image's info. Raises Unsuitable."""
+def _encode_leaf(value: Any, contents: Contents, place: str) -> list[Any]:
+    """Encode an array, scalar, tensor or image. Raises Unsuitable."""
     if isinstance(value, np.generic) and type(value) is value.dtype.type:
         return ["scalar", *_array(np.asarray(value), contents, place)]
     if type(value) is np.ndarray:
@@ -89,25 +70,11 @@ def encode_leaf(value: Any, contents: Contents, place: str, *, nested: Encode) -
         return ["tensor", *_tensor(value, contents, place)]
     images: Any = sys.modules.get("PIL.Image")
     if images is not None and isinstance(value, images.Image):
-        return ["image", *_image(value, contents, place, nested)]
+        return ["image", *_image(value, contents, place)]
     raise Unsuitable(value, place)
 
 
-def decode_leaf(word: str, rest: list[Any], contents: memoryview, *, nested: Decode) -> Any:
-    """Decode what `encode_leaf` encoded. Raises ValueError, TypeError, KeyError or IndexError."""
-    match word:
-        case "array":
-            return _read_array(contents, *rest)
-        case "scalar":
-            return _read_array(contents, *rest)[()]
-        case "tensor":
-            return _read_tensor(contents, *rest)
-        case "image":
-            return _read_image(contents, nested, *rest)
-    raise ValueError(f"an unknown type, {word!r}")
-
-
-def part(contents: memoryview, at: int, length: int) -> memoryview:
+def _part(contents: memoryview, at: int, length: int) -> memoryview:
     """Return a part of the contents. Raises ValueError where they end before."""
     found = contents[at : at + length]
     if len(found) != length:
@@ -115,22 +82,12 @@ def part(contents: memoryview, at: int, length: int) -> memoryview:
     return found
 
 
-def kind_of(value: Any) -> str:
-    kind = value if isinstance(value, type) else type(value)
-    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
-    return f"a {name}"
-
-
 def _array(array: np.ndarray[Any, Any], contents: Contents, place: str) -> list[Any]:
     dtype = array.dtype
     if dtype.kind not in _NUMBERS or np.dtype(dtype.str) != dtype:
         raise Unsuitable(array, f"{place} (an array of {dtype})", "Return an array of numbers, or make it in augment=")
-    at, length = contents.add(_bytes_of(array))
-    return [dtype.str, list(array.shape), at, length]
-
-
-def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+    return [dtype.str, list(array.shape), *contents.add(data)]
 
 
 def _read_array(contents: memoryview, dtype: str, shape: list[int], at: int, length: int) -> Any:
@@ -150,8 +107,7 @@ def _tensor(tensor: torch.Tensor, contents: Contents, place: str) -> list[Any]:
         raise Unsuitable(tensor, f"{place} ({what})", "Return a dense tensor on the CPU: tensor.detach().cpu()")
     dense = tensor.resolve_conj().resolve_neg().contiguous()
     data = dense.reshape(-1).view(torch.uint8).numpy().data if dense.numel() else memoryview(b"")
-    at, length = contents.add(data)
-    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape), at, length]
+    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape), *contents.add(data)]
 
 
 def _read_tensor(contents: memoryview, dtype: str, shape: list[int], at: int, length: int) -> torch.Tensor:
@@ -168,7 +124,7 @@ def _read_tensor(contents: memoryview, dtype: str, shape: list[int], at: int, le
     return data.view(kind).reshape(shape)
 
 
-def _image(image: Image.Image, contents: Contents, place: str, nested: Encode) -> list[Any]:
+def _image(image: Image.Image, contents: Contents, place: str) -> list[Any]:
     if image.mode not in MODES:
         raise Unsuitable(image, f"{place} (of mode {image.mode})", "Convert it: image.convert('RGB')")
     image.load()
@@ -176,9 +132,8 @@ def _image(image: Image.Image, contents: Contents, place: str, nested: Encode) -
     if image.palette is not None and image.mode in ("P", "PA"):
         raw = image.palette.mode
         palette = [raw, bytes(image.getpalette(raw) or ())]
-    info = [[name, nested(value, contents, place)] for name, value in image.info.items() if _is_plain(value)]
-    at, length = contents.add(image.tobytes())
-    return [image.mode, list(image.size), palette, info, at, length]
+    info = [[name, encode_node(value, contents, place)] for name, value in image.info.items() if _is_plain(value)]
+    return [image.mode, list(image.size), palette, info, *contents.add(image.tobytes())]
 
 
 def _is_plain(value: Any) -> bool:
@@ -190,7 +145,6 @@ def _is_plain(value: Any) -> bool:
 
 def _read_image(
     contents: memoryview,
-    nested: Decode,
     mode: str,
     size: list[int],
     palette: list[Any] | None,
@@ -203,11 +157,11 @@ def _read_image(
     if mode not in MODES:
         raise ValueError(f"no mode {mode!r}")
     whole = (size[0], size[1])
-    data: Any = part(contents, at, length)  # Pillow takes any buffer
+    data: Any = _part(contents, at, length)  # Pillow takes any buffer
     image = Image.frombytes(mode, whole, data) if all(whole) else Image.new(mode, whole)
     if palette is not None:
         image.putpalette(palette[1], palette[0])
-    image.info = {name: nested(value, contents) for name, value in info}
+    image.info = {name: decode_node(value, contents) for name, value in info}
     return image
 
 
@@ -234,7 +188,7 @@ def encode_node(value: Any, contents: Contents, place: str) -> list[Any]:
         return [kind.__name__, *_items(value, contents, place)]
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return ["namedtuple", *_name_of(kind, place), *_items(value, contents, place)]
-    return encode_leaf(value, contents, place, nested=encode_node)
+    return _encode_leaf(value, contents, place)
 
 
 def decode_node(node: Any, contents: memoryview) -> Any:
@@ -248,9 +202,9 @@ def decode_node(node: Any, contents: memoryview) -> Any:
         case "str":
             return str(rest[0], "utf-8", "surrogatepass")
         case "bytes":
-            return bytes(part(contents, *rest))
+            return bytes(_part(contents, *rest))
         case "bytearray":
-            return bytearray(part(contents, *rest))
+            return bytearray(_part(contents, *rest))
         case "dict":
             return {decode_node(key, contents): decode_node(value, contents) for key, value in rest}
         case "list":
@@ -258,8 +212,16 @@ def decode_node(node: Any, contents: memoryview) -> Any:
         case "tuple":
             return tuple(decode_node(one, contents) for one in rest)
         case "namedtuple":
-            return _class_called(*rest[:2])(*(decode_node(one, contents) for one in rest[2:]))
-    return decode_leaf(word, rest, contents, nested=decode_node)
+            return _class_named(*rest[:2])(*(decode_node(one, contents) for one in rest[2:]))
+        case "array":
+            return _read_array(contents, *rest)
+        case "scalar":
+            return _read_array(contents, *rest)[()]
+        case "tensor":
+            return _read_tensor(contents, *rest)
+        case "image":
+            return _read_image(contents, *rest)
+    raise ValueError(f"an unknown type, {word!r}")
 
 
 def _items(values: Any, contents: Contents, place: str) -> list[Any]:
@@ -282,7 +244,7 @@ def _name_of(kind: type, place: str) -> tuple[str, str]:
     return kind.__module__, kind.__qualname__
 
 
-def _class_called(module: str, name: str) -> Any:
+def _class_named(module: str, name: str) -> Any:
     """Find a named tuple among imported modules. It imports nothing: cached bytes may come from elsewhere."""
     kind = _find(module, name)
     if not (isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")):

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from torch.utils.data import Sampler
+from torch.utils.data import DataLoader, Sampler
 
-from headrace.dropins.tracked_loader import DrawingLoader, TrackedIterator, TrackedLoader
+from headrace.dropins.tracked_loader import TrackedIterator, TrackedLoader
 from headrace.errors import StateError, UsageError
 from headrace.plan import EpochPlan, SamplePlan, State, state_at
 from headrace.system import ProcessRank
@@ -48,19 +48,8 @@ class SamplerPass:
     def finished(self) -> bool:
         return self.ended_after(self.taken)
 
-    @property
-    def awaits_draw(self) -> bool:
-        """True if it is tracked and its DataLoader has yet to draw from it, which some do at the first batch only."""
-        return self.tracker is not None and self.tracker() is not None and self.drawn == 0
-
     def ended_after(self, taken: int) -> bool:
         return self.ended or 0 < self.steps == taken
-
-    def next_position(self) -> tuple[int, int]:
-        """Return the (epoch, start) of the next pass: an epoch that was broken off starts again."""
-        if self.finished:
-            return self.epoch + 1, 0
-        return self.epoch, 0 if self.taken else self.start
 
 
 T = TypeVar("T")
@@ -127,7 +116,9 @@ class PlannedSampler(Sampler[T]):
         self._place.check(type(self).__name__)
         # A DataLoader with workers calls iter() twice before it draws: the second pass then is the first one again,
         # as a pass of which nothing was taken does not move the position.
-        if not self._pass.awaits_draw:
+        # It may be tracked by then, and its DataLoader yet to draw from it.
+        tracker = None if self._pass.tracker is None else self._pass.tracker()
+        if tracker is None or self._pass.drawn > 0:
             self._pass = self._next_pass()
         self._pass.ended |= self._pass.steps == 0
         return self._counted(self._pass)
@@ -138,8 +129,11 @@ class PlannedSampler(Sampler[T]):
             yield step
 
     def _next_pass(self) -> SamplerPass:
-        epoch, start = self._pass.next_position()
-        return SamplerPass(epoch, start, self._steps_from(start))
+        latest = self._pass
+        if latest.finished:
+            return SamplerPass(latest.epoch + 1, 0, self._plan.steps)
+        start = 0 if latest.taken else latest.start  # an epoch that was broken off starts again
+        return SamplerPass(latest.epoch, start, self._steps_from(start))
 
     def begin_tracked(self, tracker: TrackedIterator) -> SamplerPass:
         """Begin the next pass, whose `received` the tracked loader's iterator counts."""
@@ -147,7 +141,7 @@ class PlannedSampler(Sampler[T]):
         self._pass.tracker, self._pass.received = weakref.ref(tracker), 0
         return self._pass
 
-    def track(self, loader: DrawingLoader) -> TrackedLoader:
+    def track(self, loader: DataLoader[Any]) -> TrackedLoader:
         """Return `loader`, with each batch counted as the training loop receives it.
 
         `loader` is a DataLoader that has this sampler as its `batch_sampler` or `sampler`. Iterate over the result: its
@@ -172,7 +166,12 @@ class PlannedSampler(Sampler[T]):
         """
         current = self._pass
         if received is not None:
-            return self._state_after(current, _checked(received, current))
+            if type(received) is not int or not 0 <= received <= current.drawn:
+                raise UsageError(
+                    f"received: expected an int from 0 to the {current.drawn} steps drawn in this pass, got "
+                    f"{received!r}; count from where the pass began, also in a pass that was resumed"
+                )
+            return self._state_after(current, received)
         if _asked_by_torchdata():
             return self._state_at(current.epoch, self._samples_after(current.start, current.drawn))
         if not current.known:
@@ -199,15 +198,6 @@ class PlannedSampler(Sampler[T]):
         """
         epoch, start = self._resume(State.from_dict(state))
         self._pass = SamplerPass(epoch, start, self._steps_from(start))
-
-
-def _checked(received: int, current: SamplerPass) -> int:
-    if type(received) is not int or not 0 <= received <= current.drawn:
-        raise UsageError(
-            f"received: expected an int from 0 to the {current.drawn} steps drawn in this pass, got {received!r}; "
-            "count from where the pass began, also in a pass that was resumed"
-        )
-    return received
 
 
 def _asked_by_torchdata() -> bool:

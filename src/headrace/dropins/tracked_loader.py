@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import BatchSampler
+from torch.utils.data import BatchSampler, DataLoader
 
 from headrace.device import end_workers, lost_worker
 from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
@@ -16,25 +16,16 @@ if TYPE_CHECKING:
     from headrace.dropins.sampler_position import PlannedSampler
 
 
-class DrawingLoader(Protocol):
-    """DataLoader, or an object with its attributes."""
-
-    @property
-    def batch_sampler(self) -> Any: ...
-    @property
-    def sampler(self) -> Any: ...
-    def __iter__(self) -> Iterator[Any]: ...
-    def __len__(self) -> int: ...
-
-
 class TrackedLoader:
     """DataLoader and the position in its sampler. All other attributes are the DataLoader's.
+
+    `set_epoch`, `state_dict` and `load_state_dict` are the sampler's: its state is what the training loop has received.
 
     It has one pass at a time: beginning another ends the one before. An exception ends the pass as well; a resume
     starts with the batch that raised it, which the loop does not have.
     """
 
-    def __init__(self, sampler: PlannedSampler[Any], loader: DrawingLoader) -> None:
+    def __init__(self, sampler: PlannedSampler[Any], loader: DataLoader[Any]) -> None:
         self._sampler = sampler
         self._loader = loader
         self._steps_a_batch, self._drop_last = _batching(sampler, loader)
@@ -43,6 +34,8 @@ class TrackedLoader:
                 "track: expected a DataLoader, got a ThreadDataLoader, which counts what the loop receives by itself; "
                 "iterate over it and take its state_dict"
             )
+        self.set_epoch = sampler.set_epoch
+        self.state_dict, self.load_state_dict = sampler.state_dict, sampler.load_state_dict
         self._latest: weakref.ref[TrackedIterator] | None = None
         if not getattr(loader, "in_order", True):
             raise UsageError(
@@ -82,24 +75,12 @@ class TrackedLoader:
         """The epoch that the next pass takes, or that the present one is in."""
         return self._sampler.epoch
 
-    def set_epoch(self, epoch: int) -> None:
-        """Start the next pass at this epoch. For the current one, a restored position is kept."""
-        self._sampler.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, int | str | bool]:
-        """Return the sampler's state: what the training loop has received."""
-        return self._sampler.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume the next pass where `state` was saved."""
-        self._sampler.load_state_dict(state)
-
 
 class TrackedIterator(Iterator[Any]):
     """One pass. Its DataLoader's workers end with it, unless they are persistent."""
 
     def __init__(
-        self, sampler: PlannedSampler[Any], loader: DrawingLoader, *, steps_a_batch: int, drop_last: bool
+        self, sampler: PlannedSampler[Any], loader: DataLoader[Any], *, steps_a_batch: int, drop_last: bool
     ) -> None:
         self._replaced = False
         self._pass = sampler.begin_tracked(self)
@@ -111,7 +92,11 @@ class TrackedIterator(Iterator[Any]):
 
     def __next__(self) -> Any:
         if self._iterator is None:
-            self._check_not_replaced()
+            if self._replaced:
+                raise UsageError(
+                    "this pass has ended, because another one over the same tracked loader has begun; for loops within "
+                    "each other make a DataLoader and a sampler each"
+                )
             raise StopIteration
         try:
             batch = next(self._iterator)
@@ -128,10 +113,6 @@ class TrackedIterator(Iterator[Any]):
         except BaseException:
             self.close()
             raise
-        self._count()
-        return batch
-
-    def _count(self) -> None:
         steps = min((self._received + 1) * self._steps_a_batch, self._pass.steps)
         if steps > self._pass.drawn:
             raise StateError(
@@ -141,13 +122,7 @@ class TrackedIterator(Iterator[Any]):
         self._received += 1
         self._pass.received = steps
         self._pass.ended = self._received == self._batches
-
-    def _check_not_replaced(self) -> None:
-        if self._replaced:
-            raise UsageError(
-                "this pass has ended, because another one over the same tracked loader has begun; for loops within "
-                "each other make a DataLoader and a sampler each"
-            )
+        return batch
 
     def close(self) -> None:
         """End the pass: prefetched batches are dropped, and not counted."""
@@ -161,7 +136,7 @@ class TrackedIterator(Iterator[Any]):
         self.close()
 
 
-def _batching(sampler: PlannedSampler[Any], loader: DrawingLoader) -> tuple[int, bool]:
+def _batching(sampler: PlannedSampler[Any], loader: DataLoader[Any]) -> tuple[int, bool]:
     """Return the sampler's steps in one batch of the loader, and whether a last batch of fewer is dropped."""
     batches = loader.batch_sampler
     if batches is sampler or (batches is None and loader.sampler is sampler):

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         resolve_texts,
         text_measured,
         to_entries,
-        token_lengths,
     )
 
 Spatial: TypeAlias = Image | Mask | Depth | Normals

@@ -57,7 +57,10 @@ class Text:
     version: str | None = None
 
     def __post_init__(self) -> None:
-        check_max_length(self.max_length)
+        if not _is_count(self.max_length, MOST_LENGTH):
+            raise UsageError(
+                f"Text: expected max_length to be an int from 1 to {MOST_LENGTH:,} tokens, got {self.max_length!r}"
+            )
         if self.pad not in ("batch", "max") and not _is_count(self.pad, MOST_LENGTH):
             raise UsageError(f"Text: expected pad to be 'batch', 'max' or an int of at least 1, got {self.pad!r}")
         check_choice(self, "captions", CAPTIONS)
@@ -67,7 +70,8 @@ class Text:
             raise UsageError(f"Text: expected max_bytes to be None or an int of at least 1, got {self.max_bytes!r}")
         if self.version is not None and not isinstance(self.version, str):
             raise UsageError(f"Text: expected version to be None or a text, got {self.version!r}")
-        if not (isinstance(self.tokenizer, str | os.PathLike) or _encodes(self.tokenizer)):
+        known = isinstance(self.tokenizer, str | os.PathLike) or hasattr(self.tokenizer, "encode_batch")
+        if not known and not callable(self.tokenizer):
             raise UsageError(
                 "Text: expected tokenizer to be a path of a tokenizer.json, a tokenizer of tokenizers or transformers, "
                 f"or a function of a list of texts, got {self.tokenizer!r}"
@@ -75,31 +79,17 @@ class Text:
 
     @property
     def most_bytes(self) -> int:
-        """`max_bytes`, or its default."""
-        return most_bytes(self.max_length) if self.max_bytes is None else self.max_bytes
+        """`max_bytes`, or its default.
 
-
-def check_max_length(max_length: object) -> None:
-    """Raise UsageError unless it is a number of tokens."""
-    if not _is_count(max_length, MOST_LENGTH):
-        raise UsageError(f"Text: expected max_length to be an int from 1 to {MOST_LENGTH:,} tokens, got {max_length!r}")
-
-
-def most_bytes(max_length: int) -> int:
-    """Return the default bound for a text of so many tokens.
-
-    A text is tokenised as a whole before it is truncated, so its size needs a bound: a megabyte takes a second, and a
-    hundred of them in memory.
-    """
-    return max(_LEAST_BYTES, _BYTES_A_TOKEN * max_length)
+        A text is tokenised as a whole before it is truncated, so its size needs a bound: a megabyte takes a second, and
+        a hundred of them in memory.
+        """
+        default = max(_LEAST_BYTES, _BYTES_A_TOKEN * self.max_length)
+        return default if self.max_bytes is None else self.max_bytes
 
 
 def _is_count(value: object, most: int) -> bool:
     return type(value) is int and 1 <= value <= most
-
-
-def _encodes(tokenizer: object) -> bool:
-    return callable(tokenizer) or hasattr(tokenizer, "encode_batch")
 
 
 ArrayDType: TypeAlias = Literal[

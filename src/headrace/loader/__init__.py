@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from headrace.loader.framework_dataloader import LoaderDataLoader, as_dataloader
     from headrace.loader.loader import Loader
     from headrace.loader.map_stage import PythonThreads
-    from headrace.loader.mixtures import MixedLoader, mix
-    from headrace.loader.recipe import Batch, BatchMap, OnError, Output, Sample, SampleMap
+    from headrace.loader.mixtures.mixed_loader import MixedLoader, mix
+    from headrace.loader.recipe import Output
     from headrace.loader.stats import StageStats, Stats
     from headrace.loader.user_functions import batch_rng, sample_rng
 
@@ -28,8 +28,8 @@ _HOMES = {
     "framework_dataloader": ("LoaderDataLoader", "as_dataloader"),
     "loader": ("Loader",),
     "map_stage": ("PythonThreads",),
-    "mixtures": ("MixedLoader", "mix"),
-    "recipe": ("Batch", "BatchMap", "OnError", "Output", "Sample", "SampleMap"),
+    "mixtures.mixed_loader": ("MixedLoader", "mix"),
+    "recipe": ("Output",),
     "stats": ("StageStats", "Stats"),
     "user_functions": ("batch_rng", "sample_rng"),
 }
@@ -37,17 +37,12 @@ _HOMES = {
 
 __all__ = [
     "DECLINED",
-    "Batch",
-    "BatchMap",
     "Loader",
     "LoaderDataLoader",
     "MixedLoader",
-    "OnError",
     "Output",
     "ProcessBlocks",
     "PythonThreads",
-    "Sample",
-    "SampleMap",
     "StageStats",
     "Stats",
     "as_dataloader",

@@ -61,19 +61,27 @@ def refuse_unknown(unknown: Mapping[str, object], known: Iterable[str]) -> None:
     )
 
 
-def check_fields(fields: object) -> None:
-    if fields is not None and not isinstance(fields, Mapping):
-        raise UsageError(f"fields: expected a dict of names to fields, such as {{'image': hr.Image()}}, got {fields!r}")
-
-
 def check_values(
-    threads: int | None, prefetch: int | None, on_error: str, max_bad: float, output: str, fields: Mapping[str, Field]
+    *,
+    threads: int | None,
+    prefetch: int | None,
+    on_error: str,
+    max_bad: float,
+    output: str,
+    instruction_set: str,
+    fields: Mapping[str, Field],
+    world_size: int,
 ) -> None:
     for name, value in (("threads", threads), ("prefetch", prefetch)):
         if value is not None and (type(value) is not int or value < 1):
             raise UsageError(f"{name}: expected an int of at least 1, got {value!r}")
     if on_error not in ("replace", "raise", "skip"):
         raise UsageError(f"on_error: expected 'replace', 'raise' or 'skip', got {on_error!r}")
+    if on_error == "skip" and world_size > 1:
+        raise UsageError(
+            f"on_error: expected 'replace' or 'raise' with world_size={world_size}, got 'skip'; the ranks' batches "
+            "would be unequal, and a rank whose batch is skipped as a whole would take a step less"
+        )
     if type(max_bad) not in (int, float) or not 0 <= max_bad <= 1:
         raise UsageError(f"max_bad: expected a share from 0 to 1, got {max_bad!r}")
     if output not in ("torch", "numpy"):
@@ -83,18 +91,15 @@ def check_values(
             raise UsageError(f"field {name!r}: numpy has no bfloat16; use output='torch' or dtype='float32'")
     if output == "torch":
         need_torch("output='torch'", instead="; or pass output='numpy'")
+    try:
+        _core.parse_level(instruction_set)
+    except ValueError as error:
+        raise UsageError(f"instruction_set: {error}; leave it out to take the best") from None
 
 
-def check_skip(on_error: str, world_size: int) -> None:
-    """Refuse "skip" with several ranks: their batches, and so their numbers of steps, would differ."""
-    if on_error == "skip" and world_size > 1:
-        raise UsageError(
-            f"on_error: expected 'replace' or 'raise' with world_size={world_size}, got 'skip'; the ranks' batches "
-            "would be unequal, and a rank whose batch is skipped as a whole would take a step less"
-        )
-
-
-def check_map_workers(workers: int, context: str | BaseContext | None, map: SampleMap | None) -> None:
+def check_map(
+    map: SampleMap | None, workers: int, context: str | BaseContext | None, pack: SequencePacking | None
+) -> None:
     if type(workers) is not int or workers < 0:
         raise UsageError(f"map_workers: expected an int of at least 0, got {workers!r}")
     if workers and map is None:
@@ -108,22 +113,11 @@ def check_map_workers(workers: int, context: str | BaseContext | None, map: Samp
 
         check_context(context)
         check_may_start(workers)
-
-
-def check_pack_and_map(pack: SequencePacking | None, map: SampleMap | None) -> None:
-    """Refuse `map` with `pack`: a packed text is no longer one row a sample."""
     if pack is not None and map is not None:
         raise UsageError(
             "map: expected None with pack=, got a function of a sample, whose text lies in a row with others; use "
             "batch_map=, which is given the rows"
         )
-
-
-def check_level(instruction_set: str) -> None:
-    try:
-        _core.parse_level(instruction_set)
-    except ValueError as error:
-        raise UsageError(f"instruction_set: {error}; leave it out to take the best") from None
 
 
 def check_last_batch(plan: EpochPlan, map: SampleMap | None) -> None:

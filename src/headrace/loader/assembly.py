@@ -64,9 +64,7 @@ class Assembly:
         self._blocks = memory
         files = {column: recipe.dataset.files(column) for _, _, column in (*recipe.images, *recipe.raws)}
         held = {column: each for column, each in files.items() if isinstance(each.names, StringColumn)}
-        shared = {
-            id(each): native_paths(each) for each in held.values()
-        }  # so that an archive of two columns is open once
+        shared = {id(each): native_paths(each) for each in held.values()}  # an archive of two columns is open once
         self._paths = {column: shared[id(each)] for column, each in held.items()}
         self._formats = [core_options(field, recipe.program.fill) for _, field, _ in recipe.images]
         self._parts = recipe.parts
@@ -100,23 +98,22 @@ class Assembly:
 
     def start_rows(self, pending: Pending, row: int, items: list[Item]) -> _core.Job:
         """Submit one row of a batch again, with `items` instead of the bytes of its images."""
-        memory = [block[self._row_bytes(pending, i, row)] for i, block in enumerate(pending.memory)]
+        memory = []
+        for part, block in zip(self._parts, pending.memory, strict=True):
+            one = part.nbytes(pending.size)
+            memory.append(block[row * one : (row + 1) * one])
         return self._submit(pending.rows[row : row + 1], pending.size, memory, [[item] for item in items])
 
     def keep_rows(self, pending: Pending, rows: list[int]) -> None:
         """Keep only `rows`, moved to the start of the same memory. No job of the batch may be running."""
-        for i, block in enumerate(pending.memory):
-            one = self._parts[i].nbytes(pending.size)
+        for part, block in zip(self._parts, pending.memory, strict=True):
+            one = part.nbytes(pending.size)
             images = block[: len(pending.rows) * one].reshape(len(pending.rows), one)
             images[: len(rows)] = images[rows]
         pending.rows = pending.rows[rows]
         pending.raws = [[raw[row] for row in rows] for raw in pending.raws]
         pending.contents = [[content[row] for row in rows] for content in pending.contents]
         pending.views, pending.sizes = pending.views[rows], pending.sizes[rows]
-
-    def _row_bytes(self, pending: Pending, part: int, row: int) -> slice:
-        one = self._parts[part].nbytes(pending.size)
-        return slice(row * one, (row + 1) * one)
 
     def _submit(
         self,
@@ -180,20 +177,21 @@ class Assembly:
         Images with unreadable headers do not count: decoding reports them. A batch of one such image has no size until
         a replacement gives it one (`resize`). Raises UsageError where sizes differ.
         """
-        if not self._recipe.images or len(rows) == 0:
+        recipe = self._recipe
+        if not recipe.images or len(rows) == 0:
             return 0, 0
-        name = self._recipe.images[0][0]
+        name = recipe.images[0][0]
         sizes = self._source_sizes(rows)
         found = np.flatnonzero(sizes[:, 0] > 0)
         if len(found) == 0:
-            if len(rows) == 1 or self._recipe.on_error == "skip":  # which leaves the batch empty
+            if len(rows) == 1 or recipe.on_error == "skip":  # which leaves the batch empty
                 return 0, 0
             raise UsageError(
                 f"field {name!r}: expected images of readable size, got none among {len(rows)} of a batch, and "
                 "the view leaves the size to them; give a view of fixed size, such as Resize((height, width))"
             )
         views = _core.sample_views(
-            self._recipe.program.ops,
+            recipe.program.ops,
             rows.key,
             rows.draw_ids[found],
             rows.passes[found],
@@ -204,7 +202,14 @@ class Assembly:
         width, height = (views[:, k].astype(np.int64) for k in (8, 9))
         odd = np.flatnonzero((width != width[0]) | (height != height[0]))
         if len(odd):
-            self._refuse_sizes(name, rows.samples[found], height, width, int(odd[0]))
+            (first, height_0, width_0), (other, height_1, width_1) = (
+                (recipe.dataset.key(int(rows.samples[found[at]])), height[at], width[at]) for at in (0, int(odd[0]))
+            )
+            raise UsageError(
+                f"field {name!r}: expected images of one size in a batch, got {height_0}x{width_0} (sample {first!r}) "
+                f"and {height_1}x{width_1} (sample {other!r}), height x width; give a view that fixes it, such as "
+                "Resize((height, width)), buckets=, a RandomScale, or batch_size=1"
+            )
         return int(height[0]), int(width[0])
 
     def _source_sizes(self, rows: BatchRows) -> NDArray[np.int32]:
@@ -233,12 +238,3 @@ class Assembly:
                     self.read(name, column, int(rows.samples[row])), image, self._recipe.limits
                 )
         return sizes
-
-    def _refuse_sizes(self, name: str, samples: Ints, height: Ints, width: Ints, odd: int) -> None:
-        dataset = self._recipe.dataset
-        raise UsageError(
-            f"field {name!r}: expected images of one size in a batch, got {height[0]}x{width[0]} "
-            f"(sample {dataset.key(int(samples[0]))!r}) and {height[odd]}x{width[odd]} "
-            f"(sample {dataset.key(int(samples[odd]))!r}), height x width; "
-            "give a view that fixes it, such as Resize((height, width)), buckets=, a RandomScale, or batch_size=1"
-        )

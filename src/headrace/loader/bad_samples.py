@@ -6,6 +6,7 @@ import json
 import threading
 import time
 import warnings
+from collections import Counter
 from pathlib import Path
 
 from headrace.data import Dataset, outside_root_text
@@ -129,24 +130,18 @@ class BadSamples:
         self._quarantine = quarantine
         self._lock = threading.Lock()
         self._seen: set[int] = set()
-        self.replaced = 0
-        self.skipped = 0
-        self.declined = 0
+        self._counts = Counter[str]()
 
     def __len__(self) -> int:
         return len(self._seen)
 
-    def count_declined(self) -> None:
+    def count(self, what: str) -> None:
+        """Count a sample that was "declined" by the core, "replaced" or "skipped"."""
         with self._lock:
-            self.declined += 1
+            self._counts[what] += 1
 
-    def count_replaced(self) -> None:
-        with self._lock:
-            self.replaced += 1
-
-    def count_skipped(self) -> None:
-        with self._lock:
-            self.skipped += 1
+    def counted(self, what: str) -> int:
+        return self._counts[what]
 
     def add(self, sample: int, error: SampleError, *, epoch: int, position: int) -> None:
         """Count a bad sample. Raises TooManyBadSamplesError once more than `max_bad` are bad."""

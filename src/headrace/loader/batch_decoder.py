@@ -10,14 +10,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data import Dataset, TooLargeError, parse_labels
+from headrace.data import TooLargeError, parse_labels
 from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError, UsageError
-from headrace.fields import Image, Label, Spatial
+from headrace.fields import Image, Label
 from headrace.loader.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
 from headrace.loader.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
 from headrace.loader.batch_memory import tensor_over
 from headrace.loader.decoding import pixels
-from headrace.loader.decoding.arrays import FieldContent, PackedPlaces
+from headrace.loader.decoding.arrays import FieldContent
 from headrace.loader.decoding.detection import PerSample
 from headrace.loader.decoding.pixels import PixelPart
 from headrace.loader.decoding.texts import TextMeter
@@ -65,7 +65,7 @@ class RowMender:
                 epoch, position = pending.rows.plan.epoch, int(pending.rows.positions[row])
                 self._bad.add(int(pending.rows.samples[row]), error, epoch=epoch, position=position)
                 if self._recipe.on_error == "skip":
-                    self._bad.count_skipped()
+                    self._bad.count("skipped")
                     return None
                 self._replace(pending, row, attempt, error)
                 attempt, known = attempt + 1, None
@@ -78,7 +78,7 @@ class RowMender:
             ) from error
         sample, pass_ = self._recipe.plan.replacement(epoch, position, attempt)
         pending.rows.samples[row], pending.rows.passes[row] = sample, pass_
-        self._bad.count_replaced()
+        self._bad.count("replaced")
         self._assembly.resize(pending)
 
     def _decode(self, pending: Pending, row: int, failure: RowFailure | None) -> list[bytes]:
@@ -102,8 +102,6 @@ class RowMender:
 
     def _take(self, pending: Pending, row: int, raws: list[bytes]) -> None:
         """Make the row's contents in Python. Raises the SampleError of the first bad one."""
-        if not self._contents:
-            return
         rows = pending.rows[row : row + 1]
         for values, content in zip(pending.contents, self._contents, strict=True):
             (value,) = content.take(rows, [[raw] for raw in raws])
@@ -113,7 +111,7 @@ class RowMender:
 
     def _by_library(self, pending: Pending, row: int, field: int, why: str) -> NDArray[np.generic]:
         name, spatial, column = self._recipe.images[field]
-        self._bad.count_declined()
+        self._bad.count("declined")
         data = self._assembly.read(name, column, int(pending.rows.samples[row]))
         try:
             self.narrowed += pixels.is_narrowed(data, spatial, self._recipe.limits)
@@ -131,53 +129,51 @@ class RowMender:
         return error_of(code, why, dataset=self._recipe.dataset, sample=sample, field=name, column=column)
 
 
-class SizeCheck:
-    """Warning, once, about an image whose size differs from what a column or an earlier look at its header said.
+class SourceWarnings:
+    """Warnings about images that are not what the dataset or a field said, each given once."""
 
-    Such an image is cropped or padded to the shape planned for its batch.
-    """
+    def __init__(self, recipe: Recipe) -> None:
+        self._dataset = recipe.dataset
+        self._images = recipe.images
+        self._sizes_differ = self._bits_lost = False
 
-    def __init__(self, dataset: Dataset, field: str) -> None:
-        self._dataset = dataset
-        self._field = field
-        self._warned = False
+    def check_sizes(self, plan: BatchPlan, found: NDArray[np.int32], besides: Container[int]) -> None:
+        """Compare the batch's (width, height) with the plan's; rows in `besides` have no image.
 
-    def look(self, plan: BatchPlan, found: NDArray[np.int32], besides: Container[int]) -> None:
-        """Compare the batch's (width, height) with the plan's; rows in `besides` have no image."""
-        if plan.view is None or plan.view.sources is None or self._warned:
+        An image of another size is cropped or padded to the shape planned for its batch.
+        """
+        if plan.view is None or plan.view.sources is None or self._sizes_differ or not self._images:
             return
         planned = plan.view.sources
         odd = np.flatnonzero((planned[:, 0] > 0) & (planned != found[:, ::-1]).any(axis=1))
         row = next((row for row in odd.tolist() if row not in besides), None)
         if row is None:
             return
-        self._warned = True
+        self._sizes_differ = True
         (height, width), (wide, high) = planned[row].tolist(), found[row].tolist()
         warnings.warn(
-            f"field {self._field!r}: expected sample {self._dataset.key(int(plan.samples[row]))!r} to be {height} x "
-            f"{width} (height x width), as the dataset's columns or an earlier look at it said, got {high} x {wide}; "
-            "it is cut or filled up to the shape planned for its batch. Correct or leave out columns height and width",
+            f"field {self._images[0][0]!r}: expected sample {self._dataset.key(int(plan.samples[row]))!r} to be "
+            f"{height} x {width} (height x width), as the dataset's columns or an earlier look at it said, got "
+            f"{high} x {wide}; it is cut or filled up to the shape planned for its batch. Correct or leave out columns "
+            "height and width",
             stacklevel=2,
         )
 
-
-class BitDepthCheck:
-    """Warning, once, about images of 16 bits a channel that are read as 8."""
-
-    def __init__(self, dataset: Dataset, fields: Sequence[str]) -> None:
-        """Check `fields`: the images that are read as 8 bits unless the user asked for that."""
-        self._dataset = dataset
-        self._fields = fields
-        self._warned = False
-
-    def look(self, narrowed: int) -> None:
-        """Warn if a batch had `narrowed` such images."""
-        if not narrowed or not self._fields or self._warned:
+    def check_bits(self, narrowed: int) -> None:
+        """Warn of the `narrowed` images of a batch, of 16 bits a channel, that are read as 8 without being asked to."""
+        if not narrowed or self._bits_lost:
             return
-        self._warned = True
-        names = ", ".join(map(repr, self._fields))
+        names = [
+            repr(name)
+            for name, field, _ in self._images
+            if isinstance(field, Image) and not field.wide and field.channels is None
+        ]
+        if not names:
+            return
+        self._bits_lost = True
         warnings.warn(
-            f"field {names}: expected images of 8 bits a channel, got some of 16 in {self._dataset.table.source}: only "
+            f"field {', '.join(names)}: expected images of 8 bits a channel, got some of 16 in "
+            f"{self._dataset.table.source}: only "
             'their high byte is read. Image(channels=…, dtype="uint16") or "float32" keeps all 16 bits, and '
             'channels=1 or channels=3 with dtype="uint8" says that 8 are enough',
             stacklevel=2,
@@ -208,17 +204,13 @@ class Converter:
         """Return numbers as one array; whole numbers as int64, whatever type the column has."""
         return self.values(values if values.dtype.kind == "f" else values.astype(np.int64, copy=False))
 
-    def each(self, values: PerSample) -> PerSample:
-        """Return a list with converted arrays; texts stay as they are."""
+    def values(self, values: NDArray[Any] | list[Any]) -> Any:
+        """Return numbers as one array; a list stays as it is, but for the arrays in a PerSample."""
         if self._torch is None:
             return values
-        return PerSample(self.values(value) for value in values)
-
-    def values(self, values: NDArray[Any] | list[Any]) -> Any:
-        """Return numbers as one array; a list stays as it is."""
-        if isinstance(values, list):
-            return values
-        return values if self._torch is None else self._torch.from_numpy(np.ascontiguousarray(values))
+        if isinstance(values, PerSample):
+            return PerSample(self.values(value) for value in values)
+        return values if isinstance(values, list) else self._torch.from_numpy(np.ascontiguousarray(values))
 
 
 class BatchDecoder:
@@ -235,9 +227,7 @@ class BatchDecoder:
         self._threads = threads
         self._parts = recipe.parts
         self._names = recipe.names
-        self._size_check = SizeCheck(recipe.dataset, recipe.images[0][0]) if recipe.images else None
-        bytes_only = [name for name, field, _ in recipe.images if _reads_8_bits(field)]
-        self._depth_check = BitDepthCheck(recipe.dataset, bytes_only)
+        self._warnings = SourceWarnings(recipe)
 
     def start(self, plan: BatchPlan) -> Pending:
         return self._assembly.start(plan)
@@ -249,22 +239,15 @@ class BatchDecoder:
         pending.raws = [job.raw(i) for i in range(len(self._recipe.raws))]
         pending.views, pending.sizes = job.views, job.sizes
         failures: dict[int, RowFailure | SampleError] = {failure[0]: failure for failure in job.failures()}
-        if self._size_check is not None:
-            self._size_check.look(pending.rows.plan, pending.sizes, failures)
-        self._take(pending, failures)
-        self._mend(pending, failures)
-        self._depth_check.look(job.narrowed + self._mender.narrowed)
-        return DecodedBatch(pending.rows, self._fields(pending), nbytes=sum(block.nbytes for block in pending.memory))
-
-    def _take(self, pending: Pending, failures: dict[int, RowFailure | SampleError]) -> None:
-        """Make the contents of fields in Python. Add errors to `failures`, unless the row has a failure already."""
-        if not self._contents:
-            return
+        self._warnings.check_sizes(pending.rows.plan, pending.sizes, failures)
         pending.contents = [content.take(pending.rows, pending.raws) for content in self._contents]
         for values in pending.contents:
             for row, value in enumerate(values):
                 if isinstance(value, SampleError):
                     failures.setdefault(row, value)
+        self._mend(pending, failures)
+        self._warnings.check_bits(job.narrowed + self._mender.narrowed)
+        return DecodedBatch(pending.rows, self._fields(pending), nbytes=sum(block.nbytes for block in pending.memory))
 
     def _mend(self, pending: Pending, failures: Mapping[int, RowFailure | SampleError]) -> None:
         """Mend rows in order, so that of several errors the first row's is raised."""
@@ -286,38 +269,19 @@ class BatchDecoder:
         for part, memory in zip(self._parts, pending.memory, strict=True):
             batch[part.name] = self._converter.pixels(memory, part, len(pending.rows), pending.size)
         for (name, field, _), raw in zip(recipe.raws, pending.raws, strict=True):
-            if name in self._made:
-                continue
-            batch[name] = self._labels(pending, name, raw) if isinstance(field, Label) else raw
+            if isinstance(field, Label):
+                keys = [recipe.dataset.key(int(sample)) for sample in pending.rows.samples]
+                batch[name] = self._converter.values(parse_labels(raw, keys, name))
+            elif name not in self._made:
+                batch[name] = raw
         for name, column in recipe.values:
             values: Any = column.take(pending.rows.base_ids)
             is_label = isinstance(recipe.fields[name], Label)
             batch[name] = self._converter.labels(values) if is_label else self._converter.values(values)
-        places = _places(pending)
         for content, values in zip(self._contents, pending.contents, strict=True):
             longest = (pending.rows.plan.longest or 0) if content.name == recipe.measured else 0
-            for name, joined in content.join(values, pending.rows.samples, places, longest).items():
+            for name, joined in content.join(values, pending.rows, longest).items():
                 batch[name] = self._converter.values(joined)
-        batch |= self._points(pending)
+        parts = recipe.points.make(pending.rows.samples, pending.views, pending.sizes)
+        batch |= {name: self._converter.values(part) for name, part in parts.items()}
         return {name: batch[name] for name in self._names}
-
-    def _points(self, pending: Pending) -> Batch:
-        """Make the fields that follow the views."""
-        parts = self._recipe.points.make(pending.rows.samples, pending.views, pending.sizes)
-        each, values = self._converter.each, self._converter.values
-        return {name: each(part) if isinstance(part, PerSample) else values(part) for name, part in parts.items()}
-
-    def _labels(self, pending: Pending, name: str, raw: list[bytes]) -> Any:
-        keys = [self._recipe.dataset.key(int(sample)) for sample in pending.rows.samples] if raw else []
-        return self._converter.values(parse_labels(raw, keys, name))
-
-
-def _reads_8_bits(field: Spatial) -> bool:
-    """Tell whether the field is read as 8 bits although the user named no number of channels, and so no depth."""
-    return isinstance(field, Image) and not field.wide and field.channels is None
-
-
-def _places(pending: Pending) -> PackedPlaces | None:
-    """Return where the remaining samples lie, if the plan has rows of tokens."""
-    rows = pending.rows.plan.rows
-    return None if rows is None else PackedPlaces(rows.of(pending.rows.positions), rows.count, rows.length)

@@ -57,13 +57,7 @@ class SharedFile:
         return _handed, (reduction.DupFd(self.fileno()),)
 
 
-class _Duplicate(Protocol):
-    """Descriptor on its way into a process that is being started."""
-
-    def detach(self) -> int: ...
-
-
-def _handed(duplicate: _Duplicate) -> SharedFile:
+def _handed(duplicate: Any) -> SharedFile:
     return SharedFile(duplicate.detach())
 
 
@@ -176,30 +170,27 @@ class ProcessBlocks:
         return self._pool
 
 
-class PooledMemory:
+class PooledMemory(ProcessBlocks):
     """Ordinary memory of one loader, reused from batch to batch and from pass to pass."""
 
     def __init__(self, prefetch: int, images: int) -> None:
+        super().__init__(most_idle=(prefetch + 1) * max(1, images))
         self._prefetch = prefetch
         self._images = max(1, images)
-        self._blocks = ProcessBlocks(most_idle=(prefetch + 1) * self._images)
         self._warned = False
-
-    def acquire(self, bytes: int) -> NDArray[np.uint8]:
-        return self._blocks.acquire(bytes)
 
     def set_prefetch(self, prefetch: int) -> None:
         """Keep idle blocks for this many prefetched batches from now on."""
         if prefetch != self._prefetch:
             self._prefetch = prefetch
-            self._blocks.set_most_idle((prefetch + 1) * self._images)
+            self.set_most_idle((prefetch + 1) * self._images)
 
     def warn_of_held(self, batch_bytes: int, elsewhere: int | None = None, *, within: int = 0) -> None:
         """Warn a consumer once that it holds many batches, of this memory or `elsewhere`. Nothing waits for them.
 
         `within` is the number of loaders around the caller, so that the warning names the consumer's line.
         """
-        held = self._blocks.held() // self._images if elsewhere is None else elsewhere
+        held = self.held() // self._images if elsewhere is None else elsewhere
         if self._warned or held <= self._prefetch + HELD_BATCHES:
             return
         self._warned = True

@@ -34,13 +34,16 @@ class PlainArray:
         if type(value) is np.ndarray:
             return cls(value, None) if value.dtype.kind in _NUMBERS and value.dtype.isnative else None
         torch = sys.modules.get("torch")
-        if torch is None or not isinstance(value, torch.Tensor):
-            return None
-        return _plain_tensor(value, torch)
+        return _plain_tensor(value, torch) if torch is not None and isinstance(value, torch.Tensor) else None
 
     def restore(self) -> Any:
         """Return the array, or the tensor over it."""
-        return self.array if self.tensor is None else _tensor(self.array, self.tensor)
+        if self.tensor is None:
+            return self.array
+        import torch
+
+        tensor, dtype = torch.from_numpy(self.array), getattr(torch, self.tensor)
+        return tensor if tensor.dtype is dtype else tensor.view(dtype)
 
 
 def _plain_tensor(value: Any, torch: Any) -> PlainArray | None:
@@ -75,14 +78,6 @@ def _stacks_as_tensor(value: Any, torch: Any) -> bool:
     if kind not in _stacked:
         _stacked[kind] = type(torch.stack([value])) is torch.Tensor
     return _stacked[kind]
-
-
-def _tensor(array: NDArray[Any], dtype: str) -> Any:
-    import torch
-
-    tensor = torch.from_numpy(array)
-    kind = getattr(torch, dtype)
-    return tensor if tensor.dtype is kind else tensor.view(kind)
 
 
 def memory_order(strides: tuple[int, ...]) -> tuple[int, ...]:
@@ -129,9 +124,9 @@ def part_name(field: str, part: str) -> str:
     return f"{field}{_BETWEEN}{part}"
 
 
-def shown(name: str) -> str:
-    """Return a flat name as messages show it."""
-    return name.replace(_BETWEEN, ".")
+def shown(name: Any) -> Any:
+    """Return a flat name as messages show it; a name that `map` returned may be anything."""
+    return name.replace(_BETWEEN, ".") if isinstance(name, str) else name
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:

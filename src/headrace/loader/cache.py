@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -41,52 +40,31 @@ _RANDOM_KINDS = (1, 5)
 _FLIP_KINDS = (7, 8)
 
 
-@dataclass(frozen=True)
-class FieldCut:
-    """Depth of a field's cache entries. `cut` is the core's name for it (core/batch/cached_image.hpp)."""
-
-    cut: Cut
-    words: str
+FILES_BYTES = "files' bytes"
 
 
-FILE = FieldCut("file", "files' bytes")
-
-
-def cut_of(field: Spatial, program: Program, *, one_view: bool) -> FieldCut:
-    """Return the deepest cut that is the same in every epoch.
+def cut_of(field: Spatial, program: Program, *, one_view: bool) -> tuple[Cut, str]:
+    """Return the deepest cut that is the same in every epoch, by the core's name for it, and in words.
 
     `one_view` says that all batches have the program's own view, without padding to a planned shape.
     """
-    window, flips = _split(program.ops)
-    if one_view and not _is_random(window) and not (isinstance(field, Normals) and flips):
-        return FieldCut("final", _final_words(field, program.output_size, flips=flips))
+    flips = any(int(op[0]) in _FLIP_KINDS and op[1] > 0 for op in program.ops)
+    drawn = any(
+        int(op[0]) in _RANDOM_KINDS or (int(op[0]) in _FLIP_KINDS and 0 < op[1] < 1) for op in ops_before_flips(program)
+    )
+    if one_view and not drawn and not (isinstance(field, Normals) and flips):
+        return "final", _final_words(field, program.output_size, flips=flips)
     if isinstance(field, Image) and field.shrink_to is not None:
-        return FieldCut("shrunk", f"pixels whose short side is at most {field.shrink_to}, for a random view")
-    return FieldCut("file", f"files' bytes, for {'a random view' if one_view else 'views that change by batch'}")
+        return "shrunk", f"pixels whose short side is at most {field.shrink_to}, for a random view"
+    return "file", f"{FILES_BYTES}, for {'a random view' if one_view else 'views that change by batch'}"
 
 
-def text_words(text: ResolvedText) -> str:
-    """Describe what is cached of a text field: tokens if something identifies its tokenizer."""
-    read = text.held is None
-    if text.encoder.identity is None:
-        return f"{FILE.words if read else 'nothing'}, for its tokenizer has no version"
-    return f"{FILE.words}, and tokens" if read else "tokens"
-
-
-def deterministic_ops(program: Program) -> NDArray[np.float64]:
+def ops_before_flips(program: Program) -> NDArray[np.float64]:
     """Return the steps before the final flips, which are undone before pixels are cached."""
-    return _split(program.ops)[0]
-
-
-def _split(ops: NDArray[np.float64]) -> tuple[NDArray[np.float64], bool]:
-    end = len(ops)
-    while end and int(ops[end - 1, 0]) in _FLIP_KINDS:
+    end = len(program.ops)
+    while end and int(program.ops[end - 1, 0]) in _FLIP_KINDS:
         end -= 1
-    return ops[:end], any(int(op[0]) in _FLIP_KINDS and op[1] > 0 for op in ops)
-
-
-def _is_random(ops: NDArray[np.float64]) -> bool:
-    return any(int(op[0]) in _RANDOM_KINDS or (int(op[0]) in _FLIP_KINDS and 0 < op[1] < 1) for op in ops)
+    return program.ops[:end]
 
 
 def _final_words(field: Spatial, size: tuple[int, int] | None, *, flips: bool) -> str:
@@ -95,12 +73,10 @@ def _final_words(field: Spatial, size: tuple[int, int] | None, *, flips: bool) -
         kind = "uint8 pixels" + ("" if field.dtype == "uint8" else f" before they become {field.dtype}")
     if isinstance(field, Depth) and field.valid:
         kind += " and validity"
-    shape = "" if size is None else f"{size[0]}x{size[1]}{_channels(field)} "
+    shape = "" if size is None else f"{size[0]}x{size[1]} "
+    if size is not None and not isinstance(field, Mask | Depth):
+        shape = f"{size[0]}x{size[1]}x{field.channel_count if isinstance(field, Image) else 3} "
     return f"{shape}{kind}" + (", before flips" if flips else "")
-
-
-def _channels(field: Spatial) -> str:
-    return "" if isinstance(field, Mask | Depth) else f"x{field.channel_count if isinstance(field, Image) else 3}"
 
 
 Encode = Callable[[list[str]], Sequence[Sequence[int]]]
@@ -142,8 +118,8 @@ class EpochCache:
     """Cache of a Loader. Entries lie field after field, by base id, so that all selections of a dataset share them."""
 
     store: Store
-    cuts: Mapping[str, FieldCut]
-    """Cuts of the fields that the core reads."""
+    cuts: Mapping[str, Cut]
+    """Depth of the entries of each field that the core reads (core/batch/cached_image.hpp)."""
     words: Mapping[str, str]
     """What is cached of each field, in words."""
     length: int
@@ -155,17 +131,12 @@ class EpochCache:
         """Return the core's arguments for a field."""
         first = list(self.cuts).index(field) * self.length
         options: dict[str, Any] = {"cache": self.store.native, "cache_first": first}
-        return options if is_raw else {**options, "cut": self.cuts[field].cut}
+        return options if is_raw else {**options, "cut": self.cuts[field]}
 
     def tokens(self, text: ResolvedText) -> TokenCache | None:
         """Return the token cache of a text field; None if its ids are not cached."""
         first = self.first_tokens.get(text.name)
         return None if first is None else TokenCache(self.store, first, text.field.max_length)
-
-    def owned_by(self, owner: object) -> EpochCache:
-        """Close the store with `owner`: passes refer to themselves and are freed late."""
-        weakref.finalize(owner, self.store.close)
-        return self
 
     def stats(self) -> CacheStats:
         return replace(self.store.stats(), cuts=self.words)
@@ -188,17 +159,34 @@ def open_cache(
     images, raws, texts = fields
     shaped = isinstance(plan, ShapedPlan) and program.output_size is None  # padded, step by step
     one_view = not shaped and not program.drawn_per_step
-    cuts = {
-        name: cut_of(field, program, one_view=one_view) if isinstance(field, Spatial) else FILE
-        for name, field, _ in (*images, *raws)
-    }
+    cuts: dict[str, Cut] = {}
+    words: dict[str, str] = {}
+    for name, field, _ in (*images, *raws):
+        cuts[name], words[name] = "file", FILES_BYTES
+        if isinstance(field, Spatial):
+            cuts[name], words[name] = cut_of(field, program, one_view=one_view)
     length = len(dataset.table)
-    first_tokens, entries = _place_tokens(texts, len(cuts) * length, length)
+    entries = len(cuts) * length
+    first_tokens: dict[str, int] = {}
+    for each in texts:  # tokens are cached where something identifies the tokenizer
+        bytes_too = f"{FILES_BYTES}, " if each.held is None else ""
+        if each.encoder.identity is None:
+            words[each.name] = f"{bytes_too or 'nothing, '}for its tokenizer has no version"
+            continue
+        words[each.name] = f"{bytes_too}and tokens" if bytes_too else "tokens"
+        first_tokens[each.name] = entries
+        entries += length if each.held is None else len(each.held)
+    from importlib import metadata  # imports all of email
+
+    try:
+        pillow = metadata.version("pillow")
+    except metadata.PackageNotFoundError:
+        pillow = None
     what = [
         PIXELS_VERSION,
         dataset.table.digest,
         _core.codec_versions(),
-        _pillow_version(),
+        pillow,
         [limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes, limits.max_file_bytes],
         [[column, *_entry_identity(field, cuts[name], program)] for name, field, column in (*images, *raws)],
         [[ENTRY_FORMAT, each.column, each.encoder.identity] for each in texts if each.name in first_tokens],
@@ -207,40 +195,20 @@ def open_cache(
     whole = Dataset(dataset.table)
     files = [dataset.table.bytes_of(column) for column in columns]
     stamp = [[file_versions(whole, each), content_sample(length, each)] for each in files]
-    words = {name: cut.words for name, cut in cuts.items()} | {each.name: text_words(each) for each in texts}
     return EpochCache(Store(spec, identity_of(entries, what, stamp)), cuts, words, length, first_tokens)
 
 
-def _place_tokens(texts: Texts, end: int, length: int) -> tuple[dict[str, int], int]:
-    """Return the first entry of each text field that can be cached, from `end` on, and the end of all."""
-    firsts = {}
-    for text in texts:
-        if text.encoder.identity is not None:
-            firsts[text.name] = end
-            end += length if text.held is None else len(text.held)
-    return firsts, end
-
-
-def _entry_identity(field: Field, cut: FieldCut, program: Program) -> list[Any]:
+def _entry_identity(field: Field, cut: Cut, program: Program) -> list[Any]:
     """Return all that the bytes of a field's entries depend on, apart from the files."""
-    if not isinstance(field, Spatial) or cut.cut == "file":
-        return [cut.cut]
+    if not isinstance(field, Spatial) or cut == "file":
+        return [cut]
     options = {name: _plain(value) for name, value in core_options(field, program.fill).items()}
     if isinstance(field, Image) and not field.wide:
         options = {name: value for name, value in options.items() if name not in _AFTER_BYTES}
-    return [cut.cut, options, deterministic_ops(program).tolist() if cut.cut == "final" else None]
+    return [cut, options, ops_before_flips(program).tolist() if cut == "final" else None]
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=16).hexdigest()
     return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
-
-
-def _pillow_version() -> str | None:
-    from importlib import metadata  # imports all of email
-
-    try:
-        return metadata.version("pillow")
-    except metadata.PackageNotFoundError:
-        return None

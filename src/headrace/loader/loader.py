@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
@@ -15,24 +16,19 @@ from headrace.data import open as open_dataset
 from headrace.errors import UsageError
 from headrace.fields import Field, Image, resolve_texts
 from headrace.loader.arguments import (
-    check_fields,
     check_last_batch,
-    check_level,
-    check_map_workers,
-    check_pack_and_map,
-    check_skip,
+    check_map,
     check_values,
     place_fields,
     refuse_unknown,
 )
-from headrace.loader.autotuning import Tuner, tuner_of
+from headrace.loader.autotuning.tuner import Tuner, tuner_of
 from headrace.loader.bad_samples import Quarantine
 from headrace.loader.batch_memory import PooledMemory, memory_of
 from headrace.loader.cache import open_cache
 from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
 from headrace.loader.recipe import (
     BatchMap,
-    FieldColumns,
     OnError,
     Output,
     Recipe,
@@ -146,29 +142,43 @@ class Loader(LoaderPosition):
             world_size=self._place.world_size, rank=self._place.rank, shuffle=shuffle, seed=seed, remainder=remainder
         )
         _ = dataset.occurrences  # too many repeats for random draws raise here, not in a thread
-        check_fields(fields)
+        if fields is not None and not isinstance(fields, Mapping):
+            raise UsageError(
+                f"fields: expected a dict of names to fields, such as {{'image': hr.Image()}}, got {fields!r}"
+            )
         chosen: Mapping[str, Field] = dict(fields) if fields is not None else obvious_fields(dataset)
         columns = resolve_columns(dataset, chosen, view_from)
         if view is not None and not columns.images:
             raise UsageError("view: expected a field of pixels to cut, got none; leave view out")
-        check_values(threads, prefetch, on_error, max_bad, output, chosen)
-        check_skip(on_error, self._place.world_size)
-        check_map_workers(map_workers, multiprocessing_context, map)
-        check_pack_and_map(pack, map)
+        check_values(
+            threads=threads,
+            prefetch=prefetch,
+            on_error=on_error,
+            max_bad=max_bad,
+            output=output,
+            instruction_set=instruction_set,
+            fields=chosen,
+            world_size=self._place.world_size,
+        )
+        check_map(map, map_workers, multiprocessing_context, pack)
         self._placement = None if device is None else place_fields(device, output, chosen, map, batch_map)
         if self._placement is not None:
             chosen = self._placement.fields
             columns = resolve_columns(dataset, chosen, view_from)
-        check_level(instruction_set)
         program = compile_view(view)
         texts = resolve_texts(dataset, chosen)
+        first_images = None  # whose sizes views are drawn from
+        if columns.images:
+            _, field, column = columns.images[0]
+            exif = isinstance(field, Image) and field.exif
+            first_images = ViewedImages(column=column, exif=exif, threads=threads, limits=limits)
         plan = plan_of(
             dataset,
             order,
             batch_size=batch_size,
             buckets=buckets,
             program=program,
-            images=_first_images(columns, threads, limits),
+            images=first_images,
             texts=texts,
             pack=pack,
         )
@@ -183,10 +193,7 @@ class Loader(LoaderPosition):
             plan=plan,
             program=program,
             fields=chosen,
-            images=columns.images,
-            raws=columns.raws,
-            values=columns.values,
-            points=columns.points,
+            **vars(columns),
             texts=texts,
             packed=packed,
             measured=None if measured is None else measured.name,
@@ -202,11 +209,13 @@ class Loader(LoaderPosition):
             batch_map=batch_map,
             level=instruction_set,
             limits=bounds,
-            cache=None if cache is None else open_cache(cache, dataset, plan, program, kept_of, bounds).owned_by(self),
+            cache=None if cache is None else open_cache(cache, dataset, plan, program, kept_of, bounds),
         )
+        if self._recipe.cache is not None:  # closed with the loader: passes refer to themselves and are freed late
+            weakref.finalize(self, self._recipe.cache.store.close)
         self._budget = isinstance(batch_size, Budget)
-        parts = len(self._recipe.parts)
-        self._memory = memory_of(self._placement, prefetch=self._tuner.setting.prefetch, images=parts)
+        images = len(self._recipe.parts)
+        self._memory = memory_of(self._placement, prefetch=self._tuner.setting.prefetch, images=images)
 
     @property
     def dataset(self) -> Dataset:
@@ -301,11 +310,3 @@ class Loader(LoaderPosition):
         if isinstance(self._memory, PooledMemory):
             self._memory.set_prefetch(self._tuner.setting.prefetch)
             self._memory.warn_of_held(begun.batch_bytes, begun.held_batches, within=within)
-
-
-def _first_images(columns: FieldColumns, threads: int | None, limits: Limits | None) -> ViewedImages | None:
-    """Return the column whose sizes views are drawn from."""
-    if not columns.images:
-        return None
-    _, field, column = columns.images[0]
-    return ViewedImages(column=column, exif=isinstance(field, Image) and field.exif, threads=threads, limits=limits)

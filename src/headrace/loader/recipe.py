@@ -49,26 +49,31 @@ OnError: TypeAlias = Literal["replace", "raise", "skip"]
 Output: TypeAlias = Literal["torch", "numpy"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """All that a pass needs to know, frozen and resolved against the dataset.
+@dataclass(frozen=True)
+class FieldColumns:
+    """Fields grouped by how they are made, with their columns."""
 
-    `images`, the fields of pixels, come in the order in which the core works on them: views are drawn from the size of
-    the first.
-    """
-
-    dataset: Dataset
-    plan: EpochPlan
-    program: Program
-    fields: Mapping[str, Field]
     images: tuple[tuple[str, Spatial, str], ...]
-    """(field, description, column)."""
+    """(field, description, column) of the fields of pixels, in the order in which the core works on them.
+
+    Views are drawn from the size of the first.
+    """
     raws: tuple[tuple[str, Field, str], ...]
     """Fields made of a column's undecoded bytes."""
     values: tuple[tuple[str, HeldColumn], ...]
     """(field, column) of what the dataset holds."""
     points: PointFields
     """Fields of places in the images, which follow the views."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(FieldColumns):
+    """All that a pass needs to know, frozen and resolved against the dataset."""
+
+    dataset: Dataset
+    plan: EpochPlan
+    program: Program
+    fields: Mapping[str, Field]
     texts: tuple[ResolvedText, ...]
     packed: str | None
     """The text field whose texts share rows, as the plan has them."""
@@ -106,7 +111,16 @@ class Recipe:
 
 def names_of(fields: Mapping[str, Field], packed: str | None = None) -> list[str]:
     """Return the flat names of a batch of these fields, in order. Raises UsageError if two things share a name."""
-    names = [part for name, field in fields.items() for part in _names_of_field(name, field, packed)]
+    names: list[str] = []
+    for name, field in fields.items():
+        if isinstance(field, Spatial):
+            names += [part.name for part in parts_of(name, field)]
+        elif isinstance(field, Text):
+            names += [part_name(name, part) for part in (PACKED_PARTS if name == packed else (IDS, MASK))]
+        elif isinstance(field, Geometry):
+            names += [part_name(name, part) for part in GEOMETRY_PARTS]
+        else:
+            names += [name, *(beside_name(name, column) for column in getattr(field, "beside", ()))]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(
@@ -116,29 +130,8 @@ def names_of(fields: Mapping[str, Field], packed: str | None = None) -> list[str
     return names
 
 
-def _names_of_field(name: str, field: Field, packed: str | None) -> list[str]:
-    if isinstance(field, Spatial):
-        return [part.name for part in parts_of(name, field)]
-    if isinstance(field, Text):
-        return [part_name(name, part) for part in (PACKED_PARTS if name == packed else (IDS, MASK))]
-    if isinstance(field, Geometry):
-        return [part_name(name, part) for part in GEOMETRY_PARTS]
-    beside = field.beside if isinstance(field, Boxes) else ()
-    return [name, *(beside_name(name, column) for column in beside)]
-
-
 _FOLLOWING = Boxes | Keypoints | InstanceMasks | Geometry
 """Fields that follow the views of the images."""
-
-
-@dataclass(frozen=True)
-class FieldColumns:
-    """Fields grouped by how they are made, with their columns."""
-
-    images: tuple[tuple[str, Spatial, str], ...]
-    raws: tuple[tuple[str, Field, str], ...]
-    values: tuple[tuple[str, HeldColumn], ...]
-    points: PointFields
 
 
 def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: str | None) -> FieldColumns:
@@ -178,16 +171,12 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
         names = ", ".join(repr(name) for name, field in fields.items() if isinstance(field, _FOLLOWING))
         raise UsageError(f"field {names}: expected an image field with it, whose view it follows, got none")
     names_of(fields)
-    return FieldColumns(_view_first(images, view_from), tuple(raws), tuple(values), points)
-
-
-def _view_first(images: list[tuple[str, Spatial, str]], view_from: str | None) -> tuple[tuple[str, Spatial, str], ...]:
-    if view_from is None:
-        return tuple(images)
-    names = [name for name, _, _ in images]
-    if view_from not in names:
-        raise UsageError(f"view_from: expected the name of an image field, one of {names}, got {view_from!r}")
-    return tuple(sorted(images, key=lambda image: image[0] != view_from))
+    pixel_names = [name for name, _, _ in images]
+    if view_from is not None and view_from not in pixel_names:
+        raise UsageError(f"view_from: expected the name of an image field, one of {pixel_names}, got {view_from!r}")
+    if view_from is not None:
+        images.sort(key=lambda image: image[0] != view_from)
+    return FieldColumns(tuple(images), tuple(raws), tuple(values), points)
 
 
 def obvious_fields(dataset: Dataset) -> dict[str, Field]:
@@ -212,7 +201,12 @@ def obvious_fields(dataset: Dataset) -> dict[str, Field]:
 def contents_of(recipe: Recipe, meter: TextMeter) -> tuple[FieldContent, ...]:
     """Return the recipe's fields that Python makes, for one pass. `meter` counts what encoding texts costs."""
     raws = {name: number for number, (name, _, _) in enumerate(recipe.raws)}
-    texts = [_text_of(recipe, text, raws.get(text.name), meter) for text in recipe.texts]
+    texts = [
+        (PackedTextContent if text.name == recipe.packed else TextContent)(
+            text, raws.get(text.name), meter, None if recipe.cache is None else recipe.cache.tokens(text)
+        )
+        for text in recipe.texts
+    ]
     arrays = [
         ArrayContent(
             dataset=recipe.dataset,
@@ -226,8 +220,3 @@ def contents_of(recipe: Recipe, meter: TextMeter) -> tuple[FieldContent, ...]:
         if isinstance(field, Array)
     ]
     return (*texts, *arrays)
-
-
-def _text_of(recipe: Recipe, text: ResolvedText, raw: int | None, meter: TextMeter) -> TextContent:
-    kind = PackedTextContent if text.name == recipe.packed else TextContent
-    return kind(text, raw, meter, None if recipe.cache is None else recipe.cache.tokens(text))

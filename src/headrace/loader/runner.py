@@ -14,24 +14,24 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from headrace import _core
-from headrace.cache import CacheStats
 from headrace.data.storage import open_file
 from headrace.errors import HeadraceError
 from headrace.loader import user_functions
 from headrace.loader.assembly import Assembly, Cancelled, Pending
-from headrace.loader.autotuning import Readings, Setting, TunedPass, Tuner
+from headrace.loader.autotuning.observation import Readings, Setting
+from headrace.loader.autotuning.tuner import TunedPass, Tuner
 from headrace.loader.bad_samples import BadSamples
 from headrace.loader.batch_decoder import BatchDecoder
 from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.batch_values import nested
-from headrace.loader.map_stage import MapStage, PythonThreads, ThreadedMap, WorkerMap
+from headrace.loader.map_stage import MapStage, PythonThreads, ThreadedMap
 from headrace.loader.recipe import Batch, Recipe
 from headrace.loader.stats import STAGES, StageStats, Stats
 from headrace.loader.user_functions import DecodedBatch
 from headrace.system import THREAD_PREFIX, Channel, Closed, ProcessOrigin, close_at_exit, in_own_thread
 
 if TYPE_CHECKING:
-    from headrace.loader.map_workers import MapWorkers
+    from headrace.loader.map_workers.pool import MapWorkers
 
 
 class Runner:
@@ -67,8 +67,12 @@ class Runner:
 
     def _start(self, memory: BatchMemory, undo: ExitStack) -> None:
         recipe = self._recipe
-        workers = _start_workers(recipe, self._epoch)  # first: they may be forked, and this pass has no threads yet
-        if workers is not None:
+        workers: MapWorkers | None = None
+        if recipe.map_workers:
+            from headrace.loader.map_workers.pool import MapWorkers  # here, since multiprocessing is slow to import
+
+            # First: they may be forked, and this pass has no threads yet.
+            workers = MapWorkers(recipe, seed=recipe.plan.key(self._epoch), deliver=self._deliver, failed=self._give_up)
             undo.callback(workers.give_back)
             undo.callback(workers.end, 0)
             memory = memory if workers.memory is None else workers.memory
@@ -82,18 +86,15 @@ class Runner:
         undo.callback(self._engine.close)
         self._assembly = Assembly(recipe, self._engine, memory)
         self._decoder = BatchDecoder(recipe, self._assembly, self.bad, self._python)
-        self._map = self._make_map(workers)
+        self._map = MapStage(self._deliver)
+        if workers is not None:
+            workers.begin()
+            self._map = workers
+        elif recipe.map is not None:
+            self._map = ThreadedMap(recipe.map, recipe.output, self._python, self._deliver)
         undo.callback(self._map.close)
         self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}feed", daemon=True)
         self._thread.start()
-
-    def _make_map(self, workers: MapWorkers | None) -> MapStage:
-        recipe = self._recipe
-        if recipe.map is None:
-            return MapStage(self._deliver)
-        if workers is None:
-            return ThreadedMap(recipe.map, recipe.output, self._python, self._deliver)
-        return WorkerMap(workers, recipe.output, self._deliver, self._give_up)
 
     def take(self) -> tuple[Batch, int]:
         ready, asked_s = self._channel.ready, time.perf_counter()
@@ -155,22 +156,17 @@ class Runner:
                 except (HeadraceError, OSError) as caught:  # the batches before it are still delivered
                     error, steps = caught, step
             else:
-                self._hand_on(self._pending[0])
-                self._pending.popleft()
+                decoded = self._decoder.finish(self._pending[0])
+                self._pending.popleft().memory.clear()
+                if len(decoded) == 0 and len(decoded.rows.plan.samples):
+                    self._channel.give_back()  # all were skipped: no batch is better than an empty one
+                else:
+                    self._map.put(decoded)
+                del decoded  # its memory goes back while this thread waits
             self._python_s = time.thread_time()
         self._map.finish()
         if error is not None:
             raise error
-
-    def _hand_on(self, pending: Pending) -> None:
-        decoded = self._decoder.finish(pending)
-        pending.memory.clear()
-        if len(decoded) == 0 and len(
-            pending.rows.plan.samples
-        ):  # all were skipped: no batch is better than an empty one
-            self._channel.give_back()
-        else:
-            self._map.put(decoded)
 
     def _deliver(self, decoded: DecodedBatch, batch: Batch) -> None:
         """Run the last stages in the thread that has the batch."""
@@ -235,6 +231,7 @@ class Runner:
         if self._recipe.map is not None:
             stages["map"] = self._map.stats()
         ended = self._ended if self._ended is not None else time.perf_counter()
+        cache, before = self._recipe.cache, self._cache_before
         return Stats(
             batches=channel.taken,
             samples=self._samples,
@@ -247,9 +244,9 @@ class Runner:
             ready_batches=channel.waiting,
             batch_bytes=self.batch_bytes,
             bad=len(self.bad),
-            replaced=self.bad.replaced,
-            skipped=self.bad.skipped,
-            declined=self.bad.declined,
+            replaced=self.bad.counted("replaced"),
+            skipped=self.bad.counted("skipped"),
+            declined=self.bad.counted("declined"),
             retries=core["retry"][1],
             left_out=plan.left_out,
             repeated=plan.repeated,
@@ -257,17 +254,5 @@ class Runner:
             prefetch=self._tuned.setting.prefetch,
             tuned=self._tuner.reasons,
             stages=stages,
-            cache=self._cache_stats(),
+            cache=None if cache is None or before is None else cache.stats().since(before),
         )
-
-    def _cache_stats(self) -> CacheStats | None:
-        cache, before = self._recipe.cache, self._cache_before
-        return None if cache is None or before is None else cache.stats().since(before)
-
-
-def _start_workers(recipe: Recipe, epoch: int) -> MapWorkers | None:
-    if not recipe.map_workers:
-        return None
-    from headrace.loader.map_workers import MapWorkers  # here, since multiprocessing is slow to import
-
-    return MapWorkers(recipe, seed=recipe.plan.key(epoch))

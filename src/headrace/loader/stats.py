@@ -78,28 +78,15 @@ class Stats:
             return "start"
         if self.consumer_wait_s < 0.02 * self.wall_s:
             return "consumer"
-        if self._map_share > max(self._core_share, 0.5):
+        core_s = sum(self.stages[name].busy_s for name in STAGES)
+        core_share = core_s / (core_s + self.idle_s) if core_s else 0.0
+        # Shares of their time in which map workers work, and in which the feed waits for a tokenizer.
+        if self.map_workers and self.stages["map"].busy_s / (self.map_workers * self.wall_s) > max(core_share, 0.5):
             return "map"
-        if self._text_share > max(self._core_share, 0.5):
+        if "text" in self.stages and self.stages["text"].busy_s / self.wall_s > max(core_share, 0.5):
             return "text"
         # The core's threads idle while the consumer waits: something else is slow.
-        return "python" if self._core_share < 1 / 3 else max(STAGES, key=lambda name: self.stages[name].busy_s)
-
-    @property
-    def _core_share(self) -> float:
-        """Return the share of their time in which the core's threads work."""
-        busy_s = sum(self.stages[name].busy_s for name in STAGES)
-        return busy_s / (busy_s + self.idle_s) if busy_s else 0.0
-
-    @property
-    def _map_share(self) -> float:
-        """Return the share of their time in which map workers work; 0 without any."""
-        return self.stages["map"].busy_s / (self.map_workers * self.wall_s) if self.map_workers else 0.0
-
-    @property
-    def _text_share(self) -> float:
-        """Return the share of its time in which the feed waits for a tokenizer; 0 without texts."""
-        return self.stages["text"].busy_s / self.wall_s if "text" in self.stages else 0.0
+        return "python" if core_share < 1 / 3 else max(STAGES, key=lambda name: self.stages[name].busy_s)
 
     def to_dict(self) -> dict[str, object]:
         """Return plain JSON values."""
@@ -122,21 +109,15 @@ class Stats:
         if self.left_out or self.repeated:
             lines.append(f"  an epoch leaves out {self.left_out:,} samples and repeats {self.repeated:,}")
         if self.tuned:
-            knobs = {"threads": self.threads, "prefetch": self.prefetch}
-            lines += [f"  {knob} {value}{self._why(knob)}" for knob, value in knobs.items()]
+            for knob, value in (("threads", self.threads), ("prefetch", self.prefetch)):
+                why = f"tuned: {self.tuned[knob]}" if knob in self.tuned else "given"
+                lines.append(f"  {knob} {value} ({why})")
         if self.copy_s is not None and self.batches:
-            lines.append(
-                f"  copy to the device {self.copy_s / self.batches * 1e3:,.2f} ms a batch" + self._overlapped()
-            )
+            overlapped = "" if self.overlap is None else f", {self.overlap:.0%} of it alongside training"
+            lines.append(f"  copy to the device {self.copy_s / self.batches * 1e3:,.2f} ms a batch{overlapped}")
         if self.cache is not None:
             lines.append(f"  {self.cache}")
         return "\n".join(lines)
-
-    def _why(self, knob: str) -> str:
-        return f" (tuned: {self.tuned[knob]})" if knob in self.tuned else " (given)"
-
-    def _overlapped(self) -> str:
-        return "" if self.overlap is None else f", {self.overlap:.0%} of it alongside training"
 
     def _verdict(self) -> str:
         limit = self.limit

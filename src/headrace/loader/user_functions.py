@@ -12,7 +12,7 @@ import numpy as np
 from headrace.errors import UsageError
 from headrace.loader.batch_values import BatchRows, fields_of_parts, flattened, memory_order, nested, shown
 from headrace.loader.decoding.detection import PerSample
-from headrace.loader.recipe import Batch, Output, Sample, SampleMap
+from headrace.loader.recipe import Batch, Output, SampleMap
 
 T = TypeVar("T")
 
@@ -41,11 +41,6 @@ def _philox(key: tuple[int, int], counter: tuple[int, int, int, int]) -> np.rand
     return np.random.Philox(key=np.array(key, np.uint64), counter=np.array(counter, np.uint64))
 
 
-def take_row(batch: Batch, row: int) -> Sample:
-    """Return one sample of a batch under flat names. Arrays and tensors are views of the batch's memory."""
-    return {name: values[row] for name, values in batch.items()}
-
-
 def call(function: Callable[[], T], stage: str) -> T:
     """Call the user's function. StopIteration would end the consumer's loop silently: raise RuntimeError (PEP 479)."""
     try:
@@ -62,7 +57,7 @@ def map_row(
     `ValuePlace.UNTOUCHED` stands for a value that it returned as given, if `untouched` says that the batch would show
     what `function` wrote to it.
     """
-    given = take_row(batch, row)
+    given = {name: values[row] for name, values in batch.items()}  # views of the batch's memory
     result = call(lambda: function(nested(given), rng), "map=")
     if not isinstance(result, dict):
         return result
@@ -81,31 +76,22 @@ def collate(samples: list[Any], batch: Batch, placed: Mapping[str, Any], output:
     names = list(samples[0]) if isinstance(samples[0], dict) else None
     for row, sample in enumerate(samples):
         if not isinstance(sample, dict) or list(sample) != names:
-            fields = "a dict of fields" if names is None else f"a dict with the fields {list(map(_shown, names))}"
-            got = list(map(_shown, sample)) if isinstance(sample, dict) else repr(type(sample).__name__)
+            fields = "a dict of fields" if names is None else f"a dict with the fields {list(map(shown, names))}"
+            got = list(map(shown, sample)) if isinstance(sample, dict) else repr(type(sample).__name__)
             raise UsageError(f"map: expected {fields} for every sample, got {got} at row {row} of a batch")
     assert names is not None
     wholes = {ValuePlace.UNTOUCHED: batch, ValuePlace.IN_PLACE: placed}
-    ragged = {name for name, value in batch.items() if isinstance(value, PerSample)}
-    return {
-        name: _collate_field([sample[name] for sample in samples], name, wholes, output, ragged=name in ragged)
-        for name in names
-    }
-
-
-def _shown(name: Any) -> Any:
-    """Show a name that `map` returned, which may be anything."""
-    return shown(name) if isinstance(name, str) else name
-
-
-def _collate_field(
-    values: list[Any], name: str, wholes: Mapping[ValuePlace, Mapping[str, Any]], output: Output, *, ragged: bool
-) -> Any:
-    first = values[0]
-    if isinstance(first, ValuePlace) and all(value is first for value in values):
-        return _to_output(wholes[first][name], output)
-    rows = [wholes[value][name][row] if isinstance(value, ValuePlace) else value for row, value in enumerate(values)]
-    return PerSample(_to_output(row, output) for row in rows) if ragged else _join(rows, name, output)
+    collated = {}
+    for name in names:
+        values = [sample[name] for sample in samples]
+        first = values[0]
+        if isinstance(first, ValuePlace) and all(value is first for value in values):
+            collated[name] = _to_output(wholes[first][name], output)
+            continue
+        rows = [wholes[each][name][row] if isinstance(each, ValuePlace) else each for row, each in enumerate(values)]
+        ragged = isinstance(batch.get(name), PerSample)
+        collated[name] = PerSample(_to_output(row, output) for row in rows) if ragged else _join(rows, name, output)
+    return collated
 
 
 def _to_output(whole: Any, output: Output) -> Any:
@@ -172,5 +158,4 @@ class DecodedBatch:
         return len(self.rows)
 
     def rng(self, row: int) -> np.random.Generator:
-        rows = self.rows
-        return sample_rng(rows.key, draw_id=int(self.draw_ids[row]), pass_=int(rows.passes[row]))
+        return sample_rng(self.rows.key, draw_id=int(self.draw_ids[row]), pass_=int(self.rows.passes[row]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,62 +49,28 @@ class Cells:
         return int(np.searchsorted(self.offsets, slot, side="right")) - 1
 
 
-class Capacity(Protocol):
-    """Samples of a whole global batch, a multiple of `multiple`."""
+@dataclass(frozen=True, eq=False)
+class Capacity:
+    """Samples of a whole global batch: as many as cost at most `total` over all ranks, in a multiple of `multiple`."""
 
-    @property
-    def multiple(self) -> int: ...
+    total: int
+    multiple: int
+    bounds: tuple[Ints, Ints] | None = None
+    """The greatest height and width that a member of each bucket has at each scale, [buckets, scales]: a sample costs
+    as much as the largest of its cell. None: each costs 1."""
 
     @property
     def alike(self) -> bool:
         """True if every scale has the same."""
-        ...
+        return self.bounds is None or all(bool((bound == bound[:, :1]).all()) for bound in self.bounds)
 
     def of(self, buckets: Ints, scales: Ints) -> int:
         """Return how many samples of these buckets fit at any one of these scales; 0 where none does."""
-        ...
-
-
-@dataclass(frozen=True)
-class FixedCapacity:
-    """Capacity of the same number of samples, whatever they are."""
-
-    samples: int
-
-    @property
-    def multiple(self) -> int:
-        return self.samples
-
-    @property
-    def alike(self) -> bool:
-        return True
-
-    def of(self, buckets: Ints, scales: Ints) -> int:
-        return self.samples
-
-
-@dataclass(frozen=True, eq=False)
-class BudgetCapacity:
-    """Capacity of as many samples as cost at most `total` over all ranks, each as large as the largest of its cell."""
-
-    total: int
-    heights: Ints
-    """[buckets, scales]: the greatest height that a member of the bucket has at the scale."""
-    widths: Ints
-    multiple: int
-
-    @property
-    def alike(self) -> bool:
-        return all(bool((bound == bound[:, :1]).all()) for bound in (self.heights, self.widths))
-
-    def of(self, buckets: Ints, scales: Ints) -> int:
-        return self.total // self.cost(buckets, scales) // self.multiple * self.multiple
-
-    def cost(self, buckets: Ints, scales: Ints) -> int:
-        """Return the cost of one sample of a batch of these, at the scale where it costs most."""
+        if self.bounds is None:
+            return self.total
         chosen = slice(None) if ANY in scales else np.unique(scales)
-        heights, widths = (bound[np.unique(buckets)][:, chosen].max(axis=0) for bound in (self.heights, self.widths))
-        return int((heights * widths).max())
+        heights, widths = (bound[np.unique(buckets)][:, chosen].max(axis=0) for bound in self.bounds)
+        return self.total // int((heights * widths).max()) // self.multiple * self.multiple
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,8 +123,8 @@ def cut(cells: Cells, capacity: Capacity, *, joined: bool) -> BatchRuns:
     else within each bucket, where each has such a last batch.
     """
     ends = np.flatnonzero(np.diff(cells.buckets, append=-1)) + 1
-    if not joined and len(ends) == len(cells) and isinstance(capacity, FixedCapacity):
-        return cut_alike(cells, capacity.samples)
+    if not joined and len(ends) == len(cells) and capacity.bounds is None:
+        return cut_alike(cells, capacity.total)
     groups = [(0, len(cells))] if joined else list(zip(np.concatenate([[0], ends[:-1]]), ends, strict=True))
     cutting = _Cutting(cells, capacity)
     for first, last in groups:

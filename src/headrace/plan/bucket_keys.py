@@ -22,41 +22,31 @@ Categories: TypeAlias = Callable[[Ints], Ints]
 _CALLED = 1 << 12  # samples of one block of calls
 
 
-def aspects(sizes: ImageSizes) -> Numbers:
-    """Return width / height."""
+_MEASURES = {"aspect": lambda height, width: width / height, "size": lambda height, width: height * width}
+_KINDS = {
+    "orientation": lambda height, width: (height > width).astype(np.int64),
+    "size": lambda height, width: height << 32 | width,
+}
+
+
+def size_numbers(by: str, sizes: ImageSizes) -> Numbers:
+    """Return width / height ("aspect") or the pixels ("size")."""
 
     def of(positions: Ints) -> NDArray[np.float64]:
-        height, width = sizes(positions).astype(np.float64).T
-        found: NDArray[np.float64] = width / np.where(height > 0, height, np.nan)
-        return found
+        found = sizes(positions).astype(np.float64)
+        height, width = np.where(found > 0, found, np.nan).T
+        number: NDArray[np.float64] = _MEASURES[by](height, width)
+        return number
 
     return of
 
 
-def areas(sizes: ImageSizes) -> Numbers:
-    """Return the pixels."""
+def size_categories(by: str, sizes: ImageSizes) -> Categories:
+    """Return 0 for landscape and squares, 1 for portrait ("orientation"), or height and width in one ("size")."""
 
-    def of(positions: Ints) -> NDArray[np.float64]:
-        area = sizes(positions).astype(np.float64).prod(axis=1)
-        return np.where(area > 0, area, np.nan)
-
-    return of
-
-
-def orientations(sizes: ImageSizes) -> Categories:
-    """Return 0 for landscape and squares, 1 for portrait."""
-    return _categories(sizes, lambda height, width: (height > width).astype(np.int64))
-
-
-def exact_sizes(sizes: ImageSizes) -> Categories:
-    """Return height and width in one number."""
-    return _categories(sizes, lambda height, width: height << 32 | width)
-
-
-def _categories(sizes: ImageSizes, category: Callable[[Ints, Ints], Ints]) -> Categories:
     def of(positions: Ints) -> Ints:
         height, width = sizes(positions).astype(np.int64).T
-        return np.where(height > 0, category(height, width), -1)
+        return np.where(height > 0, _KINDS[by](height, width), -1)
 
     return of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,39 +21,21 @@ _SCANNED = 1 << 21  # codes looked at together
 _COUNTED = 1 << 20
 
 
-class BucketMembers(Protocol):
-    """Samples by bucket: member `i` of bucket `b` is the i-th of its samples in the dataset's order."""
-
-    @property
-    def counts(self) -> Ints:
-        """Samples in each bucket."""
-        ...
-
-    @property
-    def digest(self) -> str:
-        """Equal for equal buckets of as many samples."""
-        ...
-
-    def select(self, bucket: int, indices: Ints) -> Ints:
-        """Return the dataset positions of members number `indices`, each below the bucket's count."""
-        ...
-
-
 @dataclass(frozen=True)
 class OneBucket:
     """All samples of a dataset."""
 
     length: int
+    digest: str = ""
+    """Equal for equal buckets of as many samples."""
 
     @property
     def counts(self) -> Ints:
+        """Samples in each bucket."""
         return np.array([self.length])
 
-    @property
-    def digest(self) -> str:
-        return ""
-
     def select(self, bucket: int, indices: Ints) -> Ints:
+        """Return the dataset positions of members number `indices`, each below the bucket's count."""
         return indices
 
 
@@ -144,6 +126,10 @@ class CodedMembers:
         counts = before[blocks + 1] - before[blocks]
         positions: Ints = blocks * block + hits[np.cumsum(counts) - counts + ranks] % block
         return positions
+
+
+BucketMembers: TypeAlias = OneBucket | ListedMembers | CodedMembers
+"""Samples by bucket: member `i` of bucket `b` is the i-th of its samples in the dataset's order."""
 
 
 def blank_codes(length: int, buckets: int, allocate: Allocate = np.zeros) -> NDArray[Any]:

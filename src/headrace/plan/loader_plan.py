@@ -15,12 +15,13 @@ from headrace.data import Dataset, image_sizes, mapped_zeros, position_blocks
 from headrace.errors import UsageError
 from headrace.fields import ResolvedText, text_measured
 from headrace.plan import bucket_keys
-from headrace.plan.batch_cutting import BudgetCapacity, Capacity, FixedCapacity
+from headrace.plan.batch_cutting import Capacity
 from headrace.plan.batching import Buckets, Budget, SequencePacking
 from headrace.plan.best_fit import SequencesByLength
 from headrace.plan.bucket_codes import Coding, by_categories, by_numbers, length_bounds, members_of, shape_bounds
 from headrace.plan.bucket_members import BucketMembers, OneBucket
-from headrace.plan.order import EpochPlan, Order
+from headrace.plan.mixture import EpochPlan
+from headrace.plan.order import Order
 from headrace.plan.packed_plan import PackedPlan
 from headrace.plan.shaped_plan import ShapedPlan
 from headrace.plan.step_views import ImageSizes, StepViews
@@ -84,7 +85,7 @@ def packed_plan(
             f"batch_size: expected at most {MOST_TOKENS_A_BATCH // pack.length} rows of {pack.length} tokens a rank, "
             f"got {batch_size}"
         )
-    lengths = known_lengths(dataset, text.lengths(None), text.name)
+    lengths = known_lengths(dataset, text.lengths(), text.name)
     sequences = SequencesByLength.of(lengths, pack.length, mapped_zeros)
     return PackedPlan(sequences=sequences, row=pack.length, batch_size=batch_size, **vars(order))
 
@@ -287,10 +288,9 @@ class _ShapedPlanner:
             return by_numbers(self._lengths, buckets, length=length, seed=seed)
         assert self._key_sizes is not None
         if not buckets.ordered:
-            kind = bucket_keys.orientations if buckets.by == "orientation" else bucket_keys.exact_sizes
-            return by_categories(kind(self._key_sizes), length=length)
-        measure = bucket_keys.aspects if buckets.by == "aspect" else bucket_keys.areas
-        return by_numbers(measure(self._key_sizes), buckets, length=length, seed=seed, used=self._used)
+            return by_categories(bucket_keys.size_categories(buckets.by, self._key_sizes), length=length)
+        numbers = bucket_keys.size_numbers(buckets.by, self._key_sizes)
+        return by_numbers(numbers, buckets, length=length, seed=seed, used=self._used)
 
     @cached_property
     def _lengths(self) -> bucket_keys.Numbers:
@@ -299,37 +299,31 @@ class _ShapedPlanner:
         assert self.buckets.source is not None
         if self.text is None:
             return bucket_keys.lengths(self.dataset, self.buckets.source)
-        return bucket_keys.token_lengths(self.dataset, self.text.lengths(None))
+        return bucket_keys.token_lengths(self.dataset, self.text.lengths())
 
     def _capacity(self, members: BucketMembers, views: StepViews, coding: Coding | None) -> Capacity:
         budget, world_size = self.batch_size, self.order.world_size
         if not isinstance(budget, Budget):
-            return FixedCapacity(budget * world_size)
+            return Capacity(budget * world_size, budget * world_size)
         if budget.unit == "pixels":
             heights, widths = shape_bounds(members, self._sizes, views)
         else:
             heights, widths = length_bounds(members, self._lengths, len(views.tables))
             if self.text is not None:
                 heights = np.vectorize(self.text.padded, otypes=[np.int64])(heights)
-        capacity = BudgetCapacity(budget.amount * world_size, heights, widths, budget.rank_multiple or world_size)
-        self._check_budget(budget, capacity, members, coding)
-        return capacity
-
-    def _check_budget(
-        self, budget: Budget, capacity: BudgetCapacity, members: BucketMembers, coding: Coding | None
-    ) -> None:
-        costs = np.where(members.counts[:, None] > 0, capacity.heights * capacity.widths, 0)
+        total, multiple = budget.amount * world_size, budget.rank_multiple or world_size
+        costs = np.where(members.counts[:, None] > 0, heights * widths, 0)
         bucket, scale = (int(at) for at in np.unravel_index(costs.argmax(), costs.shape))
-        cost, multiple = int(costs[bucket, scale]), capacity.multiple
-        if capacity.total // cost >= multiple:
-            return
+        cost = int(costs[bucket, scale])
+        if total // cost >= multiple:
+            return Capacity(total, multiple, (heights, widths))
         name = "the dataset" if coding is None else coding.names(bucket)
         each = f"{cost} {budget.unit}"
         if budget.unit == "pixels":
-            each = f"{capacity.heights[bucket, scale]} x {capacity.widths[bucket, scale]} (height x width) = {each}"
-        needed = -(-cost * multiple // self.order.world_size)
+            each = f"{heights[bucket, scale]} x {widths[bucket, scale]} (height x width) = {each}"
+        needed = -(-cost * multiple // world_size)
         raise UsageError(
-            f"Budget: expected room for {multiple} samples over {self.order.world_size} ranks in a batch of {name}, "
+            f"Budget: expected room for {multiple} samples over {world_size} ranks in a batch of {name}, "
             f"whose largest is {each}: at least {budget.unit}={needed} a rank, got {budget.amount}; raise it, lower "
             "rank_multiple or the scales, or leave large samples out with select()"
         )
@@ -341,10 +335,9 @@ class _ShapedPlanner:
         if self.program.drawn_per_step:
             scales = [[int(number) for number in table[0, 1:3]] for table in self.program.scales]
             words.append(f"scales {' '.join(str(short) for short, _ in scales)} long_max {scales[0][1] or None}")
-        if isinstance(capacity, BudgetCapacity):
-            assert isinstance(self.batch_size, Budget)
+        if isinstance(self.batch_size, Budget):
             digest = hashlib.blake2b(digest_size=8)
-            for bound in (capacity.heights, capacity.widths):
+            for bound in capacity.bounds or ():
                 digest.update(np.ascontiguousarray(bound, "<i8").data)
             words.append(
                 f"budget {capacity.total} {self.batch_size.unit} over all ranks, rank_multiple {capacity.multiple} "

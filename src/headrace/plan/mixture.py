@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from numbers import Rational, Real
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from headrace import _core
 from headrace.errors import UsageError
-from headrace.plan.order import FIRST_REPLACEMENT_PASS, BatchPlan, EpochPlan, Remainder
+from headrace.plan.order import FIRST_REPLACEMENT_PASS, BatchPlan
+from headrace.plan.packed_plan import PackedPlan
+from headrace.plan.shaped_plan import ShapedPlan
 from headrace.plan.step_views import Ints
 from headrace.plan.uniform_plan import UniformPlan
 
@@ -123,70 +125,22 @@ class Mixture:
 
 @dataclass(frozen=True)
 class SourceBatches:
-    """Plan of one source of a mixture: its own batches, numbered through from its first epoch, up to `steps`."""
+    """Plan of one source of a mixture: its own batches, numbered through from its first epoch, up to `steps`.
+
+    All else is the source's own plan's: `left_out`, for example, counts in each of the source's epochs.
+    """
 
     plan: EpochPlan
     steps: int
 
-    @property
-    def length(self) -> int:
-        return self.plan.length
-
-    @property
-    def batch_size(self) -> int:
-        return self.plan.batch_size
-
-    @property
-    def world_size(self) -> int:
-        return self.plan.world_size
-
-    @property
-    def rank(self) -> int:
-        return self.plan.rank
-
-    @property
-    def shuffle(self) -> bool:
-        return self.plan.shuffle
-
-    @property
-    def seed(self) -> int:
-        return self.plan.seed
-
-    @property
-    def remainder(self) -> Remainder:
-        return self.plan.remainder
-
-    @property
-    def global_batch(self) -> int:
-        return self.plan.global_batch
-
-    @property
-    def grouping(self) -> str:
-        return self.plan.grouping
-
-    @property
-    def left_out(self) -> int:
-        """Samples that each of the source's own epochs leaves out. Low is good."""
-        return self.plan.left_out
-
-    @property
-    def repeated(self) -> int:
-        """Samples that each of the source's own epochs takes once more. Low is good."""
-        return self.plan.repeated
-
-    @property
-    def empty_parts(self) -> int:
-        return self.plan.empty_parts
+    def __getattr__(self, name: str) -> Any:
+        if name == "plan" or name.startswith("__"):  # copy and pickle ask for these before there is a plan
+            raise AttributeError(name)
+        return getattr(self.plan, name)
 
     def batch(self, epoch: int, step: int) -> BatchPlan:
         """Return this rank's part of the source's batch number `step`; its `epoch` and `step` are the source's own."""
         return self.plan.batch(*divmod(step, self.plan.steps))
-
-    def key(self, epoch: int) -> int:
-        return self.plan.key(epoch)
-
-    def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]:
-        return self.plan.replacement(epoch, position, attempt)
 
 
 @dataclass(frozen=True)
@@ -204,17 +158,7 @@ class SourceSamples(SourceBatches):
     mixture: Mixture
     source: int
 
-    @property
-    def left_out(self) -> int:
-        return 0
-
-    @property
-    def repeated(self) -> int:
-        return 0
-
-    @property
-    def empty_parts(self) -> int:
-        return 0
+    left_out = repeated = empty_parts = 0
 
     def batch(self, epoch: int, step: int) -> BatchPlan:
         """Return this rank's samples of the source in the mixture's batch at `step` of `epoch`."""
@@ -228,6 +172,10 @@ class SourceSamples(SourceBatches):
             samples[rows] = self.plan.shuffled(within[rows], count=self.length, epoch=each)
         passes = (epochs % FIRST_REPLACEMENT_PASS).astype(np.uint32)
         return BatchPlan(epoch, step, samples, passes, positions)
+
+
+EpochPlan: TypeAlias = UniformPlan | ShapedPlan | PackedPlan | SourceBatches
+"""Plan of any kind: which samples this rank holds at each step of each epoch. Every rank takes `steps` steps."""
 
 
 def counts_of(weights: Mapping[str, float]) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,65 +119,6 @@ class Order:
         counter = np.array([position & 0xFFFF_FFFF, position >> 32, attempt, _REPLACEMENTS], np.uint32)
         low, high, third, _ = (int(word) for word in _core.philox(self.key(epoch), counter))
         return ((high << 32 | low) * length) >> 64, FIRST_REPLACEMENT_PASS | (third & 0x7FFF_FFFF)
-
-
-class EpochPlan(Protocol):
-    """Plan of any kind: which samples this rank holds at each step of each epoch. Every rank takes `steps` steps."""
-
-    @property
-    def world_size(self) -> int: ...
-    @property
-    def rank(self) -> int: ...
-    @property
-    def shuffle(self) -> bool: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def remainder(self) -> Remainder: ...
-
-    @property
-    def length(self) -> int:
-        """Samples of the dataset."""
-
-    @property
-    def batch_size(self) -> int:
-        """Samples of a batch per rank; the mean, rounded, where batches differ."""
-
-    @property
-    def global_batch(self) -> int:
-        """Samples that a state counts as consumed at each step, over all ranks; the same at every world size."""
-
-    @property
-    def grouping(self) -> str:
-        """Description of how samples are grouped into batches; "" where the order is cut as it comes."""
-
-    @property
-    def steps(self) -> int:
-        """Steps of an epoch, the same on every rank."""
-
-    @property
-    def left_out(self) -> int:
-        """Samples that an epoch leaves out under "drop". Low is good."""
-
-    @property
-    def repeated(self) -> int:
-        """Samples that an epoch takes once more under "wrap". Low is good."""
-
-    @property
-    def empty_parts(self) -> int:
-        """Parts of an epoch's batches that are empty, because a batch has fewer samples than there are ranks."""
-
-    def batch(self, epoch: int, step: int) -> BatchPlan:
-        """Return this rank's part of the global batch at `step` (below `steps`) of `epoch`."""
-
-    def key(self, epoch: int) -> int:
-        """Return the 64-bit key from which the epoch's views are drawn."""
-
-    def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]:
-        """Return the (dataset position, pass) that replaces a bad sample at this position of the epoch.
-
-        `attempt` counts from 0, for a replacement that is bad as well.
-        """
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace.plan.batch_cutting import ANY, BatchRuns, Capacity, Cells, FixedCapacity, cut
+from headrace.plan.batch_cutting import ANY, BatchRuns, Capacity, Cells, cut
 from headrace.plan.bucket_members import BucketMembers
 from headrace.plan.order import BatchPlan, Order, check_place
 from headrace.plan.step_views import NO_VIEWS, Ints, StepViews
@@ -231,5 +231,5 @@ class ShapedPlan(Order):
 def bucket_plan(members: BucketMembers, order: Order, *, batch_size: int) -> ShapedPlan:
     """Return a plan of `batch_size` samples per rank, in which every global batch comes from one bucket."""
     order.check_sizes(length=int(members.counts.sum()), batch_size=batch_size)
-    capacity = FixedCapacity(batch_size * order.world_size)
-    return ShapedPlan(members=members, capacity=capacity, by_first_sample=True, **vars(order))
+    size = batch_size * order.world_size
+    return ShapedPlan(members=members, capacity=Capacity(size, size), by_first_sample=True, **vars(order))

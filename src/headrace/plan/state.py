@@ -9,7 +9,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from headrace import _core
 from headrace.errors import StateError
-from headrace.plan.order import MAX_GLOBAL_BATCH, PLAN_VERSION, EpochPlan, world_sizes
+from headrace.plan.mixture import EpochPlan
+from headrace.plan.order import MAX_GLOBAL_BATCH, PLAN_VERSION, world_sizes
 from headrace.plan.uniform_plan import SamplePlan
 
 STATE_VERSION = 2

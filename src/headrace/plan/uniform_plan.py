@@ -31,10 +31,12 @@ class UniformPlan(Order):
 
     @property
     def grouping(self) -> str:
+        """Description of how samples are grouped into batches; "" where the order is cut as it comes."""
         return ""
 
     @property
     def steps(self) -> int:
+        """Steps of an epoch, the same on every rank."""
         return self.steps_of(self.length, global_batch=self.global_batch)
 
     @property
@@ -44,10 +46,12 @@ class UniformPlan(Order):
 
     @property
     def repeated(self) -> int:
+        """Samples that an epoch takes once more under "wrap". Low is good."""
         return self.steps * self.global_batch - self.length if self.remainder == "wrap" else 0
 
     @property
     def empty_parts(self) -> int:
+        """Parts of an epoch's batches that are empty, because a batch has fewer samples than there are ranks."""
         return self.empty_parts_of(self.length % self.global_batch)
 
     def batch(self, epoch: int, step: int) -> BatchPlan:
@@ -62,6 +66,10 @@ class UniformPlan(Order):
         return BatchPlan(epoch, step, samples, passes.astype(np.uint32), positions)
 
     def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]:
+        """Return the (dataset position, pass) that replaces a bad sample at this position of the epoch.
+
+        `attempt` counts from 0, for a replacement that is bad as well.
+        """
         return self.draw_replacement(length=self.length, epoch=epoch, position=position, attempt=attempt)
 
 

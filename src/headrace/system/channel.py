@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Generic, NoReturn, TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -98,8 +98,12 @@ class Channel(Generic[T]):
         self._items.put(item)
 
     def give_back(self) -> None:
-        """Free a reserved place whose item will not come."""
-        self._free_place()
+        """Free a reserved place whose item will not come, or has been taken."""
+        with self._resizing:
+            if self._owed > 0:
+                self._owed -= 1
+                return
+        self._places.put(None)
 
     def stop(self) -> None:
         """Stop the producer, from any thread of its side: its `reserve` and `put` raise Closed.
@@ -138,21 +142,20 @@ class Channel(Generic[T]):
                 item = self._items.get()
         if isinstance(item, _End):
             self._items.put(END)  # for the next call
-            self._raise_end()
+            error, self._error = self._error, None
+            if error is None or self._closed:
+                raise Closed
+            try:
+                raise error
+            finally:
+                del error  # its traceback holds this frame: a cycle would keep the batch's memory
         self._taken += 1
-        self._free_place()
+        self.give_back()
         return item
 
     def statistics(self) -> ChannelStatistics:
         ready = self._items.qsize() if not self._ended else max(0, self._items.qsize() - 1)
         return ChannelStatistics(self._taken, ready, self._consumer_wait.total_s, self._producer_wait.total_s)
-
-    def _free_place(self) -> None:
-        with self._resizing:
-            if self._owed > 0:
-                self._owed -= 1
-                return
-        self._places.put(None)
 
     @property
     def _ended(self) -> bool:
@@ -162,15 +165,6 @@ class Channel(Generic[T]):
         with suppress(Empty):
             while True:
                 self._items.get_nowait()
-
-    def _raise_end(self) -> NoReturn:
-        error, self._error = self._error, None
-        if error is None or self._closed:
-            raise Closed
-        try:
-            raise error
-        finally:
-            del error  # its traceback holds this frame: a cycle would keep the batch's memory
 
 
 class _Wait:

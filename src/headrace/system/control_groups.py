@@ -143,21 +143,25 @@ class ControlGroups:
     def throttling(self) -> Throttling:
         """Return the counters of the group that was throttled most often; all None where no group counts."""
         found = [pairs(self._file(folder, "cpu.stat")) for folder in self.unified + self._legacy.get("cpu", [])]
-        counted = max((stat for stat in found if "nr_periods" in stat), key=_throttled, default={})
+        counted = max(
+            (stat for stat in found if "nr_periods" in stat),
+            key=lambda stat: stat.get("nr_throttled", 0),
+            default={},
+        )
         us, ns = counted.get("throttled_usec"), counted.get("throttled_time")
         seconds = us / 1e6 if us is not None else ns / 1e9 if ns is not None else None
         return Throttling(counted.get("nr_periods"), counted.get("nr_throttled"), seconds)
 
     def memory_limit_bytes(self) -> int | None:
         """Return the smallest memory limit; None where none can be seen."""
-        return None if (tightest := self._tightest()) is None else tightest[0]
+        return min((limit for limit, _ in self._limits()), default=None)
 
     def memory_used_bytes(self) -> int | None:
         """Return the memory used in the group with the smallest limit, or in the process's own where there is none.
 
         It leaves out file cache that the kernel drops at need, so that the limit is near when this is.
         """
-        tightest = self._tightest()
+        tightest = min(self._limits(), default=None)
         folders = [tightest[1]] if tightest is not None else self._memory_levels()
         return next((used for folder in folders if (used := self._used(folder)) is not None), None)
 
@@ -172,15 +176,15 @@ class ControlGroups:
         None where it does not count them. The groups above also count other jobs' processes.
         """
         new = [pairs(self._file(folder, "memory.events")).get("oom_kill") for folder in self.unified[:1]]
-        old = [pairs(self._file(folder, "memory.oom_control")).get("oom_kill") for folder in self._legacy_memory()[:1]]
+        old = [
+            pairs(self._file(folder, "memory.oom_control")).get("oom_kill")
+            for folder in self._legacy.get("memory", [])[:1]
+        ]
         return next((kills for kills in new + old if kills is not None), None)
 
     def pressure(self, resource: str) -> str | None:
         """Return the text of the own group's pressure file; version 2 only."""
         return self._file(self.unified[0], f"{resource}.pressure") if self.unified else None
-
-    def _tightest(self) -> tuple[int, str] | None:
-        return min(self._limits(), default=None)
 
     def _limits(self) -> list[tuple[int, str]]:
         found = []
@@ -196,10 +200,7 @@ class ControlGroups:
         return None if used is None else max(used - stat.get("total_inactive_file", stat.get("inactive_file", 0)), 0)
 
     def _memory_levels(self) -> list[str]:
-        return self.unified + self._legacy_memory()
-
-    def _legacy_memory(self) -> list[str]:
-        return self._legacy.get("memory", [])
+        return self.unified + self._legacy.get("memory", [])
 
     def _file(self, folder: str, name: str) -> str | None:
         return self._text(f"{folder}/{name}")
@@ -230,7 +231,3 @@ def _quota(text: str | None) -> float | None:
     if len(words) < 2 or not (is_whole(words[0]) and is_whole(words[1])) or int(words[1]) == 0:
         return None
     return int(words[0]) / int(words[1])
-
-
-def _throttled(stat: dict[str, int]) -> int:
-    return stat.get("nr_throttled", 0)

@@ -113,10 +113,13 @@ def place_of_variables(environment: Mapping[str, str]) -> ProcessRank:
     """
     names = [name for name in TORCHRUN if environment.get(name)]
     if len(names) == 2:
-        return _place(environment, "torchrun", *TORCHRUN)
+        return _place_of(environment, "torchrun", *TORCHRUN)
     if names == ["WORLD_SIZE"] and all(environment.get(name) for name in LIGHTNING):
         return _place_of_lightning(environment)
-    found = _place_of_launchers(environment)
+    launcher = launcher_of(environment)
+    found = ProcessRank(0, 1, "no launcher's variables")
+    if launcher is not None:
+        found = _place_of(environment, launcher.name, launcher.rank, launcher.world_size)
     if not names or (names == ["WORLD_SIZE"] and found.world_size == _int(environment, "WORLD_SIZE")):
         return found
     # Scripts for SLURM set WORLD_SIZE by hand, and say something else by it than srun does only by mistake.
@@ -147,13 +150,6 @@ def launcher_of(environment: Mapping[str, str]) -> Launcher | None:
     return None
 
 
-def _place_of_launchers(environment: Mapping[str, str]) -> ProcessRank:
-    launcher = launcher_of(environment)
-    if launcher is None:
-        return ProcessRank(0, 1, "no launcher's variables")
-    return _place(environment, launcher.name, launcher.rank, launcher.world_size)
-
-
 def _place_of_lightning(environment: Mapping[str, str]) -> ProcessRank:
     """Return the rank of a process that knows its number on the node.
 
@@ -170,7 +166,7 @@ def _place_of_lightning(environment: Mapping[str, str]) -> ProcessRank:
     return _checked(rank, world_size, "Lightning", " and ".join(LIGHTNING))
 
 
-def _place(environment: Mapping[str, str], launcher: str, rank: str, world_size: str) -> ProcessRank:
+def _place_of(environment: Mapping[str, str], launcher: str, rank: str, world_size: str) -> ProcessRank:
     return _checked(_int(environment, rank), _int(environment, world_size), launcher, f"{rank} and {world_size}")
 
 

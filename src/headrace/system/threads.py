@@ -108,7 +108,7 @@ def work_through(
     meanwhile, such as KeyboardInterrupt; then it sets `stop`, which `work` may check, and begins no further item.
     """
     stop = Stop() if stop is None else stop
-    tick = tick or _nothing
+    tick = tick or (lambda: None)
     if threads == 1 and one_is_here:
         for item in items:
             stop.check()
@@ -121,14 +121,13 @@ def work_through(
         pool.wait(tick)
     except BaseException:
         stop.set()
-        pool.wait(_nothing)
+        pool.wait(lambda: None)
         raise
     if pool.errors:
         raise pool.errors[0]
 
 
-def _nothing() -> None:
-    pass
+_NOTHING = object()
 
 
 class _Pool(Generic[T]):
@@ -155,20 +154,15 @@ class _Pool(Generic[T]):
 
     def _run(self) -> None:
         try:
-            for item in self._taken():
-                self._work(item)
+            while True:
+                self._stop.check()
+                with self._lock:
+                    item = next(self._items, _NOTHING)
+                if item is _NOTHING:
+                    return
+                self._work(item)  # type: ignore[arg-type]  # an item then
         except Stopped:
             pass
         except BaseException as error:
             self.errors.append(error)
             self._stop.set()
-
-    def _taken(self) -> Iterator[T]:
-        while True:
-            self._stop.check()
-            with self._lock:
-                try:
-                    item = next(self._items)
-                except StopIteration:
-                    return
-            yield item

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.tools.terminal import Json, console_for, track, write_json
+from headrace.tools.terminal import Json, console_for, say, track, write_json
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from headrace.tools.bench.settings import BenchSettings
 
 
-@dataclass(frozen=True)
-class BenchDefaults:
-    """Of what is not given."""
-
-    batch_size: int
-    rounds: int
-    images: int
-
-
-DEFAULTS = BenchDefaults(batch_size=256, rounds=3, images=6000)
-WORTH_DEFAULTS = BenchDefaults(batch_size=32, rounds=5, images=400)
+DEFAULTS = {"batch_size": 256, "rounds": 3, "images": 6000}
+WORTH_DEFAULTS = {"batch_size": 32, "rounds": 5, "images": 400}
 """A run of each of many sides, several of them on one core."""
 
 
@@ -94,24 +82,19 @@ def bench(
 
     if step and not worth:
         raise UsageError("--step: expected --worth beside it: the comparison has no training step")
+    asked = {"batch_size": batch_size, "rounds": rounds, "images": images}
     defaults = WORTH_DEFAULTS if worth else DEFAULTS
     settings = BenchSettings(
         path=path,
         threads=available_cores() if threads is None else threads,
-        batch_size=defaults.batch_size if batch_size is None else batch_size,
         output=dtype.value,
-        rounds=defaults.rounds if rounds is None else rounds,
-        images=defaults.images if images is None else images,
         step_ms=step,
         against=against,
+        **defaults | {name: value for name, value in asked.items() if value is not None},
     )
     if worth:
         _worth(settings, json)
-    else:
-        _beside(settings, json)
-
-
-def _beside(settings: BenchSettings, json: str | None) -> None:
+        return
     from headrace.tools.bench.comparison import BenchResult, available_images, environment, show
     from headrace.tools.bench.runs import run_rounds
 
@@ -121,8 +104,7 @@ def _beside(settings: BenchSettings, json: str | None) -> None:
     runs = list(track(run_rounds(settings), "Measuring, loader by loader", total, console))
     result = BenchResult(settings=settings, environment=environment(), available=available, runs=runs)
     show(result, console)
-    if json is not None:
-        write_json(json, result.document())
+    write_json(json, result.document())
 
 
 def _worth(settings: BenchSettings, json: str | None) -> None:
@@ -134,8 +116,7 @@ def _worth(settings: BenchSettings, json: str | None) -> None:
     measured = list(track(rounds(settings, not_measured), "Measuring, side by side", total, console))
     found = worth(settings, not_measured, measured)
     show_worth(found, console)
-    if json is not None:
-        write_json(json, found.document())
+    write_json(json, found.document())
 
 
 def demo(
@@ -151,24 +132,18 @@ def demo(
     json: Json = None,
 ) -> None:
     """Make a small photographic data set, then do what `headrace bench` does on it."""
-    console = console_for(json)
-    path = _photographs(photos, count, console)
-    console.print(f"headrace bench {path}", style="bold", highlight=False, markup=False, soft_wrap=True)
-    bench(str(path), threads=threads, batch_size=batch_size, dtype=dtype, rounds=rounds, images=images, json=json)
-
-
-def _photographs(photos: Path | None, count: int, console: Console) -> Path:
-    """Return the dataset's folder, made on the first call."""
     from headrace.tools.demo_dataset import PHOTOGRAPHS_AT_MOST, cached_path, find_source, write_dataset
 
+    console = console_for(json)
     source = find_source(photos).picked(PHOTOGRAPHS_AT_MOST)
-    path = cached_path(source, count)
+    path = cached_path(source, count)  # made on the first call
     if not path.is_dir():
         photographs = list(track(source.load(), "Loading photographs", len(source), console))
         for _ in track(write_dataset(photographs, path, count), "Writing images", count, console):
             pass
-    console.print(f"{count:,} images cut from {source.origin}", highlight=False, markup=False, soft_wrap=True)
-    return path
+    say(console, [f"{count:,} images cut from {source.origin}"])
+    console.print(f"headrace bench {path}", style="bold", highlight=False, markup=False, soft_wrap=True)
+    bench(str(path), threads=threads, batch_size=batch_size, dtype=dtype, rounds=rounds, images=images, json=json)
 
 
 TuneCommand = Annotated[
@@ -194,19 +169,17 @@ def tune(
     """
     from headrace.doctor.attach import DOCTOR_FAILED
     from headrace.doctor.report import Outputs
-    from headrace.doctor.tune import Tuning, show
+    from headrace.doctor.tune import show
     from headrace.doctor.tune import tune as find
     from headrace.errors import HeadraceError, TuneError
 
     outputs = Outputs(json=json)
-    asked = Tuning(command=command, steps=steps, most_runs=runs, most_s=max_seconds)
     try:
         outputs.check()
-        result = find(asked, outputs)
+        result = find(command, outputs, steps=steps, most_runs=runs, most_s=max_seconds)
     except HeadraceError as error:
         typer.echo(f"headrace: {error}", err=True)
         raise typer.Exit(error.status if isinstance(error, TuneError) else DOCTOR_FAILED) from None
     sys.stdout.flush()
     show(result, outputs.console())
-    if json is not None:
-        write_json(json, result.document())
+    write_json(json, result.document())

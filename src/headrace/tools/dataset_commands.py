@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +14,8 @@ from headrace.errors import HeadraceError
 from headrace.tools.terminal import Json, byte_progress, console_for, file_progress, say, some, track, write_json
 
 if TYPE_CHECKING:
-    from headrace.data import IndexedFile, IndexOutcome
-    from headrace.data.staging import StageReport, StageSource, UnstageReport
+    from headrace.data import IndexOutcome
+    from headrace.data.staging import StageReport, StageSource
     from headrace.tools.unpack import UnpackReport
     from headrace.views import View
 
@@ -46,7 +46,11 @@ def index(
     with file_progress(console, "Indexing", len(files)) as update:
         outcomes = build_indices(files, cache=folder, threads=threads, tick=lambda done: update(len(done)))
     say(console, index_lines(outcomes))
-    write_json(json, index_document(outcomes))
+    documents = [
+        {"path": one.path, "error": str(one.error)} if isinstance(one, UnindexedFile) else asdict(one)
+        for one in outcomes
+    ]
+    write_json(json, {"files": documents})
     failed = [outcome for outcome in outcomes if isinstance(outcome, UnindexedFile)]
     if failed:
         raise HeadraceError(f"{len(failed):,} of {len(outcomes):,} files could not be indexed: {failed[0].error}")
@@ -63,10 +67,12 @@ def index_lines(outcomes: Sequence[IndexOutcome]) -> Iterator[str]:
             yield f"{outcome.path}: failed: {outcome.error}"
             continue
         samples = "" if outcome.samples is None else f"{outcome.samples:,} samples, "
-        yield (
-            f"{outcome.path}: {_index_outcome(outcome)}, {outcome.members:,} members, {samples}{decimal(outcome.bytes)}"
-            + ("" if outcome.kept_at is None else f": {outcome.kept_at}")
-        )
+        how, at = "already there", "" if outcome.kept_at is None else f": {outcome.kept_at}"
+        if outcome.kept_at is None:
+            how = "no index needed"
+        elif outcome.built:
+            how = f"built in {outcome.wall_s:.2f} s ({outcome.members / outcome.wall_s:,.0f} members/s)"
+        yield f"{outcome.path}: {how}, {outcome.members:,} members, {samples}{decimal(outcome.bytes)}{at}"
     found = [outcome for outcome in outcomes if isinstance(outcome, IndexedFile)]
     if len(outcomes) > 1:
         members, size = sum(one.members for one in found), sum(one.bytes for one in found)
@@ -76,26 +82,6 @@ def index_lines(outcomes: Sequence[IndexOutcome]) -> Iterator[str]:
             f"{len(outcomes):,} files: {built:,} built, {len(found) - built - none:,} already there, {needless}"
             f"{len(outcomes) - len(found):,} failed; {members:,} members, {decimal(size)}"
         )
-
-
-def index_document(outcomes: Sequence[IndexOutcome]) -> dict[str, Any]:
-    """Return the outcomes as JSON has them."""
-    from headrace.data import IndexedFile
-
-    return {
-        "files": [
-            asdict(outcome) if isinstance(outcome, IndexedFile) else {"path": outcome.path, "error": str(outcome.error)}
-            for outcome in outcomes
-        ]
-    }
-
-
-def _index_outcome(indexed: IndexedFile) -> str:
-    if indexed.kept_at is None:
-        return "no index needed"
-    if not indexed.built:
-        return "already there"
-    return f"built in {indexed.wall_s:.2f} s ({indexed.members / indexed.wall_s:,.0f} members/s)"
 
 
 class PeekView(StrEnum):
@@ -126,6 +112,7 @@ def peek(
     from headrace.data import open as open_dataset
     from headrace.tools.peek_page import document, peeked, write_files
     from headrace.tools.peek_survey import spread, survey
+    from headrace.views import CenterCrop, Letterbox, RandomResizedCrop, Resize
 
     console = console_for(json)
     dataset = open_dataset(path, root=root, columns=None if columns is None else columns.split(","))
@@ -136,7 +123,12 @@ def peek(
     dataset.expect_files(image)
     positions = spread(len(dataset), samples, seed=seed).tolist()
     looks = list(track(survey(dataset, image, positions), "Reading samples", len(positions), console))
-    content, picture = peeked(dataset, image, looks, _peek_views(view, size), samples=sheet, seed=seed)
+    views: dict[PeekView, list[View]] = {
+        PeekView.train: [RandomResizedCrop(size, flip=0.5)],
+        PeekView.validate: [Resize(size * 8 // 7), CenterCrop(size)],  # 256 to 224, as ImageNet's models are validated
+        PeekView.whole: [Letterbox((size, size))],
+    }
+    content, picture = peeked(dataset, image, looks, views[view], samples=sheet, seed=seed)
     write_files(content, picture, to)
     alike = sum(len(group.keys) - 1 for group in content.groups)
     lines = [
@@ -147,18 +139,6 @@ def peek(
     ]
     say(console, lines)
     write_json(json, document(content))
-
-
-def _peek_views(view: PeekView, size: int) -> list[View]:
-    from headrace.views import CenterCrop, Letterbox, RandomResizedCrop, Resize
-
-    match view:
-        case PeekView.train:
-            return [RandomResizedCrop(size, flip=0.5)]
-        case PeekView.validate:
-            return [Resize(size * 8 // 7), CenterCrop(size)]  # 256 to 224, as ImageNet's models are validated
-        case PeekView.whole:
-            return [Letterbox((size, size))]
 
 
 def stage(
@@ -223,22 +203,19 @@ def unstage(
     json: Json = None,
 ) -> None:
     """Remove what `headrace stage` has copied there, and nothing else."""
+    from rich.filesize import decimal
+
     from headrace.data.staging import unstage as unstage_folder
 
     console = console_for(json)
     report = unstage_folder(str(to), force=force)
-    say(console, unstaged_lines(report))
+    lines = [f"{report.removed:,} files of {decimal(report.removed_bytes)} removed from {report.to}"]
+    if report.left:
+        lines.append(f"left, as they changed since they were staged: {some(report.left)}")
+    say(console, lines)
     write_json(json, report.document())
     if report.left:
         raise HeadraceError(f"{report.to}: {len(report.left):,} files were left. Remove them, too: --force")
-
-
-def unstaged_lines(report: UnstageReport) -> Iterator[str]:
-    from rich.filesize import decimal
-
-    yield f"{report.removed:,} files of {decimal(report.removed_bytes)} removed from {report.to}"
-    if report.left:
-        yield f"left, as they changed since they were staged: {some(report.left)}"
 
 
 def unpack(

@@ -207,20 +207,19 @@ def draw_crops(sizes: Sequence[tuple[int, int]], count: int, *, seed: int) -> li
     enlargement; where a photograph is smaller than that, the window is cut to it, side by side.
     """
     rng = random.Random(seed)
-    return [_draw_crop(rng, sizes) for _ in range(count)]
-
-
-def _draw_crop(rng: random.Random, sizes: Sequence[tuple[int, int]]) -> PhotoCrop:
-    photograph = rng.choice(range(len(sizes)))
-    wide = rng.random() < 0.75
-    width, height = (500, rng.choice([333, 375, 375, 400])) if wide else (rng.choice([333, 375]), 500)
-    if rng.random() < 0.1:
-        width, height = width * 2, height * 2
-    zoom = rng.uniform(1.0, 2.0)
-    whole_width, whole_height = sizes[photograph]
-    window_width, window_height = min(whole_width, int(width * zoom)), min(whole_height, int(height * zoom))
-    left, top = rng.randint(0, whole_width - window_width), rng.randint(0, whole_height - window_height)
-    return PhotoCrop(photograph, (width, height), (left, top, left + window_width, top + window_height))
+    crops = []
+    for _ in range(count):
+        photograph = rng.choice(range(len(sizes)))
+        wide = rng.random() < 0.75
+        width, height = (500, rng.choice([333, 375, 375, 400])) if wide else (rng.choice([333, 375]), 500)
+        if rng.random() < 0.1:
+            width, height = width * 2, height * 2
+        zoom = rng.uniform(1.0, 2.0)
+        whole_width, whole_height = sizes[photograph]
+        window_width, window_height = min(whole_width, int(width * zoom)), min(whole_height, int(height * zoom))
+        left, top = rng.randint(0, whole_width - window_width), rng.randint(0, whole_height - window_height)
+        crops.append(PhotoCrop(photograph, (width, height), (left, top, left + window_width, top + window_height)))
+    return crops
 
 
 VERSION = 1  # goes up when the same source and seed give other files
@@ -248,28 +247,22 @@ def write_dataset(
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    cuts = draw_crops([photograph.size for photograph in photographs], count, seed=seed)
+
+    def write(index: int) -> int:
+        cut = cuts[index]
+        data = encode(photographs[cut.photograph].resize(cut.size, Image.Resampling.LANCZOS, box=cut.window))
+        return (unfinished / f"{index % classes:03d}" / f"{index:05d}.jpg").write_bytes(data)
+
     try:
-        yield from _write_all(
-            photographs, unfinished, draw_crops([p.size for p in photographs], count, seed=seed), classes
-        )
+        for number in range(min(classes, count)):
+            (unfinished / f"{number:03d}").mkdir()
+        with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="headrace-demo") as pool:
+            yield from pool.map(write, range(count))
         unfinished.chmod(0o755)
         unfinished.rename(out)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _write_all(
-    photographs: Sequence[Image.Image], folder: Path, cuts: Sequence[PhotoCrop], classes: int
-) -> Iterator[int]:
-    def write(index: int) -> int:
-        cut = cuts[index]
-        data = encode(photographs[cut.photograph].resize(cut.size, Image.Resampling.LANCZOS, box=cut.window))
-        return (folder / f"{index % classes:03d}" / f"{index:05d}.jpg").write_bytes(data)
-
-    for number in range(min(classes, len(cuts))):
-        (folder / f"{number:03d}").mkdir()
-    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="headrace-demo") as pool:
-        yield from pool.map(write, range(len(cuts)))
 
 
 def encode(image: Image.Image) -> bytes:

@@ -191,28 +191,21 @@ def histogram(values: npt.ArrayLike) -> Histogram | None:
     numbers = np.asarray(values)
     if not len(numbers):
         return None
-    is_logarithmic = numbers.min() > 0 and float(numbers.max()) / float(numbers.min()) >= _WIDE
-    edges = _edges(numbers, is_logarithmic=is_logarithmic)
-    counts, _ = np.histogram(numbers, edges)
     low, middle, high = np.quantile(numbers, (0, 0.5, 1)).tolist()
-    return Histogram(tuple(edges.tolist()), tuple(counts.tolist()), low, middle, high, is_logarithmic)
-
-
-def _edges(numbers: npt.NDArray[np.generic], *, is_logarithmic: bool) -> npt.NDArray[np.float64]:
-    low, high = float(numbers.min()), float(numbers.max())
-    whole = numbers.dtype.kind in "iu"
+    is_whole, is_logarithmic = numbers.dtype.kind in "iu", low > 0 and high / low >= _WIDE
     if high == low:
-        return np.array([low, low + 1])
-    if is_logarithmic:
+        edges = np.array([low, low + 1])
+    elif is_logarithmic:
         edges = np.geomspace(low, high, _BARS + 1)
-        edges = np.unique(np.round(edges)) if whole else edges
-    elif whole:
+        edges = np.unique(np.round(edges)) if is_whole else edges
+    elif is_whole:
         step = max(1.0, np.ceil((high - low + 1) / _BARS))
         edges = np.arange(low, high + step + 1, step)
     else:
         edges = np.linspace(low, high, _BARS + 1)
     edges[-1] = max(edges[-1], high)
-    return edges
+    counts, _ = np.histogram(numbers, edges)
+    return Histogram(tuple(edges.tolist()), tuple(counts.tolist()), low, middle, high, is_logarithmic)
 
 
 def render(content: PeekContent) -> str:

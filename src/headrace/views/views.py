@@ -43,6 +43,21 @@ class View(ABC):
     """True if one of `choices` is drawn for all samples of a step. Such a view comes first."""
     multiple_of: int = 1
 
+    def __post_init__(self) -> None:
+        """Check what several views have: a size, a fill, and the probability of a flip."""
+        size = getattr(self, "size", 1)
+        sides = size if isinstance(size, tuple | list) else (size, size)
+        if len(sides) != 2 or not all(map(is_length, sides)):
+            room = f"an int or (height, width), each 1 to {MAX_SIDE_PX} pixels"
+            raise self._refused("size", room, "give whole pixels")
+        values = fill_channels(self.fill)
+        if len(values) not in (1, 3) or not all(is_length(value, low=0) and value <= 255 for value in values):
+            raise self._refused("fill", "an int 0..255, or three of them", "give it on the scale of uint8")
+        for name in ("flip", "p"):
+            value = getattr(self, name, 0)
+            if not _is_number(value) or not 0 <= value <= 1:
+                raise self._refused(name, "a probability from 0 to 1", "0 never flips, 1 always does")
+
     @abstractmethod
     def op(self) -> tuple[float, ...]:
         """Return the step as the core's numbers: its kind (core/view/program.hpp), then its parameters."""
@@ -78,10 +93,9 @@ class RandomResizedCrop(View):
     resizes = True
 
     def __post_init__(self) -> None:
-        _check_size(self)
+        super().__post_init__()
         _check_range(self, "scale", high=1.0, hint="it is a share of the image's area")
         _check_range(self, "ratio", low=1 / MAX_RATIO, high=MAX_RATIO, hint="it is width / height, 1 for a square")
-        check_probability(self, "flip")
 
     def op(self) -> tuple[float, ...]:
         return (1, *_pair(self.size), *self.scale, *self.ratio)
@@ -103,8 +117,7 @@ class Resize(View):
     resizes = True
 
     def __post_init__(self) -> None:
-        _check_size(self)
-        check_probability(self, "flip")
+        super().__post_init__()
         if self.max_size is None:
             return
         if not isinstance(self.size, Integral):
@@ -135,11 +148,6 @@ class CenterCrop(View):
     fill: Fill = 0
     flip: float = 0.0
 
-    def __post_init__(self) -> None:
-        _check_size(self)
-        check_fill(self)
-        check_probability(self, "flip")
-
     def op(self) -> tuple[float, ...]:
         return (4, *_pair(self.size))
 
@@ -166,9 +174,7 @@ class RandomCrop(View):
     flip: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_size(self)
-        check_fill(self)
-        check_probability(self, "flip")
+        super().__post_init__()
         if not isinstance(self.pad_if_needed, bool):
             raise self._refused("pad_if_needed", "True or False", "give a bool")
         sides = self._sides()
@@ -212,11 +218,6 @@ class Letterbox(View):
 
     resizes = True
 
-    def __post_init__(self) -> None:
-        _check_size(self)
-        check_fill(self)
-        check_probability(self, "flip")
-
     def op(self) -> tuple[float, ...]:
         return (6, *_pair(self.size))
 
@@ -230,9 +231,6 @@ class RandomHorizontalFlip(View):
 
     p: float = 0.5
 
-    def __post_init__(self) -> None:
-        check_probability(self, "p")
-
     def op(self) -> tuple[float, ...]:
         return (7, self.p)
 
@@ -242,9 +240,6 @@ class RandomVerticalFlip(View):
     """Mirror image, top to bottom, with probability `p`."""
 
     p: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_probability(self, "p")
 
     def op(self) -> tuple[float, ...]:
         return (8, self.p)
@@ -271,13 +266,6 @@ def _is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _check_size(view: RandomResizedCrop | Resize | CenterCrop | RandomCrop | Letterbox) -> None:
-    size = view.size
-    sides = size if isinstance(size, tuple | list) else (size, size)
-    if len(sides) != 2 or not all(is_length(side) for side in sides):
-        raise view._refused("size", f"an int or (height, width), each 1 to {MAX_SIDE_PX} pixels", "give whole pixels")
-
-
 def _check_range(view: View, name: str, *, low: float = 0.0, high: float, hint: str) -> None:
     """Check (first, second) with low <= first <= second <= high and first > 0."""
     bounds = getattr(view, name)
@@ -285,19 +273,6 @@ def _check_range(view: View, name: str, *, low: float = 0.0, high: float, hint: 
     if not pair or not (low <= bounds[0] <= bounds[1] <= high and bounds[0] > 0):
         at_least = "0 <" if low == 0 else f"{low:g} <="
         raise view._refused(name, f"(low, high) with {at_least} low <= high <= {high:g}", hint)
-
-
-def check_probability(view: View, name: str) -> None:
-    value = getattr(view, name)
-    if not _is_number(value) or not 0 <= value <= 1:
-        raise view._refused(name, "a probability from 0 to 1", "0 never flips, 1 always does")
-
-
-def check_fill(view: View) -> None:
-    values = fill_channels(view.fill)
-    whole = all(is_length(value, low=0) and value <= 255 for value in values)
-    if len(values) not in (1, 3) or not whole:
-        raise view._refused("fill", "an int 0..255, or three of them", "give it on the scale of uint8")
 
 
 @dataclass(frozen=True)
@@ -323,6 +298,7 @@ class RandomScale(View):
     drawn_per_step = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         sides = self.short_sides
         whole = isinstance(sides, list | tuple) and len(sides) > 0 and all(is_length(side) for side in sides)
         if not whole or list(sides) != sorted(set(sides)):
@@ -333,8 +309,6 @@ class RandomScale(View):
             raise self._refused("long_max", f"None or an int of at least {sides[-1]}", "it bounds the long side")
         if not is_length(self.multiple_of) or self.multiple_of > 1 << 12:
             raise self._refused("multiple_of", "an int from 1 to 4096", "it is what sides are rounded up to")
-        check_probability(self, "flip")
-        check_fill(self)
 
     def op(self) -> tuple[float, ...]:
         return self.choices()[0]

@@ -214,7 +214,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Changed:
     (folder / "changes.json").write_text(json.dumps(list(CHANGES.values())))
     command = [sys.executable, "-c", LOOK, str(Path(__file__).parents[1]), str(folder / "changes.json")]
     ended = undone_run(command, root, folder / "session")
-    undone = put_back(ended).undone
+    undone = put_back(ended)
     touched = undone.restored + undone.taken
     return Changed(
         {change: tree(path) for change, path in projects.items()},
@@ -233,8 +233,8 @@ def test_a_command_leaves_no_trace(change: str, changed: Changed) -> None:
 
 def test_every_change_was_seen_and_undone(changed: Changed) -> None:
     back = put_back(changed.ended)
-    assert back.undone.failed == []
-    assert back.undone.strangers == []
+    assert back.failed == []
+    assert back.strangers == []
     assert back.changed == []
     assert back.written is None
     assert changed.ended.last_lines == []

@@ -14,7 +14,7 @@ import pytest
 from processes import DEADLINE_S, eventually, source_paths
 from undone_runs import Runs, settings, working_in
 
-from headrace.doctor.attach.hands_off import HandsOff, restore_session, unfinished_sessions
+from headrace.doctor.attach.hands_off import begin_record, restore_session, unfinished_sessions
 from headrace.doctor.attach.undo import FormerPath, Undo, read_journal
 from headrace.doctor.probe.hands_off.undo_folder import UndoFolder
 from headrace.errors import UsageError
@@ -153,7 +153,7 @@ def test_nothing_is_put_back_while_the_command_goes_on(runs: Runs) -> None:
             restore_session(session)
         os.kill(command, signal.SIGKILL)
     eventually(lambda: is_gone(command))
-    assert restore_session(session).undone.failed == []
+    assert restore_session(session).failed == []
     assert runs.now == runs.before
 
 
@@ -172,14 +172,13 @@ class CutShort(BaseException):
 
 @pytest.mark.parametrize("after", range(12))
 def test_putting_back_goes_on_where_it_was_cut_short(after: int, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = settings(runs.session)
+    made, folder = settings(runs.session), UndoFolder(str(runs.session))
     with working_in(runs.root):
-        HandsOff(made, runs.root, keep=False).begin()
+        begin_record(folder, Path(made.scratch), runs.root)
         source = CHANGING.replace("signal.pause()", "os._exit(0)")
         environment = os.environ | {"HEADRACE_DOCTOR": str(runs.session), "PYTHONPATH": str(site())}
         subprocess.run([sys.executable, "-c", source], env=environment, check=True, capture_output=True)
     assert runs.now != runs.before
-    folder = UndoFolder(str(runs.session))
     steps = iter(range(after))
     try_ = Undo._try
 
@@ -188,12 +187,12 @@ def test_putting_back_goes_on_where_it_was_cut_short(after: int, runs: Runs, mon
             raise CutShort
         try_(self, before, work)  # type: ignore[arg-type]
 
-    journal = read_journal(Path(folder.journal))
+    paths, _ = read_journal(Path(folder.journal))
     monkeypatch.setattr(Undo, "_try", cut)
     with pytest.raises(CutShort):
-        Undo(runs.root, journal, runs.session / "written", keep=False).run()
+        Undo(runs.root, paths, runs.session / "written", keep=False).run()
     monkeypatch.setattr(Undo, "_try", try_)
-    assert Undo(runs.root, journal, runs.session / "written", keep=False).run().failed == []
+    assert Undo(runs.root, paths, runs.session / "written", keep=False).run().failed == []
     assert runs.now == runs.before
 
 

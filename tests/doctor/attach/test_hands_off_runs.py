@@ -12,7 +12,6 @@ from undone_runs import Runs, put_back, undone_run, working_in
 
 from headrace.doctor.attach.hands_off import (
     WRITTEN,
-    FolderListing,
     exclusive_run,
     holds_files,
     list_folder,
@@ -94,7 +93,7 @@ def test_what_other_programs_change_is_listed_and_left(runs: Runs) -> None:
 def test_what_other_programs_write_into_a_new_folder_is_never_deleted(runs: Runs) -> None:
     back = put_back(runs.run("import os; os.mkdir('a'); open('a/b', 'w'); os.system('echo x > a/c')"))
     assert runs.now == runs.before
-    assert names(back.undone.strangers, runs.root) == ["a/c"]
+    assert names(back.strangers, runs.root) == ["a/c"]
     assert holds_files(runs.session)
     assert (runs.session / WRITTEN / "a" / "c").read_text() == "x\n"
 
@@ -110,7 +109,7 @@ def test_a_large_file_that_is_written_anew_renamed_or_removed_is_as_before(runs:
     open('anew', 'w').write('x'); os.remove('removed'); os.rename('renamed', 'new'); os.replace('new', 'replaced')
     """
     back = put_back(runs.run(source))
-    assert back.undone.failed == []
+    assert back.failed == []
     assert inodes(runs.root) == before
 
 
@@ -150,7 +149,7 @@ def test_a_run_on_another_file_system_than_its_session_leaves_no_trace(runs: Run
         """
         runs.session = Path(session)
         back = put_back(runs.run(source))
-    assert back.undone.failed == []
+    assert back.failed == []
     assert tree(runs.root) == before
 
 
@@ -164,7 +163,7 @@ def test_a_large_folder_is_moved_back_as_a_whole(runs: Runs) -> None:
     os.mkdir('runs'); open('runs/n', 'w').write('z')
     """
     back = put_back(runs.run(source))
-    assert back.undone.failed == []
+    assert back.failed == []
     assert tree(runs.root) == before
 
 
@@ -203,7 +202,7 @@ def test_of_a_large_log_what_was_appended_is_cut_off(runs: Runs) -> None:
     large = runs.root / "large.log"
     large.write_bytes(b"of before" * CHEAP_BYTES)
     before = tree(runs.root)
-    assert put_back(runs.run("open('large.log', 'a').write('x' * 99)")).undone.failed == []
+    assert put_back(runs.run("open('large.log', 'a').write('x' * 99)")).failed == []
     assert tree(runs.root) == before
 
 
@@ -212,7 +211,7 @@ def test_a_large_log_that_was_written_anew_is_named(runs: Runs) -> None:
     (runs.root / "large.log").write_bytes(b"of before" * CHEAP_BYTES)
     source = f"f = open('large.log', 'a+b'); f.truncate(0); f.write(b'x' * {10 * CHEAP_BYTES})"
     why = "it was opened to append, and was truncated and rewritten"
-    assert put_back(runs.run(source)).undone.failed == [(str(runs.root / "large.log"), why)]
+    assert put_back(runs.run(source)).failed == [(str(runs.root / "large.log"), why)]
 
 
 def test_changes_elsewhere_are_left_alone(runs: Runs, tmp_path: Path) -> None:
@@ -288,7 +287,7 @@ def test_a_folder_of_too_many_files_is_not_listed(runs: Runs, monkeypatch: pytes
     assert dict(undo_notes(back))["not-listed"] == (
         f"{runs.root} was not searched for changes by other programs: it has more than 3 entries"
     )
-    assert listing_differences(FolderListing({}, "why"), list_folder(runs.root, runs.session)) == []
+    assert listing_differences(None, list_folder(runs.root, runs.session)) == []
 
 
 def test_trackers_are_offline_and_write_to_the_session(tmp_path: Path) -> None:

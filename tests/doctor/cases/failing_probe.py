@@ -35,6 +35,7 @@ STAND_INS = {
     "_DataQueue.send",
     "_Dataset.__getattr__",
     "_Dataset.__getitem__",
+    "_Dataset._getitems",
     "_Fetch.keep_changes",
     "_IndexQueue.get",
 }

@@ -247,31 +247,31 @@ def test_threads_are_counted_by_the_names_that_libraries_give_them() -> None:
 def test_copying_is_what_shared_memory_lost_to_private_memory() -> None:
     memory = ProcessMemoryReadings()
     memory.read(smaps(anonymous=1000, private=100))
-    assert memory.figures()["cow_bytes"] is None, "expected two looks before growth is known"
+    assert memory.figures["cow_bytes"] is None, "expected two looks before growth is known"
     memory.read(smaps(anonymous=1000, private=400))
-    assert memory.figures()["cow_bytes"] == 300 * KIB
-    assert memory.figures()["shared_bytes_first"] == 900 * KIB
+    assert memory.figures["cow_bytes"] == 300 * KIB
+    assert memory.figures["shared_bytes_first"] == 900 * KIB
 
 
 def test_new_memory_is_no_copy() -> None:
     memory = ProcessMemoryReadings()
     memory.read(smaps(anonymous=1000, private=100))
     memory.read(smaps(anonymous=1500, private=600))
-    assert memory.figures()["cow_bytes"] == 0
+    assert memory.figures["cow_bytes"] == 0
 
 
 def test_inherited_memory_that_is_freed_is_no_copy() -> None:
     memory = ProcessMemoryReadings()
     memory.read(smaps(anonymous=1000, private=100))
     memory.read(smaps(anonymous=200, private=100))
-    assert memory.figures()["cow_bytes"] == 0
+    assert memory.figures["cow_bytes"] == 0
 
 
 def test_a_sandbox_without_rollup_has_no_memory_figures() -> None:
     memory = ProcessMemoryReadings()
     memory.read({})
     memory.read({"Pss": 5})
-    assert memory.figures() == {
+    assert memory.figures == {
         "pss_bytes_peak": 5,
         "private_bytes_peak": None,
         "shared_bytes_first": None,
@@ -296,14 +296,14 @@ def test_dear_readings_are_rare_and_no_one_is_passed_over() -> None:
 
 def test_a_budget_that_is_overdrawn_waits_until_it_has_earned() -> None:
     budget = ReadingBudget(share=0.01, most_s=0.1, now_s=0.0)
-    budget.spend(0.15)
+    budget.left_s -= 0.15
     budget.earn(4.0)
-    assert not budget.is_left
+    assert budget.left_s <= 0
     budget.earn(6.0)
-    assert budget.is_left
+    assert budget.left_s > 0
     budget.earn(10_000.0)
-    budget.spend(0.1)
-    assert not budget.is_left, "expected no more than most_s to be saved up"
+    budget.left_s -= 0.1
+    assert budget.left_s <= 0, "expected no more than most_s to be saved up"
 
 
 def test_disks_without_their_partitions() -> None:

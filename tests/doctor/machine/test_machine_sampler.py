@@ -22,7 +22,7 @@ from processes import DEADLINE_S, eventually
 
 from headrace.doctor.machine import MachineSampler
 from headrace.doctor.machine.host import Cores, MachineMemory, diskstats
-from headrace.doctor.machine.kernel import LinuxKernel
+from headrace.doctor.machine.kernel import Kernel
 from headrace.doctor.machine.processes import ProcessReadings, ProcessTree, process_stat
 from headrace.doctor.machine.sampler import MOST_SHARE
 from headrace.doctor.session.model import Machine
@@ -148,7 +148,7 @@ def test_its_thread_has_a_name_and_is_joined() -> None:
     assert "headrace-doctor-machine" not in {thread.name for thread in threading.enumerate()}
 
 
-class FailingDisks(LinuxKernel):
+class FailingDisks(Kernel):
     def text(self, path: str) -> str | None:
         if path == "/proc/diskstats":
             raise ValueError("a kernel of tomorrow")
@@ -227,7 +227,7 @@ def test_figures_of_a_process_are_psutils() -> None:
 def test_the_start_of_a_process_is_psutils() -> None:
     clock = Clock()
     sampler = MachineSampler(clock, os.getpid())
-    seen = process_stat(LinuxKernel(), os.getpid())
+    seen = process_stat(Kernel(), os.getpid())
     assert seen is not None
     age_s = (clock.now_us() - sampler._started_us(seen.started_ticks)) / 1e6
     assert age_s == pytest.approx(time.time() - psutil.Process().create_time(), abs=2.0)
@@ -238,11 +238,11 @@ def test_the_tree_is_psutils() -> None:
         root, child = tell(""), int(said())
         expected = {root, *(found.pid for found in psutil.Process(root).children(recursive=True))}
         assert child in expected
-        assert ProcessTree(LinuxKernel(), root).scan() == expected
+        assert ProcessTree(Kernel(), root).scan() == expected
 
 
 def test_memory_and_disks_are_psutils() -> None:
-    kernel = LinuxKernel()
+    kernel = Kernel()
     groups = ControlGroups(kernel.text, os.getpid())
     row, facts = MachineMemory(kernel, groups).read(0.0), MachineMemory(kernel, groups).facts()
     shm = psutil.disk_usage("/dev/shm")
@@ -256,7 +256,7 @@ def test_memory_and_disks_are_psutils() -> None:
 
 
 def test_cores_are_psutils() -> None:
-    kernel = LinuxKernel()
+    kernel = Kernel()
     cores = Cores(kernel, os.getpid(), ControlGroups(kernel.text, os.getpid()))
     assert cores.facts()["cores_affinity"] == len(psutil.Process().cpu_affinity())
     busy = [sum(psutil.cpu_times()[:3])]
@@ -272,7 +272,7 @@ def test_cores_are_psutils() -> None:
 
 
 def _process(pid: int) -> ProcessReadings:
-    kernel = LinuxKernel()
+    kernel = Kernel()
     seen = process_stat(kernel, pid)
     assert seen is not None
     process = ProcessReadings(kernel, pid, seen)

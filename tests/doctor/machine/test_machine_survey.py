@@ -15,7 +15,7 @@ from PIL import Image
 from headrace.doctor.machine import files_read
 from headrace.doctor.machine.files_read import list_folder, places
 from headrace.doctor.machine.survey import decoded, indexed, near, surveyed
-from headrace.doctor.session.model import FileOpens, Machine, OpenedFile, OpenedFolder, SeenFolder
+from headrace.doctor.session.model import FileOpens, Machine, OpenedFile, OpenedFolder, SeenFile, SeenFolder
 
 
 def machine(*paths: Path, **facts: Any) -> Machine:
@@ -116,6 +116,11 @@ def opened_in(folder: Path, opens: dict[str, int], *, names: int | None = None, 
     return FileOpens(told, [OpenedFolder(str(folder), whole, names or len(opens), names is None, is_deep, ends)])
 
 
+def listed(folder: Path, ends: list[str], is_time_left: Callable[[], bool] = lambda: True) -> SeenFile:
+    """What is found of a folder whose files were each opened once."""
+    return list_folder(OpenedFolder(str(folder), 60, 60, False, False, ends), is_time_left=is_time_left)
+
+
 def filled(folder: Path, count: int, *, end: str = ".bin", size: int = 100) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(count):
@@ -175,18 +180,23 @@ def test_images_and_archives_that_were_opened_are_timed(tmp_path: Path, tar: Pat
 def test_sizes_of_a_large_folder_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files_read, "MOST_SIZED", 10)
     folder = filled(filled(tmp_path, 30, size=100), 30, end=".2.bin", size=300)
-    found = list_folder(str(folder), [".bin"], is_deep=False, is_time_left=lambda: True)
-    assert (found.files, found.sized, found.is_whole) == (60, 10, True)
+    found = listed(folder, [".bin"])
+    assert found.folder is not None
+    assert (found.folder.files, found.folder.sized, found.folder.is_whole) == (60, 10, True)
     assert 60 * 100 < found.bytes < 60 * 300
 
 
 def test_a_folder_without_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files_read, "_AT_ONCE", 10)
-    folder = str(filled(tmp_path, 60))
+    folder = filled(tmp_path, 60)
     looks = iter([True] * 3 + [False] * 9)
-    cut = list_folder(folder, [""], is_deep=False, is_time_left=lambda: next(looks))
-    assert (cut.files, cut.bytes, cut.is_whole) == (30, 0, False)
+    cut = listed(folder, [""], lambda: next(looks))
+    assert cut.folder is not None
+    assert (cut.folder.files, cut.bytes, cut.folder.is_whole) == (30, 0, False)
     monkeypatch.setattr(files_read, "MOST_LISTED", 40)
-    cut = list_folder(folder, [""], is_deep=False, is_time_left=lambda: True)
-    assert (cut.files, cut.is_whole) == (50, False)
-    assert not list_folder("/nowhere", [""], is_deep=True, is_time_left=lambda: True).files
+    cut = listed(folder, [""])
+    assert cut.folder is not None
+    assert (cut.folder.files, cut.folder.is_whole) == (50, False)
+    nowhere = listed(Path("/nowhere"), [""]).folder
+    assert nowhere is not None
+    assert not nowhere.files

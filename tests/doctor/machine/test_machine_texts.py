@@ -11,7 +11,7 @@ from machine_double import MOUNTINFO_V2, Texts, stat_text
 
 from headrace.doctor.attach.process_tree import parse_process_stat
 from headrace.doctor.machine.host import Cores, Disks, MachineMemory, Pressure, Surroundings
-from headrace.doctor.machine.kernel import LinuxKernel, MachinePart, mount_of, span
+from headrace.doctor.machine.kernel import Kernel, MachinePart, mount_of, span
 from headrace.doctor.machine.processes import Processes, ProcessReadings, process_stat
 from headrace.system import ControlGroups, mounts, pairs, whole
 
@@ -103,7 +103,7 @@ def test_the_later_of_two_mounts_at_one_place_holds() -> None:
 
 
 def test_the_real_kernel_gives_none_for_what_is_not_there() -> None:
-    kernel = LinuxKernel()
+    kernel = Kernel()
     assert kernel.text("/proc/no-such-file") is None
     assert kernel.link("/proc/no-such-file") is None
     assert kernel.space("/no-such-folder") is None

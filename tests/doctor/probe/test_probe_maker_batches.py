@@ -135,7 +135,7 @@ def test_a_batch_given_up_counts_nothing(probe: Probe) -> None:
 def test_a_fork_forgets_what_its_parent_made(probe: Probe) -> None:
     probe.batches.begin(0, 0)
     make_batch(probe, 1, sample_ns=1_000)
-    probe.forking()
+    probe.batches.forking()
     probe.forked()
     assert probe.batches.current() is None
     assert probe.batches.slow.records() == []

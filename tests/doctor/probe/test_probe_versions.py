@@ -96,5 +96,6 @@ def test_an_iterator_that_knows_no_order_is_followed(tmp_path: Path) -> None:
     iterator = SimpleNamespace(_rcvd_idx=3)
     with probed(tmp_path) as probe:
         pass_ = ObservedPass(probe.training, 0, 0, True, loader=0, owner=lambda: None, makers=2)
-        hooks = dataloader.LoaderHooks(probe.training, probe.comparison, probe.fault, torch.utils.data.dataloader)
+        iterators = torch.utils.data.dataloader._BaseDataLoaderIter
+        hooks = dataloader.LoaderHooks(probe.training, probe.comparison, iterators)
         assert hooks._received(iterator, pass_, torch.zeros(4), 1, 2).index_ == 2

@@ -14,7 +14,7 @@ from rich.console import Console
 from headrace.doctor.causes.remedy import Prescription, Remedy
 from headrace.doctor.prove import baseline as pace_module
 from headrace.doctor.prove.baseline import BaselinePace, ComparedSamples
-from headrace.doctor.prove.prover import ProveProgress, Prover
+from headrace.doctor.prove.prover import ProveProgress, Prover, TrialRunner
 from headrace.doctor.prove.trial import Trial, TrialRequest
 from headrace.doctor.session.model import BatchDigest, Proof, Session
 from headrace.doctor.simulate.prediction import Prediction
@@ -62,7 +62,7 @@ def remedy(code: str, changes: dict[str, Any], step_us: float) -> Remedy:
 def prover(session: Session, runs: Runs, *remedies: Remedy, budget_s: float = 120.0) -> Prover:
     progress = ProveProgress(Console(file=io.StringIO()))
     prescription = Prescription(None, "", "", list(remedies))
-    return Prover(session, prescription, runs, progress, budget_s, lambda: runs.now)
+    return Prover(prescription, TrialRunner(session, runs, progress, budget_s, lambda: runs.now))
 
 
 BOTH = (remedy("workers", WORKERS, 12_000.0), remedy("indexed-tar", TAR, 15_000.0))
@@ -203,7 +203,7 @@ def test_each_run_is_told_of(session: Session) -> None:
     runs = Runs(lambda changes: ("measured", 12_000 if changes else 20_000))
     one = prover(session, runs, *BOTH)
     one.prove()
-    told = one.progress._console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
+    told = one.runner.progress._console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
     assert told[0].startswith("headrace: trying it once more without remedies: of about 4 s; at most 120 s for all")
     assert told[1].startswith("headrace: trying workers (1 of 2): of about 4 s; at most 119 s for all")
     assert told[3].startswith("headrace: trying workers + indexed-tar together: of about 4 s; at most 117 s for all")

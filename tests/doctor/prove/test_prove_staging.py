@@ -150,7 +150,7 @@ def test_a_disk_that_others_fill_meanwhile_is_told(source: Path, disk: Path, mon
 
 
 def test_memory_that_others_have_is_no_room(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "_free_memory_bytes", lambda: 50_000.0)
+    monkeypatch.setattr(staging, "available_bytes", lambda: 50_000)
     why = refusal([[str(source), "/dev/shm/headrace-staged/train.tar"]])
     assert why == "the files are 100 kB, and /dev/shm, which is memory, has room for 45 kB"
 

@@ -23,6 +23,7 @@ from headrace.doctor.tune.candidates import (
     corrected,
     excluded,
     grid,
+    left_out,
     next_run,
 )
 from headrace.doctor.tune.run import MOST_RUNS
@@ -116,7 +117,7 @@ def test_never_takes_what_was_measured_worse_and_ends(
 ) -> None:
     """Whatever the truth, the predictions and the failures: every setting is run once at most, what is taken was
     measured, and nothing that was measured is faster by more than what counts as even, unless the script stays."""
-    candidates = grid(TuneBounds(present=present, cores=2)).candidates
+    candidates = grid(TuneBounds(present=present, cores=2))
     truth = dict(zip(candidates, worth_us, strict=False))
     wanted: Mapping[Arguments, Prediction] = {
         one: prediction(truth[one] * factor) for one, factor in zip(truth, wrong, strict=False)
@@ -163,7 +164,7 @@ def _found(seed: int) -> float:
     def true(one: Arguments) -> float:
         return simulated(one) * math.exp((level + tilt * math.log2(one.num_workers)) if one.num_workers else 0.0)
 
-    candidates = grid(TuneBounds(present=NONE, cores=cores)).candidates
+    candidates = grid(TuneBounds(present=NONE, cores=cores))
     wanted = {one: prediction(simulated(one)) for one in candidates}
     runs = [steady(NONE, true(NONE))]
     while len(runs) < MOST_RUNS and (one := next_run(wanted, runs, lower_bound_us=0.8 * floor)) is not None:
@@ -175,7 +176,7 @@ def _found(seed: int) -> float:
 
 class TestGrid:
     def test_has_workers_up_to_twice_the_cores_and_each_queue(self) -> None:
-        found = grid(TuneBounds(present=NONE, cores=2)).candidates
+        found = grid(TuneBounds(present=NONE, cores=2))
         assert [one.num_workers for one in found[:1]] == [0]
         assert {one.num_workers for one in found} == {0, 1, 2, 3, 4, 6}
         assert {one.prefetch_factor for one in found if one.num_workers} == {2, 4, 8}
@@ -183,47 +184,47 @@ class TestGrid:
         assert len(found) == 16
 
     def test_no_more_workers_than_keep_the_cores_busy(self) -> None:
-        found = grid(TuneBounds(present=NONE, cores=2, most_workers=2)).candidates
+        found = grid(TuneBounds(present=NONE, cores=2, most_workers=2))
         assert {one.num_workers for one in found} == {0, 1, 2}
-        found = grid(TuneBounds(present=arguments(8), cores=2, most_workers=2)).candidates
+        found = grid(TuneBounds(present=arguments(8), cores=2, most_workers=2))
         assert {one.num_workers for one in found} == {0, 1, 2, 8}
-        found = grid(TuneBounds(present=NONE, cores=2, most_workers=40)).candidates
+        found = grid(TuneBounds(present=NONE, cores=2, most_workers=40))
         assert max(one.num_workers for one in found) == 6
 
     def test_the_present_one_is_among_them_whatever_it_is(self) -> None:
         odd = arguments(5, 3, pin_memory=True, persistent_workers=True)
-        assert odd in grid(TuneBounds(present=odd, cores=2)).candidates
+        assert odd in grid(TuneBounds(present=odd, cores=2))
 
     def test_persistent_workers_where_several_passes_were_seen(self) -> None:
-        assert len(grid(TuneBounds(present=NONE, cores=2, passes=2)).candidates) == 31
-        once = grid(TuneBounds(present=NONE, cores=2, passes=2, is_made_anew=True))
-        assert len(once.candidates) == 16
-        assert any("makes a new DataLoader for each pass" in text for text in once.left_out)
+        assert len(grid(TuneBounds(present=NONE, cores=2, passes=2))) == 31
+        once = TuneBounds(present=NONE, cores=2, passes=2, is_made_anew=True)
+        assert len(grid(once)) == 16
+        assert any("makes a new DataLoader for each pass" in text for text in left_out(once))
 
     def test_pinning_where_a_gpu_is_used(self) -> None:
-        found = grid(TuneBounds(present=NONE, cores=2, has_gpu=True))
-        assert {one.pin_memory for one in found.candidates} == {False, True}
-        assert not any("pin_memory" in text for text in found.left_out)
-        assert any("no CUDA device" in text for text in grid(TuneBounds(present=NONE, cores=2)).left_out)
+        found = TuneBounds(present=NONE, cores=2, has_gpu=True)
+        assert {one.pin_memory for one in grid(found)} == {False, True}
+        assert not any("pin_memory" in text for text in left_out(found))
+        assert any("no CUDA device" in text for text in left_out(TuneBounds(present=NONE, cores=2)))
 
     def test_memory_bounds_workers_and_the_queue(self) -> None:
         tight = TuneBounds(present=TWO, cores=4, worker_bytes=3e9, free_bytes=7e9, batch_bytes=1e9, queue_bytes=8e9)
         found = grid(tight)
-        assert max(one.num_workers for one in found.candidates) == 4
-        most = max(one.num_workers * (one.prefetch_factor or 0) for one in found.candidates)
+        assert max(one.num_workers for one in found) == 4
+        most = max(one.num_workers * (one.prefetch_factor or 0) for one in found)
         assert most == 12
-        assert any("no room" in text for text in found.left_out)
+        assert any("no room" in text for text in left_out(tight))
 
     def test_an_iterable_dataset_keeps_its_workers(self) -> None:
-        found = grid(TuneBounds(present=TWO, cores=4, is_iterable=True))
-        assert {one.num_workers for one in found.candidates} == {2}
-        assert any("iterable" in text for text in found.left_out)
+        found = TuneBounds(present=TWO, cores=4, is_iterable=True)
+        assert {one.num_workers for one in grid(found)} == {2}
+        assert any("iterable" in text for text in left_out(found))
 
     @pytest.mark.parametrize("needs", ["timeout", "worker_init_fn"])
     def test_what_means_something_in_workers_only_keeps_them(self, needs: str) -> None:
-        found = grid(TuneBounds(present=TWO, cores=4, needs_workers=needs))
-        assert NONE not in found.candidates
-        assert any(needs in text for text in found.left_out)
+        found = TuneBounds(present=TWO, cores=4, needs_workers=needs)
+        assert NONE not in grid(found)
+        assert any(needs in text for text in left_out(found))
 
     def test_no_workers_have_no_queue(self) -> None:
         assert arguments(0, 8, persistent_workers=True) == NONE

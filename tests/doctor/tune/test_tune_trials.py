@@ -16,12 +16,12 @@ from rich.console import Console
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.edits.script_source import ScriptSources
 from headrace.doctor.prove.baseline import BaselinePace, ComparedSamples
-from headrace.doctor.prove.prover import ProveProgress
+from headrace.doctor.prove.prover import ProveProgress, TrialRunner
 from headrace.doctor.prove.trial import Trial, TrialRequest
 from headrace.doctor.session.model import BatchDigest, CommandOutcome, Session
 from headrace.doctor.tune.candidates import Arguments, MeasuredArguments, arguments, chosen, grid
 from headrace.doctor.tune.report import Paste, TuneResult, keywords_of, not_paying, paste, show
-from headrace.doctor.tune.run import Trials, TuneBaseline, baseline_of, measured_steps
+from headrace.doctor.tune.run import TuneBaseline, TuneTrials, baseline_of, measured_steps
 from headrace.errors import TuneError
 
 SLOW = {"decode:PIL.Image.load": 38_000}
@@ -47,7 +47,7 @@ def looked(session: Session, script: str | None = None) -> TuneBaseline:
 
 
 def pasted(baseline: TuneBaseline, choice: Arguments) -> Paste:
-    return paste(baseline.case, baseline.call, choice, baseline.present)
+    return paste(baseline.case, choice, baseline.present)
 
 
 class TestLook:
@@ -177,20 +177,17 @@ class Runs:
         return Trial("measured", "", 0, [round(came)] * order.steps, samples)
 
 
-def trials(session: Session, runs: Runs, *, most_runs: int = 4, most_s: float = 120.0) -> Trials:
+def trials(session: Session, runs: Runs, *, most_runs: int = 4, most_s: float = 120.0) -> TuneTrials:
     for trainer in session.trainers:
         trainer.digests = DIGESTS
     found = looked(session)
-    candidates = grid(found.bounds()).candidates
-    return Trials(
+    candidates = grid(found.bounds())
+    return TuneTrials(
         baseline=found,
         predictions={one: made for one in candidates if (made := found.predict(one)) is not None},
-        run=runs,
-        progress=ProveProgress(Console(file=io.StringIO())),
+        runner=TrialRunner(session, runs, ProveProgress(Console(file=io.StringIO())), most_s, lambda: runs.now),
         most_runs=most_runs,
-        most_s=most_s,
         steps=60,
-        clock=lambda: runs.now,
     )
 
 
@@ -326,7 +323,7 @@ class TestAdvice:
 
     def test_what_more_would_give_is_told_as_measured_or_predicted(self) -> None:
         found = looked(waiting())
-        predictions = {one: found.predict(one) for one in grid(found.bounds()).candidates}
+        predictions = {one: found.predict(one) for one in grid(found.bounds())}
         known = {one: made for one, made in predictions.items() if made is not None}
         runs = [
             MeasuredArguments(arguments(2), "measured", [20_000.0] * 40),
@@ -345,7 +342,7 @@ class TestAdvice:
 
 def tuned(*, kept: bool = False) -> TuneResult:
     found = looked(waiting(), "\n" * 7 + SCRIPT)
-    predictions = {one: made for one in grid(found.bounds()).candidates if (made := found.predict(one)) is not None}
+    predictions = {one: made for one in grid(found.bounds()) if (made := found.predict(one)) is not None}
     runs = [
         MeasuredArguments(arguments(2), "measured", [20_000.0, 20_400.0] * 30),
         MeasuredArguments(arguments(6), "measured", [6_000.0, 6_200.0] * 30),

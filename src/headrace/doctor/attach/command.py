@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.doctor.probe.settings import ProbeSettings
+from headrace.doctor.probe import ProbeSettings
 
-from .hands_off import HandsOff, UndoReport, hands_off
+from .hands_off import TRACKERS, UndoReport, hands_off, offline_environment
 from .injection import MissedProcess, UnreachedWatch, probe_environment
-from .process_tree import Descendants, Leftover, Leftovers, Patience, ProcessGroup, adopting_orphans
+from .process_tree import Descendants, Leftover, Patience, ProcessGroup, adopting_orphans, end_leftovers
 from .relay import ControllingTerminal, OnLine, OutputRelay, SignalRelay
 
 LOOK_S = 0.2
@@ -94,13 +94,15 @@ def run_command(
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(adopting_orphans())
-        off = stack.enter_context(hands_off(settings, keep=keep_written))
+        put_back = stack.enter_context(hands_off(settings, keep=keep_written))
         running = _Running(settings, OutputRelay(on_line) if relay else None)
         stack.callback(running.close)
         stack.enter_context(running.signals)
         try:
             environ = probe_environment(Path(settings.folder), {**os.environ, **(variables or {})})
-            running.start(command, off.environment(environ), stdin=None if reads else subprocess.DEVNULL)
+            if settings.scratch:
+                environ = offline_environment(environ, Path(settings.scratch) / TRACKERS)
+            running.start(command, environ, stdin=None if reads else subprocess.DEVNULL)
         except OSError as error:
             status = NOT_FOUND if isinstance(error, (FileNotFoundError, NotADirectoryError)) else NOT_EXECUTABLE
             return CommandResult(command, status, "not found", 0, [_why_not_started(command[0], error)])
@@ -108,7 +110,7 @@ def run_command(
             on_start(running.pid)
         running.wait(most_s)
         leftovers = running.clear(patience or Patience())
-        return running.ended(command, leftovers, off)
+        return running.ended(command, leftovers, put_back)
 
 
 class _Running:
@@ -159,27 +161,28 @@ class _Running:
     def clear(self, patience: Patience) -> list[Leftover]:
         """Wait until its other processes have ended, and end those that stay."""
         requests = self.signals.requests
-        leftovers = Leftovers(
-            self._descendants, patience, wait=self._pause, hurry=lambda: self.signals.requests > requests
-        )
-        return leftovers.clear()
+        return end_leftovers(self._descendants, patience, self._pause, lambda: self.signals.requests > requests)
 
-    def ended(self, command: list[str], leftovers: list[Leftover], off: HandsOff) -> CommandResult:
+    def ended(
+        self, command: list[str], leftovers: list[Leftover], put_back: Callable[[], UndoReport | None]
+    ) -> CommandResult:
         """Restore files while no signal ends this process, and while signals have a command to go to."""
         assert self._process is not None
-        put_back = off.put_back()
+        report = put_back()
         code = self._process.wait()
+        is_interrupted = self.signals.requests or code in (-signal.SIGINT, 128 + signal.SIGINT)
+        why = "interrupted" if is_interrupted else "failed" if code else "finished"
         if self._relay is not None:
             self._relay.drain()
         return CommandResult(
             command,
             status=code if code >= 0 else 128 - code,
-            why="timed out" if self._was_late else _why_ended(code, self.signals.requests),
+            why="timed out" if self._was_late else why,
             duration_us=round((self._end - self._start) * 1e6),
             last_lines=[] if self._relay is None else self._relay.last.lines(),
             missed=list(self._unreached.missed.values()),
             leftovers=leftovers,
-            put_back=put_back,
+            put_back=report,
         )
 
     def close(self) -> None:
@@ -187,7 +190,7 @@ class _Running:
         if self._process is not None and self._process.returncode is None:
             self._group.signal(self.pid, signal.SIGKILL)
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-            Leftovers(self._descendants, Patience(grace_s=0.0), wait=time.sleep, hurry=lambda: True).clear()
+            end_leftovers(self._descendants, Patience(grace_s=0.0), time.sleep, lambda: True)
             self._process.wait()
         if self._relay is not None:
             self._relay.close()
@@ -232,12 +235,6 @@ class _Running:
             if wants_terminal or was_lent:
                 self._terminal.lend(self._group.number)
         self._group.signal(self.pid, signal.SIGCONT)
-
-
-def _why_ended(code: int, requests: int) -> str:
-    if requests or code in (-signal.SIGINT, 128 + signal.SIGINT):
-        return "interrupted"
-    return "failed" if code else "finished"
 
 
 def _why_not_started(program: str, error: OSError) -> str:

@@ -7,19 +7,19 @@ import os
 import shutil
 import stat as modes
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
-from headrace.doctor.probe import UNDO
+from headrace.doctor.probe import UNDO, ProbeSettings
 from headrace.doctor.probe.hands_off.undo_folder import UndoFolder, no_work
-from headrace.doctor.probe.settings import ProbeSettings
 from headrace.errors import UsageError
 
 from .injection import FOLDER_VARIABLE
 from .process_tree import all_pids, process_environment, process_stat
-from .undo import Undo, Undone, read_journal
+from .undo import Undo, UndoReport, read_journal
 
 MOST_LISTED = 200_000
 """Entries of a folder beyond which it is not listed: about a second of a local disk's time."""
@@ -44,80 +44,54 @@ _SERVER_IDS = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID")
 """Numbers that mean nothing away from their server."""
 
 
-@dataclass(frozen=True)
-class UndoReport:
-    """What became of the files that the command had changed."""
-
-    root: Path
-    """The folder that is restored."""
-    undone: Undone
-    written: Path | None
-    """Where the files are that the command created; None if they were deleted, or there were none."""
-    changed: list[tuple[str, str]] = field(default_factory=list)
-    """Paths that differ nevertheless, and how: `created`, `removed` or `changed`."""
-    why_not_listed: str = ""
-    """Why nobody looked for such paths; empty if somebody did."""
-
-
-class HandsOff:
-    """The user's files during one run. It does nothing if the settings name no scratch folder."""
-
-    def __init__(self, settings: ProbeSettings, root: Path, *, keep: bool) -> None:
-        """Protect `root`; what the command creates is moved to the session's folder with `keep`, or else deleted."""
-        self._is_on = bool(settings.scratch)
-        self._folder = UndoFolder(os.path.realpath(settings.folder))
-        self._scratch = Path(settings.scratch)
-        self._root = root
-        self._keep = keep
-        self._before = FolderListing({}, "")
-        self._report: UndoReport | None = None
-
-    def begin(self) -> None:
-        """List the folder, and make the journal. Raises UsageError if the scratch folder cannot be written to."""
-        try:
-            (self._scratch / TRACKERS).mkdir(parents=True, exist_ok=True)
-            self._before = list_folder(self._root, besides=Path(self._folder.session))
-            os.makedirs(self._folder.kept)
-            Path(self._folder.journal).touch()
-            UndoOwner.of_this_process(self._root).write(Path(self._folder.owner))
-        except OSError as error:
-            raise UsageError(
-                f"expected a folder that takes what the command changes, got {self._scratch} ({error.strerror}); "
-                "make room there, set TMPDIR, give --keep, or --observe"
-            ) from error
-
-    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """Return the command's environment."""
-        return offline_environment(inherited, self._scratch / TRACKERS) if self._is_on else dict(inherited)
-
-    def put_back(self) -> UndoReport | None:
-        """Restore the folder after all of the command's processes have ended. Returns None if nothing was recorded."""
-        if self._is_on and self._report is None:
-            report = undo_run(self._folder, keep=self._keep)
-            after = list_folder(self._root, besides=Path(self._folder.session))
-            changed, why_not = listing_differences(self._before, after), self._before.why_not or after.why_not
-            self._report = replace(report, changed=changed, why_not_listed=why_not)
-        return self._report
-
-
 @contextmanager
-def hands_off(settings: ProbeSettings, *, keep: bool = False) -> Iterator[HandsOff]:
+def hands_off(settings: ProbeSettings, *, keep: bool = False) -> Iterator[Callable[[], UndoReport | None]]:
     """Leave the current folder as it was, whatever a command within does.
 
-    What the command creates is moved to the session's folder with `keep`, or else deleted. Raises UsageError if another
-    doctor measures in the folder.
+    What the command creates is moved to the session's folder with `keep`, or else deleted. Yields what restores the
+    folder after all of the command's processes have ended; it returns None if the settings name no scratch folder, so
+    that nothing is recorded. Raises UsageError if another doctor measures in the folder, or the scratch folder cannot
+    be written to.
     """
-    root = Path(os.path.realpath(os.getcwd()))
-    hands = HandsOff(settings, root, keep=keep)
     if not settings.scratch:
-        yield hands
+        yield lambda: None
         return
+    root = Path(os.path.realpath(os.getcwd()))
+    folder = UndoFolder(os.path.realpath(settings.folder))
     with exclusive_run(root):
-        hands.begin()
+        before = begin_record(folder, Path(settings.scratch), root)
+
+        @cache
+        def put_back() -> UndoReport:
+            report = undo_run(folder, keep=keep)
+            after = list_folder(root, besides=Path(folder.session))
+            is_listed = before is not None and after is not None
+            return replace(report, changed=listing_differences(before, after), is_listed=is_listed)
+
         try:
-            yield hands
+            yield put_back
         finally:
-            hands.put_back()
+            put_back()
+
+
+def begin_record(folder: UndoFolder, scratch: Path, root: Path) -> Listing | None:
+    """List the folder `root`, and make the journal of what changes in it from now on."""
+    try:
+        (scratch / TRACKERS).mkdir(parents=True, exist_ok=True)
+        listing = list_folder(root, besides=Path(folder.session))
+        os.makedirs(folder.kept)
+        Path(folder.journal).touch()
+        stat = process_stat(os.getpid())
+        started = 0 if stat is None else stat.started_ticks
+        new = Path(folder.owner).with_suffix(".new")
+        new.write_bytes(b"%d\n%d\n%s" % (os.getpid(), started, os.fsencode(root)))
+        new.replace(folder.owner)  # in one step: from then on the command's processes record what they change
+    except OSError as error:
+        raise UsageError(
+            f"expected a folder that takes what the command changes, got {scratch} ({error.strerror}); "
+            "make room there, set TMPDIR, give --keep, or --observe"
+        ) from error
+    return listing
 
 
 def holds_files(session: Path) -> bool:
@@ -145,56 +119,18 @@ def exclusive_run(root: Path) -> Iterator[None]:
     """
     with ExitStack() as stack:
         for folder in (root, *root.parents):
-            _lock(stack, folder, fcntl.LOCK_EX if folder == root else fcntl.LOCK_SH)
+            kind = fcntl.LOCK_EX if folder == root else fcntl.LOCK_SH
+            with suppress(OSError):
+                descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                stack.callback(os.close, descriptor)
+                try:
+                    fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    raise UsageError(
+                        f"expected a folder in which nothing else is measured, got {folder}, where a doctor runs that "
+                        "will restore its files; wait for it, give --observe, or run in a copy of the folder"
+                    ) from error
         yield
-
-
-def _lock(stack: ExitStack, folder: Path, kind: int) -> None:
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return
-    stack.callback(os.close, descriptor)
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise UsageError(
-            f"expected a folder in which nothing else is measured, got {folder}, where a doctor runs that will restore "
-            "its files; wait for it, give --observe, or run in a copy of the folder"
-        ) from error
-    except OSError:
-        return
-
-
-@dataclass(frozen=True)
-class UndoOwner:
-    """The doctor that has to undo a run, and the folder that it has to restore."""
-
-    pid: int
-    started_ticks: int
-    root: Path
-
-    @classmethod
-    def of_this_process(cls, root: Path) -> UndoOwner:
-        stat = process_stat(os.getpid())
-        return cls(os.getpid(), 0 if stat is None else stat.started_ticks, root)
-
-    @classmethod
-    def read(cls, path: Path) -> UndoOwner:
-        """Read what `write` wrote. Raises ValueError or OSError if there is no such file."""
-        pid, started, root = path.read_bytes().split(b"\n", 2)
-        return cls(int(pid), int(started), Path(os.fsdecode(root)))
-
-    def write(self, path: Path) -> None:
-        """Write the file in one step: from then on the command's processes record what they change."""
-        new = path.with_suffix(".new")
-        new.write_bytes(b"%d\n%d\n%s" % (self.pid, self.started_ticks, os.fsencode(self.root)))
-        new.replace(path)
-
-    @property
-    def lives(self) -> bool:
-        stat = process_stat(self.pid)
-        return stat is not None and not stat.has_ended and stat.started_ticks == self.started_ticks
 
 
 def undo_run(folder: UndoFolder, *, keep: bool) -> UndoReport:
@@ -202,19 +138,20 @@ def undo_run(folder: UndoFolder, *, keep: bool) -> UndoReport:
 
     Never raises OSError: the report has what failed.
     """
-    root, written = Path(folder.root()), Path(folder.session) / WRITTEN
+    root, written = Path(folder.owned()[2]), Path(folder.session) / WRITTEN
     try:
-        journal = read_journal(Path(folder.journal))
-        undone = Undo(root, journal, written, keep=keep).run()
-        undone.failed += [("", fault) for fault in journal.faults]
-        if set(os.listdir(folder.kept)) - journal.kept:
-            undone.failed.append(("", f"{folder.kept} holds former contents of files that no record names"))
+        paths, faults = read_journal(Path(folder.journal))
+        report = Undo(root, paths, written, keep=keep).run()
+        report.failed += [("", fault) for fault in faults]
+        named = {os.path.basename(record.kept) for before in paths.values() for record in before.contents}
+        if set(os.listdir(folder.kept)) - named:
+            report.failed.append(("", f"{folder.kept} holds former contents of files that no record names"))
         os.unlink(folder.owner)  # it is done, as far as it can be
-        if not undone.failed:
+        if not report.failed:
             shutil.rmtree(folder.path)
     except OSError as error:
-        undone = Undone(failed=[("", f"{folder.path}: {error.strerror}")])
-    return UndoReport(root, undone, written if written.exists() else None)
+        report = UndoReport(root, failed=[("", f"{folder.path}: {error.strerror}")])
+    return replace(report, written=written if written.exists() else None)
 
 
 def restore_session(session: Path) -> UndoReport:
@@ -224,14 +161,14 @@ def restore_session(session: Path) -> UndoReport:
     """
     folder = UndoFolder(os.path.realpath(session))
     try:
-        owner = UndoOwner.read(Path(folder.owner))
+        doctor, _, root = folder.owned()
     except (OSError, ValueError) as error:
         raise UsageError(
             f"expected the folder of a session whose doctor was killed, got {session}, in which nothing is left to undo"
         ) from error
-    if owner.lives:
+    if _doctor_lives(folder):
         raise UsageError(
-            f"expected a session whose doctor was killed, got {session}, whose doctor (process {owner.pid}) runs and "
+            f"expected a session whose doctor was killed, got {session}, whose doctor (process {doctor}) runs and "
             "will restore the files itself"
         )
     for pid in all_pids():
@@ -240,8 +177,14 @@ def restore_session(session: Path) -> UndoReport:
                 f"expected a session whose command has ended, got {session}, of which process {pid} still runs; "
                 "end it first"
             )
-    with exclusive_run(owner.root):
+    with exclusive_run(Path(root)):
         return undo_run(folder, keep=True)
+
+
+def _doctor_lives(folder: UndoFolder) -> bool:
+    pid, started, _ = folder.owned()
+    stat = process_stat(pid)
+    return stat is not None and not stat.has_ended and stat.started_ticks == started
 
 
 def unfinished_sessions(root: Path) -> list[Path]:
@@ -251,32 +194,26 @@ def unfinished_sessions(root: Path) -> list[Path]:
 
 def _is_unfinished(session: Path, root: Path) -> bool:
     """Return whether a session is to be undone. Only this user is believed: a journal says which files to overwrite."""
-    owner_file = Path(UndoFolder(str(session)).owner)
+    folder = UndoFolder(str(session))
     try:
-        if {session.lstat().st_uid, owner_file.lstat().st_uid} != {os.geteuid()} or session.is_symlink():
-            return False
-        owner = UndoOwner.read(owner_file)
+        owners = {session.lstat().st_uid, os.lstat(folder.owner).st_uid}
+        is_own = owners == {os.geteuid()} and not session.is_symlink()
+        return is_own and Path(folder.owned()[2]) == root and not _doctor_lives(folder)
     except (OSError, ValueError):
         return False
-    return owner.root == root and not owner.lives
 
 
-@dataclass(frozen=True)
-class FolderListing:
-    """Entries below a folder by path: mode, size and modification time in ns, the latter two 0 unless a file's."""
-
-    entries: dict[str, tuple[int, int, int]]
-    why_not: str
-    """Why nothing was listed; empty if it was."""
+Listing = dict[str, tuple[int, int, int]]
+"""Entries below a folder by path: mode, size and modification time in ns, the latter two 0 unless a file's."""
 
 
-def list_folder(root: Path, besides: Path) -> FolderListing:
-    """List what is below `root`, to find what changes without Python's knowledge.
+def list_folder(root: Path, besides: Path) -> Listing | None:
+    """List what is below `root`, to find what changes without Python's knowledge; None if that is too much.
 
     Leaves out what is below `besides`, the system's own folders, and files that our own output goes to. Does not follow
     symbolic links.
     """
-    entries: dict[str, tuple[int, int, int]] = {}
+    entries: Listing = {}
     ours, excluded = _output_files(), {str(besides), *no_work(str(root))}
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if os.path.join(folder, name) not in excluded]
@@ -288,50 +225,48 @@ def list_folder(root: Path, besides: Path) -> FolderListing:
             if (stat.st_dev, stat.st_ino) in ours:
                 continue
             if len(entries) == MOST_LISTED:
-                return FolderListing({}, f"it has more than {MOST_LISTED} entries")
+                return None
             size, time_ns = (stat.st_size, stat.st_mtime_ns) if modes.S_ISREG(stat.st_mode) else (0, 0)
             entries[path] = (stat.st_mode, size, time_ns)
-    return FolderListing(entries, "")
+    return entries
 
 
 def _output_files() -> set[tuple[int, int]]:
     """Return device and inode of the files that our own output goes to, and the command's with it."""
     found = set()
     for descriptor in range(3):
-        try:
+        with suppress(OSError):
             stat = os.fstat(descriptor)
-        except OSError:
-            continue
-        if modes.S_ISREG(stat.st_mode):
-            found.add((stat.st_dev, stat.st_ino))
+            if modes.S_ISREG(stat.st_mode):
+                found.add((stat.st_dev, stat.st_ino))
     return found
 
 
-def listing_differences(before: FolderListing, after: FolderListing) -> list[tuple[str, str]]:
+def listing_differences(old: Listing | None, new: Listing | None) -> list[tuple[str, str]]:
     """Return the paths that differ, and what became of each: `created`, `removed` or `changed`."""
-    if before.why_not or after.why_not:
+    if old is None or new is None:
         return []
-    old, new = before.entries, after.entries
     changes = [(path, "changed" if path in old else "created") for path in new if old.get(path) != new[path]]
     return sorted(changes + [(path, "removed") for path in old if path not in new])
 
 
 def undo_notes(report: UndoReport) -> Iterator[tuple[str, str]]:
     """Yield notes about the user's files: a code of docs/doctor/evidence.md, and a text."""
-    undone, root = report.undone, report.root
+    root = report.root
     fate = "deleted" if report.written is None else f"moved to {_text(report.written)}"
-    said = [f"restored: {_named(undone.restored, root)}"] if undone.restored else []
-    said += [f"created by the run and {fate}: {_named(undone.taken, root)}"] if undone.taken else []
+    said = [f"restored: {_named(report.restored, root)}"] if report.restored else []
+    said += [f"created by the run and {fate}: {_named(report.taken, root)}"] if report.taken else []
     if said:
         yield "put-back", "; ".join(said)
-    for path, why in undone.failed:
+    for path, why in report.failed:
         yield "not-put-back", f"{_shown(path, root)}: {why}" if path else why
     for how in ("changed", "created", "removed"):
         paths = [path for path, what in report.changed if what == how]
         if paths:
             yield "unseen-write", f"{how} and not restored: {_named(paths, root)}"
-    if report.why_not_listed:
-        yield "not-listed", f"{_text(root)} was not searched for changes by other programs: {report.why_not_listed}"
+    if not report.is_listed:
+        why = f"it has more than {MOST_LISTED} entries"
+        yield "not-listed", f"{_text(root)} was not searched for changes by other programs: {why}"
 
 
 def _named(paths: list[str], root: Path) -> str:

@@ -69,20 +69,17 @@ class UnreachedWatch:
 
     def look(self, descendants: Descendants) -> None:
         """Look at the processes whose turn it is."""
-        now = self._now()
-        self._note_reached(descendants)
-        for pid in descendants.live.keys() - self.reached - self.missed.keys():
-            at, pause = self._next.get(pid, (now, 0.1))
-            if at <= now:
-                self._next[pid] = (now + pause, min(2 * pause, MOST_SECONDS_BETWEEN))
-                self._judge(pid)
-
-    def _note_reached(self, descendants: Descendants) -> None:
         written = {int(file.name.rsplit("-", 2)[1]) for file in self._evidence.glob("*-*-*.jsonl")}
         for pid in written.intersection(descendants.live) - self.reached:
             self.reached.add(pid)
             self.missed.pop(pid, None)
             self._reached_commands.add(tuple(command_line(pid)))
+        now = self._now()
+        for pid in descendants.live.keys() - self.reached - self.missed.keys():
+            at, pause = self._next.get(pid, (now, 0.1))
+            if at <= now:
+                self._next[pid] = (now + pause, min(2 * pause, MOST_SECONDS_BETWEEN))
+                self._judge(pid)
 
     def _judge(self, pid: int) -> None:
         maps = mapped_files(pid)
@@ -100,17 +97,15 @@ class UnreachedWatch:
         option = ignoring_option(arguments)
         if option is not None:
             return f"it was started with -{option}, so that Python runs no sitecustomize of ours"
-        if (version := _python_version(maps)) is not None and version < OLDEST:
-            return f"its Python {version[0]}.{version[1]} is older than {OLDEST[0]}.{OLDEST[1]}"
+        version = re.search(rf"/python(\d)\.(\d+)/\S*{TORCH}", maps)  # in the folder that torch was loaded from
+        if version is not None and (int(version[1]), int(version[2])) < OLDEST:
+            return f"its Python {version[1]}.{version[2]} is older than {OLDEST[0]}.{OLDEST[1]}"
         if environment is None:
             return "its environment cannot be read"
         if FOLDER_VARIABLE not in environment:
             return f"its environment was scrubbed: {FOLDER_VARIABLE} is not set"
         if str(SITE_FOLDER) not in environment.get("PYTHONPATH", "").split(os.pathsep):
             return "its PYTHONPATH was replaced by one without the probe's folder"
-        return self._failure(pid)
-
-    def _failure(self, pid: int) -> str | None:
         try:
             text = (self._evidence / f"failed-{pid}.txt").read_text(errors="replace")
         except OSError:
@@ -129,19 +124,11 @@ def ignoring_option(arguments: list[str]) -> str | None:
             continue
         if not argument.startswith("-") or argument in {"-", "--"}:
             return None
-        for at, letter in enumerate(argument[1:], 1):
-            if letter in "IES":
-                return letter
-            if letter in "cm":  # what follows is the program
-                return None
-            if letter in "WX":
-                if at + 1 == len(argument):
-                    next(options, None)
-                break
+        found = re.search("[IEScmWX]", argument)
+        if found is not None and found[0] in "IES":
+            return found[0]
+        if found is not None and found[0] in "cm":  # what follows is the program
+            return None
+        if found is not None and found.end() == len(argument):  # what follows is the value of -W or -X
+            next(options, None)
     return None
-
-
-def _python_version(maps: str) -> tuple[int, int] | None:
-    """Return a process's Python version, by the folder that torch was loaded from."""
-    found = re.search(rf"/python(\d)\.(\d+)/\S*{TORCH}", maps)
-    return None if found is None else (int(found[1]), int(found[2]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import time
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
-SIGHUP_BIT = 1
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # prctl(2)
 
 
@@ -87,11 +87,8 @@ def mapped_files(pid: int) -> str:
 
 def ignores_hangup(pid: int) -> bool:
     """Return whether a process was told to outlive its terminal, as by nohup."""
-    for line in (_read_proc(pid, "status") or "").splitlines():
-        name, _, value = line.partition(":")
-        if name == "SigIgn":
-            return bool(int(value, 16) & SIGHUP_BIT)
-    return False
+    ignored = re.search(r"^SigIgn:\s*(\w+)$", _read_proc(pid, "status") or "", re.MULTILINE)
+    return ignored is not None and bool(int(ignored[1], 16) & (1 << (signal.SIGHUP - 1)))
 
 
 def _read_proc(pid: int, name: str) -> str | None:
@@ -212,17 +209,12 @@ class Descendants:
         if not now.has_ended:
             return True
         if now.parent == os.getpid() and now.pid != self._command:
-            return not _reap(now.pid)
+            try:
+                return os.waitpid(now.pid, os.WNOHANG)[0] != now.pid
+            except ChildProcessError:
+                return False
         parent = process_stat(now.parent)
         return now.pid != self._command and (parent is None or parent.has_ended)
-
-
-def _reap(child: int) -> bool:
-    """Wait for a child that has ended, if that takes no time. Returns whether it is gone."""
-    try:
-        return os.waitpid(child, os.WNOHANG)[0] == child
-    except ChildProcessError:
-        return True
 
 
 @dataclass(frozen=True)
@@ -244,54 +236,51 @@ class Leftover:
     """`terminated`, `killed`, `left` (it had detached itself) or `stuck` (it survived SIGKILL)."""
 
 
-class Leftovers:
-    """Processes that are still there once the command has ended: waited for, then ended.
+def end_leftovers(
+    descendants: Descendants, patience: Patience, wait: Callable[[float], None], hurry: Callable[[], bool]
+) -> list[Leftover]:
+    """Wait for the processes that are still there once the command has ended, then end them; say what became of each.
 
     One that detached itself, by a session that is neither ours nor the command's or by ignoring the hang-up signal, was
     meant to outlive the command: it is left alone and named.
+
+    Args:
+        descendants: The command, and what comes from it.
+        patience: How long to wait.
+        wait: Passes time, at most so much.
+        hurry: Tells to give no more grace.
     """
+    command = descendants.command()
+    sessions = {os.getsid(0), *([] if command is None else [command.session])}
+    hangup_means_nothing = ignores_hangup(os.getpid())
+    commands: dict[int, list[str]] = {}
+    fates: dict[int, str] = {}
 
-    def __init__(
-        self, descendants: Descendants, patience: Patience, wait: Callable[[float], None], hurry: Callable[[], bool]
-    ) -> None:
-        """Pass time by `wait(s)`, which takes at most so long; give no more grace once `hurry()`."""
-        self._descendants = descendants
-        self._patience = patience
-        self._wait = wait
-        self._hurry = hurry
-        command = descendants.command()
-        self._sessions = {os.getsid(0), *([] if command is None else [command.session])}
-        self._hangup_means_nothing = ignores_hangup(os.getpid())
-        self._commands: dict[int, list[str]] = {}
-        self._fates: dict[int, str] = {}
-
-    def clear(self) -> list[Leftover]:
-        """Wait for the leftovers, end those that stay, and return what became of each."""
-        self._settle(self._patience.grace_s, until=self._hurry)
-        self._end("terminated", signal.SIGTERM, self._patience.terminate_s)
-        self._end("killed", signal.SIGKILL, self._patience.kill_s)
-        self._fates.update(dict.fromkeys(self._attached(), "stuck"))
-        self._fates.update({pid: "left" for pid in self._descendants.live if self._is_detached(pid)})
-        return [Leftover(pid, self._commands[pid], fate) for pid, fate in sorted(self._fates.items())]
-
-    def _end(self, fate: str, signum: int, seconds: float) -> None:
-        attached = self._attached()
-        self._fates.update(dict.fromkeys(attached, fate))
-        self._descendants.signal(attached, signum)
-        self._settle(seconds, until=lambda: False)
-
-    def _settle(self, seconds: float, until: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + seconds
-        while self._attached() and not until() and (left := deadline - time.monotonic()) > 0:
-            self._wait(min(left, 0.05))
-
-    def _attached(self) -> list[int]:
-        self._descendants.look()
-        for pid in self._descendants.live:
-            self._commands.setdefault(pid, command_line(pid))
-        return [pid for pid in self._descendants.live if not self._is_detached(pid)]
-
-    def _is_detached(self, pid: int) -> bool:
-        if self._descendants.live[pid].session not in self._sessions:
+    def is_detached(pid: int) -> bool:
+        if descendants.live[pid].session not in sessions:
             return True
-        return not self._hangup_means_nothing and ignores_hangup(pid)
+        return not hangup_means_nothing and ignores_hangup(pid)
+
+    def attached() -> list[int]:
+        descendants.look()
+        for pid in descendants.live:
+            commands.setdefault(pid, command_line(pid))
+        return [pid for pid in descendants.live if not is_detached(pid)]
+
+    def settle(seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+        deadline = time.monotonic() + seconds
+        while attached() and not until() and (left := deadline - time.monotonic()) > 0:
+            wait(min(left, 0.05))
+
+    settle(patience.grace_s, until=hurry)
+    for fate, signum, seconds in (
+        ("terminated", signal.SIGTERM, patience.terminate_s),
+        ("killed", signal.SIGKILL, patience.kill_s),
+    ):
+        left = attached()
+        fates.update(dict.fromkeys(left, fate))
+        descendants.signal(left, signum)
+        settle(seconds)
+    fates.update(dict.fromkeys(attached(), "stuck"))
+    fates.update({pid: "left" for pid in descendants.live if is_detached(pid)})
+    return [Leftover(pid, commands[pid], fate) for pid, fate in sorted(fates.items())]

@@ -11,9 +11,8 @@ import socket
 import termios
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 LINES = 50
 LINE_BYTES = 4000
@@ -53,8 +52,7 @@ def _shown(line: bytes) -> str:
     return line.rstrip(b"\r").rpartition(b"\r")[2][-LINE_BYTES:].decode("utf-8", "replace")
 
 
-@dataclass
-class _Stream:
+class _Stream(NamedTuple):
     """One way from the command to a descriptor of ours."""
 
     number: int
@@ -123,7 +121,13 @@ class OutputRelay:
 
     def _open(self, target: int) -> _Stream:
         is_terminal = os.isatty(target)
-        reader, writer = _terminal_like(target) if is_terminal else os.pipe()
+        reader, writer = pty.openpty() if is_terminal else os.pipe()
+        if is_terminal:
+            with contextlib.suppress(termios.error):  # it passes bytes on unchanged: ours does with them what it does
+                attributes = termios.tcgetattr(target)
+                attributes[1] &= ~termios.OPOST
+                termios.tcsetattr(writer, termios.TCSANOW, attributes)
+            _copy_size(target, reader)
         self._streams[reader] = stream = _Stream(target, reader, writer, is_terminal)
         return stream
 
@@ -135,17 +139,6 @@ class OutputRelay:
         except OSError:
             return False
         return True
-
-
-def _terminal_like(target: int) -> tuple[int, int]:
-    """Return a new terminal that passes bytes on unchanged, since ours does with them what it does."""
-    reader, writer = pty.openpty()
-    with contextlib.suppress(termios.error):
-        attributes = termios.tcgetattr(target)
-        attributes[1] &= ~termios.OPOST
-        termios.tcsetattr(writer, termios.TCSANOW, attributes)
-    _copy_size(target, reader)
-    return reader, writer
 
 
 def _copy_size(target: int, terminal: int) -> None:
@@ -204,7 +197,7 @@ class SignalRelay:
         """Forward signals to this process from now on, those first that came before it was there."""
         self._command = command
         while self._early:
-            self._pass_on(self._early.pop(0))
+            self._pass_on(self._early.pop(0), command)
 
     def clear(self) -> None:
         """Make `wake` unreadable until the next signal."""
@@ -216,25 +209,19 @@ class SignalRelay:
         if self._command is None:
             self._early.append(signum)
         else:
-            self._pass_on(signum)
+            self._pass_on(signum, self._command)
 
-    def _pass_on(self, signum: int) -> None:
-        if signum in TO_END:
-            self.requests += 1
+    def _pass_on(self, signum: int, command: int) -> None:
+        self.requests += signum in TO_END
         if signum == signal.SIGWINCH:
             self._resize()
         if signum in TO_END and self.requests > 1:
             self._signal_all(signal.SIGTERM if self.requests == 2 else signal.SIGKILL)
-        else:
-            self._send(signum)
-
-    def _send(self, signum: int) -> None:
-        assert self._command is not None
-        if signum in TO_GROUP:
-            self._signal_group(self._command, signum)
+        elif signum in TO_GROUP:
+            self._signal_group(command, signum)
         else:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(self._command, signum)
+                os.kill(command, signum)
 
 
 class ControllingTerminal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..measure import BACKWARD, FORWARD, Finding, TrainerView, fed_loaders, pass_of
+from ..measure import BACKWARD, FORWARD, Finding, TrainerView, pass_of
 from ..quantities import counted, duration, number, percent
 from .case import LOW, WORTH, Case, Change, Proposal, RemedyFamily, sample_us, scaled, share_of
 from .remedy import untimed
@@ -40,12 +40,12 @@ class Tokens:
     spare: float
     """Share of them that padding to each batch's longest sequence would save."""
     said: str
-    """How much of them is padding, and how long sequences are and need be, on average."""
+    """Sentence on how much of them is padding, and how long sequences are and need be, on average."""
 
 
 def tokens_of(view: TrainerView) -> Tokens | None:
     """Sum up the batches of sequences; None where no step waited for any."""
-    padding, passes, fed = view.trainer.padding, pass_of(view.trainer), fed_loaders(view.training)
+    padding, passes, fed = view.trainer.padding, pass_of(view.trainer), view.training.fed
     rows = [
         row for row, pass_ in enumerate(padding.pass_) if (one := passes.get(pass_)) is not None and one.loader in fed
     ]

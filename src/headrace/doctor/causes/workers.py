@@ -13,10 +13,10 @@ from ..measure import (
     SHUT_DOWN,
     START_UP,
     TEXT,
+    WAIT,
     Finding,
     LoaderProduction,
     TrainerView,
-    fed_loaders,
     feed_sums,
     host_of,
     own_name,
@@ -52,7 +52,7 @@ START_LEFT = Factor(0.1, 0.55, 1.0, False, "What it saves was not timed: assumed
 
 def loader_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     """Yield what is odd about the loaders that steps wait for."""
-    fed, host = fed_loaders(view.training), host_of(session, view.trainer)
+    fed, host = view.training.fed, host_of(session, view.trainer)
     cores = None if host is None else host.cores
     others = 0.0 if host is None else host.mean("cpu_cores_other") or 0.0
     for making in view.makings:
@@ -201,7 +201,7 @@ def _counts(case: Case) -> list[int]:
 
     Where batches compute, there are no more than cores, since only workers that wait for storage need none.
     """
-    cores, each, free = case.cores, bytes_a_worker(case), free_bytes(case)
+    cores, each, free = case.cores, bytes_a_worker(case), case.free_bytes
     most = 2 * max(case.workers, 1 if cores is None else int(cores) + 1)
     enough = None if case.recorded is None else case.recorded.most_workers()
     if enough is not None:
@@ -238,7 +238,7 @@ def _why(case: Case, count: int) -> str:
         return f"{workers} share {cores} with the training thread: fewer are less in its way."
     used = f"{workers} used {case.making.cores:.1f} {'' if case.cores is None else 'of '}{cores}"
     busy = percent(case.making.busy)
-    return f"{used}, busy {busy} of the time, and each step waits {duration(case.wait_us)} for them."
+    return f"{used}, busy {busy} of the time, and each step waits {duration(case.part_us(WAIT))} for them."
 
 
 def _why_not(case: Case, known: dict[int, Prediction]) -> str:
@@ -261,11 +261,6 @@ def bytes_a_worker(case: Case) -> float | None:
     told = [case.host.figures(maker.pid).get("private_bytes_peak") for maker in case.host.worker_makers]
     known = [float(value) for value in told if value is not None]
     return fmean(known) if known else None
-
-
-def free_bytes(case: Case) -> float | None:
-    """Return the memory that was free at the fullest reading."""
-    return None if case.host is None else case.host.least_free_bytes
 
 
 def persistent_workers(case: Case) -> Proposal | None:

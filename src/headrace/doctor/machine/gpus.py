@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.doctor.machine.kernel import Readings
+from headrace.doctor.machine.kernel import Readings, ratio, scaled
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Nvml:
 
 
 def open_nvml() -> tuple[Nvml | None, str | None]:
-    """Return the library, begun, or None and why there is none. Give it back with `close_nvml`."""
+    """Return the library, begun, or None and why there is none. `Gpus.close` gives it back."""
     try:
         library = importlib.import_module("pynvml")
     except ImportError as error:
@@ -47,10 +47,6 @@ def open_nvml() -> tuple[Nvml | None, str | None]:
     except library.NVMLError as error:
         return None, f"NVML: {error}"
     return Nvml(library), None
-
-
-def close_nvml(nvml: Nvml) -> None:
-    nvml.ask("nvmlShutdown")
 
 
 MIB = 1 << 20
@@ -78,7 +74,13 @@ class Gpm:
     def read(self) -> Readings:
         row: Readings = dict.fromkeys(_COLUMNS)
         before, now = self._samples
-        if before is None or now is None or not self._sample(now):
+        if before is None or now is None:
+            return row
+        if self._instance is None:
+            taken = self._nvml.ask("nvmlGpmSampleGet", self._handle, now)
+        else:
+            taken = self._nvml.ask("nvmlGpmMigSampleGet", self._handle, self._instance, now)
+        if taken is None:
             return row
         if self._has_last:
             row.update(self._between(before, now))
@@ -91,11 +93,6 @@ class Gpm:
             if sample is not None:
                 self._nvml.ask("nvmlGpmSampleFree", sample)
         self._samples = [None, None]
-
-    def _sample(self, into: Any) -> bool:
-        if self._instance is None:
-            return self._nvml.ask("nvmlGpmSampleGet", self._handle, into) is not None
-        return self._nvml.ask("nvmlGpmMigSampleGet", self._handle, self._instance, into) is not None
 
     def _between(self, before: Any, now: Any) -> Readings:
         library = self._nvml.library
@@ -111,11 +108,6 @@ class Gpm:
             column: asked.metrics[place].value * factor if asked.metrics[place].nvmlReturn == 0 else None
             for place, (column, (_, factor)) in enumerate(_COLUMNS.items())
         }
-
-
-def has_gpm(nvml: Nvml, handle: Any) -> bool:
-    support = nvml.ask("nvmlGpmQueryDeviceSupport", handle)
-    return support is not None and bool(support.isSupportedDevice)
 
 
 KB = 1000
@@ -136,15 +128,23 @@ class Gpu:
         self._own = handle if mig is None else mig_handle
         self.name = f"gpu{index}" if mig is None else f"gpu{index}_mig{mig}"
         instance = None if mig is None else nvml.ask("nvmlDeviceGetGpuInstanceId", mig_handle)
-        self._gpm = Gpm(nvml, handle, instance) if has_gpm(nvml, handle) else None
+        support = nvml.ask("nvmlGpmQueryDeviceSupport", handle)
+        has_gpm = support is not None and bool(support.isSupportedDevice)
+        self._gpm = Gpm(nvml, handle, instance) if has_gpm else None
         self._pids: set[int] | None = None
         self._link = (0, 0)
 
     def read(self) -> Readings:
         memory = self._nvml.ask("nvmlDeviceGetMemoryInfo", self._own)
         utilisation = self._nvml.ask("nvmlDeviceGetUtilizationRates", self._own)
-        reasons = self._reasons()
-        power_mw = self._ask("nvmlDeviceGetPowerUsage")
+        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        if reasons is None:  # drivers before 535 know another name
+            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        if self._gpm is not None:
+            of_link = self._gpm.read()
+        else:  # over the last 20 ms, for which each call waits
+            sent, received = (self._ask("nvmlDeviceGetPcieThroughput", direction) for direction in (0, 1))
+            of_link = {"pcie_sent_bytes_per_s": scaled(sent, KB), "pcie_received_bytes_per_s": scaled(received, KB)}
         self._see_use()
         row: Readings = {
             "utilisation_percent": None if utilisation is None else utilisation.gpu,
@@ -152,16 +152,15 @@ class Gpu:
             "memory_used_bytes": None if memory is None else memory.used,
             "sm_clock_mhz": self._ask("nvmlDeviceGetClockInfo", 1),
             "memory_clock_mhz": self._ask("nvmlDeviceGetClockInfo", 2),
-            "power_w": None if power_mw is None else power_mw / 1000,
+            "power_w": ratio(self._ask("nvmlDeviceGetPowerUsage"), 1000),
             "slowed_by_heat": None if reasons is None else float(bool(reasons & HEAT)),
             "slowed_by_power": None if reasons is None else float(bool(reasons & POWER)),
-            **(self._gpm.read() if self._gpm is not None else self._throughput()),
+            **of_link,
         }
         return {f"{self.name}_{column}": value for column, value in row.items()}
 
     def facts(self) -> dict[str, Any]:
         memory = self._nvml.ask("nvmlDeviceGetMemoryInfo", self._own)
-        limit_mw = self._ask("nvmlDeviceGetEnforcedPowerLimit")
         generation, width = self._link
         return {
             "name": _text(self._ask("nvmlDeviceGetName")),
@@ -169,7 +168,7 @@ class Gpu:
             "memory_bytes": None if memory is None else memory.total,
             "sm_clock_max_mhz": self._ask("nvmlDeviceGetMaxClockInfo", 1),
             "memory_clock_max_mhz": self._ask("nvmlDeviceGetMaxClockInfo", 2),
-            "power_limit_w": None if limit_mw is None else limit_mw / 1000,
+            "power_limit_w": ratio(self._ask("nvmlDeviceGetEnforcedPowerLimit"), 1000),
             "pcie_generation": generation or None,
             "pcie_width": width or None,
             "pcie_generation_max": self._ask("nvmlDeviceGetMaxPcieLinkGeneration"),
@@ -184,20 +183,6 @@ class Gpu:
 
     def _ask(self, function: str, *arguments: Any) -> Any:
         return self._nvml.ask(function, self._handle, *arguments)
-
-    def _reasons(self) -> int | None:
-        """Return why clocks are low. Drivers before 535 know another name, which is asked second."""
-        new: int | None = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
-        old: int | None = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons") if new is None else None
-        return new if new is not None else old
-
-    def _throughput(self) -> Readings:
-        """Return PCIe throughput over the last 20 ms, for which each call waits."""
-        sent, received = (self._ask("nvmlDeviceGetPcieThroughput", direction) for direction in (0, 1))
-        return {
-            "pcie_sent_bytes_per_s": None if sent is None else sent * KB,
-            "pcie_received_bytes_per_s": None if received is None else received * KB,
-        }
 
     def _see_use(self) -> None:
         """Note the link and who computes. An idle GPU lowers its link, so the widest and fastest seen counts."""
@@ -239,7 +224,7 @@ class Gpus:
         for gpu in self._gpus:
             gpu.close()
         if self._nvml is not None:
-            close_nvml(self._nvml)
+            self._nvml.ask("nvmlShutdown")
             self._nvml, self._gpus, self._why = None, [], "closed"
 
 
@@ -257,11 +242,12 @@ def _instances(nvml: Nvml, index: int, handle: Any) -> list[Gpu]:
     mode = nvml.ask("nvmlDeviceGetMigMode", handle)
     if mode is None or not mode[0]:
         return []
-    handles = {
-        mig: nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, mig)
-        for mig in range(nvml.ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0)
-    }
-    return [Gpu(nvml, index, handle, mig, found) for mig, found in handles.items() if found is not None]
+    found = []
+    for mig in range(nvml.ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
+        mig_handle = nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, mig)
+        if mig_handle is not None:
+            found.append(Gpu(nvml, index, handle, mig, mig_handle))
+    return found
 
 
 def _text(value: str | bytes | None) -> str | None:

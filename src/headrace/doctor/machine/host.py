@@ -10,7 +10,7 @@ import platform
 import socket
 from typing import Any
 
-from headrace.doctor.machine.kernel import Kernel, Rates, Readings, ratio, span, stripped
+from headrace.doctor.machine.kernel import Kernel, Rates, Readings, ratio, scaled, span, stripped
 from headrace.system import ControlGroups, is_whole, pairs, rows, whole
 
 SECTOR_BYTES = 512
@@ -30,38 +30,34 @@ class Disks:
 
     def read(self, now_s: float) -> Readings:
         row: Readings = {}
-        counters = diskstats(self._kernel)
-        for disk in whole_disks(self._kernel, list(counters)):
-            if any(counters[disk]):
-                row.update(self._disk(disk, counters[disk], now_s))
+        for disk, counters in self._used().items():
+            rate = [self._rates.per_second(f"{disk} {field}", value, now_s) for field, value in enumerate(counters)]
+            figures = {
+                "read_bytes_per_s": scaled(rate[_READ_SECTORS], SECTOR_BYTES),
+                "write_bytes_per_s": scaled(rate[_WRITE_SECTORS], SECTOR_BYTES),
+                "reads_per_s": rate[_READS],
+                "writes_per_s": rate[_WRITES],
+                "read_latency_us": scaled(ratio(rate[_READ_MS], rate[_READS]), 1000),
+                "write_latency_us": scaled(ratio(rate[_WRITE_MS], rate[_WRITES]), 1000),
+                "busy_share": ratio(rate[_BUSY_MS], 1000, most=1.0),
+                "queue": ratio(rate[_QUEUE_MS], 1000),
+            }
+            row.update({f"disk_{disk}_{name}": value for name, value in figures.items()})
         return row
 
     def facts(self) -> dict[str, Any]:
+        disks = {}
+        for disk in self._used():
+            rotational = stripped(self._kernel.text(f"/sys/block/{disk}/queue/rotational"))
+            disks[disk] = {
+                "model": stripped(self._kernel.text(f"/sys/block/{disk}/device/model")),
+                "rotational": None if rotational is None else rotational == "1",
+            }
+        return {"disks": disks}
+
+    def _used(self) -> dict[str, list[int]]:
         counters = diskstats(self._kernel)
-        used = [disk for disk in whole_disks(self._kernel, list(counters)) if any(counters[disk])]
-        return {"disks": {disk: self._describe(disk) for disk in used}}
-
-    def _disk(self, disk: str, counters: list[int], now_s: float) -> Readings:
-        rate = [self._rates.per_second(f"{disk} {field}", value, now_s) for field, value in enumerate(counters)]
-        busy, queue = rate[_BUSY_MS], rate[_QUEUE_MS]
-        return {
-            f"disk_{disk}_read_bytes_per_s": _bytes(rate[_READ_SECTORS]),
-            f"disk_{disk}_write_bytes_per_s": _bytes(rate[_WRITE_SECTORS]),
-            f"disk_{disk}_reads_per_s": rate[_READS],
-            f"disk_{disk}_writes_per_s": rate[_WRITES],
-            f"disk_{disk}_read_latency_us": _us(ratio(rate[_READ_MS], rate[_READS])),
-            f"disk_{disk}_write_latency_us": _us(ratio(rate[_WRITE_MS], rate[_WRITES])),
-            f"disk_{disk}_busy_share": None if busy is None else min(busy / 1000, 1.0),
-            f"disk_{disk}_queue": None if queue is None else queue / 1000,
-        }
-
-    def _describe(self, disk: str) -> dict[str, Any]:
-        folder = f"/sys/block/{disk}"
-        rotational = stripped(self._kernel.text(f"{folder}/queue/rotational"))
-        return {
-            "model": stripped(self._kernel.text(f"{folder}/device/model")),
-            "rotational": None if rotational is None else rotational == "1",
-        }
+        return {disk: counters[disk] for disk in whole_disks(self._kernel, list(counters)) if any(counters[disk])}
 
 
 def diskstats(kernel: Kernel) -> dict[str, list[int]]:
@@ -88,19 +84,13 @@ def disk_names(kernel: Kernel) -> dict[str, str]:
 def whole_disks(kernel: Kernel, devices: list[str]) -> list[str]:
     """Return the devices that are no partition: where /sys is hidden, those not named after another with a number."""
     blocks = set(kernel.names("/sys/block"))
-    return [device for device in devices if (device in blocks if blocks else not _is_partition(device, devices))]
-
-
-def _is_partition(device: str, devices: list[str]) -> bool:
-    return any(device != disk and device.startswith(disk) and device[-1].isdigit() for disk in devices)
-
-
-def _bytes(sectors: float | None) -> float | None:
-    return None if sectors is None else sectors * SECTOR_BYTES
-
-
-def _us(ms: float | None) -> float | None:
-    return None if ms is None else ms * 1000
+    if blocks:
+        return [device for device in devices if device in blocks]
+    return [
+        device
+        for device in devices
+        if not device[-1].isdigit() or not any(device != disk and device.startswith(disk) for disk in devices)
+    ]
 
 
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
@@ -127,10 +117,9 @@ class Cores:
         return row
 
     def facts(self) -> dict[str, Any]:
-        quota = self._cgroups.quota_cores()
-        allowed = len(self._affinity) or None
+        quota, allowed = self._cgroups.quota_cores(), len(self._affinity) or None
         return {
-            "cores": _least(allowed, quota),
+            "cores": min((cores for cores in (allowed, quota) if cores is not None), default=None),
             "cores_online": len(span(self._kernel.text("/sys/devices/system/cpu/online") or "")) or os.cpu_count(),
             "cores_affinity": allowed,
             "cores_quota": quota,
@@ -144,19 +133,16 @@ class Cores:
         """
         ticks = [0] * 8
         for name, *values in rows(self._kernel.text("/proc/stat")):
-            if name.startswith("cpu") and is_whole(name[3:]) and self._counts(int(name[3:])):
+            if not name.startswith("cpu") or not is_whole(name[3:]):
+                continue
+            if not self._affinity or int(name[3:]) in self._affinity:
                 for kind, value in enumerate(values[:8]):
                     ticks[kind] += whole(value) or 0
-        rate = [self._rates.per_second(f"ticks{kind}", value, now_s) for kind, value in enumerate(ticks)]
-        seconds = [None if value is None else value / TICKS_A_SECOND for value in rate]
-        if not any(seconds):
-            seconds = [None] * 8
-        sums = {name: _sum([seconds[kind] for kind in kinds]) for name, kinds in _KINDS.items()}
+        rates = [self._rates.per_second(f"ticks{kind}", value, now_s) for kind, value in enumerate(ticks)]
+        cores = [ratio(rate, TICKS_A_SECOND) if any(rates) else None for rate in rates]
+        sums = {name: _sum([cores[kind] for kind in kinds]) for name, kinds in _KINDS.items()}
         busy = _sum([sums["user"], sums["system"]])
         return {"cpu_cores_busy": busy, **{f"cpu_cores_{name}": value for name, value in sums.items()}}
-
-    def _counts(self, core: int) -> bool:
-        return not self._affinity or core in self._affinity
 
 
 def _affinity(kernel: Kernel, pid: int) -> set[int]:
@@ -164,10 +150,6 @@ def _affinity(kernel: Kernel, pid: int) -> set[int]:
         if line.startswith("Cpus_allowed_list:"):
             return span(line.partition(":")[2])
     return set()
-
-
-def _least(affinity: int | None, quota: float | None) -> float | None:
-    return min((cores for cores in (affinity, quota) if cores is not None), default=None)
 
 
 def _sum(values: list[float | None]) -> float | None:
@@ -208,28 +190,30 @@ class Surroundings:
         return {}
 
     def facts(self) -> dict[str, Any]:
-        nodes = self._kernel.text("/sys/devices/system/node/online")
+        kernel = self._kernel
+        nodes = kernel.text("/sys/devices/system/node/online")
+        huge_pages = kernel.text("/sys/kernel/mm/transparent_hugepage/enabled") or ""
         return {
             "hostname": socket.gethostname(),
             "kernel": platform.release(),
             "container": self._container,
-            "virtual_machine": self._virtual_machine(),
+            "virtual_machine": _virtual_machine(kernel),
             "numa_nodes": len(span(nodes)) if nodes is not None else None,
-            "transparent_huge_pages": _chosen(self._kernel.text("/sys/kernel/mm/transparent_hugepage/enabled")),
+            # The word in brackets of `always [madvise] never`.
+            "transparent_huge_pages": huge_pages.partition("[")[2].partition("]")[0] or None,
         }
 
-    def _virtual_machine(self) -> str | None:
-        """Return the hypervisor's name, or `yes` where only the CPU tells.
 
-        None where nothing tells: a real machine looks the same as one that hides its hypervisor.
-        """
-        folder = "/sys/class/dmi/id"
-        names = " ".join(
-            filter(None, [stripped(self._kernel.text(f"{folder}/{file}")) for file in ("sys_vendor", "product_name")])
-        )
-        if any(known in names for known in _HYPERVISORS):
-            return names
-        return "yes" if " hypervisor" in (self._kernel.text("/proc/cpuinfo") or "") else None
+def _virtual_machine(kernel: Kernel) -> str | None:
+    """Return the hypervisor's name, or `yes` where only the CPU tells.
+
+    None where nothing tells: a real machine looks the same as one that hides its hypervisor.
+    """
+    texts = [stripped(kernel.text(f"/sys/class/dmi/id/{file}")) for file in ("sys_vendor", "product_name")]
+    names = " ".join(text for text in texts if text is not None)
+    if any(known in names for known in _HYPERVISORS):
+        return names
+    return "yes" if " hypervisor" in (kernel.text("/proc/cpuinfo") or "") else None
 
 
 def _container(kernel: Kernel, pid: int, cgroups: ControlGroups) -> str | None:
@@ -243,11 +227,6 @@ def _container(kernel: Kernel, pid: int, cgroups: ControlGroups) -> str | None:
     if kernel.text("/run/.containerenv") is not None:
         return "Podman"
     return "Docker" if kernel.text("/.dockerenv") is not None else None
-
-
-def _chosen(text: str | None) -> str | None:
-    """Return the chosen word of a list, such as `always [madvise] never`."""
-    return text.partition("[")[2].partition("]")[0] or None if text is not None else None
 
 
 SHM = "/dev/shm"
@@ -272,8 +251,8 @@ class MachineMemory:
             "memory_available_bytes": info.get("MemAvailable"),
             "page_cache_bytes": info.get("Cached"),
             "swap_used_bytes": _difference(info.get("SwapTotal"), info.get("SwapFree")),
-            "swap_in_bytes_per_s": self._pages("pswpin", vmstat, now_s),
-            "swap_out_bytes_per_s": self._pages("pswpout", vmstat, now_s),
+            "swap_in_bytes_per_s": scaled(self._rates.per_second("in", vmstat.get("pswpin"), now_s), PAGE_BYTES),
+            "swap_out_bytes_per_s": scaled(self._rates.per_second("out", vmstat.get("pswpout"), now_s), PAGE_BYTES),
             "cgroup_memory_used_bytes": self._cgroups.memory_used_bytes(),
             "shm_used_bytes": None if shm is None else shm.used_bytes,
         }
@@ -295,10 +274,6 @@ class MachineMemory:
         """Count those of the control group where it does so, else those of the machine."""
         kills = self._cgroups.oom_kills()
         return kills if kills is not None else pairs(self._kernel.text("/proc/vmstat")).get("oom_kill")
-
-    def _pages(self, name: str, vmstat: dict[str, int], now_s: float) -> float | None:
-        pages = self._rates.per_second(name, vmstat.get(name), now_s)
-        return None if pages is None else pages * PAGE_BYTES
 
 
 def _difference(more: int | None, less: int | None) -> int | None:
@@ -322,11 +297,14 @@ class Pressure:
     def read(self, now_s: float) -> Readings:
         row: Readings = {}
         for resource in RESOURCES:
-            totals = _totals(self._text(self._of, resource))
+            totals: dict[str, int] = {}
+            for kind, *fields in rows(self._text(self._of, resource)):  # `some avg10=… total=…`, in microseconds
+                total = next((field[6:] for field in fields if field.startswith("total=")), "")
+                if is_whole(total):
+                    totals[kind] = int(total)
             for kind in ("some", "full"):
                 name = f"pressure_{resource}_{kind}_share"
-                us = self._rates.per_second(name, totals.get(kind), now_s)
-                row[name] = None if us is None else min(us / 1e6, 1.0)
+                row[name] = ratio(self._rates.per_second(name, totals.get(kind), now_s), 1e6, most=1.0)
         return row
 
     def facts(self) -> dict[str, Any]:
@@ -334,13 +312,3 @@ class Pressure:
 
     def _text(self, of: str | None, resource: str) -> str | None:
         return self._cgroups.pressure(resource) if of == "cgroup" else self._kernel.text(f"/proc/pressure/{resource}")
-
-
-def _totals(text: str | None) -> dict[str, int]:
-    """Return microseconds by kind, of `some avg10=… total=…` lines."""
-    found = {}
-    for kind, *fields in rows(text):
-        total = next((field[6:] for field in fields if field.startswith("total=")), "")
-        if is_whole(total):
-            found[kind] = int(total)
-    return found

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import Any, Protocol
+from math import inf
+from typing import Any, NamedTuple, Protocol
 
 import psutil
 
@@ -14,31 +14,18 @@ MOST_CORES = 1 << 16
 """More than any kernel is built for."""
 
 
-@dataclass(frozen=True)
-class Space:
+class Space(NamedTuple):
     """Size of a file system."""
 
     total_bytes: int
     used_bytes: int
 
 
-class Kernel(Protocol):
+class Kernel:
     """The one way to the machine, so that a test can be any machine.
 
     What is absent or forbidden is None or empty: containers hide files, and processes end while they are read.
     """
-
-    def text(self, path: str) -> str | None: ...
-
-    def names(self, folder: str) -> list[str]: ...
-
-    def link(self, path: str) -> str | None: ...
-
-    def space(self, path: str) -> Space | None: ...
-
-
-class LinuxKernel:
-    """The machine that this runs on."""
 
     def text(self, path: str) -> str | None:
         return read_text(path)
@@ -103,9 +90,14 @@ class Rates:
         return (value - last[1]) / (now_s - last[0])
 
 
-def ratio(part: float | None, whole: float | None) -> float | None:
-    """Return the quotient; None where either is unknown, or where nothing happened to divide by."""
-    return None if part is None or not whole else part / whole
+def ratio(part: float | None, whole: float | None, *, most: float = inf) -> float | None:
+    """Return the quotient, or `most`; None where either is unknown, or where nothing happened to divide by."""
+    return None if part is None or not whole else min(part / whole, most)
+
+
+def scaled(value: float | None, factor: float) -> float | None:
+    """Return the value times the factor; None where it is unknown."""
+    return None if value is None else value * factor
 
 
 def total(values: list[float | None]) -> float | None:

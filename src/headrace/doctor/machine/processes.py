@@ -36,45 +36,55 @@ class ProcessReadings:
         self._before_s = seen.waited_ticks / TICKS_A_SECOND
         self._own_s = self._waited_s = 0.0
         self._kernel = kernel
-        self._memory = ProcessMemoryReadings()
+        self.memory = ProcessMemoryReadings()
         self._threads_named = 0
-        self.figures: dict[str, Any] = {"parent": seen.parent, **self._memory.figures(), "threads_by_name": None}
+        self.figures: dict[str, Any] = {"parent": seen.parent, **self.memory.figures, "threads_by_name": None}
 
     def read(self, seen: ProcessStat, now_s: float) -> None:
         """Read what is cheap: four small files, none of which holds up the process.
 
         A process that has ended and is not fetched yet, a zombie, still tells its times only.
         """
-        status = pairs(self._text("status"))
-        io = pairs(self._text("io"))
+        status, io = pairs(self._text("status")), pairs(self._text("io"))
+        schedstat = (self._text("schedstat") or "").split()
+        counts = len(schedstat) == 3 and any(word != "0" for word in schedstat)
         self.threads = seen.threads or self.threads
-        self._keep("name", seen.name)
-        self._keep("last", round(now_s * 1e6))
         self._own_s = (seen.user_ticks + seen.system_ticks) / TICKS_A_SECOND
         self._waited_s = seen.waited_ticks / TICKS_A_SECOND
-        self._keep("cpu_s", self._own_s)
-        self._keep("cpu_user_s", seen.user_ticks / TICKS_A_SECOND)
-        self._keep("cpu_system_s", seen.system_ticks / TICKS_A_SECOND)
-        self._keep("cpu_wait_s", _waited(self._text("schedstat")))
-        self._keep("threads_peak", _largest(self.figures.get("threads_peak"), self.threads))
-        self._keep("major_faults", seen.major_faults)
-        rss = status.get("VmHWM", status.get("VmRSS"))
-        self._keep("rss_bytes_peak", _largest(self.figures.get("rss_bytes_peak"), rss))
-        self._keep("switches_voluntary", status.get("voluntary_ctxt_switches"))
-        self._keep("switches_involuntary", status.get("nonvoluntary_ctxt_switches"))
-        self._keep("read_call_bytes", io.get("rchar"))
-        self._keep("read_bytes", io.get("read_bytes"))
-        self._keep("write_bytes", io.get("write_bytes"))
+        told = {
+            "name": seen.name,
+            "last": round(now_s * 1e6),
+            "cpu_s": self._own_s,
+            "cpu_user_s": seen.user_ticks / TICKS_A_SECOND,
+            "cpu_system_s": seen.system_ticks / TICKS_A_SECOND,
+            "cpu_wait_s": int(schedstat[1]) / 1e9 if counts else None,  # of its first thread
+            "threads_peak": _largest(self.figures.get("threads_peak"), self.threads),
+            "major_faults": seen.major_faults,
+            "rss_bytes_peak": _largest(self.figures.get("rss_bytes_peak"), status.get("VmHWM", status.get("VmRSS"))),
+            "switches_voluntary": status.get("voluntary_ctxt_switches"),
+            "switches_involuntary": status.get("nonvoluntary_ctxt_switches"),
+            "read_call_bytes": io.get("rchar"),
+            "read_bytes": io.get("read_bytes"),
+            "write_bytes": io.get("write_bytes"),
+        }
+        for name, value in told.items():
+            if value is not None or name not in self.figures:  # what is no longer told keeps its last value
+                self.figures[name] = value
 
     def read_details(self, now_s: float) -> None:
         """Read what is dear: the kernel walks all the process's pages (10 ms for 500 MB), and a file a thread."""
         self.detailed_at_s = now_s
-        self._memory.read(pairs(self._text("smaps_rollup")))
-        self.figures.update(self._memory.figures())
+        self.memory.read(pairs(self._text("smaps_rollup")))
+        self.figures.update(self.memory.figures)
         threads = self.figures.get("threads_peak") or 0
         if threads > self._threads_named:
+            # Some libraries name theirs, `pt_autograd_0` say; the rest bear the program's name.
             self._threads_named = threads
-            self.figures["threads_by_name"] = self._thread_names()
+            folder = f"/proc/{self.pid}/task"
+            named = self._kernel.names(folder)[:MOST_NAMED_THREADS]
+            names = [self._kernel.text(f"{folder}/{thread}/comm") for thread in named]
+            bare = (re.sub(r"[-_:#]?\d+$", "", name.strip()) for name in names if name is not None)
+            self.figures["threads_by_name"] = dict(Counter(bare))
 
     def read_files(self) -> list[str]:
         """Return paths of the files that it has open now to read from, without pipes, sockets, devices and logs."""
@@ -92,27 +102,6 @@ class ProcessReadings:
         What these used after they were last seen, it knows itself once it has waited for them.
         """
         return self._own_s + max(self._waited_s, self._before_s + self.of_children_s)
-
-    def is_it(self, seen: ProcessStat) -> bool:
-        """Return whether that is this process, and not a later one of the same number."""
-        return seen.started_ticks == self.started_ticks
-
-    @property
-    def pss_bytes(self) -> int | None:
-        """Its proportional set size now; None where it was not read."""
-        return self._memory.pss_bytes
-
-    def _thread_names(self) -> dict[str, int]:
-        """Count threads by name. Some libraries name theirs, `pt_autograd_0` say; the rest bear the program's name."""
-        folder = f"/proc/{self.pid}/task"
-        threads = self._kernel.names(folder)[:MOST_NAMED_THREADS]
-        names = [self._kernel.text(f"{folder}/{thread}/comm") for thread in threads]
-        return dict(Counter(re.sub(r"[-_:#]?\d+$", "", name.strip()) for name in names if name is not None))
-
-    def _keep(self, figure: str, value: Any) -> None:
-        """Keep the newest value; what is no longer told keeps its last."""
-        if value is not None or figure not in self.figures:
-            self.figures[figure] = value
 
     def _is_read(self, descriptor: str) -> bool:
         """Return whether open's flags allow reading. fdinfo writes them in octal: the last digit holds the access mode.
@@ -138,34 +127,26 @@ class ProcessMemoryReadings:
 
     def __init__(self) -> None:
         self.pss_bytes: int | None = None
+        """Its proportional set size now; None where it was not read."""
         self._first: tuple[int, int] | None = None
-        self._figures: dict[str, int] = {}
+        names = ("pss_bytes_peak", "private_bytes_peak", "shared_bytes_first", "cow_bytes")
+        self.figures: dict[str, int | None] = dict.fromkeys(names)
 
     def read(self, rollup: dict[str, int]) -> None:
         self.pss_bytes = rollup.get("Pss", self.pss_bytes)
         private = rollup.get("Private_Dirty")
         for name, value in (("pss_bytes_peak", rollup.get("Pss")), ("private_bytes_peak", private)):
             if value is not None:
-                self._figures[name] = max(value, self._figures.get(name, 0))
+                self.figures[name] = max(value, self.figures[name] or 0)
         if private is None or "Anonymous" not in rollup:
             return
         shared = max(rollup["Anonymous"] - private, 0)
         if self._first is None:
             self._first = (shared, private)
-            self._figures["shared_bytes_first"] = shared
+            self.figures["shared_bytes_first"] = shared
             return
         cow = min(self._first[0] - shared, private - self._first[1])
-        self._figures["cow_bytes"] = max(cow, self._figures.get("cow_bytes", 0))
-
-    def figures(self) -> dict[str, int | None]:
-        names = ("pss_bytes_peak", "private_bytes_peak", "shared_bytes_first", "cow_bytes")
-        return {name: self._figures.get(name) for name in names}
-
-
-def _waited(schedstat: str | None) -> float | None:
-    """Return seconds that the first thread was ready and had no core; None where the scheduler does not count."""
-    words = (schedstat or "").split()
-    return int(words[1]) / 1e9 if len(words) == 3 and any(word != "0" for word in words) else None
+        self.figures["cow_bytes"] = max(cow, self.figures["cow_bytes"] or 0)
 
 
 def _largest(before: int | None, now: int | None) -> int | None:
@@ -213,25 +194,19 @@ class ProcessTree:
 
 
 class ReadingBudget:
-    """Time for readings that cost the machine something: it earns `share` of what passes, up to `most_s`."""
+    """Time for readings that cost the machine something: it earns `share` of what passes, up to `most_s`.
+
+    What a reading cost is subtracted from `left_s`. One may overdraw; the next waits until that is earned.
+    """
 
     def __init__(self, share: float, most_s: float, now_s: float) -> None:
         self._share = share
-        self._most_s = most_s
-        self._left_s = most_s
+        self._most_s = self.left_s = most_s
         self._earned_at_s = now_s
 
     def earn(self, now_s: float) -> None:
-        self._left_s = min(self._left_s + self._share * (now_s - self._earned_at_s), self._most_s)
+        self.left_s = min(self.left_s + self._share * (now_s - self._earned_at_s), self._most_s)
         self._earned_at_s = now_s
-
-    def spend(self, seconds: float) -> None:
-        """Subtract what a reading cost. One may overdraw; the next waits until that is earned."""
-        self._left_s -= seconds
-
-    @property
-    def is_left(self) -> bool:
-        return self._left_s > 0
 
 
 DETAILS_SHARE = 0.003
@@ -276,18 +251,31 @@ class Processes:
         for pid in pids | set(self._live):
             self._look(pid, pid in pids, now_s)
         self._read_details(now_s)
-        return {
+        live, known = self._live.values(), [*self._ended, *self._live.values()]
+        used_s = sum(process.used_s for process in live) + self._ended_s if known else None
+        row = {
             "command_processes": len(self._live),
-            "command_threads": total([process.threads for process in self._live.values()]),
-            "command_pss_bytes": total([process.pss_bytes for process in self._live.values()]),
-            "cpu_cores_command": self._rates.per_second("used_s", self._used(), now_s),
-            **{column: self._rates.per_second(column, self._sum(figure), now_s) for column, figure in GROWING.items()},
+            "command_threads": total([process.threads for process in live]),
+            "command_pss_bytes": total([process.memory.pss_bytes for process in live]),
+            "cpu_cores_command": self._rates.per_second("used_s", used_s, now_s),
         }
+        for column, figure in GROWING.items():
+            # Over all processes that ever were and that tell, so that it only grows.
+            told = [process.figures[figure] for process in known if process.figures[figure] is not None]
+            grown = sum(told) + self._let_go_sums[figure] if told else None
+            row[column] = self._rates.per_second(column, grown, now_s)
+        return row
 
     def facts(self) -> dict[str, Any]:
-        numbers = disk_names(self._kernel)
+        disks = disk_names(self._kernel)
+        told = []
+        for mount, files in self._files.most_common():
+            # btrfs and others have a number of their own; then only the source's name tells the device.
+            disk = disks.get(mount.number) or disks.get(mount.source.removeprefix("/dev/"))
+            of_mount = {"path": mount.point, "kind": mount.kind, "source": mount.source, "network": mount.is_network}
+            told.append({**of_mount, "disk": disk, "files_seen": files})
         return {
-            "mounts": [_describe(mount, files, numbers) for mount, files in self._files.most_common()],
+            "mounts": told,
             "files": [{"path": path, "seen": seen} for path, seen in self._paths.most_common(TOLD_FILES)],
             "processes_let_go": self._let_go,
         }
@@ -305,7 +293,7 @@ class Processes:
     def _look(self, pid: int, is_listed: bool, now_s: float) -> None:
         seen = process_stat(self._kernel, pid) if is_listed else None
         process = self._live.get(pid)
-        if process is not None and (seen is None or not process.is_it(seen)):
+        if process is not None and (seen is None or seen.started_ticks != process.started_ticks):
             self._end(pid)
             process = None
         if seen is None:
@@ -335,7 +323,7 @@ class Processes:
         """Read details while the budget lasts: new processes first, then those unread the longest."""
         self._budget.earn(now_s)
         for process in sorted(self._live.values(), key=lambda process: process.detailed_at_s):
-            if not self._budget.is_left or now_s - process.detailed_at_s < DETAILS_INTERVAL_S:
+            if self._budget.left_s <= 0 or now_s - process.detailed_at_s < DETAILS_INTERVAL_S:
                 return
             began = time.thread_time()
             process.read_details(now_s)
@@ -343,28 +331,4 @@ class Processes:
             mounted = [mount_of(path, self._mounts) for path in paths]
             self._files.update(mount for mount in mounted if mount is not None)
             self._paths.update(path for path in paths if path in self._paths or len(self._paths) < MOST_FILES)
-            self._budget.spend(time.thread_time() - began)
-
-    def _used(self) -> float | None:
-        """Return the command's CPU time so far."""
-        if not self._live and not self._ended:
-            return None
-        return sum(process.used_s for process in self._live.values()) + self._ended_s
-
-    def _sum(self, figure: str) -> float | None:
-        """Return the sum over all processes that ever were and that tell, so that it only grows."""
-        told = [p.figures[figure] for p in (*self._ended, *self._live.values()) if p.figures[figure] is not None]
-        return sum(told) + self._let_go_sums[figure] if told else None
-
-
-def _describe(mount: Mount, files: int, disks: dict[str, str]) -> dict[str, Any]:
-    """Describe a mount. btrfs and others have a number of their own; then only the source's name tells the device."""
-    disk = disks.get(mount.number) or disks.get(mount.source.removeprefix("/dev/"))
-    return {
-        "path": mount.point,
-        "kind": mount.kind,
-        "source": mount.source,
-        "network": mount.is_network,
-        "disk": disk,
-        "files_seen": files,
-    }
+            self._budget.left_s -= time.thread_time() - began

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, TypeVar
 
 from headrace.doctor.machine.gpus import Gpus, Nvml, open_nvml
 from headrace.doctor.machine.host import TICKS_A_SECOND, Cores, Disks, MachineMemory, Pressure, Surroundings
-from headrace.doctor.machine.kernel import Kernel, LinuxKernel, MachinePart, Rates, Readings
+from headrace.doctor.machine.kernel import Kernel, MachinePart, Rates, Readings
 from headrace.doctor.machine.processes import Processes
+from headrace.doctor.probe.settings import SessionClock
 from headrace.doctor.session.model import Machine
 from headrace.system import ControlGroups
 
 MOST_ROWS = 3600
+_Part = TypeVar("_Part", bound=MachinePart)
+_Result = TypeVar("_Result")
 
 
 class ReadingTable:
@@ -47,12 +50,10 @@ class ReadingTable:
     def _merge(self) -> None:
         self.merged *= 2
         self.time = self.time[1::2] + self.time[len(self.time) // 2 * 2 :]
-        self.columns = {name: _merged(values) for name, values in self.columns.items()}
-
-
-def _merged(values: list[float | None]) -> list[float | None]:
-    """Return the means of neighbours, two by two; the last stays alone where the count is odd."""
-    return [_mean(values[place : place + 2]) for place in range(0, len(values), 2)]
+        self.columns = {
+            name: [_mean(values[place : place + 2]) for place in range(0, len(values), 2)]
+            for name, values in self.columns.items()
+        }
 
 
 def _mean(values: list[float | None]) -> float | None:
@@ -65,14 +66,6 @@ MOST_SHARE = 0.02
 """Share of one core that sampling may cost: a machine with very many processes is read less often."""
 
 
-class SamplerClock(Protocol):
-    """The session's clock, as the probes have it."""
-
-    def now_us(self) -> int: ...
-
-    def us(self, monotonic_ns: int) -> int: ...
-
-
 class MachineSampler:
     """Sampler of this machine and of the processes below `root_pid`, from `start` until `stop`.
 
@@ -81,7 +74,7 @@ class MachineSampler:
 
     def __init__(
         self,
-        clock: SamplerClock,
+        clock: SessionClock,
         root_pid: int,
         *,
         interval_s: float = INTERVAL_S,
@@ -92,7 +85,7 @@ class MachineSampler:
         self._clock = clock
         self._root = root_pid
         self._interval_s = interval_s
-        self._kernel = kernel if kernel is not None else LinuxKernel()
+        self._kernel = Kernel() if kernel is None else kernel
         self._open_gpus = open_gpus
         self._parts: list[MachinePart] = []
         self._processes: Processes | None = None
@@ -141,30 +134,28 @@ class MachineSampler:
         kernel, root = self._kernel, self._root
         pid = root if kernel.text(f"/proc/{root}/mountinfo") else os.getpid()
         cgroups = ControlGroups(kernel.text, pid)
-        self._add(Processes.name, lambda: self._open_processes(kernel))
+        self._processes = self._add(Processes.name, lambda: Processes(kernel, root, self._now_s(), self._started_us))
         self._add(Cores.name, lambda: Cores(kernel, pid, cgroups))
         self._add(MachineMemory.name, lambda: MachineMemory(kernel, cgroups))
         self._add(Pressure.name, lambda: Pressure(kernel, cgroups))
         self._add(Disks.name, lambda: Disks(kernel))
         self._add(Surroundings.name, lambda: Surroundings(kernel, pid, cgroups))
-        self._add(Gpus.name, self._open_all_gpus)
+        self._gpus = self._add(Gpus.name, lambda: Gpus(self._open_gpus))
 
-    def _open_processes(self, kernel: Kernel) -> Processes:
-        self._processes = Processes(kernel, self._root, self._now_s(), self._started_us)
-        return self._processes
+    def _add(self, name: str, make: Callable[[], _Part]) -> _Part | None:
+        part = self._try(name, make)
+        if part is not None:
+            with self._lock:
+                self._parts.append(part)
+        return part
 
-    def _open_all_gpus(self) -> Gpus:
-        self._gpus = Gpus(self._open_gpus)
-        return self._gpus
-
-    def _add(self, name: str, make: Callable[[], MachinePart]) -> None:
+    def _try(self, name: str, call: Callable[[], _Result]) -> _Result | None:
+        """Ask a part. One may fail on a machine of a kind that nobody has met; the others are worth having."""
         try:
-            part = make()
+            return call()
         except Exception as error:
-            self._put_off(name, error)
-            return
-        with self._lock:
-            self._parts.append(part)
+            self._off[name] = f"{type(error).__name__}: {error}"
+            return None
 
     def _read(self) -> float:
         """Add a row, and return the seconds that it cost of one core."""
@@ -174,22 +165,18 @@ class MachineSampler:
             row: Readings = {}
             for part in self._parts:
                 if part.name not in self._off:
-                    row.update(self._ask(part, functools.partial(part.read, now_us / 1e6)))
-            row.update(self._shared_out(row, now_us / 1e6))
+                    row.update(self._try(part.name, partial(part.read, now_us / 1e6)) or {})
+            # Of the busy cores, some are the command's, some the doctor's own, and the others' are the rest.
+            busy, command = row.get("cpu_cores_busy"), row.get("cpu_cores_command")
+            doctor = self._rates.per_second("doctor", time.process_time(), now_us / 1e6)
+            if self._processes is not None and self._processes.hold_this_process:
+                doctor = None
+            others = None if busy is None or command is None else max(busy - command - (doctor or 0.0), 0.0)
+            row.update({"cpu_cores_doctor": doctor, "cpu_cores_other": others})
             self._table.append(now_us, row)
             cost_s = time.thread_time() - began
             self._cost_s += cost_s
         return cost_s
-
-    def _shared_out(self, row: Readings, now_s: float) -> Readings:
-        """Split the busy cores: the command's, the doctor's own, and others'."""
-        busy, command = row.get("cpu_cores_busy"), row.get("cpu_cores_command")
-        doctor = self._rates.per_second("doctor", time.process_time(), now_s)
-        if self._processes is not None and self._processes.hold_this_process:
-            doctor = None
-        if busy is None or command is None:
-            return {"cpu_cores_doctor": doctor, "cpu_cores_other": None}
-        return {"cpu_cores_doctor": doctor, "cpu_cores_other": max(busy - command - (doctor or 0.0), 0.0)}
 
     def _pause_s(self, cost_s: float) -> float:
         return max(self._interval_s * self._table.merged, cost_s / MOST_SHARE)
@@ -197,7 +184,7 @@ class MachineSampler:
     def _measured(self) -> Machine:
         facts: dict[str, Any] = {}
         for part in self._parts:
-            facts.update(self._ask(part, part.facts))
+            facts.update(self._try(part.name, part.facts) or {})
         elapsed_s = self._now_s() - self._began_us / 1e6
         facts["sampler_cpu_s"] = self._cost_s
         facts["sampler_cores"] = self._cost_s / elapsed_s if elapsed_s > 0 else None
@@ -209,17 +196,6 @@ class MachineSampler:
             columns={name: list(values) for name, values in self._table.columns.items()},
             processes=self._processes.figures() if self._processes is not None else {},
         )
-
-    def _ask(self, part: MachinePart, question: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Ask a part. One may fail on a machine of a kind that nobody has met; the others are worth having."""
-        try:
-            return question()
-        except Exception as error:
-            self._put_off(part.name, error)
-            return {}
-
-    def _put_off(self, name: str, error: Exception) -> None:
-        self._off[name] = f"{type(error).__name__}: {error}"
 
     def _now_s(self) -> float:
         return self._clock.now_us() / 1e6

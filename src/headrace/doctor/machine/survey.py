@@ -11,12 +11,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any
 
 from headrace.doctor.machine.files_read import paths_read, places, read_files
-from headrace.doctor.probe.remedies.files import index_of, tar_info
+from headrace.doctor.probe import index_of, tar_info
 from headrace.doctor.session.model import Calibration, FileOpens, Machine, MachineSurvey
 
 IMAGE_ENDS = (".jpg", ".jpeg", ".png")
@@ -56,7 +56,7 @@ def decoded(images: Iterable[tuple[str, Callable[[], bytes]]], is_time_left: Cal
     if native is None:
         return None
     calibration = Calibration("native-decode", "image")
-    for name, read in _while_true(images, is_time_left):
+    for name, read in takewhile(lambda _: is_time_left(), images):
         try:
             data = read()
             present_us, other_us = _best_us(_by_pillow, data), _best_us(_as_pillow(native, name), data)
@@ -72,22 +72,8 @@ def decoded(images: Iterable[tuple[str, Callable[[], bytes]]], is_time_left: Cal
     return calibration if calibration.files else None
 
 
-def _while_true(
-    images: Iterable[tuple[str, Callable[[], bytes]]], is_true: Callable[[], bool]
-) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    for image in images:
-        if not is_true():
-            return
-        yield image
-
-
 def _best_us(decode: Decode, data: bytes) -> float:
-    times = []
-    for _ in range(ROUNDS):
-        began = time.perf_counter_ns()
-        decode(data)
-        times.append(time.perf_counter_ns() - began)
-    return min(times) / 1000
+    return min(_timed(partial(decode, data))[1] for _ in range(ROUNDS))
 
 
 def _by_pillow(data: bytes) -> None:
@@ -137,15 +123,11 @@ MOST_MEMBER_BYTES = 32 << 20
 """Size of a member above which it is no image."""
 
 
-def is_archive(path: str) -> bool:
-    return path.endswith(ARCHIVE_ENDS)
-
-
 def members(path: str, wants: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     """Yield names and bytes of the first members that are wanted; more would take a pass over the archive."""
     try:
         with tarfile.open(path, "r:") as tar:
-            for member in _first(tar):
+            for member in islice(tar, MOST_MEMBERS):
                 if member.isreg() and member.size <= MOST_MEMBER_BYTES and wants(member.name):
                     file = tar.extractfile(member)
                     if file is not None:
@@ -161,7 +143,11 @@ def indexed(path: str) -> list[Calibration]:
     """
     try:
         with tarfile.open(path, "r:") as tar, tempfile.TemporaryDirectory(prefix="headrace-doctor-") as folder:
-            names, header_us = _headers(tar)
+            header_us: dict[str, float] = {}
+            members = islice(tar, MOST_MEMBERS)
+            while (timed := _timed(lambda: next(members, None)))[0] is not None:
+                header_us[timed[0].name] = timed[1]
+            names = list(header_us)
             look_up_us, list_us = _with_index(Path(folder), names)
     except (OSError, tarfile.TarError, ImportError):
         return []
@@ -170,27 +156,8 @@ def indexed(path: str) -> list[Calibration]:
         return []
     return [
         Calibration(INDEXED_TAR, LOOK_UP, files, other_us=look_up_us),
-        Calibration(INDEXED_TAR, HEADER, files, present_us=header_us, other_us=list_us),
+        Calibration(INDEXED_TAR, HEADER, files, present_us=list(header_us.values()), other_us=list_us),
     ]
-
-
-def _first(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    for _ in range(MOST_MEMBERS):
-        member = tar.next()
-        if member is None:
-            return
-        yield member
-
-
-def _headers(tar: tarfile.TarFile) -> tuple[list[str], list[float]]:
-    """Return names, each once, and how long it took to read each header."""
-    times: dict[str, float] = {}
-    members = _first(tar)
-    while True:
-        member, us = _timed(lambda: next(members, None))
-        if member is None:
-            return list(times), list(times.values())
-        times[member.name] = us
 
 
 def _with_index(folder: Path, names: list[str]) -> tuple[list[float], list[float]]:
@@ -201,14 +168,10 @@ def _with_index(folder: Path, names: list[str]) -> tuple[list[float], list[float
             tar.addfile(tarfile.TarInfo(name))
     index = index_of(str(path), str(folder))
     with tarfile.open(path) as tar:
-        look_ups = [_timed(partial(_look_up, tar, index, name))[1] for name in names]
-        members = iter(index)
+        names_left, members = iter(names), iter(index)
+        look_ups = [_timed(lambda: tar_info(tar, index.getmember(next(names_left))))[1] for _ in names]
         listed = [_timed(lambda: tar_info(tar, next(members)))[1] for _ in names]
     return look_ups, listed
-
-
-def _look_up(tar: tarfile.TarFile, index: Any, name: str) -> Any:
-    return tar_info(tar, index.getmember(name))
 
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
@@ -230,17 +193,12 @@ def surveyed(machine: Machine, opened: FileOpens, budget_s: float = BUDGET_S) ->
     What cannot be looked up is left out.
     """
     began = time.monotonic()
-    files = read_files(machine, opened, _time_left(began + LISTING * budget_s))
-    is_time_left = _time_left(began + budget_s)
+    files = read_files(machine, opened, lambda: time.monotonic() < began + LISTING * budget_s)
     single = paths_read(machine, opened)
-    archives = [path for path in single if is_archive(path)][:1]
+    archives = [path for path in single if path.endswith(ARCHIVE_ENDS)][:1]
     calibrations: list[Calibration] = [made for path in archives for made in indexed(path)]
-    images = decoded(_images(single, archives), is_time_left)
+    images = decoded(islice(_images(single, archives), MOST_IMAGES), lambda: time.monotonic() < began + budget_s)
     return MachineSurvey(files, places(machine), [*calibrations, *([] if images is None else [images])])
-
-
-def _time_left(end: float) -> Callable[[], bool]:
-    return lambda: time.monotonic() < end
 
 
 def _images(single: list[str], archives: list[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
@@ -249,17 +207,12 @@ def _images(single: list[str], archives: list[str]) -> Iterator[tuple[str, Calla
     spread = own[:: max(1, len(own) // MOST_IMAGES)][:MOST_IMAGES]
     told: set[str] = set()
     for path in chain(spread, chain.from_iterable(near(path) for path in own)):
-        if len(told) == MOST_IMAGES:
-            return
         if path not in told:
             told.add(path)
-            yield path, lambda path=path: _read(path)  # type: ignore[misc]
+            yield path, partial(_read, path)
     for path in archives:
         for name, data in members(path, is_image):
-            if len(told) == MOST_IMAGES:
-                return
-            told.add(f"{path} {name}")
-            yield f"{path} {name}", lambda data=data: data  # type: ignore[misc]
+            yield f"{path} {name}", partial(bytes, data)
 
 
 def _read(path: str) -> bytes:

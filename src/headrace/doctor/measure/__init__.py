@@ -15,7 +15,7 @@ from .diagnosis import (
     WaitCauses,
 )
 from .host import Host, host_of, hosts
-from .production import MAP, PYTHON, SOURCE, TEXT, fed_loaders, feed_sums, own_name
+from .production import MAP, PYTHON, SOURCE, TEXT, feed_sums, own_name
 from .ranks import RanksTogether, is_late, rank_views, ranks_together
 from .steps import (
     BACKWARD,
@@ -33,6 +33,7 @@ from .steps import (
     MeasuredTraining,
     TimeSpan,
     is_here,
+    pass_blocks,
     pass_of,
     queue_of,
     training,

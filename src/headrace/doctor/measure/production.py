@@ -8,6 +8,7 @@ one, as a DataLoader's workers do.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -15,7 +16,7 @@ from statistics import fmean
 from ..session.model import LoaderFacts, LoaderFeed
 from .batches import Join, StageCosts, StageSums, line_parts, made_us, slow_samples
 from .diagnosis import LoaderProduction
-from .steps import MeasuredTraining, is_here, is_source, pass_of, threads_of, whole_fact
+from .steps import MeasuredTraining, is_here, is_source, threads_of, whole_fact
 
 CATEGORIES = {
     "read": "read",
@@ -47,15 +48,8 @@ def makings(training: MeasuredTraining, join: Join) -> list[LoaderProduction]:
         for row in zip(gets.pass_, gets.index, gets.start, gets.duration, strict=True)
     ]
     found = [_production(training, join, loader, received) for loader in trainer.loaders]
-    fed = fed_loaders(training)
     made = [*(one for one in found if one is not None), *_feed_productions(training)]
-    return sorted(made, key=lambda one: (one.loader not in fed, -one.batches * one.batch_us))
-
-
-def fed_loaders(training: MeasuredTraining) -> set[int]:
-    """Return the loaders whose batches measured steps waited for, and not only an evaluation."""
-    passes, numbers = pass_of(training.trainer), training.trainer.gets.pass_
-    return {one.loader for row in training.gets if (one := passes.get(numbers[row])) is not None}
+    return sorted(made, key=lambda one: (one.loader not in training.fed, -one.batches * one.batch_us))
 
 
 def _production(
@@ -117,31 +111,29 @@ def _production(
 class FeedSums:
     """Counts of a Loader in all passes together, as far as it was looked at."""
 
-    figures: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SUMMED, 0.0))
-    stages: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Items and busy seconds."""
+    figures: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    items: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """By stage, as the next."""
+    busy_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     threads: int = 0
     map_workers: int = 0
 
     def add(self, first: LoaderFeed | None, last: LoaderFeed) -> None:
         """Add what came between two counts of one pass; all of it up to `last` without a first."""
-        before = {} if first is None else first.facts
-        for name in SUMMED:
-            self.figures[name] += (last.facts.get(name) or 0.0) - (before.get(name) or 0.0)
-        for name, (items, busy_s) in last.facts.get("stages", {}).items():
-            old = before.get("stages", {}).get(name, (0, 0.0))
-            has = self.stages.get(name, (0.0, 0.0))
-            self.stages[name] = has[0] + items - old[0], has[1] + busy_s - old[1]
+        for sign, feed in ((1, last), (-1, first)):
+            if feed is not None:
+                for name in SUMMED:
+                    self.figures[name] += sign * (feed.facts.get(name) or 0)
+                for name, (items, busy_s) in feed.facts.get("stages", {}).items():
+                    self.items[name] += sign * items
+                    self.busy_s[name] += sign * busy_s
         self.threads = whole_fact(last.facts, "threads") or self.threads
         self.map_workers = whole_fact(last.facts, "map_workers") or self.map_workers
-
-    def busy_s(self, name: str) -> float:
-        return self.stages.get(name, (0.0, 0.0))[1]
 
     @property
     def core_s(self) -> float:
         """Busy seconds of the Loader's threads."""
-        return sum(self.busy_s(name) for name in CORE)
+        return sum(self.busy_s[name] for name in CORE)
 
     @property
     def core_share(self) -> float:
@@ -152,13 +144,13 @@ class FeedSums:
     def limit(self) -> str:
         """Name the stage that limits while the consumer waits, as headrace's `Stats.limit` finds it."""
         wall_s = self.figures["wall_s"] or 1.0
-        shares = {TEXT: self.busy_s(TEXT) / wall_s, MAP: self.busy_s(MAP) / (wall_s * max(self.map_workers, 1))}
+        shares = {TEXT: self.busy_s[TEXT] / wall_s, MAP: self.busy_s[MAP] / (wall_s * max(self.map_workers, 1))}
         if not self.map_workers:
             shares.pop(MAP)
         for name, share in sorted(shares.items(), key=lambda one: -one[1]):
             if share > max(self.core_share, ALWAYS):
                 return name
-        return PYTHON if self.core_share < BUSY else max(CORE, key=self.busy_s)
+        return PYTHON if self.core_share < BUSY else max(CORE, key=self.busy_s.__getitem__)
 
 
 def feed_sums(training: MeasuredTraining) -> dict[int, FeedSums]:
@@ -185,13 +177,13 @@ def _feed_productions(training: MeasuredTraining) -> Iterator[LoaderProduction]:
         if number not in loaders or batches < 1 or wall_s <= 0:
             continue
         passes = [one for one in trainer.passes if one.loader == number]
-        mapped_s = sums.busy_s(MAP) if sums.map_workers else 0.0
+        mapped_s = sums.busy_s[MAP] if sums.map_workers else 0.0
         name = own_name(loaders[number])
-        rows = {**sums.stages, PYTHON: (batches, sums.figures["python_s"])}
+        items, busy_s = sums.items | {PYTHON: batches}, sums.busy_s | {PYTHON: sums.figures["python_s"]}
         stages = {
-            f"{CATEGORIES.get(stage, stage)}:{name}": StageSums(items, busy_s * 1e6)
-            for stage, (items, busy_s) in rows.items()
-            if busy_s > 0
+            f"{CATEGORIES.get(stage, stage)}:{name}": StageSums(items[stage], us * 1e6)
+            for stage, us in busy_s.items()
+            if us > 0
         }
         yield LoaderProduction(
             trainer=trainer.pid,
@@ -218,7 +210,7 @@ def shares_of_feeds(training: MeasuredTraining) -> dict[int, dict[str, float]]:
     found: dict[int, dict[str, float]] = {}
     for number, sums in feed_sums(training).items():
         limit, name = sums.limit, names.get(number, "")
-        busy = {stage: sums.busy_s(stage) for stage in CORE} if limit in CORE else {limit: 1.0}
+        busy = {stage: sums.busy_s[stage] for stage in CORE} if limit in CORE else {limit: 1.0}
         whole = sum(busy.values())
         found[number] = {f"{CATEGORIES[stage]}:{name}": us / whole for stage, us in busy.items() if us > 0}
     for loader in training.trainer.loaders:

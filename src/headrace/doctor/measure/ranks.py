@@ -179,26 +179,25 @@ def rank_views(ranks: RanksTogether | None) -> list[RankView]:
     """Return each rank alongside the others; empty with one rank."""
     if ranks is None:
         return []
-    late, lateness = _lateness(ranks)
-    waits = peer_waits(ranks)
-    found = [
-        RankView(
+    late, waits = _late(ranks), peer_waits(ranks)
+    found = []
+    for place, view in enumerate(ranks.views):
+        rank = RankView(
             rank=view.trainer.rank,
             pid=view.trainer.pid,
             step_us=view.budget.mean_us if view.budget is not None else 0.0,
-            late=late[place],
-            lateness_us=lateness[place],
+            late=late[place][0],
+            lateness_us=late[place][1],
             peer_wait_us=None if waits is None else waits[place].wait_us,
             collective_us=None if waits is None else waits[place].own_us,
-            data_wait_us=data_wait_us(view),
+            data_wait_us=_data_wait_us(view),
             cause=None,
         )
-        for place, view in enumerate(ranks.views)
-    ]
-    return [replace(rank, cause=_cause(ranks.views, place, rank)) for place, rank in enumerate(found)]
+        found.append(replace(rank, cause=_cause(ranks.views, place, rank)))
+    return found
 
 
-def data_wait_us(view: TrainerView) -> float:
+def _data_wait_us(view: TrainerView) -> float:
     return 0.0 if view.budget is None else next((part.us for part in view.budget.parts if part.name == WAIT), 0.0)
 
 
@@ -207,19 +206,14 @@ def is_late(rank: RankView, ranks: int) -> bool:
     return rank.late * ranks >= OFTEN and rank.late * rank.lateness_us >= MUCH * rank.step_us > 0
 
 
-def _lateness(ranks: RanksTogether) -> tuple[list[float], list[float]]:
+def _late(ranks: RanksTogether) -> list[tuple[float, float]]:
     """Return the share of steps in which each rank was last, and how long the others waited for it then."""
     waited: list[list[float]] = [[] for _ in ranks.views]
-    counted = 0
-    for number in ranks.steps:
-        arrivals = ranks.arrivals(number)
-        if arrivals is None:
-            continue
-        counted += 1
+    known = [arrivals for number in ranks.steps if (arrivals := ranks.arrivals(number)) is not None]
+    for arrivals in known:
         last = max(range(len(arrivals)), key=arrivals.__getitem__)
-        others = [time for place, time in enumerate(arrivals) if place != last]
-        waited[last].append(arrivals[last] - fmean(others))
-    return [len(times) / max(counted, 1) for times in waited], [fmean(times) if times else 0.0 for times in waited]
+        waited[last].append(arrivals[last] - fmean(time for place, time in enumerate(arrivals) if place != last))
+    return [(len(times) / max(len(known), 1), fmean(times) if times else 0.0) for times in waited]
 
 
 def _cause(views: Sequence[TrainerView], place: int, rank: RankView) -> str | None:
@@ -230,7 +224,7 @@ def _cause(views: Sequence[TrainerView], place: int, rank: RankView) -> str | No
     if not is_late(rank, len(views)):
         return None
     view, others = views[place], [view for at, view in enumerate(views) if at != place]
-    longer = rank.data_wait_us - fmean(data_wait_us(other) for other in others)
+    longer = rank.data_wait_us - fmean(_data_wait_us(other) for other in others)
     if longer < BY_DATA * rank.late * rank.lateness_us:
         return None
     own, theirs = _stage_us(view), [_stage_us(other) for other in others]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..probe.training.windows import SETTLING_STEPS
+from ..probe import SETTLING_STEPS
 from ..session.model import LoaderFacts, MeasuredWindow, Session, Trainer, TrainerPass
 from .diagnosis import TimePart
 
@@ -93,10 +93,14 @@ def parts_of(pieces: Sequence[TimeSegment]) -> dict[str, float]:
 
 def mean_parts(steps: Sequence[dict[str, float]], order: Iterable[str]) -> list[TimePart]:
     """Return the mean of each part over the steps, and its share of the whole. Parts that no step has are left out."""
-    totals = {name: sum(step.get(name, 0) for step in steps) for name in order}
-    whole = sum(totals.values())
     seen = {name for step in steps for name in step}
-    return [TimePart(name, us / len(steps), us / whole) for name, us in totals.items() if name in seen]
+    return time_parts({name: sum(step.get(name, 0) for step in steps) for name in order if name in seen}, len(steps))
+
+
+def time_parts(totals: Mapping[str, float], steps: int) -> list[TimePart]:
+    """Return the mean of each part over so many steps, and its share of the whole."""
+    whole = sum(totals.values())
+    return [TimePart(name, us / steps, us / whole) for name, us in totals.items()]
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,13 @@ class MeasuredTraining:
         """Rows of the gets within measured steps."""
         return [row for step in self.steps for row in step.gets]
 
+    @cached_property
+    def fed(self) -> Counter[int]:
+        """How many batches measured steps waited for, by loader; those of an evaluation left out."""
+        loader_of = {one.number: one.loader for one in self.trainer.passes}
+        numbers = (self.trainer.gets.pass_[row] for row in self.gets)
+        return Counter(loader_of[number] for number in numbers if number in loader_of)
+
     @property
     def until(self) -> float:
         """End of the undisturbed run: the windows after the observed one begin."""
@@ -182,10 +193,7 @@ def training(session: Session, trainer: Trainer) -> MeasuredTraining:
         most = warmup + session.steps if session.mode == "measure" else len(steps)
     gets = trainer.gets
     blocks = [(start, start + duration) for start, duration in zip(gets.start, gets.duration, strict=True)]
-    for one in trainer.passes:
-        blocks.append((one.start, one.ready))
-        if one.last is not None and one.last_start is not None:
-            blocks.append((one.last_start, one.last_start + one.last))
+    blocks += [(start, start + us) for one in trainer.passes for start, us in pass_blocks(one)]
     waits = sorted((TimeSpan(WAIT, start, end) for start, end in blocks), key=_start)
     return MeasuredTraining(trainer, unit, len(steps), warmup, steps[warmup:most], waits)
 
@@ -201,6 +209,12 @@ def window_steps(trainer: Trainer, name: str) -> list[MeasuredStep]:
         return []
     numbers = range(found.first + found.settling, found.first + found.steps)
     return [step for step in _steps(trainer) if step.number in numbers]
+
+
+def pass_blocks(one: TrainerPass) -> list[tuple[int, int]]:
+    """Return when a pass blocks the loop besides its gets, and for how long: at its start, and to find its end."""
+    ended = [] if one.last is None or one.last_start is None else [(one.last_start, one.last)]
+    return [(one.start, one.ready - one.start), *ended]
 
 
 def pass_of(trainer: Trainer) -> dict[int, TrainerPass]:

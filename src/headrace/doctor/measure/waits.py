@@ -8,14 +8,14 @@ interval (5 ms) or more, so that unpickling waits for what the worker does meanw
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median, quantiles
 
 from ..session.model import LoaderFacts, ReceivedBatches, Trainer, TrainerPass
 from .batches import REST, Finder, Join, MadeBatch, batch_stages
-from .diagnosis import TimePart, WaitCauses, WaitSplit
-from .steps import MeasuredTraining, is_here, is_source, pass_of, queue_of, threads_of
+from .diagnosis import WaitCauses, WaitSplit
+from .steps import MeasuredTraining, is_here, is_source, pass_blocks, pass_of, queue_of, threads_of, time_parts
 
 USUAL = 10
 """Batches of 100 that are handed over in less than the usual time."""
@@ -90,27 +90,29 @@ def waits(training: MeasuredTraining, join: Join) -> list[Wait]:
     them.
     """
     trainer = training.trainer
+    usual = usual_us(trainer.gets)
     passes = pass_of(trainer)
     finders = {number: join.finder(trainer, one) for number, one in passes.items()}
-    usual = usual_us(trainer.gets)
-    found = [
-        (wait, finders[one.number])
-        for row in training.gets
-        if (one := passes.get(trainer.gets.pass_[row])) is not None
-        for wait in [_get(trainer, row, one, finders[one.number], usual)]
-    ]
-    told = [wait for wait, finder in found if wait.made is not None or not finder.is_thinned]
-    return [*told, *_starts(training)]
+    found = []
+    for row in training.gets:
+        one = passes.get(trainer.gets.pass_[row])
+        if one is not None:
+            finder = finders[one.number]
+            wait = _get(trainer, row, one, finder, usual)
+            if wait.made is not None or not finder.is_thinned:
+                found.append(wait)
+    for one in trainer.passes:
+        for name, (start, us) in zip((START_UP, SHUT_DOWN), pass_blocks(one), strict=False):
+            if training.is_measured(start):
+                found.append(Wait(one.loader, {name: us}, None))
+    return found
 
 
 def wait_split(training: MeasuredTraining, found: list[Wait]) -> WaitSplit | None:
     """Return mean microseconds a step by what was waited for; None where nothing was."""
     totals = {name: sum(wait.parts.get(name, 0) for wait in found) for name in WAIT_ORDER}
-    whole = sum(totals.values())
-    if whole == 0:
-        return None
-    steps = len(training.steps)
-    return WaitSplit(training.trainer.pid, [TimePart(n, us / steps, us / whole) for n, us in totals.items() if us > 0])
+    totals = {name: us for name, us in totals.items() if us > 0}
+    return WaitSplit(training.trainer.pid, time_parts(totals, len(training.steps))) if totals else None
 
 
 def split_wait(start: int, end: int, cuts: list[Cut], last: str) -> dict[str, int]:
@@ -188,15 +190,6 @@ def _held_up_from(trainer: Trainer, row: int, loader: LoaderFacts | None, finder
     return min([fetched, *(time for time in ready if time is not None)])
 
 
-def _starts(training: MeasuredTraining) -> Iterator[Wait]:
-    """Yield the iter() of passes that began within measured steps, and the next() that ended one."""
-    for one in training.trainer.passes:
-        if training.is_measured(one.start):
-            yield Wait(one.loader, {START_UP: one.ready - one.start}, None)
-        if one.last is not None and one.last_start is not None and training.is_measured(one.last_start):
-            yield Wait(one.loader, {SHUT_DOWN: one.last}, None)
-
-
 def causes(
     pid: int, found: Iterable[Wait], steps: int, feeds: Mapping[int, dict[str, float]] | None = None
 ) -> WaitCauses:
@@ -218,8 +211,7 @@ def causes(
                     parts[stage] = parts.get(stage, 0.0) + us * share
         for name, part in parts.items():
             totals[name] = totals.get(name, 0) + part
-    whole = sum(totals.values())
-    shared = [TimePart(name, us / steps, us / whole) for name, us in totals.items() if us > 0]
+    shared = time_parts({name: us for name, us in totals.items() if us > 0}, steps)
     return WaitCauses(pid, sorted(shared, key=lambda part: -part.us))
 
 

@@ -13,17 +13,42 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from typing import Any, Callable
 
     from .imports import ImportWatch
+    from .opened_files import MOST_HASHES
     from .probe import Probe
+    from .remedies import KEYS
+    from .remedies.files import index_of, tar_info
+    from .settings import SETTINGS_FILE, ProbeSettings, SessionClock, boot_id
+    from .training.windows import SETTLING_STEPS
 
-__all__ = ["UNDO", "active", "start", "start_when_needed", "stop"]
+__all__ = [
+    "KEYS", "MOST_HASHES", "SETTINGS_FILE", "SETTLING_STEPS", "UNDO", "ProbeSettings", "SessionClock", "active",
+    "boot_id", "index_of", "start", "start_when_needed", "stop", "tar_info",
+]  # fmt: skip
+_HOMES = {
+    "opened_files": ("MOST_HASHES",),
+    "remedies": ("KEYS",),
+    "remedies.files": ("index_of", "tar_info"),
+    "settings": ("SETTINGS_FILE", "ProbeSettings", "SessionClock", "boot_id"),
+    "training.windows": ("SETTLING_STEPS",),
+}
+"""What the doctor takes of the probe, by the module that has it: none of these is imported before it is needed."""
 
 UNDO = os.path.join("scratch", "undo", "owner")
 """File of a session's folder that exists where the run is to be undone."""
 _active: Probe | None = None
 _fork_is_watched = False
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def start(folder: str, begun_ns: int | None = None) -> Probe:
@@ -78,31 +103,28 @@ def start_when_needed(folder: str, failed: Callable[[str], None]) -> None:
             return None
 
     def report_error() -> None:
+        """Write what ended a process in which nothing was observed."""
         trigger.detach()
         error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
         # Ctrl-C needs no explanation. Python also forgets that Ctrl-C ends it when source is executed from here on, as
         # the import of dataclasses does: the exit status would be another.
-        if isinstance(error, Exception):
-            try:
-                _write_error(folder, begun(), error)
-            except Exception:
-                failed(folder)
+        if not isinstance(error, Exception):
+            return
+        try:
+            from .probe import Probe
+            from .settings import ProbeSettings
+
+            last = Probe(ProbeSettings.read(folder), begun()).last
+            last.failed(error)
+            last.write()
+        except Exception:
+            failed(folder)
 
     trigger = ImportTrigger(start_now)
     if trigger.attach():
         atexit.register(report_error)
     else:
         start(folder, begun_ns)
-
-
-def _write_error(folder: str, begun_ns: int | None, error: BaseException) -> None:
-    """Write what ended a process in which nothing was observed."""
-    from .probe import Probe
-    from .settings import ProbeSettings
-
-    last = Probe(ProbeSettings.read(folder), begun_ns).last
-    last.failed(error)
-    last.write()
 
 
 def active() -> Probe | None:

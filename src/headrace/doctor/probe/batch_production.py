@@ -41,8 +41,10 @@ class ProducedBatch:
     is_done: bool = False
     totals: Totals = field(default_factory=dict)
     beside: Totals = field(default_factory=dict)
-    use: CoreUse | None = None
-    """Of the cores: until its beginning while it is produced, then its own."""
+    use_before: CoreUse | None = None
+    """Use of the cores until its beginning."""
+    use: tuple[int, int | None] | None = None
+    """Its own use of them in microseconds: CPU time and delay."""
     worked: int | None = None
     """What all threads that produced it together took, where several did."""
 
@@ -90,7 +92,7 @@ class BatchRecorder:
         batch = self.open[account] = ProducedBatch(epoch, index, account)
         self.sampler.begin(batch)
         begun = time.monotonic_ns()
-        batch.use = core_use(self._lately_ns)
+        batch.use_before = core_use(self._lately_ns)
         self.cost.total_ns += time.monotonic_ns() - begun
         account.enter(self._fetch)
         return batch
@@ -108,7 +110,8 @@ class BatchRecorder:
         batch.totals, batch.beside = self._stages.close()
         batch.end = time.monotonic_ns()
         self._lately_ns = batch.end - batch.start
-        batch.use = None if batch.use is None else core_use(self._lately_ns).since(batch.use)
+        if batch.use_before is not None:
+            batch.use = core_use(self._lately_ns).us_since(batch.use_before)
         if batch.samples:
             price = self.cost.samples_ns(batch.samples)
             self.pace.made(batch.end - batch.start, price, is_by_sample=not batch.together)
@@ -187,7 +190,7 @@ class BatchRecorder:
             return (*record, _table(batch.beside), None, None, worked)
         if batch.use is None:
             return (*record, _table(batch.beside)) if batch.beside else record
-        return (*record, _table(batch.beside), *batch.use.us())
+        return (*record, _table(batch.beside), *batch.use)
 
     def _other_records(self) -> list[Record]:
         now = self._clock.now_us()
@@ -226,26 +229,24 @@ class SlowestSamples:
         """What a sample must take more than, to be one of them."""
         self._worst: list[tuple[int, int, Record]] = []
         """Wall ns, number and record."""
-        self._offered = 0
-        self._unwritten: set[int] = set()
+        self._offered = self._written = 0
 
     def offer(self, epoch: int, index: int, key: Any, wall_ns: int, totals: Totals) -> None:
         """Take a sample in. Not to be called for one that took no more than `least_ns`."""
         self._offered += 1
         stages = [(stage, wall // 1000) for stage, (_, wall, _) in totals.items()]
         entry = (wall_ns, self._offered, ("slow", epoch, index, key_text(key), wall_ns // 1000, stages))
-        self._unwritten.add(self._offered)
         if len(self._worst) < MOST_SLOWEST:
             heapq.heappush(self._worst, entry)
         else:
-            self._unwritten.discard(heapq.heappushpop(self._worst, entry)[1])
+            heapq.heappushpop(self._worst, entry)
         if len(self._worst) == MOST_SLOWEST:
             self.least_ns = self._worst[0][0]
 
     def records(self) -> list[Record]:
         """Return the records of those that are new since the last call."""
-        new = [record for _, number, record in sorted(self._worst) if number in self._unwritten]
-        self._unwritten.clear()
+        new = [record for _, number, record in sorted(self._worst) if number > self._written]
+        self._written = self._offered
         return new
 
 

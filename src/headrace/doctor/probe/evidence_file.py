@@ -5,6 +5,7 @@ What its records hold is described in doctor/session/evidence_schema.py.
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import math
@@ -13,6 +14,7 @@ import os
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from typing import Any, Callable
 
 from .settings import SessionClock
@@ -75,12 +77,8 @@ class EvidenceFile:
     def is_begun(self) -> bool:
         return self._descriptor is not None
 
-    def begin(self) -> None:
-        """Create the file now, so that it tells that this process is observed."""
-        self.write()
-
     def write(self, *records: Record) -> None:
-        """Append the records, or none of them where they would exceed the bound."""
+        """Append the records, or none of them where they would exceed the bound; with none, only begin the file."""
         with self._lock:
             self._append(records, self._usual_bytes)
 
@@ -138,10 +136,20 @@ class EvidenceFile:
                 del self._unwritten[:names]
         except Exception as error:
             self.close()
-            _say(f"headrace: {self.path}: {error}; the run goes on, this process is no longer observed")
+            with suppress(Exception):  # the run's standard error may be closed; there is nobody else to tell
+                sys.stderr.write(
+                    f"headrace: {self.path}: {error}; the run goes on, this process is no longer observed\n"
+                )
 
     def _open(self, flags: int) -> None:
-        self._descriptor = _beyond_standard(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags)
+        """Open it with a number above those of standard input, output and error.
+
+        A script may have been started without these: what a library prints would go into the file.
+        """
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, 0o600)
+        self._descriptor = descriptor if descriptor > 2 else fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+        if self._descriptor != descriptor:
+            os.close(descriptor)
         self._file = _file_of(self._descriptor)
 
     def _is_ours(self) -> bool:
@@ -167,34 +175,10 @@ class EvidenceFile:
             raise OSError(f"{written} of {len(data)} bytes could be written: the disk is full, or a limit is reached")
 
 
-def _beyond_standard(path: str, flags: int) -> int:
-    """Open it with a number above those of standard input, output and error.
-
-    A script may have been started without these: what a library prints would go into the file.
-    """
-    taken: list[int] = []
-    try:
-        while True:
-            descriptor = os.open(path, flags, 0o600)
-            if descriptor > 2:
-                return descriptor
-            taken.append(descriptor)
-    finally:
-        for low in taken:
-            os.close(low)
-
-
 def _file_of(descriptor: int) -> tuple[int, int]:
     """Return what tells an open file from all others."""
     stat = os.fstat(descriptor)
     return stat.st_dev, stat.st_ino
-
-
-def _say(text: str) -> None:
-    try:
-        sys.stderr.write(text + "\n")
-    except Exception:  # the run's standard error may be closed; there is nobody else to tell
-        return
 
 
 class LastRecords:
@@ -297,7 +281,14 @@ def is_kept(block: int, halvings: int) -> bool:
     keeps none that another leaves out. Which of the two it is, a hash says: at every second one, a run whose epochs are
     as long would never be seen to begin one.
     """
-    return all((block >> (level - 1)) & 1 == _toss(block >> level, level) for level in range(1, halvings + 1))
+    for level in range(1, halvings + 1):
+        # The finaliser of MurmurHash3 (Austin Appleby, public domain).
+        mixed = ((block >> level) * 0x9E3779B1 + level) & 0xFFFFFFFF
+        mixed = ((mixed ^ (mixed >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
+        mixed = ((mixed ^ (mixed >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
+        if (block >> (level - 1)) & 1 != (mixed ^ (mixed >> 16)) & 1:
+            return False
+    return True
 
 
 def left_out(block: int, halvings: int) -> int:
@@ -306,11 +297,3 @@ def left_out(block: int, halvings: int) -> int:
     while not is_kept(block + count, halvings):
         count += 1
     return count
-
-
-def _toss(pair: int, level: int) -> int:
-    """Return 0 or 1, by the finaliser of MurmurHash3 (Austin Appleby, public domain)."""
-    mixed = (pair * 0x9E3779B1 + level) & 0xFFFFFFFF
-    mixed = ((mixed ^ (mixed >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
-    mixed = ((mixed ^ (mixed >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
-    return (mixed ^ (mixed >> 16)) & 1

@@ -71,9 +71,10 @@ class ImportWatch:
     stay the objects that they are, since importlib.resources and inspect ask them for more than modules.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, before: dict[str, Callable[[], object]] | None = None) -> None:
+        """`before`: by module, what to call just before its body runs, if `when_imported` watches it."""
         self._callbacks: dict[str, list[ImportCallback]] = {}
-        self._before: dict[str, Callable[[], None]] = {}
+        self._before = before or {}
         self._finding: set[str] = set()  # import's own lock is held wherever finders are asked
 
     def attach(self) -> None:
@@ -97,10 +98,6 @@ class ImportWatch:
             callback(module)
         else:
             self._callbacks.setdefault(name, []).append(callback)
-
-    def before_import(self, name: str, callback: Callable[[], None]) -> None:
-        """Call `callback()` just before the body runs of a module that `when_imported` watches."""
-        self._before[name] = callback
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Return what the other finders find, with a listener at its loader."""

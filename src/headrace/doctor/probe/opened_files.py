@@ -59,13 +59,11 @@ class OpensByFolder:
         """Count an ending; the empty one stands for all others."""
         self.ends.add(end if len(self.ends) < MOST_ENDS else "")
 
-    def absorb(self, other: OpensByFolder) -> None:
-        """Take what `other` has not written yet; the rest is written, under its name."""
-        self.opens += other.opens
-        for end in other.ends:
-            self.add_end(end)
-        for hash_ in other.hashes:
-            self.add(hash_)
+    def take(self) -> tuple[int, int, list[str], list[int]]:
+        """Return what the record has behind the folder's name, and begin anew."""
+        opens, self.opens = self.opens, 0
+        hashes, self.untold = self.untold, set()
+        return opens, int(self.is_deep), sorted(self.ends), sorted(hashes)
 
 
 class OpenedFiles:
@@ -97,7 +95,10 @@ class OpenedFiles:
         if self._is_off:
             return
         try:
-            path = file if type(file) is str else _text(file)
+            if type(file) is str:
+                path = file
+            else:
+                path = os.fsdecode(file) if isinstance(file, (str, bytes, os.PathLike)) else ""
             if not path:
                 return
             self._unpaid += 1
@@ -132,7 +133,7 @@ class OpenedFiles:
             opens, seen[1] = seen[1], 0
             if opens:
                 files.append([self._name(seen[0]), opens])
-        told = [self._told(one) for one in folders]
+        told = [[self._name(one.path), *one.take()] for one in folders]
         rest, self._rest.opens = self._rest.opens, 0
         return ("opened", now_us, files, told, rest)
 
@@ -143,40 +144,42 @@ class OpenedFiles:
             self._price_ns = opened_price_ns()
         return calls * (self._price_ns or 0)
 
-    def _told(self, folder: OpensByFolder) -> list[Any]:
-        opens, folder.opens = folder.opens, 0
-        hashes, folder.untold = folder.untold, set()
-        return [self._name(folder.path), opens, int(folder.is_deep), sorted(folder.ends), sorted(hashes)]
-
     def _meet(self, given: str) -> tuple[OpensByFolder | None, int]:
+        """Return where a folder counts that was not met yet, or not lately, and the hash of its path."""
         path = os.path.abspath(given)
-        folder = None if f"{path}/".startswith(_NO_FILES) else self._folder_of(path)
+        folder = None
+        if not f"{path}/".startswith(_NO_FILES):
+            deep = (one for one in self._folders.values() if one.is_deep and _is_in(path, one.path))
+            folder = self._folders.get(path) or next(deep, None)
+            if folder is None and len(self._folders) >= MOST_FOLDERS:
+                folder = self._together(path)
+            if folder is None:
+                folder = self._folders[path] = OpensByFolder(path)
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         known = self._known[given] = (folder, crc32(os.path.join(path, "").encode("utf-8", "surrogateescape")))
         return known
-
-    def _folder_of(self, path: str) -> OpensByFolder:
-        deep = (one for one in self._folders.values() if one.is_deep and _is_in(path, one.path))
-        found = self._folders.get(path) or next(deep, None)
-        if found is None and len(self._folders) >= MOST_FOLDERS:
-            found = self._together(path)
-        if found is None:
-            found = self._folders[path] = OpensByFolder(path)
-        return found
 
     def _together(self, path: str) -> OpensByFolder | None:
         """Make one of the folders that lie in the same folder, as classes of images do: the deepest above half of them.
 
         None where that is not above this one, and there is room now; the rest, where there is no such folder.
         """
-        above = Counter(parent for one in [path, *self._folders] for parent in _parents(one))
+        above: Counter[str] = Counter()
+        for one in [path, *self._folders]:
+            parts = one.split("/")
+            above.update("/".join(parts[:end]) for end in range(LEAST_DEPTH + 1, len(parts)))
         wide = [parent for parent, count in above.items() if 2 * count >= MOST_FOLDERS]
         if not wide:
             return self._rest
         folder = OpensByFolder(max(wide, key=lambda parent: parent.count("/")), is_deep=True)
         for beneath in [one for one in self._folders if one == folder.path or _is_in(one, folder.path)]:
-            folder.absorb(self._folders.pop(beneath))
+            other = self._folders.pop(beneath)
+            folder.opens += other.opens  # what it has not written yet; the rest is written, under its name
+            for end in other.ends:
+                folder.add_end(end)
+            for hash_ in other.hashes:
+                folder.add(hash_)
         self._folders[folder.path] = folder
         self._known.clear()
         return folder if _is_in(path, folder.path) else None
@@ -188,19 +191,6 @@ def opened_price_ns() -> int:
     for number in range(MOST_PATHS + MOST_HASHES):
         opened.add(f"/folder/of/files/{number}.jpg")
     return int(least_ns(lambda: opened.add("/folder/of/files/one.jpg"), _CALLS))
-
-
-def _text(file: Any) -> str:
-    """Return its path; empty for what has none."""
-    if type(file) is int or not isinstance(file, (str, bytes, os.PathLike)):
-        return ""
-    return os.fsdecode(file)
-
-
-def _parents(path: str) -> list[str]:
-    """List all folders above it that may stand for what is beneath them."""
-    parts = path.split("/")
-    return ["/".join(parts[:end]) for end in range(LEAST_DEPTH + 1, len(parts))]
 
 
 def _is_in(path: str, folder: str) -> bool:

@@ -56,7 +56,6 @@ def price_ns(hooked: Callable[[], Any], plain: Callable[[], Any] = nothing, call
 def price_of_a_stage_ns() -> int:
     """Return the nanoseconds of entering and leaving a stage."""
     stages = Stages(raise_)
-    stages.categories.update({0: "getitem", 1: "other"})
     stages.open()
 
     def stage() -> None:

@@ -88,10 +88,13 @@ class Patches:
 
         Python's own modules keep theirs, since they were there before everybody.
         """
+        pythons_own = getattr(sys, "stdlib_module_names", sys.builtin_module_names)
         new_of = {
             id(original): (original, new)
             for owner, _, original, new in self._done
-            if isinstance(owner, ModuleType) and original is not _ABSENT and not _is_pythons_own(owner)
+            if isinstance(owner, ModuleType)
+            and original is not _ABSENT
+            and owner.__name__.partition(".")[0] not in pythons_own
         }
         for module in list(sys.modules.values()) if new_of else ():
             for name, value in list(getattr(module, "__dict__", {}).items()):
@@ -112,11 +115,6 @@ class Patches:
             else:
                 setattr(owner, name, original)
         self._done.clear()
-
-
-def _is_pythons_own(module: ModuleType) -> bool:
-    name = module.__name__.partition(".")[0]
-    return name in getattr(sys, "stdlib_module_names", sys.builtin_module_names)
 
 
 def around(call: Function) -> Callable[[Function], Function]:

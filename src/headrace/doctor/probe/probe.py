@@ -31,10 +31,10 @@ class Probe:
         self._faults: set[str] = set()
         self.evidence = EvidenceFile(self._new_path(), settings.most_bytes, self._header)
         self.last = LastRecords(self.evidence, self.clock)
-        self.imports = ImportWatch()
+        self.imports = ImportWatch({"torch": self.evidence.write})
         self.patches = Patches(self.note)
         self.stages = Stages(lambda error: self.fault("stages", error))
-        self.timer = CallTimer(self.stages, self.patches, self.evidence.names, self.evidence.name)
+        self.timer = CallTimer(self.stages, self.patches, self.evidence)
         self.batches = BatchRecorder(self.timer, self.evidence, self.clock, self.fault)
         self.last.add(self.batches.close)
         self.comparison = SampleComparison(
@@ -51,16 +51,15 @@ class Probe:
         from .hooks import hooks_of
 
         self.imports.attach()
-        self.imports.before_import("torch", self.evidence.begin)
         if self.settings.digests:
             digests = BatchDigests(self.training, self.evidence, self.fault, batches=self.settings.digests)
             draws = RandomDraws(self.evidence, self.clock, self.fault)
             self.when_imported("torch.utils.data.dataloader", partial(digests.install, self.patches))
             self.when_imported("torch.utils.data._utils.fetch", partial(draws.install, self.patches))
-        self._inject("inject_beneath")
+        self._inject("BENEATH")
         for module, install in hooks_of(self):
             self.when_imported(module, install)
-        self._inject("inject_around")
+        self._inject("AROUND")
         self.patches.rebind()
 
     def _inject(self, where: str) -> None:
@@ -68,7 +67,7 @@ class Probe:
         if self.settings.changes:
             from . import remedies
 
-            getattr(remedies, where)(self)
+            remedies.inject(self, getattr(remedies, where))
 
     def detach(self) -> None:
         """Remove every hook and close the evidence."""
@@ -108,10 +107,6 @@ class Probe:
             self.note("hook-off", f"{hook}: {last}")
         except Exception:
             self.evidence.close()
-
-    def forking(self) -> None:
-        """Take no thread of ours through a fork."""
-        self.batches.forking()
 
     def forked(self) -> None:
         """Begin a file of its own, and locks that nobody holds, in the child of a fork."""

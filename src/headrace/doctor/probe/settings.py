@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-FILE = "settings.json"
+SETTINGS_FILE = "settings.json"
 EVIDENCE = "evidence"
 _SCHEDSTAT = "/proc/thread-self/schedstat"
 _LONG_NS = 10_000_000
@@ -54,13 +54,13 @@ class ProbeSettings:
 
     def write(self) -> None:
         os.makedirs(self.evidence, exist_ok=True)
-        with open(os.path.join(self.folder, FILE), "w", encoding="utf-8") as file:
+        with open(os.path.join(self.folder, SETTINGS_FILE), "w", encoding="utf-8") as file:
             json.dump(asdict(self), file)
 
     @classmethod
     def read(cls, folder: str) -> ProbeSettings:
         """Read them, without fields of a newer doctor: one process may have been started by another version."""
-        with open(os.path.join(folder, FILE), encoding="utf-8") as file:
+        with open(os.path.join(folder, SETTINGS_FILE), encoding="utf-8") as file:
             values = json.load(file)
         known = {name: values[name] for name in cls.__dataclass_fields__ if name in values}
         return cls(**dict(known, folder=folder))
@@ -105,29 +105,26 @@ class CoreUse(NamedTuple):
     delay: int | None
     """How long the calling thread was ready to run and had no core; None where that is not asked, or not known."""
 
-    def since(self, before: CoreUse) -> CoreUse:
-        """Return the use between two readings in one thread."""
-        delay = None if self.delay is None or before.delay is None else self.delay - before.delay
-        return CoreUse(self.cpu - before.cpu, delay)
-
-    def us(self) -> tuple[int, int | None]:
-        """Return both in whole microseconds, as records have them."""
-        return self.cpu // 1000, None if self.delay is None else self.delay // 1000
+    def us_since(self, before: CoreUse) -> tuple[int, int | None]:
+        """Return the use between two readings in one thread, in whole microseconds."""
+        delay = None if self.delay is None or before.delay is None else (self.delay - before.delay) // 1000
+        return (self.cpu - before.cpu) // 1000, delay
 
 
 def core_use(expected_ns: int) -> CoreUse:
-    """Read the use up to now. `expected_ns` is how long the stretch will be, or was, as far as is known."""
-    return CoreUse(time.process_time_ns(), _delay_ns() if expected_ns >= _LONG_NS else None)
+    """Read the use up to now. `expected_ns` is how long the stretch will be, or was, as far as is known.
 
-
-def _delay_ns() -> int | None:
-    """Read the scheduler's file anew each time: one kept open would tell of the thread that opened it, or a fork's."""
+    The scheduler's file is read anew each time: one kept open would tell of the thread that opened it, or a fork's.
+    """
+    cpu = time.process_time_ns()
+    if expected_ns < _LONG_NS:
+        return CoreUse(cpu, None)
     try:
         descriptor = os.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return None
+        return CoreUse(cpu, None)
     try:
         words = os.read(descriptor, 64).split()
     finally:
         os.close(descriptor)
-    return int(words[1]) if len(words) == 3 and any(word != b"0" for word in words) else None
+    return CoreUse(cpu, int(words[1]) if len(words) == 3 and any(word != b"0" for word in words) else None)

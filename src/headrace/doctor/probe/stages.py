@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Callable
 
 from .patches import Function, Patches, stand_in
 
 if TYPE_CHECKING:
+    from .evidence_file import EvidenceFile
     from .sample_digests import SampleStages
 
 Total = list[int]
@@ -63,7 +63,10 @@ class Stages:
         if account is not self._making:
             return account.totals, {}
         beside, self._beside, self._making = self._beside, [], None
-        return account.totals, _sum_totals(other.take() for other in beside)
+        totals: Totals = {}
+        for other in beside:
+            add_totals(totals, dict(other.take()))  # it may still be written to
+        return account.totals, totals
 
     def current(self) -> Account | None:
         account: Account | None = getattr(self._local, "account", None)
@@ -217,23 +220,13 @@ def add_totals(sum_: Totals, totals: Totals) -> None:
             total[2] += cpu
 
 
-def _sum_totals(parts: Iterable[Totals]) -> Totals:
-    """Sum parts that other threads may still write to."""
-    result: Totals = {}
-    for totals in parts:
-        add_totals(result, dict(totals))
-    return result
-
-
 class CallTimer:
     """Timer that counts calls of other people's functions as stages, wherever a batch is produced."""
 
-    def __init__(self, stages: Stages, patches: Patches, names: dict[str, int], name: Callable[[str], int]) -> None:
-        """`name` returns a text's number in the evidence, and `names` has those that are known."""
+    def __init__(self, stages: Stages, patches: Patches, evidence: EvidenceFile) -> None:
         self.stages = stages
         self.patches = patches
-        self._names = names
-        self._name = name
+        self._evidence = evidence
 
     def stage(self, category: str, label: str) -> int:
         """Return the number of a stage; the categories are those of docs/doctor/evidence.md.
@@ -241,9 +234,9 @@ class CallTimer:
         Once there are `MOST_STAGES`, all new ones of a category are one, labelled `other`.
         """
         name = f"{category}:{label}"
-        if len(self.stages.categories) >= MOST_STAGES and name not in self._names:
+        if len(self.stages.categories) >= MOST_STAGES and name not in self._evidence.names:
             name = f"{category}:other"
-        number = self._name(name)
+        number = self._evidence.name(name)
         self.stages.categories[number] = category
         return number
 

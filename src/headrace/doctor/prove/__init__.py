@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from .baseline import DIGESTS, FEWEST_STEPS, STEPS, BaselinePace, ComparedSamples, are_equal, compare, patience_s
-from .prover import ProveProgress, prover_of
-from .trial import Trial, TrialRequest, attempt
+from .baseline import DIGESTS, FEWEST_STEPS, STEPS, BaselinePace
+from .prover import Prover, TrialRunner
+from .trial import Trial
 
 __all__ = [
     "DIGESTS",
     "FEWEST_STEPS",
     "STEPS",
     "BaselinePace",
-    "ComparedSamples",
-    "ProveProgress",
+    "Prover",
     "Trial",
-    "TrialRequest",
-    "are_equal",
-    "attempt",
-    "compare",
-    "patience_s",
-    "prover_of",
+    "TrialRunner",
 ]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..measure import MeasuredTraining, training
-from ..session.model import BatchDigest, Session, Trainer
+from ..session.model import BatchDigest, Session
 
 DIGESTS = 32
 """Batches of each rank that are compared."""
@@ -31,24 +30,22 @@ GRACE_S = 15.0
 class ComparedSamples:
     """The first batches of a run, by rank, and whether random numbers were drawn while they were made."""
 
-    by_rank: dict[int, list[BatchDigest]]
-    draws: bool
+    by_rank: dict[int, list[BatchDigest]] = field(default_factory=dict)
+    draws: bool = False
     later: frozenset[tuple[int, int]] = frozenset()
     """Ranks and passes that are not the first over their loader."""
 
     @classmethod
     def of(cls, session: Session) -> ComparedSamples:
         draws = any(process.facts.get("facts", {}).get("draws") for process in session.processes)
-        by_rank = {trainer.rank: trainer.digests for trainer in session.trainers}
-        return cls(by_rank, bool(draws), frozenset(later for trainer in session.trainers for later in _later(trainer)))
-
-
-def _later(trainer: Trainer) -> Iterator[tuple[int, int]]:
-    begun: set[int] = set()
-    for one in trainer.passes:
-        if one.loader in begun:
-            yield trainer.rank, one.number
-        begun.add(one.loader)
+        later = set()
+        for trainer in session.trainers:
+            begun: set[int] = set()
+            for one in trainer.passes:
+                if one.loader in begun:
+                    later.add((trainer.rank, one.number))
+                begun.add(one.loader)
+        return cls({trainer.rank: trainer.digests for trainer in session.trainers}, draws, frozenset(later))
 
 
 def compare(before: ComparedSamples, after: ComparedSamples, is_repeatable: bool | None) -> str | None:
@@ -59,15 +56,16 @@ def compare(before: ComparedSamples, after: ComparedSamples, is_repeatable: bool
     pairs = _pairs(before, after)
     if not pairs:
         return None
-    if all(one.content == other.content for one, other in pairs):
+    differing = [(one, other) for one, other in pairs if one.content != other.content]
+    if not differing:
         return "same"
-    if all(_is_close(one, other) for one, other in pairs):
+    if all(_is_close(one, other) for one, other in differing):
         return "close"
-    if _have_other_keys(pairs) or before.draws or after.draws:  # nothing that is injected changes the keys
+    has_other_keys = any(one.keys != other.keys for one, other in pairs)
+    if has_other_keys or before.draws or after.draws:  # nothing that is injected changes the keys
         return None
-    if any(one.content != other.content and not (one.sketches and other.sketches) for one, other in pairs):
-        return None
-    return "different" if is_repeatable else None
+    has_sketches = all(one.sketches and other.sketches for one, other in differing)
+    return "different" if has_sketches and is_repeatable else None
 
 
 def are_equal(before: ComparedSamples, after: ComparedSamples) -> bool | None:
@@ -91,24 +89,16 @@ def _pairs(before: ComparedSamples, after: ComparedSamples) -> list[tuple[BatchD
     return pairs
 
 
-def _have_other_keys(pairs: Sequence[tuple[BatchDigest, BatchDigest]]) -> bool:
-    return any(one.keys != other.keys for one, other in pairs)
-
-
 def _is_close(one: BatchDigest, other: BatchDigest) -> bool:
     """Compare sketches of values: as many, and each tensor's near the other's."""
-    if one.content == other.content:
-        return True
-    both = list(zip(one.sketches, other.sketches, strict=False))
-    if not both or [len(values) for values in one.sketches] != [len(values) for values in other.sketches]:
+    if not one.sketches or [len(values) for values in one.sketches] != [len(values) for values in other.sketches]:
         return False
-    return all(_are_near(values, others) for values, others in both)
-
-
-def _are_near(values: Sequence[float], others: Sequence[float]) -> bool:
-    reach = (max(values) - min(values)) * ROUNDING if values else 0.0
-    near: int = sum(abs(value - other) <= reach for value, other in zip(values, others, strict=True))
-    return near >= ROUNDED_SHARE * len(values)
+    for values, others in zip(one.sketches, other.sketches, strict=True):
+        reach = (max(values) - min(values)) * ROUNDING if values else 0.0
+        near: int = sum(abs(value - another) <= reach for value, another in zip(values, others, strict=True))
+        if near < ROUNDED_SHARE * len(values):
+            return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -133,22 +123,26 @@ class BaselinePace:
         slowest = _slowest(session)
         if slowest is None:
             return None
-        first = slowest.trainer.steps.start[0]
-        return cls(first / 1e6, slowest.warmup, _mean_us(slowest), _epoch_steps(slowest))
+        trainer, gets = slowest.trainer, sum(len(step.gets) for step in slowest.steps)
+        lengths = [length for loader in trainer.loaders if isinstance(length := loader.facts.get("length"), int)]
+        epoch = -(-max(lengths) * len(slowest.steps) // gets) if lengths and gets else None
+        return cls(trainer.steps.start[0] / 1e6, slowest.warmup, _mean_us(slowest), epoch)
 
     def seconds(self, steps: int, step_us: float | None, *, warmup: int | None = None) -> float:
         """Return what a run of so many measured steps takes, where each is expected to take `step_us`."""
-        step_s = (self.step_us if step_us is None else min(step_us, self.step_us)) / 1e6
-        return (
-            self.start_s + ENDING_S + (self.warmup if warmup is None else warmup) * self.step_us / 1e6 + steps * step_s
-        )
+        warmup_s = (self.warmup if warmup is None else warmup) * self.step_us / 1e6
+        return self.start_s + ENDING_S + warmup_s + steps * self._step_s(step_us)
 
-    def steps_within(self, seconds: float, step_us: float | None, *, warmup: int | None = None) -> int:
-        """Return the steps that fit, at most `STEPS`; 0 where not even the fewest do."""
+    def steps_within(
+        self, seconds: float, step_us: float | None, *, most: int = STEPS, warmup: int | None = None
+    ) -> int:
+        """Return the steps that fit, at most `most`; 0 where not even the fewest do."""
         fixed = self.seconds(0, step_us, warmup=warmup)
-        step_s = (self.step_us if step_us is None else min(step_us, self.step_us)) / 1e6
-        steps = min(STEPS, int((seconds - fixed) / max(step_s, 1e-6)))
+        steps = min(most, int((seconds - fixed) / max(self._step_s(step_us), 1e-6)))
         return steps if steps >= FEWEST_STEPS else 0
+
+    def _step_s(self, step_us: float | None) -> float:
+        return (self.step_us if step_us is None else min(step_us, self.step_us)) / 1e6
 
 
 def patience_s(expected_s: float, left_s: float) -> float:
@@ -169,11 +163,3 @@ def _slowest(session: Session) -> MeasuredTraining | None:
 
 def _mean_us(rank: MeasuredTraining) -> float:
     return sum(step.duration for step in rank.steps) / len(rank.steps)
-
-
-def _epoch_steps(rank: MeasuredTraining) -> int | None:
-    """Return the steps of an epoch of the longest loader."""
-    lengths = [loader.facts.get("length") for loader in rank.trainer.loaders]
-    length = max((one for one in lengths if isinstance(one, int)), default=None)
-    gets = sum(len(step.gets) for step in rank.steps)
-    return None if length is None or not gets else -(-length * len(rank.steps) // gets)

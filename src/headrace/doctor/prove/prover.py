@@ -6,7 +6,8 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console
@@ -15,7 +16,7 @@ from rich.progress_bar import ProgressBar
 
 from ..attach import undo_notes
 from ..causes import Prescription, is_gain
-from ..probe.settings import ProbeSettings
+from ..probe import ProbeSettings
 from ..session.model import Proof, Session, SessionNote
 from .baseline import DIGESTS, STEPS, BaselinePace, ComparedSamples, are_equal, compare, patience_s
 from .trial import Trial, TrialRequest, attempt
@@ -29,6 +30,9 @@ class Attempt:
     changes: dict[str, Any]
     step_us: float | None
     """Expected step; None where nothing is expected."""
+
+    def __str__(self) -> str:
+        return " + ".join(self.remedies)
 
 
 def attempts(prescription: Prescription) -> list[Attempt]:
@@ -50,14 +54,14 @@ def tried_together(proofs: Sequence[Proof], observed_us: float) -> Attempt | Non
     The most useful comes first: where two of them change the same thing, its word counts. Together they are expected to
     do no worse than the best alone.
     """
-    useful = sorted((proof for proof in proofs if is_of_use(proof, observed_us)), key=mean_us)
+    useful = sorted((proof for proof in proofs if is_of_use(proof, observed_us)), key=lambda one: fmean(one.steps))
     codes = [code for proof in useful for code in proof.remedies]
     changes: dict[str, Any] = {}
     for proof in useful:
         changes = joined(changes, proof.changes)
     if len(codes) < 2 or changes == useful[0].changes:
         return None
-    return Attempt(codes, changes, mean_us(useful[0]))
+    return Attempt(codes, changes, fmean(useful[0].steps))
 
 
 def is_of_use(proof: Proof, observed_us: float) -> bool:
@@ -65,10 +69,6 @@ def is_of_use(proof: Proof, observed_us: float) -> bool:
     if proof.why != "measured" or not proof.steps or proof.samples == "different":
         return False
     return is_gain(proof.steps, observed_us)
-
-
-def mean_us(proof: Proof) -> float:
-    return sum(proof.steps) / len(proof.steps)
 
 
 def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
@@ -124,152 +124,126 @@ class ProveProgress:
             self._progress.remove_task(task)
 
 
-CONTROL = Attempt([], {}, None)
-"""The command unchanged."""
+@dataclass
+class TrialRunner:
+    """Runs of one command one after the other, within a time, whose samples are compared with the measured run's."""
+
+    session: Session
+    """The measured run."""
+    run: Callable[[TrialRequest], Trial]
+    """Runs the command as ordered: `attempt`, or what stands in for it."""
+    progress: ProveProgress
+    most_s: float
+    """Time of all runs together, from now on."""
+    clock: Callable[[], float] = time.monotonic
+    notes: list[SessionNote] = field(default_factory=list)
+    """Notes of what the runs left changed of the user's files."""
+    is_repeatable: bool | None = None
+    """Whether two runs without any change have the same samples; None where that is not known."""
+
+    def __post_init__(self) -> None:
+        self._before = ComparedSamples.of(self.session)
+        self._end = self.clock() + self.most_s
+
+    @classmethod
+    def of(cls, session: Session, command: list[str], like: ProbeSettings, most_s: float) -> TrialRunner:
+        """Return a runner of `command` with the settings of the measured run, `like`."""
+        progress = ProveProgress(Console(stderr=True))
+        return cls(session, lambda order: attempt(command, like, order), progress, most_s)
+
+    @property
+    def left_s(self) -> float:
+        return self._end - self.clock()
+
+    def run_once(self, what: str, changes: dict[str, Any], steps: int, warmup: int | None, expected_s: float) -> Trial:
+        """Make one run. Ctrl-C ends it: then it is `interrupted`, and there should be no other."""
+        left_s = self.left_s
+        try:
+            with self.progress.trying(what, expected_s=expected_s, left_s=left_s):
+                trial = self.run(TrialRequest(changes, steps, warmup, patience_s(expected_s, left_s)))
+        except KeyboardInterrupt:  # before the command had begun, or after its end
+            return Trial("interrupted")
+        if trial.put_back is not None:
+            found = [SessionNote(code, text) for code, text in undo_notes(trial.put_back)]
+            self.notes += [note for note in found if note not in self.notes]
+        return trial
+
+    def has_same_samples(self, trial: Trial) -> bool | None:
+        """Return whether a run has the measured run's samples, bit for bit; None where they cannot be compared."""
+        return are_equal(self._before, trial.samples)
+
+    def compared(self, trial: Trial) -> str | None:
+        """Compare a run's samples with the measured run's, as `Proof.samples` has it."""
+        return compare(self._before, trial.samples, self.is_repeatable)
 
 
 @dataclass
 class Prover:
     """Makes the proofs of one session. `proofs` grows meanwhile, so that what came before an interruption counts."""
 
-    session: Session
     prescription: Prescription
-    run: Callable[[TrialRequest], Trial]
-    """Runs the command as ordered: `attempt`, or what stands in for it."""
-    progress: ProveProgress
-    budget_s: float
-    """Time of all proofs together."""
-    clock: Callable[[], float] = time.monotonic
-
-    def __post_init__(self) -> None:
-        self.proofs: list[Proof] = []
-        self.control: Proof | None = None
-        """The command as it is, run as the proofs are. A machine that others use, too, may be faster or slower by now,
-        and the measured run was measured more closely."""
-        self.notes: list[SessionNote] = []
-        """Notes of what the runs left changed of the user's files."""
-        self._before = ComparedSamples.of(self.session)
-        self._end = self.clock() + self.budget_s
-        self._is_repeatable: bool | None = None
-        """Whether the control has the samples of the measured run; None where that is not known."""
-        self._is_interrupted = False
+    runner: TrialRunner
+    proofs: list[Proof] = field(default_factory=list)
+    control: Proof | None = None
+    """The command as it is, run as the proofs are. A machine that others use, too, may be faster or slower by now, and
+    the measured run was measured more closely."""
 
     def prove(self) -> list[Proof]:
         """Make all proofs. Ctrl-C ends them: the one under way is `interrupted`, those before it stand."""
-        pace = BaselinePace.of(self.session)
-        wanted = attempts(self.prescription)
-        if pace is None or not wanted:
-            return self.proofs
-        with self.progress, contextlib.suppress(KeyboardInterrupt):  # between two runs
-            self._prove_all(pace, wanted)
+        pace, wanted = BaselinePace.of(self.runner.session), attempts(self.prescription)
+        if pace is not None and wanted:
+            with self.runner.progress, contextlib.suppress(KeyboardInterrupt):  # between two runs
+                self._prove_all(pace, wanted)
         return self.proofs
 
     def _prove_all(self, pace: BaselinePace, wanted: list[Attempt]) -> None:
-        last_s = pace.seconds(0, None) if len(wanted) > 1 else 0.0  # kept for the one together
-        if not self._make_control(pace, self._left_s() - last_s - pace.seconds(STEPS, wanted[0].step_us)):
-            return
-        why_not = self._why_not_repeated()
-        if why_not:
-            self.proofs += [Proof(one.remedies, one.changes, "not tried", why_not) for one in wanted]
-            return
-        for number, one in enumerate(wanted, 1):
-            what = f"{_name(one)} ({number} of {len(wanted)})"
-            if not self._prove(pace, one, what, self._left_s() - last_s):
+        last_s = pace.seconds(0, None) if len(wanted) > 1 else 0.0  # saved for the one together
+        # The command unchanged, where there is time besides a proof.
+        steps = pace.steps_within(self.runner.left_s - last_s - pace.seconds(STEPS, wanted[0].step_us), None)
+        if steps:
+            what = "it once more without remedies"
+            trial = self.runner.run_once(what, {}, steps, None, pace.seconds(steps, None))
+            if trial.why == "measured":
+                self.runner.is_repeatable = self.runner.has_same_samples(trial)
+            self.control = trial.proof([], {}, None)
+            if trial.why == "interrupted":
                 return
-        best = tried_together(self.proofs, self._before_us(pace))
+            failed = {"broke": "fails", "timed out": "takes too long"}.get(trial.why)
+            if failed is not None:
+                why_not = f"the command {failed} when it is run once more without remedies: {trial.detail}".rstrip(": ")
+                self.proofs += [Proof(one.remedies, one.changes, "not tried", why_not) for one in wanted]
+                return
+        for number, one in enumerate(wanted, 1):
+            self.proofs.append(
+                self._prove(pace, one, f"{one} ({number} of {len(wanted)})", self.runner.left_s - last_s)
+            )
+            if self.proofs[-1].why == "interrupted":
+                return
+        before_us = pace.step_us
+        if self.control is not None and self.control.steps:
+            before_us = min(before_us, fmean(self.control.steps))  # the shorter one, which gains beat
+        best = tried_together(self.proofs, before_us)
         if best is not None:
-            self._prove(pace, best, f"{_name(best)} together", self._left_s())
+            self.proofs.append(self._prove(pace, best, f"{best} together", self.runner.left_s))
 
-    def _make_control(self, pace: BaselinePace, left_s: float) -> bool:
-        """Run the command unchanged, where there is time besides a proof; return False where that was interrupted."""
-        order = self._order(pace, CONTROL, left_s)
-        if isinstance(order, str):
-            return True
-        trial = self._try("it once more without remedies", order, pace.seconds(order.steps, None))
-        if trial.why == "measured":
-            self._is_repeatable = are_equal(self._before, trial.samples)
-        self.control = trial.proof(CONTROL.remedies, CONTROL.changes, None)
-        return not self._is_interrupted
-
-    def _why_not_repeated(self) -> str:
-        """Say why the command cannot be run twice; empty where it can."""
-        if self.control is None or self.control.why not in ("broke", "timed out"):
-            return ""
-        what = {"broke": "fails", "timed out": "takes too long"}[self.control.why]
-        return f"the command {what} when it is run once more without remedies: {self.control.detail}".rstrip(": ")
-
-    def _before_us(self, pace: BaselinePace) -> float:
-        """Return the mean step without remedies, of the measured run or of the control.
-
-        The shorter, which gains beat.
-        """
-        if self.control is None or not self.control.steps:
-            return pace.step_us
-        return min(pace.step_us, mean_us(self.control))
-
-    def _prove(self, pace: BaselinePace, one: Attempt, what: str, left_s: float) -> bool:
-        """Make one proof; return False where that was interrupted."""
-        order = self._order(pace, one, left_s)
-        if isinstance(order, str):
-            self.proofs.append(Proof(one.remedies, one.changes, "not tried", order))
-            return True
-        expected_s = pace.seconds(order.steps, one.step_us, warmup=order.warmup)
-        trial = self._try(what, order, expected_s)
-        samples = None
-        if trial.why == "measured":
-            samples = self._compared(pace, one, trial)
-        self.proofs.append(trial.proof(one.remedies, one.changes, samples))
-        return not self._is_interrupted
-
-    def _compared(self, pace: BaselinePace, one: Attempt, trial: Trial) -> str | None:
-        """Compare samples, as `Proof.samples` has it.
-
-        What comes out of a cache comes in the second epoch: of a long one, after all that is compared.
-        """
-        samples = compare(self._before, trial.samples, self._is_repeatable)
-        is_seen = "cache" not in one.changes or (pace.epoch_steps or DIGESTS) < DIGESTS
-        return samples if is_seen or samples == "different" else None
-
-    def _order(self, pace: BaselinePace, one: Attempt, left_s: float) -> TrialRequest | str:
-        """Return the request of a proof, or why it cannot be tried."""
-        warmup = None
+    def _prove(self, pace: BaselinePace, one: Attempt, what: str, left_s: float) -> Proof:
+        """Make one proof, or say why it is not tried."""
+        warmup, first = None, ""
         if "cache" in one.changes:
             if pace.epoch_steps is None:
-                return "a cache fills in a first epoch, and it is not known how long that is"
-            warmup = pace.epoch_steps + pace.warmup
+                why_not = "a cache fills in a first epoch, and it is not known how long that is"
+                return Proof(one.remedies, one.changes, "not tried", why_not)
+            warmup, first = pace.epoch_steps + pace.warmup, ", a first epoch to fill the cache included,"
         steps = pace.steps_within(left_s, one.step_us, warmup=warmup)
         if not steps:
-            takes = pace.seconds(0, one.step_us, warmup=warmup)
-            first = ", a first epoch to fill the cache included," if warmup is not None else ""
-            return (
-                f"it takes more than {takes:.0f} s{first} and {max(left_s, 0):.0f} s were left of "
-                f"{self.budget_s:.0f} s; --prove-budget gives more"
+            why_not = (
+                f"it takes more than {pace.seconds(0, one.step_us, warmup=warmup):.0f} s{first} and "
+                f"{max(left_s, 0):.0f} s were left of {self.runner.most_s:.0f} s; --prove-budget gives more"
             )
+            return Proof(one.remedies, one.changes, "not tried", why_not)
         expected_s = pace.seconds(steps, one.step_us, warmup=warmup)
-        return TrialRequest(one.changes, steps, warmup, patience_s(expected_s, self._left_s()))
-
-    def _try(self, what: str, order: TrialRequest, expected_s: float) -> Trial:
-        try:
-            with self.progress.trying(what, expected_s=expected_s, left_s=self._left_s()):
-                trial = self.run(order)
-        except KeyboardInterrupt:  # before the command had begun, or after its end
-            trial = Trial("interrupted", "", 0, [], ComparedSamples({}, False))
-        self._is_interrupted |= trial.why == "interrupted"
-        if trial.put_back is not None:
-            self.notes += [SessionNote(code, text) for code, text in undo_notes(trial.put_back)]
-        return trial
-
-    def _left_s(self) -> float:
-        return self._end - self.clock()
-
-
-def _name(one: Attempt) -> str:
-    return " + ".join(one.remedies)
-
-
-def prover_of(
-    session: Session, prescription: Prescription, *, command: list[str], like: ProbeSettings, budget_s: float
-) -> Prover:
-    """Return a prover that runs `command` with the settings of the measured run, `like`."""
-    progress = ProveProgress(Console(stderr=True))
-    return Prover(session, prescription, lambda order: attempt(command, like, order), progress, budget_s)
+        trial = self.runner.run_once(what, one.changes, steps, warmup, expected_s)
+        samples = self.runner.compared(trial) if trial.why == "measured" else None
+        # What comes out of a cache comes in the second epoch: of a long one, after all that is compared.
+        is_seen = "cache" not in one.changes or (pace.epoch_steps or DIGESTS) < DIGESTS
+        return trial.proof(one.remedies, one.changes, samples if is_seen or samples == "different" else None)

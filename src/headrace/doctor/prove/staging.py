@@ -9,14 +9,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from headrace.system import ControlGroups
+from headrace.system import available_bytes
 
 from ..attach import process_stat
-from ..machine import SHM, LinuxKernel, MachineMemory
+from ..machine import SHM
 from ..quantities import size
 
 PREFIX = "headrace-"
@@ -36,28 +35,6 @@ class StagingError(Exception):
     """Copies that cannot be made; the text says why."""
 
 
-@dataclass(frozen=True)
-class _StagedRoot:
-    path: Path
-    patterns: list[str]
-    """Patterns of what to copy of a folder."""
-
-    def files(self, deadline: float) -> Iterator[Path]:
-        """Yield the files to copy.
-
-        Raises:
-            StagingError: It is later than the deadline.
-        """
-        if not self.path.is_dir():
-            yield self.path
-            return
-        for pattern in self.patterns:
-            for entry in self.path.glob(pattern):
-                if entry.is_file():
-                    _check_time(self.path, deadline)
-                    yield entry
-
-
 @contextlib.contextmanager
 def staged(pairs: list[list[Any]], *, deadline: float) -> Iterator[list[list[str]]]:
     """Copy files, and give the pairs of source and copy as they then are.
@@ -68,11 +45,15 @@ def staged(pairs: list[list[Any]], *, deadline: float) -> Iterator[list[list[str
     Raises:
         StagingError: There is no room, a source cannot be read, or it is later than `deadline` (monotonic).
     """
+    by_root: dict[Path, list[_StagedSource]] = {}
+    for path, copy, *patterns in pairs:
+        source = _listed(Path(os.path.abspath(path)), patterns[0] if patterns else [_ALL], deadline)
+        by_root.setdefault(_root(copy), []).append(source)
     with contextlib.ExitStack() as stack:
         made = []
-        for root, sources in _by_root(pairs).items():
+        for root, sources in by_root.items():
             sweep(root)
-            _check_room(sources, root, deadline)
+            _check_room(sum(source.bytes for source in sources), root)
             folder = root / f"{_own_prefix()}{os.getpid()}-{_start_of(os.getpid())}-{next(_numbers)}"
             stack.enter_context(_removed(folder))
             for number, source in enumerate(sources):
@@ -80,6 +61,26 @@ def staged(pairs: list[list[Any]], *, deadline: float) -> Iterator[list[list[str
                 _copy(source, target, deadline)
                 made.append([str(source.path), str(target)])
         yield made
+
+
+class _StagedSource(NamedTuple):
+    path: Path
+    files: list[Path]
+    bytes: int
+
+
+def _listed(path: Path, patterns: list[str], deadline: float) -> _StagedSource:
+    """List a file, or the files of a folder that match."""
+    entries = (entry for pattern in patterns for entry in path.glob(pattern)) if path.is_dir() else iter([path])
+    files = []
+    try:
+        for entry in entries:
+            _check_time(path, deadline)
+            if entry == path or entry.is_file():
+                files.append(entry)
+        return _StagedSource(path, files, sum(file.stat().st_size for file in files))
+    except OSError as error:
+        raise StagingError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def sweep(root: Path) -> None:
@@ -95,14 +96,6 @@ def _own_prefix() -> str:
     """Return the prefix of this container: containers that share a folder do not know each other's processes."""
     namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
     return f"{PREFIX}{namespace}-"
-
-
-def _by_root(pairs: list[list[Any]]) -> dict[Path, list[_StagedRoot]]:
-    sources: dict[Path, list[_StagedRoot]] = {}
-    for path, copy, *patterns in pairs:
-        source = _StagedRoot(Path(os.path.abspath(path)), patterns[0] if patterns else [_ALL])
-        sources.setdefault(_root(copy), []).append(source)
-    return sources
 
 
 def _root(copy: str) -> Path:
@@ -139,52 +132,31 @@ def _removed(folder: Path) -> Iterator[None]:
         os.close(writer)
 
 
-def _check_room(sources: list[_StagedRoot], root: Path, deadline: float) -> None:
-    need = sum(_size(source, deadline) for source in sources)
-    free = shutil.disk_usage(root).free
-    in_memory = str(root).startswith(SHM)
-    room = (min(free, _free_memory_bytes()) if in_memory else free) * (1 - SPARE)
+def _check_room(need: int, root: Path) -> None:
+    free, where = shutil.disk_usage(root).free, str(root)
+    if where.startswith(SHM):
+        memory, where = available_bytes(), f"{root}, which is memory,"
+        free = free if memory is None else min(free, memory)
+    room = free * (1 - SPARE)
     if need > room:
-        where = f"{root}, which is memory," if in_memory else str(root)
         raise StagingError(f"the files are {size(need)}, and {where} has room for {size(room)}")
 
 
-def _free_memory_bytes() -> float:
-    """Return the free memory of the machine and of the control group; infinite where neither tells."""
-    kernel = LinuxKernel()
-    memory = MachineMemory(kernel, ControlGroups(kernel.text, os.getpid()))
-    row, facts = memory.read(0.0), memory.facts()
-    limit, used = facts.get("memory_limit_bytes"), row.get("cgroup_memory_used_bytes")
-    left = [row.get("memory_available_bytes"), None if limit is None or used is None else limit - used]
-    return min((one for one in left if one is not None), default=float("inf"))
-
-
-def _size(source: _StagedRoot, deadline: float) -> int:
-    try:
-        return sum(file.stat().st_size for file in source.files(deadline))
-    except OSError as error:
-        raise StagingError(f"{source.path} cannot be read: {error.strerror}") from error
-
-
-def _copy(source: _StagedRoot, target: Path, deadline: float) -> None:
+def _copy(source: _StagedSource, target: Path, deadline: float) -> None:
+    """Copy in pieces, so that it can be left: Ctrl-C, or a copy that takes too long."""
     try:
         if source.path.is_dir():
             target.mkdir(parents=True)
-        for file in source.files(deadline):
+        for file in source.files:
             to = target / file.relative_to(source.path)
             to.parent.mkdir(parents=True, exist_ok=True)
-            _copy_file(file, to, deadline)
+            with open(file, "rb") as original, open(to, "wb") as copy:
+                while piece := original.read(_CHUNK_BYTES):
+                    copy.write(piece)
+                    _check_time(file, deadline)
+            shutil.copystat(file, to)
     except OSError as error:
         raise StagingError(f"{source.path} cannot be copied to {target}: {error.strerror}") from error
-
-
-def _copy_file(source: Path, target: Path, deadline: float) -> None:
-    """Copy in pieces, so that it can be left: Ctrl-C, or a copy that takes too long."""
-    with open(source, "rb") as file, open(target, "wb") as copy:
-        while piece := file.read(_CHUNK_BYTES):
-            copy.write(piece)
-            _check_time(source, deadline)
-    shutil.copystat(source, target)
 
 
 def _check_time(source: Path, deadline: float) -> None:

@@ -6,18 +6,16 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from headrace.system import ControlGroups
 
 from ..attach import CommandResult, Patience, UndoReport, holds_files, run_command
-from ..machine import Cores, Kernel, LinuxKernel
-from ..probe.remedies import KEYS
-from ..probe.settings import ProbeSettings, boot_id
+from ..machine import Cores, Kernel
+from ..probe import KEYS, ProbeSettings, boot_id
 from ..session import SCRATCH, read_session
 from ..session.model import CommandOutcome, Proof, Session
 from .baseline import DIGESTS, ComparedSamples, step_durations
@@ -49,7 +47,7 @@ class Others:
         clock: Callable[[], float] = time.monotonic,
         used_s: Callable[[], float] = used_s,
     ) -> None:
-        known = LinuxKernel() if kernel is None else kernel
+        known = Kernel() if kernel is None else kernel
         own = os.getpid()
         self._cores = Cores(known, own, ControlGroups(known.text, own))
         self._clock, self._used_s = clock, used_s
@@ -89,10 +87,10 @@ class Trial:
     """Outcome of one run. Where it did not come to its steps, `why` says what happened, as `Proof.why` does."""
 
     why: str
-    detail: str
-    duration_us: int
-    steps: list[int]
-    samples: ComparedSamples
+    detail: str = ""
+    duration_us: int = 0
+    steps: list[int] = field(default_factory=list)
+    samples: ComparedSamples = field(default_factory=ComparedSamples)
     put_back: UndoReport | None = None
     """What it had changed of the user's files, and what became of that."""
     others_cores: float | None = None
@@ -119,79 +117,52 @@ def execute(command: list[str], settings: ProbeSettings, environ: dict[str, str]
 def attempt(command: list[str], like: ProbeSettings, order: TrialRequest, run_it: Execute = execute) -> Trial:
     """Run `command` with the settings of the measured run, `like`, but for what `order` changes.
 
-    What was staged for it, and its evidence, is gone when this returns, whatever happens.
+    What was staged for it, and its evidence, is gone when this returns, whatever happens; files of the user's that
+    exist nowhere else stay.
     """
     unknown = sorted(set(order.changes) - KEYS)
     if unknown:
-        return _not_run("not applied", f"this version knows no way to apply {', '.join(unknown)}")
-    with _session_folder() as folder:
-        trial = _run(command, like, folder.path, order, run_it)
-        folder.is_kept = holds_files(folder.path)
-        return trial
-
-
-@dataclass
-class _Folder:
-    path: Path
-    is_kept: bool = False
-
-
-@contextmanager
-def _session_folder() -> Iterator[_Folder]:
-    """Make a folder under a name by which the next doctor finds what a killed one has not put back."""
-    folder = _Folder(Path(tempfile.mkdtemp(prefix="headrace-doctor-proof-")))
+        return Trial("not applied", f"this version knows no way to apply {', '.join(unknown)}")
+    # By this name the next doctor finds what a killed one has not put back.
+    folder = Path(tempfile.mkdtemp(prefix="headrace-doctor-proof-"))
     try:
-        yield folder
+        return _run(command, like, folder, order, run_it)
+    except StagingError as error:
+        return Trial("not applied", f"staging: {error}")
     finally:
-        if not folder.is_kept:
-            shutil.rmtree(folder.path, ignore_errors=True)
+        if not holds_files(folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _run(command: list[str], like: ProbeSettings, folder: Path, order: TrialRequest, run_it: Execute) -> Trial:
     begun = time.monotonic()
-    try:
-        with staged(order.changes.get("staging", []), deadline=begun + order.most_s) as pairs:
-            changes = {**order.changes, **({"staging": pairs} if pairs else {})}
-            settings = _settings(like, folder, replace(order, changes=changes))
-            settings.write()
-            others = Others()
-            ended = run_it(command, settings, variables(changes), order.most_s)
-            others_cores = others.cores()
-    except StagingError as error:
-        return _not_run("not applied", f"staging: {error}")
-    session = _concluded(folder, ended)
+    with staged(order.changes.get("staging", []), deadline=begun + order.most_s) as pairs:
+        settings = replace(
+            like,
+            folder=str(folder),
+            origin_us=time.monotonic_ns() // 1000,
+            origin_wall_us=time.time_ns() // 1000,
+            boot_id=boot_id(),
+            observe=False,
+            scratch=str(folder / SCRATCH) if like.scratch else "",
+            warmup=like.warmup if order.warmup is None else order.warmup,
+            steps=order.steps,
+            ranges=False,
+            replay=0,
+            drain_s=0.0,
+            changes={**order.changes, **({"staging": pairs} if pairs else {})},
+            digests=DIGESTS,
+        )
+        settings.write()
+        others = Others()
+        ended = run_it(command, settings, variables(order.changes), order.most_s)
+        others_cores = others.cores()
+    outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us, ended.last_lines)
+    session = read_session(folder, outcome=outcome, mode="measure")
     why, detail = _verdict(session, ended, order.changes)
     steps = step_durations(session) if why == "measured" else []
     duration_us = round((time.monotonic() - begun) * 1e6)
     return Trial(why, detail, duration_us, steps, ComparedSamples.of(session), ended.put_back, others_cores)
-
-
-def _settings(like: ProbeSettings, folder: Path, order: TrialRequest) -> ProbeSettings:
-    return replace(
-        like,
-        folder=str(folder),
-        origin_us=time.monotonic_ns() // 1000,
-        origin_wall_us=time.time_ns() // 1000,
-        boot_id=boot_id(),
-        observe=False,
-        scratch=str(folder / SCRATCH) if like.scratch else "",
-        warmup=like.warmup if order.warmup is None else order.warmup,
-        steps=order.steps,
-        ranges=False,
-        replay=0,
-        drain_s=0.0,
-        changes=order.changes,
-        digests=DIGESTS,
-    )
-
-
-def _not_run(why: str, detail: str) -> Trial:
-    return Trial(why, detail, 0, [], ComparedSamples({}, False))
-
-
-def _concluded(folder: Path, ended: CommandResult) -> Session:
-    outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us, ended.last_lines)
-    return read_session(folder, outcome=outcome, mode="measure")
 
 
 def _verdict(session: Session, ended: CommandResult, changes: dict[str, Any]) -> tuple[str, str]:
@@ -199,38 +170,39 @@ def _verdict(session: Session, ended: CommandResult, changes: dict[str, Any]) ->
     if ended.why in ("interrupted", "timed out"):
         return ended.why, f"after {ended.duration_us / 1e6:.0f} s" if ended.why == "timed out" else ""
     if session.outcome.status:
-        return "broke", "\n".join(_last_words(session)[-DETAIL_LINES:])
-    refused = [
-        f"{key}: {_why_not(session, key)}"
-        for key in changes
-        if _faults(session, key) or not _count_in_training(session, key)
-    ]
+        error = next((process.error for process in session.processes if process.error), None)
+        lines = session.outcome.last_lines if error is None else error.splitlines()
+        return "broke", "\n".join(lines[-DETAIL_LINES:])
+    refused = [f"{key}: {why}" for key in changes if (why := _why_not_applied(session, key))]
     if refused:
         return "not applied", "; ".join(refused)
     if not step_durations(session):
         return "broke", "it ended before any step was measured"
-    return "measured", "; ".join(_texts(session))
+    applied = [one for process in session.processes for one in process.facts.get("applied", {}).values()]
+    return "measured", "; ".join(dict.fromkeys(text for one in applied for text in one["texts"]))
 
 
-def _last_words(session: Session) -> list[str]:
-    error = next((process.error for process in session.processes if process.error), None)
-    return session.outcome.last_lines if error is None else error.splitlines()
+def _why_not_applied(session: Session, key: str) -> str:
+    """Say why a change did not count; empty where it did.
 
-
-def _applied(session: Session, key: str) -> list[dict[str, Any]]:
-    """Return what each process says of it."""
-    found = [process.facts.get("applied", {}).get(key) for process in session.processes]
-    return [one for one in found if one is not None]
-
-
-def _count_in_training(session: Session, key: str) -> int:
-    """Count where a change was applied.
-
-    What changes how samples are made proves nothing where only the workers of an evaluation took it.
+    Where it went off in some process, what was measured from then on is the run without it. What changes how samples
+    are made proves nothing where only the workers of an evaluation took it.
     """
+    for note in session.notes:
+        if note.code == "hook-off" and note.text.startswith(f"remedy {key}"):
+            return note.text
     evaluating = _evaluating(session) if key in MAKING else set()
-    processes = [one for one in session.processes if (one.host, one.pid) not in evaluating]
-    return sum(one.facts.get("applied", {}).get(key, {"count": 0})["count"] for one in processes)
+    texts: list[str] = []
+    is_of_evaluation = False
+    for process in session.processes:
+        applied = process.facts.get("applied", {}).get(key, {"count": 0, "texts": []})
+        texts += applied["texts"]
+        if applied["count"] and (process.host, process.pid) not in evaluating:
+            return ""
+        is_of_evaluation |= bool(applied["count"])
+    if is_of_evaluation:
+        return "only an evaluation took it"
+    return texts[0] if texts else "nothing in the run took it"
 
 
 def _evaluating(session: Session) -> set[tuple[str, int]]:
@@ -242,26 +214,3 @@ def _evaluating(session: Session) -> set[tuple[str, int]]:
         for one in trainer.passes:
             (trained if one.number in fed else others).update((trainer.host, pid) for pid in one.workers)
     return others - trained
-
-
-def _why_not(session: Session, key: str) -> str:
-    texts = [text for one in _applied(session, key) for text in one["texts"]]
-    untaken = "only an evaluation took it" if any(one["count"] for one in _applied(session, key)) else ""
-    said = _faults(session, key) or ([untaken] if untaken else texts)
-    return said[0] if said else "nothing in the run took it"
-
-
-def _faults(session: Session, key: str) -> list[str]:
-    """Return why it went off in some process: what was measured from then on is the run without it."""
-    return [note.text for note in session.notes if note.code == "hook-off" and note.text.startswith(f"remedy {key}")]
-
-
-def _texts(session: Session) -> list[str]:
-    """Say in which way it was applied, each said once."""
-    said = [
-        text
-        for process in session.processes
-        for one in process.facts.get("applied", {}).values()
-        for text in one["texts"]
-    ]
-    return list(dict.fromkeys(said))

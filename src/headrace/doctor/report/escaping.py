@@ -9,7 +9,6 @@ import json
 import re
 
 _NOT_ASCII = re.compile("[^\x20-\x7e]")
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\x1b"}
 
 
 def safe(text: object, *, ascii_only: bool = False) -> str:
@@ -30,13 +29,9 @@ def _visible(character: str, ascii_only: bool) -> str:
     code = ord(character)
     if character.isprintable() and not ascii_only:
         return character
-    if character in _SHORT:
-        return _SHORT[character]
     if 0xDC80 <= code <= 0xDCFF:  # surrogateescape of one byte
         return f"\\x{code - 0xDC00:02x}"
-    if code <= 0xFF:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    return character.encode("unicode_escape").decode()
 
 
 def _visible_json(character: str) -> str:

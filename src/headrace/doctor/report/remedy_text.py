@@ -182,6 +182,12 @@ class RemedyRow:
             return self.outcome.step_us, self.outcome.speedup
         return (None, None) if self.prediction is None else (self.prediction.step_us, self.prediction.speedup)
 
+    @property
+    def gain(self) -> str:
+        """How many times as fast a step is with it."""
+        speedup = self.newest[1]
+        return "not recommended" if self.is_refused else "" if speedup is None else times(speedup)
+
 
 @dataclass(frozen=True)
 class RemedyRows:

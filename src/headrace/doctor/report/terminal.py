@@ -74,7 +74,11 @@ def show(
     `again` is the command that renders the report again, or how to get one; below a notebook's cell there is none.
     """
     page = TerminalPage(console.width, ascii_only=console.options.ascii_only)
-    detail = ALL if verbose else _least_detail(prescription, in_cell)
+    detail, with_remedies = (CELL, CELL_WITH_REMEDIES) if in_cell else (SCREEN, SCREEN_WITH_REMEDIES)
+    if verbose:
+        detail = ALL
+    elif prescription is not None and helping(prescription):
+        detail = with_remedies
     put_report(page, session, diagnosis, prescription, detail=detail, again=again)
     page.show(console)
 
@@ -135,12 +139,6 @@ def waiting_most(diagnosis: Diagnosis) -> list[StepBudget]:
 def heat(of_whole: float) -> str:
     """Return the colour of a share that had better be small."""
     return "red" if of_whole >= HOT else "yellow" if of_whole >= WARM else "green"
-
-
-def _least_detail(prescription: Prescription | None, in_cell: bool) -> ReportDetail:
-    if prescription is None or not helping(prescription):
-        return CELL if in_cell else SCREEN
-    return CELL_WITH_REMEDIES if in_cell else SCREEN_WITH_REMEDIES
 
 
 def _put_quoted(page: TerminalPage, title: str, lines: Sequence[str], detail: ReportDetail) -> None:

@@ -48,12 +48,9 @@ class TerminalPage:
         self._ascii = ascii_only
         self._console = Console(file=io.StringIO(), width=self.width, legacy_windows=False, _environ={})
 
-    def blank(self) -> None:
-        self.lines.append(Text())
-
     def heading(self, title: str, tail: str = "") -> None:
         """Add an empty line, then the title in bold with what belongs to it."""
-        self.blank()
+        self.lines.append(Text())
         self.sentence(tail, lead=f"{title}  ", lead_style="bold")
 
     def sentence(self, text: str, *, style: str = "", lead: str = "", lead_style: str = "") -> None:
@@ -101,7 +98,9 @@ class TerminalPage:
         if has_bars:
             grid.add_column(width=bar)
         for row in rows:
-            bars = [Text(self._bar(row.share, bar), row.style)] if has_bars else []
+            eighths = round(min(max(row.share or 0.0, 0.0), 1.0) * bar * 8)
+            drawn = "#" * round(eighths / 8) if self._ascii else "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+            bars = [Text(drawn, row.style)] if has_bars else []
             remarks = [self._cut(row.remark, "dim")] if remark else []
             grid.add_row(self._cut(row.label), *map(self._cut, row.cells), *bars, *remarks)
         self._put(Padding(grid, (0, 0, 0, indent)))
@@ -161,12 +160,6 @@ class TerminalPage:
 
     def _signs(self, text: str) -> str:
         return text.translate(_ASCII) if self._ascii else text
-
-    def _bar(self, share: float | None, cells: int) -> str:
-        eighths = 0 if share is None else round(min(max(share, 0.0), 1.0) * cells * 8)
-        if self._ascii:
-            return "#" * round(eighths / 8)
-        return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,14 @@ import msgspec
 from headrace.doctor.measure import Diagnosis
 from headrace.doctor.report.escaping import safe
 from headrace.doctor.report.run_text import command_line
-from headrace.doctor.session.model import BatchProducer, MeasuredWindow, OptimizerSteps, Session, Trainer
+from headrace.doctor.session.model import (
+    BatchProducer,
+    MeasuredWindow,
+    OptimizerSteps,
+    ReceivedBatches,
+    Session,
+    Trainer,
+)
 
 Event = dict[str, Any]
 
@@ -185,7 +192,7 @@ def _loop_slices(trainer: Trainer) -> Iterator[Slice]:
     return heapq.merge(starts, waits, copies, _step_slices(trainer), rest, key=by_start)
 
 
-def _batch_of(gets: Any, row: int) -> dict[str, Any]:
+def _batch_of(gets: ReceivedBatches, row: int) -> dict[str, Any]:
     return {"batch": gets.index[row], "pass": gets.pass_[row]}
 
 

@@ -20,8 +20,7 @@ from typing import Any, Union
 import msgspec
 from msgspec.structs import astuple
 
-from headrace.doctor.probe.opened_files import MOST_HASHES
-from headrace.doctor.probe.settings import ProbeSettings
+from headrace.doctor.probe import MOST_HASHES, ProbeSettings
 
 from . import evidence_schema as schema
 from . import model
@@ -49,7 +48,8 @@ _LISTS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 
 _ANY: Any = Union[tuple(schema.RECORDS.values())]  # noqa: UP007  (a union of a tuple has no other spelling)
-_decode = msgspec.json.Decoder(_ANY).decode
+decode_record: Callable[[bytes], Any] = msgspec.json.Decoder(_ANY).decode
+"""Return the record that a line of evidence is. Raises DecodeError or UnicodeDecodeError."""
 
 
 @dataclass
@@ -69,7 +69,7 @@ def read_evidence_lines(path: Path) -> EvidenceLines:
     lines = EvidenceLines(bytes=len(data), damaged=1 if cut else 0)
     for text in whole.splitlines():
         try:
-            lines.records.append(_decode(text))
+            lines.records.append(decode_record(text))
         except (msgspec.DecodeError, UnicodeDecodeError):
             lines.damaged += not _is_newer(text)
     return lines
@@ -234,11 +234,10 @@ class ProcessEvidence:
     def _take_name(self, record: schema.NameRecord) -> None:
         self._names[record.number] = record.text
 
-    def _take_torch(self, record: schema.TorchRecord) -> None:
-        self.process.facts.setdefault("torch", {}).update(record.facts)
+    def _take_facts(self, record: schema.TorchRecord | schema.FactsRecord) -> None:
+        self.process.facts.setdefault(str(record.__struct_config__.tag), {}).update(record.facts)
 
-    def _take_facts(self, record: schema.FactsRecord) -> None:
-        self.process.facts.setdefault("facts", {}).update(record.facts)
+    _take_torch = _take_facts
 
     def _take_applied(self, record: schema.AppliedRecord) -> None:
         applied = self.process.facts.setdefault("applied", {}).setdefault(record.key, {"count": 0, "texts": []})

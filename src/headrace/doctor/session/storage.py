@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from headrace.doctor.attach import holds_files
-from headrace.doctor.probe.settings import FILE, ProbeSettings, SessionClock, boot_id
+from headrace.doctor.probe import SETTINGS_FILE, ProbeSettings, SessionClock, boot_id
 from headrace.errors import SessionError, UsageError
 
 from .model import FORMAT, VERSION, Session
@@ -99,7 +99,7 @@ def _new_folder(keep: Path | None) -> Path:
                 f"expected a folder for the evidence, got none ({error.strerror}: {error.filename}); "
                 "set TMPDIR, or give --keep"
             ) from error
-    if (keep / FILE).exists():
+    if (keep / SETTINGS_FILE).exists():
         raise UsageError(f"--keep: expected a new folder, got {keep}, which holds a session; name another or remove it")
     try:
         keep.mkdir(parents=True, exist_ok=True)

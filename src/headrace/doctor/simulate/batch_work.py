@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 
-from ..measure import Host, Join, MadeBatch, MeasuredTraining, batch_stages, late, pass_of, usual_us, waited_us
-from ..session.model import LoaderFacts, Trainer
+from ..measure import Host, Join, MadeBatch, MeasuredTraining, batch_stages, late, usual_us, waited_us
+from ..session.model import LoaderFacts, ReceivedBatches, Trainer
 from .work import BatchColumns, Column, StageColumns, Stages
 
 LONG = 3.0
@@ -23,8 +22,8 @@ COMPUTING = ("decode", "transform", "tokenise", "collate")
 """Categories of stages that wait for nothing but a core, as long as nothing else is known."""
 SHARED = (*COMPUTING, "getitem")
 """Categories whose work several threads may share."""
-Row = dict[str, tuple[float, float, float]]
-"""Calls, computing and waiting by stage."""
+Row = dict[str, tuple[float, float]]
+"""Computing and waiting by stage."""
 
 
 class ReceivedBatch(NamedTuple):
@@ -32,16 +31,6 @@ class ReceivedBatch(NamedTuple):
 
     row: int
     made: MadeBatch | None
-
-
-def main_loader(training: MeasuredTraining) -> LoaderFacts | None:
-    """Return the loader that most of the batches came from; None where steps received none from a DataLoader."""
-    passes, numbers = pass_of(training.trainer), training.trainer.gets.pass_
-    loaders = Counter(one.loader for row in training.gets if (one := passes.get(numbers[row])) is not None)
-    if not loaders:
-        return None
-    ((number, _),) = loaders.most_common(1)
-    return next((loader for loader in training.trainer.loaders if loader.number == number), None)
 
 
 def received(training: MeasuredTraining, join: Join, loader: LoaderFacts) -> list[ReceivedBatch]:
@@ -55,69 +44,60 @@ def received(training: MeasuredTraining, join: Join, loader: LoaderFacts) -> lis
     ]
 
 
-class Receiving:
-    """Unpickling of batches, and what is around it.
+class ReceiveTimes(NamedTuple):
+    """Times of receiving one batch in the training thread, in microseconds."""
+
+    usual: float
+    """As it usually takes; 0 for a batch that the training thread made."""
+    held: float
+    """What it took longer since the batch's worker was at the next one."""
+    computing: float
+    """CPU time of unpickling; where that was not measured, all its time."""
+    delay: float
+    """What it took longer than usual for another reason."""
+
+
+def receive_times(training: MeasuredTraining, batches: Sequence[ReceivedBatch]) -> dict[int, ReceiveTimes]:
+    """Return what unpickling each batch, and what is around that, took, by row of `Trainer.gets`.
 
     The pipe is read and shared memory opened, from the moment at which the batch lay in the pipe and somebody wanted it
     until it had arrived, but for what was received in between. What is around it is much the same each time, unless the
     thread has to wait for a core, or for the batch's worker.
     """
+    gets, usual_wait = training.trainer.gets, usual_us(training.trainer.gets)
+    arrivals = sorted(time for time in gets.arrived if time is not None)
+    made = {row: one for row, one in batches if one is not None}
+    around = {row: us for row, one in made.items() if (us := _around(gets, row, one, arrivals)) is not None}
+    usual = median(around.values()) if around else 0.0
+    # Batches without tensors count as one byte.
+    paces = [us / (gets.bytes[row] or 1) for row, _ in batches if (us := gets.unpickle[row]) is not None]
+    longest_a_byte = LONG * median(paces) if paces else 0.0
+    found = {}
+    for row in training.gets:
+        excess = max(around.get(row, usual) - usual, 0.0)
+        unpickle, waited = gets.unpickle[row], waited_us(gets, row)
+        one = made.get(row)
+        late_by = None if one is None or usual_wait is None else late(gets, row, one, usual_wait)
+        held = 0.0 if late_by is None else float(late_by[0])
+        if unpickle is None:
+            found[row] = ReceiveTimes(0.0, held, 0.0, excess)
+            continue
+        own = min(float(unpickle), longest_a_byte * (gets.bytes[row] or 1))
+        if waited is not None and usual_wait is not None:  # without what it waited more than usual
+            own = unpickle - waited + min(waited, usual_wait)
+        computing = float(unpickle - (waited or 0))
+        found[row] = ReceiveTimes(own + usual, held, computing, excess + max(unpickle - own - held, 0.0))
+    return found
 
-    def __init__(self, trainer: Trainer, batches: Sequence[ReceivedBatch]) -> None:
-        self._gets = gets = trainer.gets
-        self._usual_wait = usual = usual_us(gets)
-        self._held: dict[int, float] = {}
-        around = {}
-        arrivals = sorted(time for time in gets.arrived if time is not None)
-        for row, made in batches:
-            found = None if usual is None or made is None else late(gets, row, made, usual)
-            if found is not None:
-                self._held[row] = float(found[0])
-            us = None if made is None else self._around(row, made, arrivals)
-            if us is not None:
-                around[row] = us
-        self._usual = median(around.values()) if around else 0.0
-        self._excess = {row: max(us - self._usual, 0.0) for row, us in around.items()}
-        # Batches without tensors count as one byte.
-        paces = [us / (gets.bytes[row] or 1) for row, _ in batches if (us := gets.unpickle[row]) is not None]
-        self._longest_a_byte = LONG * median(paces) if paces else 0.0
 
-    def us(self, row: int) -> float:
-        """Return the usual time to receive the batch of that `next()`; 0 for one made in the training thread."""
-        unpickle = self._gets.unpickle[row]
-        return 0.0 if unpickle is None else self._unpickling(row, unpickle) + self._usual
-
-    def held(self, row: int) -> float:
-        """Return what it took longer since the batch's worker was at the next one."""
-        return self._held.get(row, 0.0)
-
-    def computing(self, row: int) -> float:
-        """Return the CPU time of unpickling; where that was not measured, all its time."""
-        unpickle = self._gets.unpickle[row] or 0
-        return float(unpickle - (waited_us(self._gets, row) or 0))
-
-    def delay(self, row: int) -> float:
-        """Return what it took longer than usual for another reason."""
-        unpickle = self._gets.unpickle[row]
-        longer = 0.0 if unpickle is None else unpickle - self._unpickling(row, unpickle) - self.held(row)
-        return self._excess.get(row, 0.0) + max(longer, 0.0)
-
-    def _unpickling(self, row: int, unpickle: int) -> float:
-        """Return the time to unpickle without what it waited more than usual."""
-        waited = waited_us(self._gets, row)
-        if waited is None or self._usual_wait is None:
-            return min(float(unpickle), self._longest_a_byte * (self._gets.bytes[row] or 1))
-        return unpickle - waited + min(waited, self._usual_wait)
-
-    def _around(self, row: int, made: MadeBatch, arrivals: Sequence[int]) -> float | None:
-        """Return the time around unpickling; None where a thread that pins did it."""
-        gets = self._gets
-        arrived, unpickle, sent = gets.arrived[row], gets.unpickle[row], made.maker.batches.sent[made.row]
-        if arrived is None or unpickle is None or sent is None or gets.pin_start[row] is not None:
-            return None
-        place = bisect_left(arrivals, arrived)
-        before = arrivals[place - 1] if place else 0
-        return max(arrived - unpickle - max(gets.start[row], sent, before), 0.0)
+def _around(gets: ReceivedBatches, row: int, made: MadeBatch, arrivals: Sequence[int]) -> float | None:
+    """Return the time around unpickling; None where a thread that pins did it."""
+    arrived, unpickle, sent = gets.arrived[row], gets.unpickle[row], made.maker.batches.sent[made.row]
+    if arrived is None or unpickle is None or sent is None or gets.pin_start[row] is not None:
+        return None
+    place = bisect_left(arrivals, arrived)
+    before = arrivals[place - 1] if place else 0
+    return max(arrived - unpickle - max(gets.start[row], sent, before), 0.0)
 
 
 class FirstBatches(NamedTuple):
@@ -144,13 +124,15 @@ def first_apart(batches: Sequence[ReceivedBatch], *, workers: int, iterates: boo
     return FirstBatches(usual or known, [one for one in made if is_first(one)])
 
 
-def batch_columns(trainer: Trainer, batches: FirstBatches, receiving: Receiving, host: Host) -> BatchColumns:
+def batch_columns(
+    trainer: Trainer, batches: FirstBatches, receiving: Mapping[int, ReceiveTimes], host: Host
+) -> BatchColumns:
     """Return the work of batches whose making is known; first ones are left out, unless there are no others."""
     return BatchColumns(
         stages=_stages([work_of(made, host) for _, made in batches.usual]),
         serialise=_column([made.maker.batches.serialise[made.row] for _, made in batches.usual]),
-        receive=np.array([receiving.us(row) for row, _ in batches.usual]),
-        held=np.array([receiving.held(row) for row, _ in batches.usual]),
+        receive=np.array([receiving[row].usual for row, _ in batches.usual]),
+        held=np.array([receiving[row].held for row, _ in batches.usual]),
         pin=_column([trainer.gets.pin[row] for row, _ in batches.usual]),
     )
 
@@ -179,18 +161,18 @@ def work_of(made: MadeBatch, host: Host) -> Row:
     work.
     """
     row: Row = {}
-    for name, (calls, wall, cpu) in batch_stages(made.maker, made.row, serialise=False).items():
+    for name, (_, wall, cpu) in batch_stages(made.maker, made.row, serialise=False).items():
         compute = wall if cpu is None else min(cpu, wall)
-        row[name] = (float(calls), float(compute), float(wall - compute))
-    idle = sum(wait for _, _, wait in row.values())
+        row[name] = (float(compute), float(wall - compute))
+    idle = sum(wait for _, wait in row.values())
     delay = host.delay(made)
-    left = max(1 - (delay or 0.0) / idle, 0.0) if idle > 0 else 0.0
     if delay is None and host.is_busy:
         return {
-            name: (calls, us, 0.0 if name.partition(":")[0] in COMPUTING else wait)
-            for name, (calls, us, wait) in row.items()
+            name: (compute, 0.0 if name.partition(":")[0] in COMPUTING else wait)
+            for name, (compute, wait) in row.items()
         }
-    return {name: (calls, us, wait * left) for name, (calls, us, wait) in row.items()}
+    left = max(1 - (delay or 0.0) / idle, 0.0) if idle > 0 else 0.0
+    return {name: (compute, wait * left) for name, (compute, wait) in row.items()}
 
 
 def making_threads(batches: Sequence[ReceivedBatch]) -> float:
@@ -214,14 +196,18 @@ def first_batch(batches: FirstBatches, columns: BatchColumns, host: Host) -> Sta
 
     Of stages that only first ones have, it is all.
     """
-    none = StageColumns(np.zeros(1), np.zeros(1), np.zeros(1))
-    firsts = _stages([work_of(made, host) for made in batches.first])
-    return {name: stage.beyond(columns.stages.get(name, none)) for name, stage in firsts.items()}
+    found = {}
+    for name, first in _stages([work_of(made, host) for made in batches.first]).items():
+        usual = columns.stages.get(name, StageColumns(np.zeros(1), np.zeros(1)))
+        compute = np.maximum(first.compute.mean(keepdims=True) - usual.compute.mean(), 0.0)
+        wait = np.maximum(first.wait.mean(keepdims=True) - usual.wait.mean(), 0.0)
+        found[name] = StageColumns(compute, wait)
+    return found
 
 
 def _stages(rows: list[Row]) -> dict[str, StageColumns]:
     names = dict.fromkeys(name for row in rows for name in row)
-    absent = (0.0, 0.0, 0.0)
+    absent = (0.0, 0.0)
     return {name: StageColumns(*np.array([row.get(name, absent) for row in rows]).T) for name in names}
 
 

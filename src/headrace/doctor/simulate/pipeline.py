@@ -165,32 +165,6 @@ class _Worker:
         self._loader.delivered(number)
 
 
-class _Here:
-    """The training thread makes its batches itself."""
-
-    def __init__(self, setup: FeedSetup, work: SimulatedWork) -> None:
-        self._work = work
-        self._threads = setup.worker_threads
-        self._taken = 0
-        self._is_first = False
-
-    def begin(self, first: int) -> Behaviour:
-        self._is_first = first == 0 and self._work.passes.iterates
-        yield from ()
-
-    def end(self) -> Behaviour:
-        yield from ()
-
-    def get(self) -> Behaviour:
-        batch, passes = self._work.batch(self._taken), self._work.passes
-        self._taken += 1
-        is_first, self._is_first = self._is_first, False
-        yield compute(self._work.draw)
-        yield wait(batch.wait + (passes.first_wait if is_first else 0.0))
-        yield compute(batch.compute + (passes.first_compute if is_first else 0.0), self._threads)
-        yield compute(batch.pin)
-
-
 @dataclass(frozen=True)
 class SimulatedSteps:
     ends: list[float]
@@ -217,20 +191,26 @@ def _train(
 
     The device begins a step after the one before; the thread waits where the device is too far behind.
     """
-    loader = SimulatedWorkers(engine, setup, work) if setup.workers else _Here(setup, work)
+    loader = SimulatedWorkers(engine, setup, work) if setup.workers else None
     device_ends: deque[float] = deque([0.0] * LEAD, LEAD)
-    batch = first
-    yield from loader.begin(batch)
+    batch, made = first, 0
+    if loader is not None:
+        yield from loader.begin(batch)
     for number in range(steps):
         step = work.steps[number % len(work.steps)]
         parts = max(step.gets, 1)
         for part in range(parts):
             if part < step.gets:
                 if setup.pass_batches is not None and batch >= setup.pass_batches:
-                    yield from loader.end()
                     batch = 0
-                    yield from loader.begin(batch)
-                yield from loader.get()
+                    if loader is not None:
+                        yield from loader.end()
+                        yield from loader.begin(batch)
+                if loader is not None:
+                    yield from loader.get()
+                else:
+                    yield from _make_here(setup, work, made, is_first=batch == 0 and work.passes.iterates)
+                    made += 1
                 batch += 1
             yield team(step.compute / parts, work.team) if work.team > 1 else compute(step.compute / parts)
             yield wait(step.wait / parts)
@@ -239,3 +219,12 @@ def _train(
             device_ends.append(max(device_ends[-1], now) + step.device)
             yield wait(behind - now)
         ends.append(max(engine.now, device_ends[-1]))
+
+
+def _make_here(setup: FeedSetup, work: SimulatedWork, number: int, *, is_first: bool) -> Behaviour:
+    """Simulate a batch that the training thread makes itself."""
+    batch, passes = work.batch(number), work.passes
+    yield compute(work.draw)
+    yield wait(batch.wait + (passes.first_wait if is_first else 0.0))
+    yield compute(batch.compute + (passes.first_compute if is_first else 0.0), setup.worker_threads)
+    yield compute(batch.pin)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil
@@ -24,6 +24,7 @@ from ..measure import (
     evaluation_us,
     host_of,
     is_here,
+    pass_blocks,
     whole_fact,
     window_steps,
     window_us,
@@ -31,12 +32,12 @@ from ..measure import (
 from ..session.model import LoaderFacts, Machine, Session, Trainer, TrainerPass
 from .batch_work import (
     ReceivedBatch,
-    Receiving,
+    ReceiveTimes,
     batch_columns,
     first_apart,
     first_batch,
-    main_loader,
     making_threads,
+    receive_times,
     received,
     without_barriers,
 )
@@ -54,14 +55,14 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
     batches' making.
     """
     measured, trainer = view.training, view.trainer
-    loader = main_loader(measured)
+    loader = next((view.loader(number) for number, _ in measured.fed.most_common(1)), None)
     if view.budget is None or loader is None:
         return None
     batches = received(measured, Join(session), loader)
     if not any(one.made is not None for one in batches):
         return None
     host = host_of(session, trainer) or Host(Machine(trainer.host), [trainer], [], {}, range(0))
-    facts, gets, receiving = loader.facts, trainer.gets, Receiving(trainer, batches)
+    facts, gets, receiving = loader.facts, trainer.gets, receive_times(measured, batches)
     is_iterable, workers = facts.get("iterable") is True, whole_fact(facts, "num_workers") or 0
     apart = first_apart(batches, workers=workers, iterates=is_iterable)
     threads = making_threads(batches) if workers or host.has_pool_of_its_own(trainer.pid) else 1.0
@@ -84,8 +85,6 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
         pass_batches=_pass_batches(trainer, loader),
     )
     found = RecordedRun(
-        pid=trainer.pid,
-        loader=loader.number,
         setup=setup,
         observed_us=measured.total_us / len(measured.steps),
         batches_a_step=float(own.steps.gets.mean()),
@@ -123,16 +122,13 @@ def _pass_batches(trainer: Trainer, loader: LoaderFacts) -> int | None:
     return max((index + 1 for number, index in gets if number in ended), default=None)
 
 
-class UsedHere(NamedTuple):
-    """Work of the training thread for batches, by step, which is no part of its own."""
+def _used_here(
+    measured: MeasuredTraining, batches: list[ReceivedBatch], receiving: Mapping[int, ReceiveTimes]
+) -> tuple[Column, Column]:
+    """Return what a trainer does for batches, by step: its CPU time, and how long it waited for a core meanwhile.
 
-    cpu: Column
-    delay: Column
-    """Time that it waited for a core meanwhile."""
-
-
-def _used_here(measured: MeasuredTraining, batches: list[ReceivedBatch], receiving: Receiving) -> UsedHere:
-    """Return CPU time and delay of batches in the trainer: of unpickling where they came from elsewhere."""
+    Where they came from elsewhere, that is unpickling. It is no part of the step's own work.
+    """
     made = {one.row: one.made for one in batches}
     cpu, delay = [], []
     for step in measured.steps:
@@ -140,15 +136,15 @@ def _used_here(measured: MeasuredTraining, batches: list[ReceivedBatch], receivi
         for row in step.gets:
             one = made.get(row)
             if one is None or one.maker.worker is not None:
-                of_step[0] += receiving.computing(row) + float(measured.trainer.gets.pin[row] or 0)
-                of_step[1] += receiving.delay(row)
+                of_step[0] += receiving[row].computing + float(measured.trainer.gets.pin[row] or 0)
+                of_step[1] += receiving[row].delay
             else:
                 columns = one.maker.batches
                 of_step[0] += (columns.cpu[one.row] if columns.cpu else None) or 0
                 of_step[1] += (columns.delay[one.row] if columns.delay else None) or 0
         cpu.append(of_step[0])
         delay.append(of_step[1])
-    return UsedHere(np.array(cpu), np.array(delay))
+    return np.array(cpu), np.array(delay)
 
 
 class OwnWork(NamedTuple):
@@ -162,24 +158,27 @@ class OwnWork(NamedTuple):
 
 
 def _own_work(
-    view: TrainerView, loader: LoaderFacts, making: UsedHere, peers_us: float, host: Host, replay_us: float | None
+    view: TrainerView,
+    loader: LoaderFacts,
+    making: tuple[Column, Column],
+    peers_us: float,
+    host: Host,
+    replay_us: float | None,
 ) -> OwnWork:
     """Return what is left of the steps without waiting for batches.
 
     Args:
         view: The measured trainer.
         loader: The loader that its steps wait for.
-        making: What the trainer spent on batches that it made itself, and on unpickling.
+        making: CPU time and delay of batches that the trainer made itself, and of unpickling.
         peers_us: How long it waits in a step for other ranks that wait for data themselves.
         host: Where it runs.
         replay_us: The mean step on cached batches, which nothing kept from its cores.
     """
     trainer, steps = view.trainer, view.training.steps
+    making_cpu, making_delay = making
     passes = {one.number: one for one in trainer.passes if one.loader == loader.number}
-    blocks = [(one.start, one.ready - one.start) for one in passes.values()]
-    blocks += [
-        (one.last_start, one.last) for one in passes.values() if one.last is not None and one.last_start is not None
-    ]
+    blocks = [block for one in passes.values() for block in pass_blocks(one)]
     gets, busy_us = [], []
     for step in steps:
         own = [row for row in step.gets if trainer.gets.pass_[row] in passes]
@@ -194,9 +193,9 @@ def _own_work(
     if len(known) < len(cpu):
         wait, team, compute = np.zeros_like(busy), 1, busy
     else:
-        used = np.maximum(np.array(known) - making.cpu, 0.0)
+        used = np.maximum(np.array(known) - making_cpu, 0.0)
         delays = np.array([float(_cell(trainer.steps.delay, step) or 0) for step in steps])
-        busy = np.maximum(busy - np.maximum(delays - making.delay, 0.0), np.minimum(used, busy))
+        busy = np.maximum(busy - np.maximum(delays - making_delay, 0.0), np.minimum(used, busy))
         threads = _threads(trainer, float(used.sum()), float(busy.sum()))
         team = max(host.pool(trainer.pid), ceil(threads - NOISE), 1)
         compute = np.minimum(busy * min(threads / team, 1.0) if team > 1 else used, busy)

@@ -87,14 +87,8 @@ class FeedSetup:
 class StageColumns:
     """One stage of making batches."""
 
-    calls: Column
     compute: Column
     wait: Column
-
-    def beyond(self, usual: StageColumns) -> StageColumns:
-        """Return one row: by how much the mean is above the usual one's."""
-        pairs = ((self.calls, usual.calls), (self.compute, usual.compute), (self.wait, usual.wait))
-        return StageColumns(*(np.maximum(own.mean(keepdims=True) - other.mean(), 0.0) for own, other in pairs))
 
 
 Stages = Mapping[str, StageColumns]
@@ -229,10 +223,6 @@ def receive_us(batch_bytes: float) -> float:
     return RECEIVE_US + batch_bytes / MAPPED_BYTES_PER_US
 
 
-def pin_us(batch_bytes: float) -> float:
-    return batch_bytes / PIN_BYTES_PER_US
-
-
 @dataclass(frozen=True)
 class SimulationFit:
     """Corrections of the simulation of the present setup, put down to what limited it.
@@ -260,9 +250,6 @@ UNFITTED = SimulationFit(1.0, 1.0, 1.0, 1.0, 0.0)
 class RecordedRun:
     """The rank that waits for data the longest, and the loader that it waits for. Times are microseconds."""
 
-    pid: int
-    loader: int
-    """Its number in `Trainer.loaders`."""
     setup: FeedSetup
     """Setup of the recorded run."""
     observed_us: float

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .report import show
-from .run import Tuning, tune
+from .run import tune
 
-__all__ = ["Tuning", "show", "tune"]
+__all__ = ["show", "tune"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from statistics import fmean
 from typing import Any, Literal
@@ -24,10 +24,11 @@ EVEN = 0.02
 Why = Literal["measured", "broke", "not applied", "timed out", "different samples"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, order=True)
 class Arguments:
-    """The arguments of a DataLoader that are tuned.
+    """The arguments of a DataLoader that are tuned, in the order of what they take of the machine.
 
+    Of two settings that are equally fast the smaller one, which takes less, is proposed.
     Without workers `prefetch_factor` is None and `persistent_workers` is False, as DataLoader has it.
     """
 
@@ -35,11 +36,6 @@ class Arguments:
     prefetch_factor: int | None
     pin_memory: bool = False
     persistent_workers: bool = False
-
-    @property
-    def cost(self) -> tuple[int, int, bool, bool]:
-        """Order settings by what they take of the machine: of two equally fast ones the cheaper is proposed."""
-        return self.num_workers, self.prefetch_factor or 0, self.pin_memory, self.persistent_workers
 
     @property
     def in_flight(self) -> int:
@@ -118,9 +114,8 @@ class TuneBounds:
     def has_memory_for(self, one: Arguments) -> bool:
         """Return whether host memory has room for its workers."""
         more = one.num_workers - self.present.num_workers
-        return more <= 0 or more * (self.worker_bytes or 0) <= (
-            math.inf if self.free_bytes is None else self.free_bytes
-        )
+        room = math.inf if self.free_bytes is None else self.free_bytes
+        return more <= 0 or more * (self.worker_bytes or 0) <= room
 
     def has_room_for(self, one: Arguments) -> bool:
         """Return whether host memory has room for its workers, and shared memory for its queue."""
@@ -129,18 +124,11 @@ class TuneBounds:
         return self.has_memory_for(one) and (more <= 0 or more * (self.batch_bytes or 0) <= room)
 
 
-@dataclass(frozen=True)
-class Grid:
-    """All combinations to consider, the cheapest first, and sentences about those left out."""
-
-    candidates: tuple[Arguments, ...]
-    left_out: tuple[str, ...] = ()
-
-
-def grid(bounds: TuneBounds) -> Grid:
+def grid(bounds: TuneBounds) -> list[Arguments]:
     """Combine workers, queues, pinning and persistence within the bounds, the present arguments included.
 
-    Workers that wait for storage need no core, so the grid reaches twice the cores, or as many as keep them busy.
+    The cheapest comes first. Workers that wait for storage need no core, so the grid reaches twice the cores, or as
+    many as keep them busy.
     """
     present = bounds.present
     pinned = {False, True} if bounds.has_gpu else {present.pin_memory}
@@ -150,11 +138,11 @@ def grid(bounds: TuneBounds) -> Grid:
         arguments(workers, prefetch, pin_memory=pin, persistent_workers=persist)
         for workers, prefetch, pin, persist in product(bounds.workers, PREFETCH_FACTORS, pinned, persistent)
     }
-    fitting = {one for one in candidates if bounds.has_room_for(one)} | {present}
-    return Grid(tuple(sorted(fitting, key=lambda one: one.cost)), tuple(_left_out(bounds)))
+    return sorted({one for one in candidates if bounds.has_room_for(one)} | {present})
 
 
-def _left_out(bounds: TuneBounds) -> list[str]:
+def left_out(bounds: TuneBounds) -> list[str]:
+    """Say what the grid leaves out, and why."""
     said = []
     if bounds.is_iterable:
         said.append(
@@ -194,6 +182,20 @@ class MeasuredArguments:
     def interval(self) -> tuple[float, float, float] | None:
         """Mean step, and the bounds of its 95 % confidence interval."""
         return interval(self.steps) if self.steps else None
+
+    def document(self) -> dict[str, Any]:
+        """Return what the JSON document says of it; times are microseconds."""
+        mean, low, high = self.interval or (None, None, None)
+        return {
+            "arguments": asdict(self.arguments),
+            "why": self.why,
+            "detail": self.detail,
+            "steps": len(self.steps),
+            "step_us": mean,
+            "low_us": low,
+            "high_us": high,
+            "others_cores": self.others_cores,
+        }
 
     @property
     def mean_us(self) -> float:
@@ -239,7 +241,7 @@ def next_run(
         if one not in left_out and max(prediction.low_us, lower_bound_us) < worth_us
     }
     fastest = min(open_.values(), default=0.0)
-    return min((one for one, us in open_.items() if us <= (1 + EVEN) * fastest), key=lambda one: one.cost, default=None)
+    return min((one for one, us in open_.items() if us <= (1 + EVEN) * fastest), default=None)
 
 
 def chosen(runs: Sequence[MeasuredArguments]) -> MeasuredArguments | None:
@@ -252,7 +254,7 @@ def chosen(runs: Sequence[MeasuredArguments]) -> MeasuredArguments | None:
         return None
     baseline, fastest = runs[0], min(known, key=lambda one: one.mean_us)
     even = [one for one in known if one.mean_us <= (1 + EVEN) * fastest.mean_us]
-    best = min(even, key=lambda one: one.arguments.cost)
+    best = min(even, key=lambda one: one.arguments)
     if baseline not in known:
         return best
     return next((one for one in (best, fastest) if is_gain(one.steps, baseline.mean_us)), baseline)

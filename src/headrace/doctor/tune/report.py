@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from ..causes import DISTURBING, Case
-from ..edits import LoaderCall, ScriptSource, WantedEdit
+from ..edits import WantedEdit
 from ..quantities import counted, duration, number
 from ..report import TerminalPage, TerminalRow, times
 from ..simulate import Prediction
@@ -85,39 +85,27 @@ class TuneResult:
             "notes": list(self.notes),
             "files": list(self.files),
             "seconds": self.seconds,
-            "runs": [_run(one) for one in self.runs],
+            "runs": [one.document() for one in self.runs],
             "grid": [{**asdict(one), "predicted": asdict(made)} for one, made in self.predictions.items()],
         }
 
 
-def _run(one: MeasuredArguments) -> dict[str, Any]:
-    mean, low, high = one.interval or (None, None, None)
-    return {
-        "arguments": asdict(one.arguments),
-        "why": one.why,
-        "detail": one.detail,
-        "steps": len(one.steps),
-        "step_us": mean,
-        "low_us": low,
-        "high_us": high,
-        "others_cores": one.others_cores,
-    }
-
-
-def paste(case: Case, call: LoaderCall | None, choice: Arguments, present: Arguments) -> Paste:
+def paste(case: Case, choice: Arguments, present: Arguments) -> Paste:
     """Return the line that sets the chosen arguments, for the call that made the loader of the baseline."""
-    keywords = keywords_of(choice, present)
-    if call is not None:
-        edit = case.edit(WantedEdit(keywords)) if choice != present else None
-        return Paste(
-            _line("DataLoader", keywords), f"{call.source.path}:{call.call.lineno}", "" if edit is None else edit.diff
-        )
-    made_by = next((found for source in case.script.sources if (found := _training_arguments(source))), None)
-    if made_by is not None:
-        named = {f"dataloader_{name}": text for name, text in keywords.items()}
-        return Paste(_line(TRAINING_ARGUMENTS, named), made_by, "")
+    keywords, call, name, diff = keywords_of(choice, present), case.script.call, "DataLoader", ""
     where = f"the DataLoader that {case.facts.get('file')}:{case.facts.get('line')} iterates"
-    return Paste(_line("DataLoader", keywords), where, "")
+    if call is not None:
+        where = f"{call.source.path}:{call.call.lineno}"
+        edit = case.edit(WantedEdit(keywords)) if choice != present else None
+        diff = "" if edit is None else edit.diff
+    else:
+        for source in reversed(case.script.sources):
+            calls = [one for one, made in source.calls if made.rpartition(".")[2].endswith(TRAINING_ARGUMENTS)]
+            if len(calls) == 1:
+                name, where = TRAINING_ARGUMENTS, f"{source.path}:{calls[0].lineno}"
+    prefix = "dataloader_" if name == TRAINING_ARGUMENTS else ""
+    texts = ", ".join(f"{prefix}{key}={text}" for key, text in keywords.items())
+    return Paste(f"{name}(..., {texts})", where, diff)
 
 
 def keywords_of(choice: Arguments, present: Arguments) -> dict[str, str]:
@@ -129,16 +117,6 @@ def keywords_of(choice: Arguments, present: Arguments) -> dict[str, str]:
         if getattr(choice, name) or getattr(present, name):
             keywords[name] = str(getattr(choice, name))
     return keywords
-
-
-def _line(name: str, keywords: Mapping[str, str]) -> str:
-    return f"{name}(..., {', '.join(f'{key}={text}' for key, text in keywords.items())})"
-
-
-def _training_arguments(source: ScriptSource) -> str | None:
-    """Find the only call that makes TrainingArguments, as `train.py:42`."""
-    calls = [call for call, name in source.calls if name.rpartition(".")[2].endswith(TRAINING_ARGUMENTS)]
-    return f"{source.path}:{calls[0].lineno}" if len(calls) == 1 else None
 
 
 def not_paying(
@@ -153,31 +131,24 @@ def not_paying(
         ("pin_memory", "pin_memory"),
         ("persistent_workers", "persistent_workers"),
     ):
-        more = [one for one in known if _has_only_more(one, choice, name)]
-        best = min(more, key=lambda one: known[one][0], default=None)
-        if best is not None:
-            yield f"{title}: {_against(best, known[best], known[choice][0])}"
-
-
-def _has_only_more(one: Arguments, choice: Arguments, name: str) -> bool:
-    """Return whether a setting has more of one argument and is otherwise alike. Without workers there is no queue."""
-    if (getattr(one, name) or 0) <= (getattr(choice, name) or 0):
-        return False
-    others = {"num_workers", "prefetch_factor", "pin_memory", "persistent_workers"} - {name}
-    if name == "num_workers" and not choice.num_workers:
-        others = {"pin_memory"}
-    return all(getattr(one, other) == getattr(choice, other) for other in others)
-
-
-def _against(best: Arguments, known: tuple[float, str], own_us: float) -> str:
-    step_us, how = known
-    change = step_us / own_us - 1
-    if abs(change) <= EVEN:
-        return f"no faster ({best}: within {100 * EVEN:.0f} % of it, {how})"
-    if change < 0:
-        but = "which is within its noise" if how == "measured" else "which no run has shown"
-        return f"{-100 * change:.0f} % faster ({best}, {how}), {but}"
-    return f"{100 * change:.0f} % slower ({best}, {how})"
+        # Those that have more of it and are otherwise alike. Without workers there is no queue.
+        others = {"num_workers", "prefetch_factor", "pin_memory", "persistent_workers"} - {name}
+        if name == "num_workers" and not choice.num_workers:
+            others = {"pin_memory"}
+        more = [one for one in known if (getattr(one, name) or 0) > (getattr(choice, name) or 0)]
+        alike = [one for one in more if all(getattr(one, other) == getattr(choice, other) for other in others)]
+        best = min(alike, key=lambda one: known[one][0], default=None)
+        if best is None:
+            continue
+        step_us, how = known[best]
+        change = step_us / known[choice][0] - 1
+        if abs(change) <= EVEN:
+            yield f"{title}: no faster ({best}: within {100 * EVEN:.0f} % of it, {how})"
+        elif change < 0:
+            but = "which is within its noise" if how == "measured" else "which no run has shown"
+            yield f"{title}: {-100 * change:.0f} % faster ({best}, {how}), {but}"
+        else:
+            yield f"{title}: {100 * change:.0f} % slower ({best}, {how})"
 
 
 def show(result: TuneResult, console: Console) -> None:
@@ -214,20 +185,16 @@ def _row(result: TuneResult, one: MeasuredArguments) -> TerminalRow:
     is_first = one is result.runs[0]
     predicted = "baseline" if is_first or prediction is None else f"predicted {duration(prediction.step_us)}"
     measured = f"measured {duration(one.mean_us)}" if one.steps else "not measured"
-    return TerminalRow(
-        str(one.arguments), (predicted, measured, "taken" if one is result.choice else ""), remark=_remark(one)
-    )
-
-
-def _remark(one: MeasuredArguments) -> str:
     if one.interval is None:
-        last = next((line for line in reversed(one.detail.splitlines()) if line.strip()), "")
-        said = {"different samples": "other samples than before: never taken"}.get(one.why, one.why)
-        return f"{said}: {last}" if last else said
-    _, low, high = one.interval
-    others = one.others_cores or 0.0
-    beside = f"; other programs kept {number(others)} cores busy" if others >= DISTURBING else ""
-    return f"{duration(low)} to {duration(high)}{beside}"
+        remark = {"different samples": "other samples than before: never taken"}.get(one.why, one.why)
+        last = [line for line in one.detail.splitlines() if line.strip()][-1:]
+        remark = ": ".join([remark, *last])
+    else:
+        others = one.others_cores or 0.0
+        beside = f"; other programs kept {number(others)} cores busy" if others >= DISTURBING else ""
+        remark = f"{duration(one.interval[1])} to {duration(one.interval[2])}{beside}"
+    taken = "taken" if one is result.choice else ""
+    return TerminalRow(str(one.arguments), (predicted, measured, taken), remark=remark)
 
 
 def _counts(result: TuneResult) -> str:

@@ -322,9 +322,18 @@ class ThreadLoaderSource:
         """Find the sampler's ranks. Raises UsageError where a sampler gives all samples to each of several ranks."""
         self._loader = loader
         self._sampler = drawing_sampler(loader)
-        self._place = rank_of_process(*(_place(self._sampler) or (None, None)))
+        # By what the sampler partitions the dataset, under Headrace's or torch's names.
+        rank = getattr(self._sampler, "rank", None)
+        world_size = getattr(self._sampler, "world_size", getattr(self._sampler, "num_replicas", None))
+        known = rank is not None and world_size is not None
+        self._place = rank_of_process(rank, world_size) if known else rank_of_process()
         self.rank, self.world_size = self._place.rank, self._place.world_size
-        _check_parted(self._sampler, self.world_size)
+        if self.world_size > 1 and type(self._sampler) in (RandomSampler, SequentialSampler):
+            raise UsageError(
+                f"as_dataloader: expected a sampler that gives each of {self.world_size} ranks a part, got "
+                f"{type(self._sampler).__name__}, which gives all of the dataset to each; pass "
+                "batch_sampler=ResumableBatchSampler(dataset, batch_size) or sampler=DistributedSampler(dataset)"
+            )
         self.set_epoch, self.seek = loader.set_epoch, loader.seek
         self.state_dict, self.load_state_dict = loader.state_dict, loader.load_state_dict
 
@@ -366,20 +375,4 @@ class ThreadLoaderSource:
             "expected a headrace.Loader, got a ThreadDataLoader: it does not know its state at a step that it is not "
             "at. Leave Accelerate's use_stateful_dataloader off, and pass what as_dataloader made to "
             "register_for_checkpointing"
-        )
-
-
-def _place(sampler: object) -> tuple[int, int] | None:
-    """Return the rank and world size by which the sampler partitions the dataset, under Headrace's or torch's names."""
-    rank = getattr(sampler, "rank", None)
-    world_size = getattr(sampler, "world_size", getattr(sampler, "num_replicas", None))
-    return None if rank is None or world_size is None else (rank, world_size)
-
-
-def _check_parted(sampler: object, world_size: int) -> None:
-    if world_size > 1 and type(sampler) in (RandomSampler, SequentialSampler):
-        raise UsageError(
-            f"as_dataloader: expected a sampler that gives each of {world_size} ranks a part, got "
-            f"{type(sampler).__name__}, which gives all of the dataset to each; pass "
-            "batch_sampler=ResumableBatchSampler(dataset, batch_size) or sampler=DistributedSampler(dataset)"
         )

@@ -104,30 +104,25 @@ class NativeEncoder:
         self._frame: SpecialTokens | None = frame if frame is not None and len(frame) == special else None
         copy.no_padding()
         copy.enable_truncation(max_length if self._frame is None else max_length - special, direction=cut_side)
-        known = (pad_id, padding.get("pad_id"), None if pad_token is None else copy.token_to_id(pad_token))
-        self.pad_id = next((each for each in known if each is not None), _evident_pad_id(text))
+        named = (pad_id, padding.get("pad_id"), None if pad_token is None else copy.token_to_id(pad_token))
+        self.pad_id = next((each for each in named if each is not None), _evident_pad_id(text))
         self.pads_left = (padding.get("direction", "right") if pad_side is None else pad_side) == "left"
-        self.identity = _identity(copy, tokenizers.__version__)
+        known = json.dumps([tokenizers.__version__, copy.to_str(), copy.encode_special_tokens])
+        self.identity = hashlib.blake2b(known.encode(), digest_size=16).hexdigest()
         self._copy = copy
         self._pid = os.getpid()
 
     def encode(self, texts: list[str]) -> Sequence[Sequence[int]]:
-        if self._frame is None:
-            return self._encoded(texts, special=True)
-        return [self._frame.around(ids) for ids in self._encoded(texts, special=False)]
-
-    def _encoded(self, texts: list[str], *, special: bool) -> list[list[int]]:
-        if self._must_not_use_threads():
-            return [self._copy.encode(text, add_special_tokens=special).ids for text in texts]
-        encodings = self._copy.encode_batch_fast(texts, add_special_tokens=special)
-        return [encoding.ids for encoding in encodings]
-
-    def _must_not_use_threads(self) -> bool:
-        """Tell whether encoding would wait forever for the library's threads, which a fork lacks.
-
-        That is so if the environment orders their use. If it says nothing, the library finds out by itself.
-        """
-        return self._pid != os.getpid() and "TOKENIZERS_PARALLELISM" in os.environ
+        """Return the ids of each text, in one call that releases the GIL."""
+        special = self._frame is None
+        # A fork lacks the library's threads, and would wait for them forever if the environment orders their use. If
+        # it says nothing, the library finds out by itself.
+        if self._pid != os.getpid() and "TOKENIZERS_PARALLELISM" in os.environ:
+            encodings = [self._copy.encode(text, add_special_tokens=special) for text in texts]
+        else:
+            encodings = self._copy.encode_batch_fast(texts, add_special_tokens=special)
+        ids = [encoding.ids for encoding in encodings]
+        return ids if self._frame is None else [self._frame.around(each) for each in ids]
 
 
 def _evident_pad_id(description: str) -> int | None:
@@ -159,8 +154,3 @@ def _described(tokenizer: Tokenizer, place: str) -> str:
             "which draws from a source of its own; set tokenizer.model.dropout = None"
         )
     return text
-
-
-def _identity(tokenizer: Tokenizer, library: str) -> str:
-    known = json.dumps([library, tokenizer.to_str(), tokenizer.encode_special_tokens])
-    return hashlib.blake2b(known.encode(), digest_size=16).hexdigest()

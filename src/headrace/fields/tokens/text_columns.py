@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from headrace.data import (
     KEY,
     ByteColumn,
-    CachedArray,
     Dataset,
     HeldColumn,
     KeyColumn,
@@ -24,13 +23,14 @@ from headrace.data import (
     Strings,
     TextColumn,
     cache_folder,
+    cached_array,
     file_versions,
     mapped_zeros,
     read_members,
 )
 from headrace.errors import UsageError
 from headrace.fields.tokens.tokenizers import Encoder, resolve_tokenizer
-from headrace.fields.values import Captions, Text, check_max_length, most_bytes
+from headrace.fields.values import Text
 from headrace.system import default_threads
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -68,16 +68,14 @@ def find_column(dataset: Dataset, column: str, place: str) -> ByteColumn | HeldC
     return found
 
 
-def texts_of(dataset: Dataset, column: str, place: str) -> HeldTexts | None:
+def texts_of(dataset: Dataset, name: str, place: str) -> HeldTexts | None:
     """Return the texts that the dataset holds; None if they have to be read from files or members.
 
     Raises UsageError, whose text begins with `place`, if there is no such column, or none of texts.
     """
-    found = find_column(dataset, column, place)
-    return None if isinstance(found, ByteColumn) else held_texts(found, column, place)
-
-
-def held_texts(column: HeldColumn, name: str, place: str) -> HeldTexts:
+    column = find_column(dataset, name, place)
+    if isinstance(column, ByteColumn):
+        return None
     if isinstance(column, TextColumn):
         return HeldTexts(column.strings, None)
     if isinstance(column, KeyColumn):
@@ -107,6 +105,8 @@ def decode_text(data: bytes, most_bytes: int) -> str:
 
 
 Lengths: TypeAlias = NDArray[np.int32]
+TextBlock: TypeAlias = tuple[Ints, list[bytes] | list[bytes | None]]
+"""Base ids of samples, and their texts as the source has them."""
 
 FORMAT = "headrace token lengths 2"
 """Raise the number whenever the meaning of a cached file changes."""
@@ -118,106 +118,12 @@ _WORTH_CACHING = 1024
 """Fewer texts are encoded each time, which is as fast as a look into the cache."""
 
 
-def token_lengths(
-    dataset: Dataset,
-    column: str,
-    tokenizer: Any,
-    *,
-    max_length: int,
-    captions: Captions = "random",
-    max_bytes: int | None = None,
-    version: str | None = None,
-    threads: int | None = None,
-    cache: str | None = None,
-) -> Lengths:
-    """Return the tokens of each sample's text in `column` as a read-only int32[len(dataset.table)], by base id.
-
-    Lengths include special tokens and count what remains after truncation to `max_length`. They are -1 where a sample
-    has no usable text, or is not in the dataset.
-
-    Arguments are those of `hr.Text`, and `column` is its source. Of several captions the longest counts, unless
-    `captions` is "first". Files are read in `threads` native threads (None: one per core). Results are cached in the
-    folder `cache`, or else in the default cache folder, for these samples, this tokenizer and this length; for a
-    function, only with a `version`.
-
-    Raises UsageError for a column without texts or an unknown tokenizer, and what `Dataset.read` raises.
-    """
-    check_max_length(max_length)
-    encoder = resolve_tokenizer(tokenizer, max_length=max_length, version=version)
-    most = most_bytes(max_length) if max_bytes is None else max_bytes
-    return encoded_lengths(
-        dataset, column, encoder, captions=captions, max_bytes=most, threads=threads, cache=cache, place="token_lengths"
-    )
-
-
-def encoded_lengths(
-    dataset: Dataset,
-    column: str,
-    encoder: Encoder,
-    *,
-    captions: Captions,
-    max_bytes: int,
-    threads: int | None,
-    cache: str | None,
-    place: str,
-) -> Lengths:
-    """Return `token_lengths` by an encoder. `place` begins the text of errors."""
-    held = texts_of(dataset, column, place)
-
-    def measure() -> Lengths:
-        count = default_threads() if threads is None else threads
-        found = mapped_zeros((len(dataset.table),), np.int32)
-        found[:] = UNKNOWN
-        blocks = (
-            _blocks_read(dataset, column, count, max_bytes)
-            if held is None
-            else _blocks_held(dataset, held, captions, max_bytes)
-        )
-        for ids, texts in blocks:
-            ends = np.array([len(each) for each in encoder.encode(texts)], np.int32)
-            np.maximum.at(found, ids, ends)
-        return found
-
-    if encoder.identity is None or len(dataset) < _WORTH_CACHING:
-        found = measure()
-        found.flags.writeable = False
-        return found
-    what = f"the lengths of {len(dataset):,} texts"
-    lost = f"{what} cannot be cached, so each start encodes them again"
-    kept = CachedArray(FORMAT, "lengths", what, least=UNKNOWN, lost=lost)
-    known = [FORMAT, dataset.fingerprint, column, encoder.identity, captions, max_bytes]
-    if held is None:
-        known.append(file_versions(dataset, dataset.table.bytes_of(column)))
-    name = f"tokens.{hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()}.headrace"
-    place_kept = os.path.join(cache_folder() if cache is None else os.path.abspath(cache), name)
-    return kept.open(place_kept, len(dataset.table), measure)
-
-
 def _base_ids(dataset: Dataset, positions: Ints) -> Ints:
     return positions if dataset.base_ids is None else dataset.base_ids[positions]
 
 
-def _blocks_held(
-    dataset: Dataset, held: HeldTexts, captions: Captions, max_bytes: int
-) -> Iterator[tuple[Ints, list[str]]]:
-    """Yield usable texts, with the base id of each one's sample."""
-    for start in range(0, len(dataset), _BLOCK):
-        ids = _base_ids(dataset, np.arange(start, min(start + _BLOCK, len(dataset))))
-        first, counts = held.ranges(ids)
-        if captions == "first":
-            counts = np.minimum(counts, 1)
-        which = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-        for at in range(0, len(which), _BLOCK):
-            part = slice(at, at + _BLOCK)
-            yield _usable(np.repeat(ids, counts)[part], held.take(which[part]), max_bytes)
-
-
-def _blocks_read(dataset: Dataset, column: str, threads: int, max_bytes: int) -> Iterator[tuple[Ints, list[str]]]:
-    for positions, members in read_members(dataset, column, block=_BLOCK, threads=threads, most_bytes=max_bytes):
-        yield _usable(_base_ids(dataset, positions), members, max_bytes)
-
-
 def _usable(ids: Ints, texts: list[bytes] | list[bytes | None], max_bytes: int) -> tuple[Ints, list[str]]:
+    """Return the texts that can be used, with the base id of each one's sample."""
     rows, found = [], []
     for row, data in enumerate(texts):
         if data is None:
@@ -243,18 +149,58 @@ class ResolvedText:
     encoder: Encoder
     pad_id: int
 
-    def lengths(self, threads: int | None) -> Lengths:
-        """Return the token lengths of all samples."""
-        return encoded_lengths(
+    def lengths(self) -> Lengths:
+        """Return the tokens of each sample's text as a read-only int32[len(dataset.table)], by base id.
+
+        Lengths include special tokens and count what remains after truncation. They are -1 where a sample has no usable
+        text, or is not in the dataset. Of several captions the longest counts, unless only the first is taken. They are
+        cached for these samples, this tokenizer and this length; for a function, only with a `version`. Raises what
+        `Dataset.read` raises.
+        """
+        dataset, field = self.dataset, self.field
+        if self.encoder.identity is None or len(dataset) < _WORTH_CACHING:
+            found = self._measured_lengths()
+            found.flags.writeable = False
+            return found
+        what = f"the lengths of {len(dataset):,} texts"
+        lost = f"{what} cannot be cached, so each start encodes them again"
+        known = [FORMAT, dataset.fingerprint, self.column, self.encoder.identity, field.captions, field.most_bytes]
+        if self.held is None:
+            known.append(file_versions(dataset, dataset.table.bytes_of(self.column)))
+        name = f"tokens.{hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()}.headrace"
+        place, count, measure = os.path.join(cache_folder(), name), len(dataset.table), self._measured_lengths
+        return cached_array(place, count, measure, format=FORMAT, name="lengths", what=what, least=UNKNOWN, lost=lost)
+
+    def _measured_lengths(self) -> Lengths:
+        found = mapped_zeros((len(self.dataset.table),), np.int32)
+        found[:] = UNKNOWN
+        for ids, texts in self._read_blocks() if self.held is None else self._held_blocks(self.held):
+            usable, decoded = _usable(ids, texts, self.field.most_bytes)
+            ends = np.array([len(each) for each in self.encoder.encode(decoded)], np.int32)
+            np.maximum.at(found, usable, ends)
+        return found
+
+    def _read_blocks(self) -> Iterator[TextBlock]:
+        blocks = read_members(
             self.dataset,
             self.column,
-            self.encoder,
-            captions=self.field.captions,
-            max_bytes=self.field.most_bytes,
-            threads=threads,
-            cache=None,
-            place=f"field {self.name!r}",
+            block=_BLOCK,
+            threads=default_threads(),
+            most_bytes=self.field.most_bytes,
         )
+        for positions, members in blocks:
+            yield _base_ids(self.dataset, positions), members
+
+    def _held_blocks(self, held: HeldTexts) -> Iterator[TextBlock]:
+        for start in range(0, len(self.dataset), _BLOCK):
+            ids = _base_ids(self.dataset, np.arange(start, min(start + _BLOCK, len(self.dataset))))
+            first, counts = held.ranges(ids)
+            if self.field.captions == "first":
+                counts = np.minimum(counts, 1)
+            which = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+            for at in range(0, len(which), _BLOCK):
+                part = slice(at, at + _BLOCK)
+                yield np.repeat(ids, counts)[part], held.take(which[part])
 
     def padded(self, longest: int) -> int:
         """Return L of a batch whose longest text has `longest` tokens."""
@@ -268,24 +214,25 @@ class ResolvedText:
 
 def resolve_texts(dataset: Dataset, fields: Mapping[str, object]) -> tuple[ResolvedText, ...]:
     """Find the column and the tokenizer of each text field. Raises UsageError for unusable ones and unknown pad ids."""
-    return tuple(_resolved(dataset, name, field) for name, field in fields.items() if isinstance(field, Text))
-
-
-def _resolved(dataset: Dataset, name: str, field: Text) -> ResolvedText:
-    place = f"field {name!r}"
-    column = name if field.source is None else field.source
-    held = texts_of(dataset, column, place)
-    encoder = resolve_tokenizer(
-        field.tokenizer, max_length=field.max_length, pad_id=field.pad_id, version=field.version, place=place
-    )
-    pad_id = encoder.pad_id if field.pad_id is None else field.pad_id
-    if pad_id is None:
-        raise UsageError(
-            f"{place}: expected to know what rows are filled up with, got a tokenizer without a pad token; give it one "
-            "(tokenizer.pad_token = …, or enable_padding(pad_id=…) of tokenizers), or pass Text(pad_id=…). The mask "
-            "is False there, whatever it is"
+    found = []
+    for name, field in fields.items():
+        if not isinstance(field, Text):
+            continue
+        place = f"field {name!r}"
+        column = name if field.source is None else field.source
+        held = texts_of(dataset, column, place)
+        encoder = resolve_tokenizer(
+            field.tokenizer, max_length=field.max_length, pad_id=field.pad_id, version=field.version, place=place
         )
-    return ResolvedText(dataset, name, field, column, held, encoder, pad_id)
+        pad_id = encoder.pad_id if field.pad_id is None else field.pad_id
+        if pad_id is None:
+            raise UsageError(
+                f"{place}: expected to know what rows are filled up with, got a tokenizer without a pad token; give it "
+                "one (tokenizer.pad_token = …, or enable_padding(pad_id=…) of tokenizers), or pass Text(pad_id=…). The "
+                "mask is False there, whatever it is"
+            )
+        found.append(ResolvedText(dataset, name, field, column, held, encoder, pad_id))
+    return tuple(found)
 
 
 def text_measured(texts: Sequence[ResolvedText], source: str) -> ResolvedText | None:

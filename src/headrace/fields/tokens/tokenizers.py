@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +100,7 @@ class FunctionEncoder:
         return None if length is None else min(length, self._max_length)
 
     def encode(self, texts: list[str]) -> Sequence[Sequence[int]]:
+        """Return the ids of each text, in one call. Raises UsageError if the function returns anything but ids."""
         if not texts:
             return []
         return [self._own(row)[: self._max_length] for row in self._rows(texts)]  # type: ignore[misc]
@@ -187,35 +188,13 @@ class FunctionEncoder:
         )
 
 
-class Encoder(Protocol):
-    """Interface of every tokenizer."""
+Encoder: TypeAlias = NativeEncoder | FunctionEncoder
+"""Every tokenizer: `encode` returns the ids of texts, special ones included, truncated to the greatest length.
 
-    @property
-    def pad_id(self) -> int | None:
-        """The id that the tokenizer pads with; None if it does not say."""
-        ...
-
-    @property
-    def pads_left(self) -> bool:
-        """True if it pads before a text's ids, as generating models want it."""
-        ...
-
-    @property
-    def row_length(self) -> int | None:
-        """The one length that the tokenizer pads all rows to; None if it does not."""
-        ...
-
-    @property
-    def identity(self) -> str | None:
-        """Identity of the tokenizer and its greatest length; None if nothing identifies it."""
-        ...
-
-    def encode(self, texts: list[str]) -> Sequence[Sequence[int]]:
-        """Return the ids of each text, special ones included, truncated to the greatest length, in one call.
-
-        Native tokenizers release the GIL. Raises UsageError if a function returns anything else than ids.
-        """
-        ...
+`pad_id` is the id that it pads with, None if it does not say; `pads_left` is whether that comes before a text's ids, as
+generating models want it; `row_length` is the one length that it pads all rows to, None if it does not; `identity`
+identifies it with its greatest length, None if nothing does.
+"""
 
 
 def resolve_tokenizer(

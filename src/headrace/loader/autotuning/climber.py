@@ -38,10 +38,6 @@ class Move:
     value: int
     up: bool
 
-    @property
-    def direction(self) -> tuple[Knob, bool]:
-        return self.knob, self.up
-
 
 def moves(setting: Setting, seen: Observation, all_seen: Observation, bounds: TuningBounds) -> Iterator[Move]:
     """Yield the moves that the latest steps at `setting` give a reason for, the likeliest first.
@@ -50,12 +46,14 @@ def moves(setting: Setting, seen: Observation, all_seen: Observation, bounds: Tu
     """
     wait, busy = seen.wait_share, seen.busy_threads(setting.threads) / setting.threads
     threads = _more_threads(setting, seen, bounds) if wait >= STARVED and busy >= 0.5 else None
-    prefetch = _more_prefetch(setting, bounds) if wait >= WAITS and busy < SATURATED else None
+    wanted = setting.prefetch + max(1, setting.prefetch // 2)
+    prefetch = _move(setting, bounds, "prefetch", wanted) if wait >= WAITS and busy < SATURATED else None
     more = (threads, prefetch) if busy >= 0.75 else (prefetch, threads)
     yield from (move for move in more if move is not None)
     if (move := _fewer_threads(setting, seen, bounds)) is not None:
         yield move
-    if wait < WAITS and (move := _less_prefetch(setting, all_seen, bounds)) is not None:
+    spare = all_seen.steps >= ENOUGH_STEPS and all_seen.lowest_ready >= 2 and setting.prefetch > LEAST_AHEAD
+    if wait < WAITS and spare and (move := _move(setting, bounds, "prefetch", setting.prefetch - 1)) is not None:
         yield move
 
 
@@ -66,10 +64,6 @@ def _more_threads(setting: Setting, seen: Observation, bounds: TuningBounds) -> 
         work_s = max(seen.wall_s - seen.wait_s, seen.wall_s / bounds.most.threads)
         wanted = max(wanted, math.ceil(seen.busy_threads(setting.threads) * seen.wall_s / work_s))
     return _move(setting, bounds, "threads", wanted)
-
-
-def _more_prefetch(setting: Setting, bounds: TuningBounds) -> Move | None:
-    return _move(setting, bounds, "prefetch", setting.prefetch + max(1, setting.prefetch // 2))
 
 
 def _fewer_threads(setting: Setting, seen: Observation, bounds: TuningBounds) -> Move | None:
@@ -89,12 +83,6 @@ def _fewer_threads(setting: Setting, seen: Observation, bounds: TuningBounds) ->
     if fewer < 1 or busy / fewer > most_busy or seen.wait_share >= most_wait:
         return None
     return _move(setting, bounds, "threads", fewer)
-
-
-def _less_prefetch(setting: Setting, seen: Observation, bounds: TuningBounds) -> Move | None:
-    if seen.steps < ENOUGH_STEPS or seen.lowest_ready < 2 or setting.prefetch <= LEAST_AHEAD:
-        return None
-    return _move(setting, bounds, "prefetch", setting.prefetch - 1)
 
 
 def _move(setting: Setting, bounds: TuningBounds, knob: Knob, wanted: int) -> Move | None:
@@ -138,14 +126,9 @@ def judge(move: Move, before: Observation, now: Observation, windows: int) -> Mo
         return MoveVerdict.KEEP  # noise hides any gain; waiting for seconds would cost the most
     if noise_s > (GAIN if move.up else LOSS) * before.step_s and windows < MOST_WINDOWS:
         return MoveVerdict.LONGER
-    return MoveVerdict.BACK if move.up or not keeps_up(move, now) else MoveVerdict.KEEP
-
-
-def keeps_up(move: Move, now: Observation) -> bool:
-    """Tell whether batches will still come in time once those that were ready at the move are used up."""
-    if move.knob == "prefetch":
-        return now.wait_share < WAITS
-    return now.feed_wait_share >= SLACK and now.wait_share < WAITS
+    # Whether batches will still come in time once those that were ready at the move are used up.
+    keeps_up = now.wait_share < WAITS and (move.knob == "prefetch" or now.feed_wait_share >= SLACK)
+    return MoveVerdict.BACK if move.up or not keeps_up else MoveVerdict.KEEP
 
 
 def _is_calmer(before: Observation, now: Observation, noise_s: float) -> bool:
@@ -238,10 +221,6 @@ class _Rest:
     until_s: float = 0.0
     length_s: float = FIRST_REST_S
 
-    def begin(self, now_s: float) -> None:
-        self.until_s = now_s + self.length_s
-        self.length_s = min(2 * self.length_s, self.most_s)
-
 
 class Climber:
     """Hill climbing on observations: each change of `setting` is a trial, and stays if it pays."""
@@ -277,7 +256,7 @@ class Climber:
         self.bounds = replace(self.bounds, threads=(min(self.bounds.threads[0], most), most))
         self._reasons.refused_threads()
         self._trial, self._standing = None, []
-        self.setting = self.setting.turned("threads", most)
+        self.setting = replace(self.setting, threads=most)
 
     def _stand(self, seen: Observation) -> None:
         """Take a window outside of a trial: more of the same, or the first sign of another phase of the run."""
@@ -298,7 +277,7 @@ class Climber:
         if verdict is MoveVerdict.LONGER:
             return
         self._trial = None
-        knob, up = trial.move.direction
+        knob, up = trial.move.knob, trial.move.up
         if verdict is MoveVerdict.KEEP:
             self._reasons.kept(trial.move, trial.came_from.of(knob), trial.before, now)
             self._standing = [now]
@@ -310,15 +289,16 @@ class Climber:
 
     def _rest(self, knob: Knob, up: bool) -> None:
         rest = self._rests.setdefault((knob, up), _Rest(MOST_REST_UP_S if up else MOST_REST_DOWN_S))
-        rest.begin(self._elapsed_s)
+        rest.until_s = self._elapsed_s + rest.length_s
+        rest.length_s = min(2 * rest.length_s, rest.most_s)
 
     def _try_next(self, standing: Observation, seen: Observation) -> None:
         for move in moves(self.setting, standing, _joined(self._standing), self.bounds):
-            rest = self._rests.get(move.direction)
+            rest = self._rests.get((move.knob, move.up))
             rests = rest is not None and self._elapsed_s < rest.until_s
             if not rests and not (move.knob == "prefetch" and move.up and move.value > _affordable(self.setting, seen)):
                 self._trial = _Trial(move, standing, self.setting)
-                self.setting = self.setting.turned(move.knob, move.value)
+                self.setting = replace(self.setting, **{move.knob: move.value})
                 return
 
     def _fit_memory(self, seen: Observation) -> None:
@@ -328,7 +308,7 @@ class Climber:
             return
         self._reasons.lacked_memory(seen)
         self._trial, self._odd, self._standing = None, None, []
-        self.setting = self.setting.turned("prefetch", affordable)
+        self.setting = replace(self.setting, prefetch=affordable)
 
 
 def _affordable(setting: Setting, seen: Observation) -> int:

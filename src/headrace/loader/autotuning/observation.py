@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 WINDOW_STEPS, WINDOW_S = 4, 0.3
 """Least steps and duration of a window."""
@@ -27,15 +27,6 @@ class StepWindow:
     """High: the feed is too slow."""
     lowest_ready: int = sys.maxsize
     """The least number of batches that were ready when one was asked for."""
-
-    def with_step(self, step_s: float, wait_s: float, ready: int) -> StepWindow:
-        return StepWindow(
-            steps=self.steps + 1,
-            wall_s=self.wall_s + step_s,
-            squares_s2=self.squares_s2 + step_s * step_s,
-            wait_s=self.wait_s + wait_s,
-            lowest_ready=min(self.lowest_ready, ready),
-        )
 
 
 class StepMeter:
@@ -66,24 +57,27 @@ class StepMeter:
         if self._settle > 0:
             self._settle -= 1
             return None
-        if self._is_pause(asked_s - last_s):
+        before, step_s, work_s = self._window, came_s - last_s, asked_s - last_s
+        if before.steps >= 1 and work_s > max(PAUSE_S, PAUSE_TIMES * before.wall_s / before.steps):
             self.restart(ready + 1)  # until the batches are used up that the feed has made meanwhile
             return None
-        window = self._window = self._window.with_step(came_s - last_s, came_s - asked_s, ready)
+        window = self._window = StepWindow(
+            steps=before.steps + 1,
+            wall_s=before.wall_s + step_s,
+            squares_s2=before.squares_s2 + step_s * step_s,
+            wait_s=before.wait_s + (came_s - asked_s),
+            lowest_ready=min(before.lowest_ready, ready),
+        )
         slow = window.wall_s >= SLOW_S and window.steps >= SLOW_STEPS
         if not slow and (window.wall_s < WINDOW_S or window.steps < WINDOW_STEPS):
             return None
         self._window = StepWindow()
         return window
 
-    def _is_pause(self, work_s: float) -> bool:
-        before = self._window
-        return before.steps >= 1 and work_s > PAUSE_S and work_s > PAUSE_TIMES * before.wall_s / before.steps
 
-
-@dataclass(frozen=True, kw_only=True)
-class Observation(StepWindow):
-    """Steps at one setting, with what the feed and the process did meanwhile."""
+@dataclass(frozen=True)
+class Readings:
+    """Counters of a pass. Those of time count from an arbitrary zero."""
 
     feed_wait_s: float
     """High: all places are filled, and the feed could do more."""
@@ -93,6 +87,20 @@ class Observation(StepWindow):
     consumer_cpu_s: float
     """CPU time of the thread that takes the batches; `cpu_s` is the process's."""
     batch_bytes: int
+
+
+_TIMES = ("feed_wait_s", "idle_s", "cpu_s", "consumer_cpu_s")
+
+
+def readings_since(begin: Readings, end: Readings) -> dict[str, Any]:
+    """Return by name how far the times have come between two readings, and the latest bytes of a batch."""
+    return {name: getattr(end, name) - getattr(begin, name) for name in _TIMES} | {"batch_bytes": end.batch_bytes}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation(StepWindow, Readings):
+    """Steps at one setting, with what the feed and the process did meanwhile."""
+
     available_bytes: int | None
     """Memory that this process could still take; None: not known."""
 
@@ -127,15 +135,9 @@ class Observation(StepWindow):
 
     def joined(self, later: Observation) -> Observation:
         """Return the sum of two observations at the same setting."""
+        sums = ("steps", "wall_s", "squares_s2", "wait_s", *_TIMES)
         return Observation(
-            steps=self.steps + later.steps,
-            wall_s=self.wall_s + later.wall_s,
-            squares_s2=self.squares_s2 + later.squares_s2,
-            wait_s=self.wait_s + later.wait_s,
-            feed_wait_s=self.feed_wait_s + later.feed_wait_s,
-            idle_s=self.idle_s + later.idle_s,
-            cpu_s=self.cpu_s + later.cpu_s,
-            consumer_cpu_s=self.consumer_cpu_s + later.consumer_cpu_s,
+            **{name: getattr(self, name) + getattr(later, name) for name in sums},
             lowest_ready=min(self.lowest_ready, later.lowest_ready),
             batch_bytes=max(self.batch_bytes, later.batch_bytes),
             available_bytes=later.available_bytes,
@@ -155,9 +157,6 @@ class Setting:
 
     def of(self, knob: Knob) -> int:
         return self.threads if knob == "threads" else self.prefetch
-
-    def turned(self, knob: Knob, value: int) -> Setting:
-        return replace(self, **{knob: value})
 
 
 @dataclass(frozen=True)

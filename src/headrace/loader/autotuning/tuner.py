@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from headrace.loader.autotuning.climber import Climber
-from headrace.loader.autotuning.observation import Knob, Observation, Setting, StepMeter, StepWindow, TuningBounds
+from headrace.loader.autotuning.observation import (
+    Knob,
+    Observation,
+    Readings,
+    Setting,
+    StepMeter,
+    TuningBounds,
+    readings_since,
+)
 from headrace.system import available_to_rank, default_threads
+
+T = TypeVar("T")
 
 START_PREFETCH, MOST_PREFETCH = 3, 16
 """More prefetching only evens out what varies over more batches, and each takes memory."""
@@ -32,17 +42,16 @@ class Tuner(Climber):
 
     def observe(self, seen: Observation) -> None:
         """Take what a pass saw at `setting`."""
-        if self._listening.acquire(blocking=False):
-            try:
-                super().observe(seen)
-            finally:
-                self._listening.release()
+        self._unless_busy(super().observe, seen)
 
     def refuse_threads(self, most: int) -> None:
         """Note that the system gives no more threads than `most`."""
+        self._unless_busy(super().refuse_threads, most)
+
+    def _unless_busy(self, take: Callable[[T], None], report: T) -> None:
         if self._listening.acquire(blocking=False):
             try:
-                super().refuse_threads(most)
+                take(report)
             finally:
                 self._listening.release()
 
@@ -50,27 +59,16 @@ class Tuner(Climber):
 def tuner_of(threads: int | None, prefetch: int | None) -> Tuner:
     """Return the tuner for a loader's arguments; None is tuned. Threads begin at the most, for short runs."""
     most = default_threads()
-    given: list[tuple[Knob, int | None]] = [("threads", threads), ("prefetch", prefetch)]
+    given: dict[Knob, int | None] = {"threads": threads, "prefetch": prefetch}
     start = Setting(most if threads is None else threads, START_PREFETCH if prefetch is None else prefetch)
     return Tuner(
         start,
         TuningBounds(
             threads=(1, most) if threads is None else (threads, threads),
             prefetch=(1, MOST_PREFETCH) if prefetch is None else (prefetch, prefetch),
-            left_out=tuple(knob for knob, value in given if value is None),
+            left_out=tuple(knob for knob, value in given.items() if value is None),
         ),
     )
-
-
-@dataclass(frozen=True)
-class Readings:
-    """Counters of a pass, as in Observation. CPU times count from an arbitrary zero."""
-
-    feed_wait_s: float
-    idle_s: float
-    cpu_s: float
-    consumer_cpu_s: float
-    batch_bytes: int
 
 
 class Controls(Protocol):
@@ -103,7 +101,8 @@ class TunedPass:
             return
         window = self._meter.took(asked_s, came_s, ready)
         if window is not None and self.setting == self._tuner.setting and self._at_begin is not None:
-            self._tuner.observe(self._observation(window, self._at_begin))
+            since = readings_since(self._at_begin, self._controls.readings())
+            self._tuner.observe(Observation(**vars(window), **since, available_bytes=available_to_rank()))
         if self.setting != self._tuner.setting:
             self._follow(ready)
         elif self._meter.begins:
@@ -119,15 +118,3 @@ class TunedPass:
         # Ready batches were made at the setting before, and memory for more batches is new the first time.
         self._meter.restart(1 + ready + max(0, wanted.prefetch - self.setting.prefetch))
         self.setting = self._tuner.setting
-
-    def _observation(self, window: StepWindow, begin: Readings) -> Observation:
-        end = self._controls.readings()
-        return Observation(
-            **vars(window),
-            feed_wait_s=end.feed_wait_s - begin.feed_wait_s,
-            idle_s=end.idle_s - begin.idle_s,
-            cpu_s=end.cpu_s - begin.cpu_s,
-            consumer_cpu_s=end.consumer_cpu_s - begin.consumer_cpu_s,
-            batch_bytes=end.batch_bytes,
-            available_bytes=available_to_rank(),
-        )

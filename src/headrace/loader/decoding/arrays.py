@@ -20,17 +20,6 @@ Raws: TypeAlias = Sequence[Sequence[bytes]]
 """The bytes of each of the recipe's raw fields, by row."""
 
 
-@dataclass(frozen=True)
-class PackedPlaces:
-    """Places of a batch's samples in rows of tokens that they share."""
-
-    row_of: Ints
-    """[N], ascending."""
-    rows: int
-    length: int
-    """Tokens of a row."""
-
-
 class FieldContent(Protocol):
     """Field that Python makes."""
 
@@ -41,13 +30,11 @@ class FieldContent(Protocol):
         """Return each row's content, or the SampleError that says why it has none."""
         ...
 
-    def join(
-        self, contents: list[Any], samples: Ints, places: PackedPlaces | None, longest: int
-    ) -> dict[str, NDArray[Any]]:
+    def join(self, contents: list[Any], rows: BatchRows, longest: int) -> dict[str, NDArray[Any]]:
         """Return the parts of the batch by their flat names.
 
-        `places` is given where texts are packed. `longest` is the tokens of the longest text over all ranks, 0 if
-        unknown. Raises UsageError for contents that do not go together.
+        `longest` is the tokens of the longest text over all ranks, 0 if unknown. Raises UsageError for contents that do
+        not go together.
         """
         ...
 
@@ -63,16 +50,16 @@ class ColumnOrigin:
     """True if it is read from members or files."""
 
     def error(self, kind: type[SampleError], why: str, sample: int) -> SampleError:
-        dataset = self.dataset
-        shard, offset = dataset.where(self.column, sample) if self.read else (self._held_at(sample), None)
-        named = dataset.named(self.column, sample) if self.read else None
-        why = why if named is None else f"{why} ({named})"
+        dataset, table = self.dataset, self.dataset.table
+        offset: int | None = None
+        if self.read:
+            shard, offset = dataset.where(self.column, sample)
+            named = dataset.named(self.column, sample)
+            why = why if named is None else f"{why} ({named})"
+        else:
+            base_id = sample if dataset.base_ids is None else int(dataset.base_ids[sample])
+            shard = table.source if table.origin is None else table.origin.of(base_id)
         return kind(why, key=dataset.key(sample), shard=shard, offset=offset, field=self.field)
-
-    def _held_at(self, sample: int) -> str:
-        table = self.dataset.table
-        base_id = sample if self.dataset.base_ids is None else int(self.dataset.base_ids[sample])
-        return table.source if table.origin is None else table.origin.of(base_id)
 
 
 Numbers: TypeAlias = NDArray[Any]
@@ -136,26 +123,23 @@ class ArrayContent:
     def _origin(self) -> ColumnOrigin:
         return ColumnOrigin(self.dataset, self.name, self.column, read=self.raw is not None)
 
-    def join(
-        self, contents: list[Numbers], samples: Ints, places: PackedPlaces | None, longest: int
-    ) -> dict[str, NDArray[Any]]:
+    def join(self, contents: list[Numbers], rows: BatchRows, longest: int) -> dict[str, NDArray[Any]]:
         if not contents:
             return {self.name: np.empty((0, *(self.field.shape or ())), self.field.dtype or np.float32)}
         first = contents[0]
         for row, values in enumerate(contents):
-            if values.shape != first.shape or values.dtype != first.dtype:
-                raise self._unequal(first, values, int(samples[0]), int(samples[row]))
+            if values.shape == first.shape and values.dtype == first.dtype:
+                continue
+            advice = "Array(dtype=…)"
+            if first.shape != values.shape:
+                advice = "Array(shape=…), which makes the others bad samples"
+            key, odd = self.dataset.key(int(rows.samples[0])), self.dataset.key(int(rows.samples[row]))
+            raise UsageError(
+                f"field {self.name!r}: expected arrays of one shape and type in a batch, got {first.dtype} "
+                f"{list(first.shape)} (sample {key!r}) and {values.dtype} {list(values.shape)} (sample {odd!r}); give "
+                f"{advice}, or take them as they are with Raw()"
+            )
         return {self.name: np.stack(contents)}
-
-    def _unequal(self, first: Numbers, other: Numbers, sample: int, odd: int) -> UsageError:
-        advice = (
-            "Array(shape=…), which makes the others bad samples" if first.shape != other.shape else "Array(dtype=…)"
-        )
-        return UsageError(
-            f"field {self.name!r}: expected arrays of one shape and type in a batch, got {first.dtype} "
-            f"{list(first.shape)} (sample {self.dataset.key(sample)!r}) and {other.dtype} {list(other.shape)} (sample "
-            f"{self.dataset.key(odd)!r}); give {advice}, or take them as they are with Raw()"
-        )
 
 
 def check_held(field: str, name: str, found: HeldColumn) -> None:

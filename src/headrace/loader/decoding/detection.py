@@ -57,13 +57,17 @@ class BatchViews:
         """Return which part of the images is visible, in their pixels; empty where a crop fell into padding."""
         return self.rows[:, axis], self.rows[:, 2 + axis]
 
+    def canvas(self, axis: int) -> tuple[Floats, Floats, Floats]:
+        """Return the output's size, and where the images begin on it unless flipped, and their length there."""
+        return self.rows[:, 8 + axis], self.rows[:, 10 + axis], self.rows[:, 12 + axis]
+
     def flipped(self, axis: int) -> Mask:
         return self.rows[:, 14 + axis].astype(bool)
 
     def on_canvas(self, axis: int, places: Floats) -> Floats:
         """Map places [N] in the images to the output; 0 where nothing is visible."""
         begin, end = self.window(axis)
-        size, at, length = self.rows[:, 8 + axis], self.rows[:, 10 + axis], self.rows[:, 12 + axis]
+        size, at, length = self.canvas(axis)
         scale = np.divide(length, end - begin, out=np.zeros(len(begin)), where=end > begin)
         lying = at + (places - begin) * scale
         return np.where(self.flipped(axis), size - lying, lying)
@@ -74,7 +78,7 @@ class BatchViews:
         Where nothing is visible, the extent and the scale are 0.
         """
         begin, end = self.window(axis)
-        size, at, length = self.rows[:, 8 + axis], self.rows[:, 10 + axis], self.rows[:, 12 + axis]
+        size, at, length = self.canvas(axis)
         seen = (end > begin) & (length > 0)
         pixel = np.divide(end - begin, length, out=np.zeros(len(begin)), where=seen)
         scale = np.divide(length, end - begin, out=np.zeros(len(begin)), where=seen)
@@ -93,7 +97,7 @@ class BatchViews:
 
     def inner(self, axis: int) -> tuple[Floats, Floats]:
         """Return where the image begins and ends on the output; the rest is padding."""
-        size, at, length = self.rows[:, 8 + axis], self.rows[:, 10 + axis], self.rows[:, 12 + axis]
+        size, at, length = self.canvas(axis)
         begin = np.where(self.flipped(axis), size - at - length, at)
         return begin, begin + length
 
@@ -151,18 +155,12 @@ class KeptInstances:
     counts: Ints
     """Instances that each sample had."""
 
-    def by_sample(self) -> list[Mask]:
-        """Return which instances of each sample are kept."""
-        return np.split(self.which, np.cumsum(self.counts)[:-1])
-
     def of(self, values: Any) -> PerSample:
         """Return their values by sample, copied, so that keeping one sample's does not keep the batch's."""
         row = np.repeat(np.arange(len(self.counts)), self.counts)
         ends = np.cumsum(np.bincount(row[self.which], minlength=len(self.counts))).tolist()
-        if isinstance(values, list):
-            chosen = [values[at] for at in np.flatnonzero(self.which)]
-            return PerSample(chosen[start:end] for start, end in pairwise([0, *ends]))
-        chosen = values[self.which]
+        is_list = isinstance(values, list)
+        chosen = [values[at] for at in np.flatnonzero(self.which)] if is_list else values[self.which]
         return PerSample(chosen[start:end].copy() for start, end in pairwise([0, *ends]))
 
 
@@ -178,33 +176,29 @@ class BoxField:
         """Return the parts of the batch, and which boxes are in it."""
         boxes, counts = self.boxes.take(samples)
         row = np.repeat(np.arange(len(samples)), counts)
-        self._expect_finite(boxes, samples, row)
+        odd = np.flatnonzero(~np.isfinite(boxes).all(1))
+        if len(odd):
+            at = int(odd[0])
+            raise self.boxes.error(int(samples[row[at]]), f"expected finite numbers, got the box {boxes[at].tolist()}")
+        if self.field.format != "xyxy":
+            first, size = boxes[:, :2], boxes[:, 2:]
+            begin = first if self.field.format == "xywh" else first - size / 2
+            boxes = np.concatenate([begin, begin + size], 1)
         seen, which = boxes_on_output(
-            _corners(boxes, self.field.format),
+            boxes,
             views.of(row),
             min_size=self.field.min_size,
             min_visible=self.field.min_visible,
         )
         kept = KeptInstances(which, counts)
-        beside = {beside_name(self.name, name): self._beside(name, samples, kept) for name in self.field.beside}
-        return {self.name: kept.of(seen), **beside}, kept
-
-    def _expect_finite(self, boxes: Floats, samples: Ints, row: Ints) -> None:
-        odd = np.flatnonzero(~np.isfinite(boxes).all(1))
-        if len(odd):
-            at = int(odd[0])
-            raise self.boxes.error(int(samples[row[at]]), f"expected finite numbers, got the box {boxes[at].tolist()}")
-
-    def _beside(self, name: str, samples: Ints, kept: KeptInstances) -> PerSample:
-        column = self.boxes.dataset.columns[name]
-        assert isinstance(column, ListColumn)
-        values, counts = column.take_joined(self.boxes.base_ids(samples))
-        odd = np.flatnonzero(counts != kept.counts)
-        if len(odd):
-            at = int(odd[0])
-            why = f"expected an item of column {name!r} for each of {kept.counts[at]} boxes, got {counts[at]}"
-            raise self.boxes.error(int(samples[at]), why)
-        return kept.of(values)
+        parts = {self.name: kept.of(seen)}
+        for name in self.field.beside:
+            column = self.boxes.dataset.columns[name]
+            assert isinstance(column, ListColumn)
+            values, items = column.take_joined(self.boxes.base_ids(samples))
+            self.boxes.expect_counts(samples, items, counts, f"an item of column {name!r} for each of", "boxes")
+            parts[beside_name(self.name, name)] = kept.of(values)
+        return parts, kept
 
 
 @dataclass(frozen=True)
@@ -220,18 +214,11 @@ class PointField:
         points, counts = self.points.take(samples)
         if of is None:
             of = KeptInstances(np.ones(len(points), bool), counts)
-        self._expect_counts(samples, counts, of.counts)
+        self.points.expect_counts(samples, counts, of.counts, "points of each of", f"boxes of field {self.field.of!r}")
         points[..., :2] += self.field.offset
         row = np.repeat(np.arange(len(samples)), counts)
         pairs = np.array(self.field.flip_pairs if points.shape[1] else (), np.int64).reshape(-1, 2)
         return of.of(points_on_output(points, views.of(row), pairs))
-
-    def _expect_counts(self, samples: Ints, counts: Ints, boxes: Ints) -> None:
-        odd = np.flatnonzero(counts != boxes)
-        if len(odd):
-            at = int(odd[0])
-            why = f"expected points of each of {boxes[at]} boxes of field {self.field.of!r}, got {counts[at]}"
-            raise self.points.error(int(samples[at]), why)
 
 
 @dataclass(frozen=True)
@@ -261,8 +248,10 @@ class PointFields:
             of = points.field.of
             batch[points.name] = points.make(samples, views, None if of is None else kept[of])
         for masks in self.masks:
-            of = masks.field.of
-            chosen = None if of is None else kept[of].by_sample()
+            chosen = None  # which instances of each sample are kept
+            if masks.field.of is not None:
+                boxes_kept = kept[masks.field.of]
+                chosen = np.split(boxes_kept.which, np.cumsum(boxes_kept.counts)[:-1])
             batch[masks.name] = PerSample(masks.make(samples, rows, sizes, chosen))
         for name in self.geometry:
             batch |= {part_name(name, part): values for part, values in views.geometry().items()}
@@ -275,7 +264,17 @@ def resolve_points(dataset: Dataset, fields: Mapping[str, Field]) -> PointFields
     Raises UsageError where there is no column, or one of another kind, and DatasetError where the first list of
     keypoints, which tells their number, is damaged.
     """
-    boxes = {name: _box_field(dataset, name, field) for name, field in fields.items() if isinstance(field, Boxes)}
+    boxes: dict[str, BoxField] = {}
+    for name, field in fields.items():
+        if not isinstance(field, Boxes):
+            continue
+        for column in field.beside:
+            if not isinstance(dataset.columns.get(column), ListColumn):
+                raise UsageError(f"field {name!r}: beside: {not_a_list(dataset, column)}")
+        column = name if field.source is None else field.source
+        found = Instances(dataset, name, column, as_boxes, "lists of 4 numbers a box")
+        found.first()  # a value that is no list raises now
+        boxes[name] = BoxField(name, field, found)
     points = [_point_field(dataset, name, field) for name, field in fields.items() if isinstance(field, Keypoints)]
     for each in boxes.values():
         taken = [beside_name(each.name, column) for column in each.field.beside]
@@ -298,16 +297,6 @@ def beside_name(field: str, column: str) -> str:
     return f"{field}_{column}"
 
 
-def _box_field(dataset: Dataset, name: str, field: Boxes) -> BoxField:
-    for column in field.beside:
-        if not isinstance(dataset.columns.get(column), ListColumn):
-            raise UsageError(f"field {name!r}: beside: {not_a_list(dataset, column)}")
-    column = name if field.source is None else field.source
-    boxes = Instances(dataset, name, column, as_boxes, "lists of 4 numbers a box")
-    boxes.first()  # a value that is no list raises now
-    return BoxField(name, field, boxes)
-
-
 def _point_field(dataset: Dataset, name: str, field: Keypoints) -> PointField:
     column = name if field.source is None else field.source
     points = Instances(dataset, name, column, as_points, "lists of [K, 3], [K, 2] or 3K numbers an instance")
@@ -321,12 +310,3 @@ def _point_field(dataset: Dataset, name: str, field: Keypoints) -> PointField:
     expected = f"lists of [{count}, 3], [{count}, 2] or {3 * count} numbers an instance, as in the first"
     form = partial(as_points, count=count)
     return PointField(name, field, Instances(dataset, name, column, form, expected))
-
-
-def _corners(boxes: Floats, format: str) -> Floats:
-    """Convert boxes to xyxy."""
-    if format == "xyxy":
-        return boxes
-    first, size = boxes[:, :2], boxes[:, 2:]
-    begin = first if format == "xywh" else first - size / 2
-    return np.concatenate([begin, begin + size], 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -33,6 +33,13 @@ class InstanceColumn:
 
     def base_ids(self, samples: Ints) -> Ints:
         return samples if self.dataset.base_ids is None else self.dataset.base_ids[samples]
+
+    def expect_counts(self, samples: Ints, counts: Ints, boxes: Ints, what: str, of: str) -> None:
+        """Raise DatasetError for the first sample that has not one item a box. Say `what` was expected `of` them."""
+        odd = np.flatnonzero(counts != boxes)
+        if len(odd):
+            at = int(odd[0])
+            raise self.error(int(samples[at]), f"expected {what} {boxes[at]} {of}, got {counts[at]}")
 
     def error(self, sample: int, why: str) -> DatasetError:
         """Return the error for one sample's list."""
@@ -144,7 +151,10 @@ def as_boxes(numbers: NDArray[Any]) -> Floats | None:
 def as_points(numbers: NDArray[Any], count: int | None = None) -> Floats | None:
     """Return float64 [m, K, 3] from [m, K, 3], [m, K, 2] or [m, 3K]; None for another form, or another `count` K."""
     if numbers.size == 0:
-        return np.empty((0, count or 0, 3)) if numbers.ndim in (1, 2, 3) and _may_be_points(numbers) else None
+        # Whether an empty array of this shape would hold points if it had instances.
+        last = numbers.shape[-1] if numbers.ndim else 0
+        fits = numbers.ndim == 1 or (last % 3 == 0 if numbers.ndim == 2 else numbers.ndim == 3 and last in (2, 3))
+        return np.empty((0, count or 0, 3)) if fits else None
     if numbers.ndim == 2 and numbers.shape[1] % 3 == 0:
         numbers = numbers.reshape(len(numbers), numbers.shape[1] // 3, 3)
     if numbers.ndim != 3 or numbers.shape[2] not in (2, 3) or count not in (None, numbers.shape[1]):
@@ -152,12 +162,6 @@ def as_points(numbers: NDArray[Any], count: int | None = None) -> Floats | None:
     points = np.full((*numbers.shape[:2], 3), 2.0)
     points[..., : numbers.shape[2]] = numbers
     return points
-
-
-def _may_be_points(empty: NDArray[Any]) -> bool:
-    """Tell whether an empty array of this shape would hold points if it had instances."""
-    last = empty.shape[-1]
-    return empty.ndim == 1 or (last % 3 == 0 if empty.ndim == 2 else last in (2, 3))
 
 
 class MaskRuns(msgspec.Struct, gc=False):
@@ -272,15 +276,23 @@ def painted(outlines: list[Outline], window: PickedWindow, *, width: int, height
     if polygons:
         _core.paint_polygons(
             masks,
-            xy=_joined(polygon for _, polygon in polygons),
+            xy=np.fromiter(chain.from_iterable(polygon for _, polygon in polygons), np.float64),
             ends=np.cumsum([len(polygon) for _, polygon in polygons]),
             owners=np.array([owner for owner, _ in polygons], np.int64),
             rows=window.rows,
             columns=window.columns,
         )
     for owner, each in enumerate(outlines):
-        if isinstance(each, MaskRuns):
-            _paint_runs(masks[owner], each, window, width=width, height=height)
+        if not isinstance(each, MaskRuns):
+            continue
+        if each.size != (height, width):
+            raise ValueError(
+                f"expected runs of the image's {height} rows and {width} columns, got {each.size[0]} and {each.size[1]}"
+            )
+        runs = _core.parse_runs(each.counts) if isinstance(each.counts, str) else np.array(each.counts, np.int64)
+        if int(runs.sum()) > height * width:
+            raise ValueError(f"expected runs of at most {height * width:,} pixels, got {int(runs.sum()):,}")
+        _core.paint_runs(masks[owner], runs=runs, height=height, rows=window.rows, columns=window.columns)
     return masks
 
 
@@ -288,26 +300,12 @@ def resolve_masks(dataset: Dataset, name: str, field: InstanceMasks) -> Instance
     """Find the column of a field. Raises UsageError where there is none, or one that cannot hold outlines."""
     column = name if field.source is None else field.source
     found = dataset.columns.get(column)
-    if not isinstance(found, TextColumn) and not (isinstance(found, ListColumn) and isinstance(found.items, Strings)):
-        what = f"got {column!r}, one of lists of numbers" if isinstance(found, ListColumn) else None
-        why = not_a_list(dataset, column) if what is None else f"expected a column of lists of JSON texts, {what}"
+    if isinstance(found, ListColumn) and not isinstance(found.items, Strings):
+        why = f"expected a column of lists of JSON texts, got {column!r}, one of lists of numbers"
         raise UsageError(f"field {name!r}: {why}")
+    if not isinstance(found, TextColumn | ListColumn):
+        raise UsageError(f"field {name!r}: {not_a_list(dataset, column)}")
     return InstanceMaskField(dataset, name, column, field)
-
-
-def _paint_runs(mask: NDArray[np.uint8], runs: MaskRuns, window: PickedWindow, *, width: int, height: int) -> None:
-    if runs.size != (height, width):
-        raise ValueError(
-            f"expected runs of the image's {height} rows and {width} columns, got {runs.size[0]} and {runs.size[1]}"
-        )
-    lengths = _core.parse_runs(runs.counts) if isinstance(runs.counts, str) else np.array(runs.counts, np.int64)
-    if int(lengths.sum()) > height * width:
-        raise ValueError(f"expected runs of at most {height * width:,} pixels, got {int(lengths.sum()):,}")
-    _core.paint_runs(mask, runs=lengths, height=height, rows=window.rows, columns=window.columns)
-
-
-def _joined(polygons: Iterable[list[float]]) -> NDArray[np.float64]:
-    return np.fromiter(chain.from_iterable(polygons), np.float64)
 
 
 def _picked(begin: float, end: float, low: float, high: float, count: int) -> Pixels:

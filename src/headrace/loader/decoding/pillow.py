@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -68,20 +67,17 @@ def _own_channels(picture: PIL.Image.Image, *, alpha: bool) -> NDArray[np.generi
     if picture.mode == "F":
         return np.asarray(picture, np.float32)
     if picture.mode == "I":
-        return _words(np.asarray(picture))
+        values = np.asarray(picture)
+        low, high = int(values.min()), int(values.max())
+        if low < 0 or high > 0xFFFF:
+            raise ValueError(f"expected values from 0 to 65535, got 32-bit ones from {low} to {high}")
+        return values.astype(np.uint16)
     if picture.mode in ("L", "LA", "RGB", "RGBA"):
         return np.asarray(picture)
     if picture.mode == "1":
         return np.asarray(picture.convert("L"))
     has_alpha = picture.mode == "PA" or "transparency" in picture.info
     return np.asarray(picture.convert("RGBA" if alpha and has_alpha else "RGB"))
-
-
-def _words(values: NDArray[np.generic]) -> NDArray[np.uint16]:
-    low, high = int(values.min()), int(values.max())
-    if low < 0 or high > 0xFFFF:
-        raise ValueError(f"expected values from 0 to 65535, got 32-bit ones from {low} to {high}")
-    return values.astype(np.uint16)
 
 
 def read_picture(data: bytes, limits: Limits) -> NDArray[np.generic]:
@@ -94,9 +90,7 @@ def read_picture(data: bytes, limits: Limits) -> NDArray[np.generic]:
 
 def _decoded(data: bytes, form: PictureForm, limits: Limits) -> NDArray[np.generic]:
     apart = apart_formats(data, limits)
-    if apart:
-        return decode_apart(data, form, apart, limits)
-    return decode_here(data, form, limits)
+    return decode_apart(data, form, apart, limits) if apart else decode_here(data, form, limits)
 
 
 def decode_here(
@@ -105,6 +99,7 @@ def decode_here(
     """Decode the image in this thread. Raises as `decode_picture` does, and MemoryError."""
     import PIL.Image
 
+    begin = f"first: {data[:8].hex(' ')}"
     try:
         with open_picture(data, limits, formats) as opened:
             return _converted(opened, form)
@@ -116,16 +111,13 @@ def decode_here(
             f"max_pixels={limits.max_pixels}"
         ) from error
     except PIL.UnidentifiedImageError as error:  # its text holds an address of memory
-        raise ValueError(
-            f"expected an image, got bytes of no format that Pillow knows; first: {_begin(data)}"
-        ) from error
+        raise ValueError(f"expected an image, got bytes of no format that Pillow knows; {begin}") from error
     except Exception as error:  # Pillow's plugins raise anything (struct.error, EOFError, …) at damaged bytes
-        raise ValueError(
-            f"expected an image, got bytes that Pillow cannot decode ({error}); first: {_begin(data)}"
-        ) from error
+        raise ValueError(f"expected an image, got bytes that Pillow cannot decode ({error}); {begin}") from error
 
 
 def _converted(opened: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic]:
+    import PIL.Image
     import PIL.ImageOps
 
     if form.mode is None:
@@ -133,20 +125,9 @@ def _converted(opened: PIL.Image.Image, form: PictureForm) -> NDArray[np.generic
     picture = PIL.ImageOps.exif_transpose(opened) if form.exif else opened
     if form.mode in (OWN, OWN_ALPHA):
         return _own_channels(picture, alpha=form.mode == OWN_ALPHA)
-    return np.asarray(_eight_bit(picture).convert(form.mode))
-
-
-def _begin(data: bytes) -> str:
-    return data[:8].hex(" ")
-
-
-def _eight_bit(picture: PIL.Image.Image) -> PIL.Image.Image:
-    """Take the high byte of 16-bit grey, as the core does; Pillow's own conversion would clip."""
-    import PIL.Image
-
-    if not picture.mode.startswith("I;16"):
-        return picture
-    return PIL.Image.fromarray((np.asarray(picture, np.uint16) >> 8).astype(np.uint8))
+    if picture.mode.startswith("I;16"):  # the high byte, as in the core; Pillow's own conversion would clip
+        picture = PIL.Image.fromarray((np.asarray(picture, np.uint16) >> 8).astype(np.uint8))
+    return np.asarray(picture.convert(form.mode))
 
 
 IDLE_S = 20.0
@@ -214,38 +195,23 @@ class _DecoderProcess:
         return f"its decoder was ended by signal {-code}" if code < 0 else f"its decoder ended with status {code}"
 
 
-class _Processes:
-    """Decoder processes that wait for work. A fork has none."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._free: list[_DecoderProcess] = []
-
-    def take(self) -> _DecoderProcess | None:
-        with self._lock:
-            return self._free.pop() if self._free else None
-
-    def give_back(self, process: _DecoderProcess) -> None:
-        with self._lock:
-            self._free.append(process)
-
-    def end(self) -> None:
-        with self._lock:
-            free, self._free = self._free, []
-        for process in free:
-            process.end()
-
-    def forget(self) -> None:
-        """Drop all processes in a fork: they are its parent's, and the lock may be held for good."""
-        for process in self._free:
-            process.forget()
-        self._lock, self._free = threading.Lock(), []
+_waiting: list[_DecoderProcess] = []
+"""Processes that wait for work. Threads take and add one at a time, which a list does as a whole."""
 
 
-_PROCESSES = _Processes()
-end_processes = _PROCESSES.end
+def end_processes() -> None:
+    while _waiting:
+        _waiting.pop().end()
+
+
+def _forget_processes() -> None:
+    """Drop all processes in a fork: they are its parent's."""
+    while _waiting:
+        _waiting.pop().forget()
+
+
 atexit.register(end_processes)
-os.register_at_fork(after_in_child=_PROCESSES.forget)
+os.register_at_fork(after_in_child=_forget_processes)
 
 
 def decode_apart(data: bytes, form: PictureForm, formats: Sequence[str], limits: Limits) -> NDArray[np.generic]:
@@ -257,7 +223,12 @@ def decode_apart(data: bytes, form: PictureForm, formats: Sequence[str], limits:
         "deadline_s": min(limits.max_decode_s, _LONGEST_WAIT_S),
         "limits": {"max_pixels": limits.max_pixels, "formats": list(limits.formats)},
     }
-    answer, pixels = _answered(request, data, limits.max_decode_s, formats)
+    try:
+        answer, pixels = _asked(request, data, limits.max_decode_s)
+    except TimeoutError:
+        raise TooLargeError(
+            f"{' or '.join(formats)} whose decoding took longer than max_decode_s={limits.max_decode_s:g}"
+        ) from None
     match answer:
         case {"shape": list(shape), "dtype": str(dtype)}:
             return np.frombuffer(pixels, dtype).reshape(shape)
@@ -266,38 +237,25 @@ def decode_apart(data: bytes, form: PictureForm, formats: Sequence[str], limits:
     raise ValueError(answer["error"])
 
 
-def _answered(
-    request: dict[str, Any], data: bytes, deadline_s: float, formats: Sequence[str]
-) -> tuple[dict[str, Any], bytes]:
-    waiting = _PROCESSES.take()
-    if waiting is not None:
-        # A waiting process may have ended: it was idle for long, or memory was short. That is not this image's fault.
-        with suppress(EOFError):
-            return _served(waiting, request, data, deadline_s, formats)
-    fresh = _DecoderProcess()
+def _asked(request: dict[str, Any], data: bytes, deadline_s: float) -> tuple[dict[str, Any], bytes]:
+    """Return what a process answers: one that waits, or a new one. Raises TimeoutError, and ValueError if it ends."""
     try:
-        return _served(fresh, request, data, deadline_s, formats)
-    except EOFError:
-        raise ValueError(f"expected an image, got bytes at which {fresh.why_ended}") from None
-
-
-def _served(
-    process: _DecoderProcess, request: dict[str, Any], data: bytes, deadline_s: float, formats: Sequence[str]
-) -> tuple[dict[str, Any], bytes]:
-    sound = False
+        process, is_fresh = _waiting.pop(), False
+    except IndexError:
+        process, is_fresh = _DecoderProcess(), True
     try:
         answer = process.ask(request, data, deadline_s)
-        sound = True
-        return answer
-    except TimeoutError:
-        raise TooLargeError(
-            f"{' or '.join(formats)} whose decoding took longer than max_decode_s={deadline_s:g}"
-        ) from None
-    finally:
-        if sound:
-            _PROCESSES.give_back(process)
-        else:
-            process.end()
+    except EOFError:
+        process.end()
+        if is_fresh:
+            raise ValueError(f"expected an image, got bytes at which {process.why_ended}") from None
+        # A waiting process may have ended: it was idle for long, or memory was short. That is not this image's fault.
+        return _asked(request, data, deadline_s)
+    except BaseException:
+        process.end()
+        raise
+    _waiting.append(process)
+    return answer
 
 
 # --- in the process itself ---
@@ -321,8 +279,12 @@ def serve(descriptor: int) -> None:
 
 
 def _answer(request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
+    import resource
+
     limits = Limits(**request["limits"])
-    _bound_memory(limits)
+    wanted = min(_OTHER_BYTES + _PIXEL_BYTES * limits.max_pixels, sys.maxsize)
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
     try:
         found = decode_here(data, PictureForm(request["mode"], request["exif"]), limits, request["formats"])
         return {"shape": found.shape, "dtype": found.dtype.str}, found.tobytes()
@@ -332,11 +294,3 @@ def _answer(request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes
         return {"limit": f"its decoder wanted more memory than images of max_pixels={limits.max_pixels} take"}, b""
     except ValueError as error:
         return {"error": str(error)[:_MOST_HEADER_BYTES]}, b""
-
-
-def _bound_memory(limits: Limits) -> None:
-    import resource
-
-    wanted = min(_OTHER_BYTES + _PIXEL_BYTES * limits.max_pixels, sys.maxsize)
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))

@@ -150,11 +150,20 @@ def _depth_numbers(field: Depth) -> tuple[Any, ...]:
 def decode_declined(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.generic]:
     """Decode to [H, W, C] of uint8, uint16 or float32, as the file holds it; to uint8 for an Image of bytes.
 
+    A wide Image gets all channels of the file.
+
     The core checks that the field may have such values. Raises ValueError (saying what was expected) for what cannot be
     decoded, TooLargeError beyond `limits`, and UsageError if a library is not installed.
     """
+    if isinstance(field, Image) and not field.wide:
+        return pillow.decode_picture(data, field, limits)
     if isinstance(field, Image):
-        return wide_pixels(data, field, limits) if field.wide else pillow.decode_picture(data, field, limits)
+        count = field.channel_count
+        if array_files.holds_array(data):
+            return _bands(array_files.read_array(data, limits, channels=count), count)
+        if array_files.is_tiff(data) and "TIFF" in limits.formats and not array_files.is_byte_tiff(data, limits):
+            return _bands(array_files.read_tiff(data, limits), count)
+        return pillow.read_colors(data, field, limits)
     values = (
         array_files.read_array(data, limits) if array_files.holds_array(data) else pillow.read_picture(data, limits)
     )
@@ -176,16 +185,6 @@ def is_narrowed(data: bytes, field: Spatial, limits: Limits) -> bool:
     if not isinstance(field, Image) or field.wide:
         return False
     return array_files.is_tiff(data) and not array_files.is_byte_tiff(data, limits)
-
-
-def wide_pixels(data: bytes, field: Image, limits: Limits) -> NDArray[np.generic]:
-    """Return [H, W, C] of uint8, uint16 or float32, with all channels of the file. Raises as `decode_declined` does."""
-    count = field.channel_count
-    if array_files.holds_array(data):
-        return _bands(array_files.read_array(data, limits, channels=count), count)
-    if array_files.is_tiff(data) and "TIFF" in limits.formats and not array_files.is_byte_tiff(data, limits):
-        return _bands(array_files.read_tiff(data, limits), count)
-    return pillow.read_colors(data, field, limits)
 
 
 def _bands(values: NDArray[np.generic], count: int) -> NDArray[np.generic]:
@@ -227,13 +226,11 @@ def _core_layout(values: NDArray[np.generic], *, channels: int, whole: bool) -> 
     if values.dtype.kind not in "iufb":
         raise ValueError(f"expected numbers, got an array of {values.dtype}")
     if whole:
-        return _as_uint16(values)
+        low, high = values.min(), values.max()
+        if values.dtype.kind == "f" or low < 0 or high > np.iinfo(np.uint16).max:
+            raise ValueError(
+                f"expected a mask of whole numbers from 0 to 65535, got {values.dtype} from {low} to {high}"
+            )
+        return np.ascontiguousarray(values, dtype=np.uint16)
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which is not valid
         return np.ascontiguousarray(values, dtype=np.float32)
-
-
-def _as_uint16(values: NDArray[np.generic]) -> NDArray[np.uint16]:
-    low, high = values.min(), values.max()
-    if values.dtype.kind == "f" or low < 0 or high > np.iinfo(np.uint16).max:
-        raise ValueError(f"expected a mask of whole numbers from 0 to 65535, got {values.dtype} from {low} to {high}")
-    return np.ascontiguousarray(values, dtype=np.uint16)

@@ -44,7 +44,12 @@ def _join_values(parts: Parts, count: int, memory: BatchMemory, name: str) -> An
     if all(isinstance(value, Mapping) for value in values):
         return _join_dicts(parts, count, memory, f" in {name!r}")
     if all(isinstance(value, list) for value in values):
-        return _join_lists(parts, count)
+        # To a list of the first one's class, which may be that of values that never stack.
+        joined: list[Any] = type(values[0])([None] * count)
+        for _, rows, each in parts:
+            for row, value in zip(rows.tolist(), each, strict=True):
+                joined[row] = value
+        return joined
     plain = [PlainArray.of(value) for value in values]
     arrays = [each for each in plain if each is not None and each.array.ndim]
     if len(arrays) < len(parts):
@@ -52,24 +57,15 @@ def _join_values(parts: Parts, count: int, memory: BatchMemory, name: str) -> An
             f"mixture: field {name!r}: expected arrays, lists or dicts of them, of one kind in all sources, got "
             f"{_of_each(parts, lambda value: type(value).__name__)}; take batches='one-source'"
         )
-    rows = [PlainArray(each.array[0], each.tensor) for each in arrays]
-    layout = RowLayout.of(rows[0])
-    if not all(map(layout.fits, rows)):
+    firsts = [PlainArray(each.array[0], each.tensor) for each in arrays]
+    layout = RowLayout.of(firsts[0])
+    if not all(map(layout.fits, firsts)):
         raise UsageError(
             f"mixture: field {name!r}: expected rows of one type and shape of all sources, got "
             f"{_of_each(parts, _row)}; give each a view of the same size and the same dtype, or take "
             "batches='one-source'"
         )
     return _join_arrays([rows for _, rows, _ in parts], arrays, layout, count, memory)
-
-
-def _join_lists(parts: Parts, count: int) -> list[Any]:
-    """Join lists to one of the first one's class, which may be that of values that never stack."""
-    joined: list[Any] = type(parts[0][2])([None] * count)
-    for _, rows, values in parts:
-        for row, value in zip(rows.tolist(), values, strict=True):
-            joined[row] = value
-    return joined
 
 
 def _join_arrays(rows: list[Rows], arrays: list[PlainArray], layout: RowLayout, count: int, memory: BatchMemory) -> Any:
@@ -122,11 +118,11 @@ def _length(value: Any) -> int | None:
 
 
 def _filled(value: Mapping[str, Any], length: int, text: ResolvedText) -> dict[str, Any]:
-    return {name: _widened(part, length, text, {IDS: text.pad_id, MASK: 0}[name]) for name, part in value.items()}
-
-
-def _widened(part: Any, length: int, text: ResolvedText, fill: int) -> Any:
-    plain = PlainArray.of(part)
-    assert plain is not None, "a text's parts are numbers"
-    more = (length - plain.array.shape[1], 0) if text.encoder.pads_left else (0, length - plain.array.shape[1])
-    return PlainArray(np.pad(plain.array, ((0, 0), more), constant_values=fill), plain.tensor).restore()
+    filled = {}
+    for name, fill in ((IDS, text.pad_id), (MASK, 0)):
+        plain = PlainArray.of(value[name])
+        assert plain is not None, "a text's parts are numbers"
+        more = length - plain.array.shape[1]
+        widths = ((0, 0), (more, 0) if text.encoder.pads_left else (0, more))
+        filled[name] = PlainArray(np.pad(plain.array, widths, constant_values=fill), plain.tensor).restore()
+    return filled

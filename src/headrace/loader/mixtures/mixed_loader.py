@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace.errors import UsageError
-from headrace.loader.autotuning import tuner_of
+from headrace.loader.autotuning.tuner import tuner_of
 from headrace.loader.batch_memory import PooledMemory, memory_of
 from headrace.loader.loader import Loader
 from headrace.loader.mixtures.mixed_pass import JoinedPass, OneSourcePass

@@ -34,11 +34,25 @@ def against_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator[
     """
     assert settings.against is not None
     values = (settings.path, settings.batch_size, settings.threads, settings.seed + round_number)
-    batches = _made(settings.against, dict(zip(KEYWORDS, values, strict=True)))
+    factory = _factory(settings.against)
+    batches = factory(**_accepted(factory, dict(zip(KEYWORDS, values, strict=True))))
+    if not isinstance(batches, Iterable):
+        raise HeadraceError(
+            f"--against {settings.against}: expected something to iterate over, got a {type(batches).__name__}. "
+            "Return the loader itself."
+        )
     while True:
         count = 0
         for batch in batches:
-            yield _checked(batch, settings.against, count)
+            size = batch_size_of(batch)
+            if not size:
+                unknown = f"a {type(batch).__name__}, in which no tensor, array or list tells how many"
+                raise HeadraceError(
+                    f"--against {settings.against}: expected samples in batch {count}, got "
+                    f"{'no sample' if size == 0 else unknown}. Give a batch of tensors, arrays or lists, alone, in a "
+                    "tuple or in a dict, or one that has a len."
+                )
+            yield size
             count += 1
         if not count:
             raise HeadraceError(
@@ -65,28 +79,6 @@ def _length(value: Any) -> int | None:
     if shape is not None:
         return int(shape[0]) if len(shape) else None
     return len(value) if hasattr(value, "__len__") and not isinstance(value, str | bytes) else None
-
-
-def _checked(batch: Any, against: str, number: int) -> int:
-    size = batch_size_of(batch)
-    if size:
-        return size
-    found = "no sample" if size == 0 else f"a {type(batch).__name__}, in which no tensor, array or list tells how many"
-    raise HeadraceError(
-        f"--against {against}: expected samples in batch {number}, got {found}. Give a batch of tensors, arrays or "
-        "lists, alone, in a tuple or in a dict, or one that has a len."
-    )
-
-
-def _made(against: str, wanted: Mapping[str, object]) -> Iterable[Any]:
-    factory = _factory(against)
-    loader = factory(**_accepted(factory, wanted))
-    if not isinstance(loader, Iterable):
-        raise HeadraceError(
-            f"--against {against}: expected something to iterate over, got a {type(loader).__name__}. "
-            "Return the loader itself."
-        )
-    return loader
 
 
 def _accepted(factory: Callable[..., Any], wanted: Mapping[str, object]) -> dict[str, object]:

@@ -152,7 +152,10 @@ def _trained(start: Callable[[], Iterator[int]], step_s: float) -> Iterator[int]
 
 def main() -> None:
     task = json.loads(sys.argv[1])
-    _end_with_parent(task["parent"])
+    # The kernel ends this process when the one that started it is killed, however hard.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != task["parent"]:  # it ended before the kernel was asked
+        sys.exit(f"process {task['parent']}, which asked for this run, has ended")
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library, or a loader of the user's, prints is no answer
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -161,13 +164,6 @@ def main() -> None:
         print(json.dumps(run(task)), file=answer, flush=True)
     except HeadraceError as error:
         sys.exit(str(error))
-
-
-def _end_with_parent(parent: int) -> None:
-    """Let the kernel end this process when the one that started it is killed, however hard."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the kernel was asked
-        sys.exit(f"process {parent}, which asked for this run, has ended")
 
 
 def run_rounds(settings: BenchSettings, *, command: Sequence[str] = COMMAND) -> Iterator[tuple[str, BenchRun]]:

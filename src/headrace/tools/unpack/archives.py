@@ -273,13 +273,15 @@ class _ForwardFile:
     def _read(self, size: int) -> bytes:
         try:
             data: bytes = self._file.read(size)
-        except OSError as error:
-            if error.errno is not None:
-                raise ReadError(f"{self._path}: could not be read: {error.strerror}. Check the disk") from error
-            raise _damaged_tar(self._path, str(error)) from error
         except Exception as error:  # each format has errors of its own, and zstd's is no more than an Exception
+            if isinstance(error, OSError) and error.errno is not None:
+                raise _read_error(self._path, error) from error
             raise _damaged_tar(self._path, str(error)) from error
         return data
+
+
+def _read_error(path: str, error: OSError) -> ReadError:
+    return ReadError(f"{path}: could not be read: {error.strerror}. Check its permissions and the disk")
 
 
 def _damaged_tar(path: str, why: str) -> DatasetError:
@@ -306,9 +308,7 @@ def _open_decompressed(path: str, compression: str) -> Any:
             try:
                 return module.input_stream(path, compression="zstd") if name == "pyarrow" else module.open(path)
             except OSError as error:
-                raise ReadError(
-                    f"{path}: could not be read: {error.strerror}. Check its permissions and the disk"
-                ) from error
+                raise _read_error(path, error) from error
     hint = " with pip install backports.zstd, or" if compression == "zstd" else ""
     raise DatasetError(
         f"{path}: it is compressed with {compression}, which nothing installed here opens. Open it{hint} with "
@@ -344,9 +344,7 @@ class ZipArchive:
         try:
             self._zip = zipfile.ZipFile(path)
         except OSError as error:
-            raise ReadError(
-                f"{path}: could not be read: {error.strerror}. Check its permissions and the disk"
-            ) from error
+            raise _read_error(path, error) from error
         except (*_DAMAGED_ZIP, NotImplementedError) as error:
             raise DatasetError(f"{path}: {error}. Check it with `unzip -t`, and copy or write it again") from error
         self._infos = self._zip.infolist()
@@ -399,7 +397,7 @@ class ZipArchive:
             if (
                 isinstance(error, OSError) and error.errno is not None
             ):  # without one bzip2 says that its data is damaged
-                raise ReadError(f"{self.path}: could not be read: {error.strerror}. Check the disk") from error
+                raise _read_error(self.path, error) from error
             raise self._damaged(info, str(error)) from error
         if at != info.file_size:
             raise self._damaged(info, f"expected {info.file_size:,} bytes, got {at:,}")

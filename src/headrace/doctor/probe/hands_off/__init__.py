@@ -24,7 +24,7 @@ def start(session: str) -> None:
     global _journal, _is_hooked
     if _journal is None:
         folder = UndoFolder(os.path.realpath(session))
-        _journal = UndoJournal(folder, folder.root())
+        _journal = UndoJournal(folder, folder.owned()[2])
     if not _is_hooked:
         sys.addaudithook(audit.audit_hook(active))
         _is_hooked = True

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 
+from .journal import UndoJournal
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, Callable
 
-    from .journal import UndoJournal
+    Change = Callable[..., None]
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 """Flags that a file has unless it is only read."""
+CHANGING = WRITES & ~os.O_CREAT
 NO_FOLDER = -1
 """Value of a `dir_fd` that was not given."""
 
@@ -29,7 +32,8 @@ def audit_hook(active: Callable[[], UndoJournal | None]) -> Callable[[str, tuple
         if event in changes and not (event == "open" and reads(arguments)):
             journal = active()
             if journal is not None:
-                journal.guarded(changes[event], journal, *arguments)
+                for change in changes[event]:
+                    journal.guarded(change, journal, *arguments)
 
     return audited
 
@@ -46,25 +50,20 @@ def _reads(arguments: tuple[Any, ...], writes: int = WRITES) -> bool:
 
 
 def _open(journal: UndoJournal, path: Any, mode: str | None, flags: int) -> None:
+    """Record an open for writing. Where it is not certain that a file is meant, it must stay at its path."""
     names = list(_candidates(path, mode))
     for name in names:
         place = journal.place(name, follow=True)
-        if place is not None:
-            _opened(journal, place, flags, is_certain=len(names) == 1)
-
-
-def _opened(journal: UndoJournal, place: str, flags: int, *, is_certain: bool) -> None:
-    """Record an open for writing. Unless it `is_certain` that this file is meant, it must stay at its path."""
-    if flags & os.O_EXCL and flags & os.O_CREAT:
-        journal.makes(place)
-    elif flags & os.O_TRUNC:
-        (journal.empties if is_certain else journal.writes)(place)
-    elif flags & os.O_APPEND:
-        journal.appends(place)
-    elif flags & os.O_CREAT and not flags & (os.O_WRONLY | os.O_RDWR):
-        journal.makes(place)
-    else:
-        journal.writes(place)
+        if place is None:
+            continue
+        if flags & os.O_CREAT and (flags & os.O_EXCL or not flags & CHANGING):
+            journal.makes(place)
+        elif flags & os.O_TRUNC:
+            (journal.empties if len(names) == 1 else journal.writes)(place)
+        elif flags & os.O_APPEND:
+            journal.appends(place)
+        else:
+            journal.writes(place)
 
 
 def _candidates(path: Any, mode: str | None) -> Iterator[str]:
@@ -75,61 +74,25 @@ def _candidates(path: Any, mode: str | None) -> Iterator[str]:
     text = os.fsdecode(path)
     yield text
     if mode is None and not os.path.isabs(text):
-        for name in os.listdir("/proc/self/fd"):
-            folder = _folder(int(name))
-            if folder is not None:
+        for descriptor in os.listdir("/proc/self/fd"):
+            try:
+                folder = os.readlink(f"/proc/self/fd/{descriptor}")
+            except OSError:
+                continue
+            if os.path.isdir(folder):
                 yield os.path.join(folder, text)
 
 
-def _folder(descriptor: int) -> str | None:
-    try:
-        path = os.readlink(f"/proc/self/fd/{descriptor}")
-    except OSError:
-        return None
-    return path if os.path.isdir(path) else None
-
-
 def _rename(journal: UndoJournal, source: Any, target: Any, source_folder: int, target_folder: int) -> None:
-    old, new = _entry(journal, source, source_folder), _entry(journal, target, target_folder)
+    old, new = (
+        journal.place(_named(path, folder), follow=False)
+        for path, folder in ((source, source_folder), (target, target_folder))
+    )
     if old is not None:
-        to = os.path.abspath(_in(target, target_folder)) if new is None else new
+        to = os.path.abspath(_named(target, target_folder)) if new is None else new
         journal.moves(old, to, is_covered=new is not None)
     elif new is not None:
         journal.removes(new)
-
-
-def _remove(journal: UndoJournal, path: Any, folder: int) -> None:
-    place = _entry(journal, path, folder)
-    if place is not None:
-        journal.removes(place)
-
-
-def _link(journal: UndoJournal, source: Any, target: Any, source_folder: int, target_folder: int) -> None:
-    """Record a hard link: the file may be written through its new name."""
-    place = _entry(journal, source, source_folder)
-    if place is not None:
-        journal.writes(place)
-    _makes(journal, target, target_folder)
-
-
-def _makes(journal: UndoJournal, path: Any, folder: int) -> None:
-    place = _entry(journal, path, folder)
-    if place is not None:
-        journal.makes(place)
-
-
-def _truncate(journal: UndoJournal, path: Any, _: int) -> None:
-    place = _file(journal, path)
-    if place is not None:
-        journal.writes(place)
-
-
-def _touch(journal: UndoJournal, path: Any, *arguments: Any) -> None:
-    """Record os.chmod, os.chown and os.utime, whose last argument may be a `dir_fd`."""
-    folder = arguments[-1] if arguments and isinstance(arguments[-1], int) else NO_FOLDER
-    place = _file(journal, path, folder)
-    if place is not None:
-        journal.touches(place)
 
 
 def _connect(journal: UndoJournal, database: Any) -> None:
@@ -137,8 +100,11 @@ def _connect(journal: UndoJournal, database: Any) -> None:
     if isinstance(database, int):
         return
     text = os.fsdecode(database)
-    if text.startswith("file:"):
-        text = _of_uri(text)
+    if text.startswith("file:"):  # a URI of SQLite: `file:path`, `file:///path` or `file://localhost/path`
+        from urllib.parse import unquote
+
+        text = text[len("file:") :].partition("#")[0].partition("?")[0]
+        text = unquote("/" + text[2:].partition("/")[2] if text.startswith("//") else text)
     place = None if text in ("", ":memory:") else journal.place(text, follow=True)
     if place is not None:
         journal.writes(place)
@@ -146,46 +112,46 @@ def _connect(journal: UndoJournal, database: Any) -> None:
             journal.writes(place + suffix)
 
 
-def _of_uri(uri: str) -> str:
-    """Return the path in a URI of SQLite: `file:path`, `file:///path` or `file://localhost/path`."""
-    from urllib.parse import unquote
-
-    path = uri[len("file:") :].partition("#")[0].partition("?")[0]
-    if path.startswith("//"):
-        path = "/" + path[2:].partition("/")[2]
-    return unquote(path)
-
-
-def _entry(journal: UndoJournal, path: Any, folder: int) -> str | None:
-    """Return the place of a name, even of a symbolic link."""
-    return journal.place(_in(path, folder), follow=False)
-
-
-def _file(journal: UndoJournal, path: Any, folder: int = NO_FOLDER) -> str | None:
-    """Return the place of the file that a name or a descriptor stands for."""
-    name = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else _in(path, folder)
-    return journal.place(name, follow=True)
-
-
-def _in(path: Any, folder: int) -> str:
+def _named(path: Any, folder: int) -> str:
+    """Return the path that a name in a folder, or an open file, stands for."""
+    if isinstance(path, int):
+        return os.readlink(f"/proc/self/fd/{path}")
     text = os.fsdecode(path)
     if folder == NO_FOLDER or os.path.isabs(text):
         return text
     return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), text)
 
 
-CHANGES: dict[str, Callable[..., None]] = {
-    "open": _open,
-    "os.chmod": _touch,
-    "os.chown": _touch,
-    "os.link": _link,
-    "os.mkdir": lambda journal, path, _, folder: _makes(journal, path, folder),
-    "os.remove": _remove,
-    "os.rename": _rename,
-    "os.rmdir": _remove,
-    "os.symlink": lambda journal, _, path, folder: _makes(journal, path, folder),
-    "os.truncate": _truncate,
-    "os.utime": _touch,
-    "sqlite3.connect": _connect,
+def _of_entry(
+    change: Callable[[UndoJournal, str], None], path_at: int, folder_at: int | None, *, follow: bool = False
+) -> Change:
+    """Return what records that change of a path, by where the event has it and its `dir_fd`.
+
+    It is of the name itself, even of a symbolic link, or with `follow` of the file that it stands for.
+    """
+
+    def changed(journal: UndoJournal, *arguments: Any) -> None:
+        folder = NO_FOLDER if folder_at is None else arguments[folder_at]
+        place = journal.place(_named(arguments[path_at], folder), follow=follow)
+        if place is not None:
+            change(journal, place)
+
+    return changed
+
+
+CHANGES: dict[str, list[Change]] = {
+    "open": [_open],
+    "os.chmod": [_of_entry(UndoJournal.touches, 0, 2, follow=True)],
+    "os.chown": [_of_entry(UndoJournal.touches, 0, 3, follow=True)],
+    # Of a hard link, the file may be written through its new name.
+    "os.link": [_of_entry(UndoJournal.writes, 0, 2), _of_entry(UndoJournal.makes, 1, 3)],
+    "os.mkdir": [_of_entry(UndoJournal.makes, 0, 2)],
+    "os.remove": [_of_entry(UndoJournal.removes, 0, 1)],
+    "os.rename": [_rename],
+    "os.rmdir": [_of_entry(UndoJournal.removes, 0, 1)],
+    "os.symlink": [_of_entry(UndoJournal.makes, 1, 2)],
+    "os.truncate": [_of_entry(UndoJournal.writes, 0, None, follow=True)],
+    "os.utime": [_of_entry(UndoJournal.touches, 0, 3, follow=True)],
+    "sqlite3.connect": [_connect],
 }
 """Functions that take the arguments of each event."""

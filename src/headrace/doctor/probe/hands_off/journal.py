@@ -5,13 +5,11 @@ from __future__ import annotations
 import _thread
 import os
 import stat as modes
-from collections.abc import Iterator
 
 from .undo_folder import (
     CHEAP_BYTES,
     END,
     CannotStoreError,
-    ContentStore,
     PathState,
     UndoFolder,
     UndoRecord,
@@ -19,6 +17,8 @@ from .undo_folder import (
     end_sum,
     is_below,
     no_work,
+    save_by_copy,
+    save_by_name,
     temporary,
 )
 
@@ -47,7 +47,6 @@ class UndoJournal:
         self._root = root
         self._folders: set[str] = set()
         self._besides = [folder.session, *no_work(root)]
-        self._store = ContentStore(folder)
         self._known: dict[str, int] = {}
         self._made: set[str] = set()
         self._kept: dict[str, int] = {}
@@ -66,16 +65,12 @@ class UndoJournal:
         try:
             work(*arguments)
         except Exception as error:
-            self._tell_fault(error)
+            try:
+                self._write(UndoRecord(PathState.LOST, "", detail=f"{type(error).__name__}: {error}"))
+            except OSError:  # the listing of the folder still shows what has changed
+                return
         finally:
             self._thread.is_busy = False
-
-    def _tell_fault(self, error: Exception) -> None:
-        """Record a fault. If not even that can be written, the listing of the folder still shows what has changed."""
-        try:
-            self._write(UndoRecord(PathState.LOST, "", detail=f"{type(error).__name__}: {error}"))
-        except OSError:
-            return
 
     def saves(self, path: str | bytes | os.PathLike[Any]) -> None:
         """Record a checkpoint, which is the user's work wherever it is saved.
@@ -106,17 +101,17 @@ class UndoJournal:
     def touches(self, path: str) -> None:
         """Record a path whose mode or times are about to change."""
         self._copy_what_is_kept(path)
-        self._before(path, TOUCH, self._touched)
+        self._before(path, PathState.TOUCHED)
 
     def appends(self, path: str) -> None:
         """Record a path that is about to be appended to."""
         self._copy_what_is_kept(path)
-        self._before(path, APPEND, self._appended)
+        self._before(path, PathState.APPENDED)
 
     def writes(self, path: str) -> None:
         """Record a path that is about to be written in place, or may be."""
         self._copy_what_is_kept(path)
-        self._before(path, WHOLE, self._copied)
+        self._before(path, PathState.COPIED)
 
     def empties(self, path: str) -> None:
         """Record a path that is about to be rewritten: its file gets another name, and its name a new file."""
@@ -127,20 +122,23 @@ class UndoJournal:
             self.writes(path)
             return
         try:
-            if self._before(path, WHOLE, self._linked) == PathState.LINKED or self._is_what_is_kept(path):
-                self._put(new, path)
+            if self._before(path, PathState.LINKED) == PathState.LINKED or self._is_what_is_kept(path):
+                try:
+                    os.replace(new, path)  # in one step, so that the path is never missing
+                except OSError:  # it will be written in place, and what another name saves with it
+                    self._write(self._state(path, PathState.COPIED))
         finally:
             if os.path.lexists(new):
                 os.unlink(new)
 
     def removes(self, path: str) -> None:
         """Record a path that is about to lose its name, or to give it to another file."""
-        self._before(path, WHOLE, self._linked)
+        self._before(path, PathState.LINKED)
 
     def makes(self, path: str) -> None:
         """Record a path that is about to be created, unless it exists."""
         if not os.path.lexists(path):
-            self._before(path, WHOLE, self._touched)
+            self._before(path, PathState.LINKED)
 
     def moves(self, path: str, to: str, *, is_covered: bool) -> None:
         """Record a path that is about to get another name, which may be written in place, and what had that name.
@@ -149,34 +147,32 @@ class UndoJournal:
         """
         entries = self._entries(path)
         if len(entries) > MOST_ENTRIES:
-            self._before(path, WHOLE, self._moved, moved_to=to)
+            self._before(path, PathState.MOVED, moved_to=to)
             return
         for entry in entries:
-            self._before(entry, WHOLE, self._moved)
+            self._before(entry, PathState.MOVED)
         if is_covered:
             self.removes(to)
             known = list(self._known) if os.path.isdir(path) else []
             for entry in [name for name in known if name.startswith(path + "/")]:
                 self.removes(to + entry[len(path) :])
 
-    def _before(
-        self, path: str, wanted: int, file: Callable[[str, os.stat_result], UndoRecord], *, moved_to: str = ""
-    ) -> str:
-        """Record what the path is, of a file by `file`, if that is not known. Returns the record's kind, if any.
+    def _before(self, path: str, kind: str, *, moved_to: str = "") -> str:
+        """Record what the path is, if that is not known, and return the record's kind, if any.
 
-        `moved_to` is the new name of a folder that is moved as a whole.
+        A file is saved as one of that `kind`. `moved_to` is the new name of a folder that is moved as a whole.
         """
-        parent = os.path.dirname(path)
+        parent, wanted = os.path.dirname(path), _GIVES.get(kind, WHOLE)
         is_known = self._knows(path, wanted)
         knows_parent = path == self._root or self._knows(parent, TOUCH)
         if is_known and knows_parent:
             return ""
         self._catch_up()
         if not knows_parent and not self._knows(parent, TOUCH):  # its time changes with its entries
-            self._tell(self._state(parent, self._touched))
+            self._tell(self._state(parent, PathState.TOUCHED))
         if is_known or self._knows(path, wanted):
             return ""
-        record = self._state(path, file)
+        record = self._state(path, kind)
         if moved_to and record.kind == PathState.FOLDER:
             record = UndoRecord(PathState.MOVED, path, os.lstat(path), kept=moved_to)
         self._tell(record)
@@ -188,17 +184,15 @@ class UndoJournal:
         What was to remove or to replace it has failed, as a move from another file system does, or another process is
         about to do so.
         """
-        if path not in self._kept:
-            return False
         try:
-            return os.lstat(path).st_ino == self._kept[path]
+            return path in self._kept and os.lstat(path).st_ino == self._kept[path]
         except OSError:
             return False
 
     def _copy_what_is_kept(self, path: str) -> None:
         """Copy a file that another name saves, before it is written in place by either name."""
         if self._is_what_is_kept(path):
-            self._tell(self._copied(path, os.lstat(path)))
+            self._tell(self._state(path, PathState.COPIED))
             self._kept.pop(path, None)
 
     def _tell(self, record: UndoRecord) -> None:
@@ -210,7 +204,11 @@ class UndoJournal:
 
     def _is_made(self, path: str) -> bool:
         """Return whether the command created the path or a folder around it, so that it did not exist before."""
-        return bool(self._made) and (path in self._made or any(parent in self._made for parent in _parents(path)))
+        while self._made and path not in self._made:
+            path, below = os.path.dirname(path), path
+            if path == below:
+                return False
+        return bool(self._made)
 
     def _catch_up(self) -> None:
         """Read what other processes have written to the journal."""
@@ -231,10 +229,10 @@ class UndoJournal:
         if record.kind == PathState.ABSENT and record.path not in self._known:
             self._made.add(record.path)
         if record.kind == PathState.LINKED:
-            self._kept[record.path] = record.inode
+            self._kept[record.path] = record.ino
         self._known[record.path] = max(gives, self._known.get(record.path, -1))
 
-    def _state(self, path: str, file: Callable[[str, os.stat_result], UndoRecord]) -> UndoRecord:
+    def _state(self, path: str, kind: str) -> UndoRecord:
         if self._is_made(path):
             return UndoRecord(PathState.ABSENT, path)
         try:
@@ -242,46 +240,39 @@ class UndoJournal:
         except (FileNotFoundError, NotADirectoryError):
             return UndoRecord(PathState.ABSENT, path)
         if modes.S_ISREG(stat.st_mode):
-            return file(path, stat)
+            return self._saved(path, kind, stat)
         if modes.S_ISDIR(stat.st_mode):
             return UndoRecord(PathState.FOLDER, path, stat)
         if modes.S_ISLNK(stat.st_mode):
             return UndoRecord(PathState.SYMLINK, path, stat, detail=os.readlink(path))
         return UndoRecord(PathState.OTHER, path, stat)
 
-    def _touched(self, path: str, stat: os.stat_result) -> UndoRecord:
-        return UndoRecord(PathState.TOUCHED, path, stat)
+    def _saved(self, path: str, kind: str, stat: os.stat_result) -> UndoRecord:
+        """Save a file at the least cost that is safe for what is about to happen to it.
 
-    def _appended(self, path: str, stat: os.stat_result) -> UndoRecord:
-        """Record a file that is appended to: its size says enough, unless it is truncated and rewritten.
-
-        No event announces that: a file that is cheap to copy is copied, and for others the checksum will tell.
+        One that loses its name gets another one, unless it was written to already, if only at its end. One that is
+        renamed is copied if possible: a link shows its content only until somebody writes to it by the new name. Of one
+        that is appended to, the size says enough, unless it is truncated and rewritten, which no event announces: it is
+        copied where that is cheap, and for others the checksum will tell.
         """
-        if stat.st_size <= CHEAP_BYTES:
-            record = self._copied(path, stat)
-            if record.kind == PathState.COPIED:
-                return record
-        return UndoRecord(PathState.APPENDED, path, stat, detail=end_sum(path, stat.st_size))
-
-    def _copied(self, path: str, stat: os.stat_result) -> UndoRecord:
-        try:
-            return UndoRecord(PathState.COPIED, path, stat, kept=self._store.copied(path, stat))
-        except CannotStoreError as why:
-            return UndoRecord(PathState.LOST, path, stat, detail=str(why))
-
-    def _linked(self, path: str, stat: os.stat_result) -> UndoRecord:
-        """Save a file by another name; one that was written to already, if only at its end, is copied."""
-        if path in self._known and self._known[path] != TOUCH:
-            return self._copied(path, stat)
-        try:
-            return UndoRecord(PathState.LINKED, path, stat, kept=self._store.linked(path, stat))
-        except CannotStoreError:
-            return self._copied(path, stat)
-
-    def _moved(self, path: str, stat: os.stat_result) -> UndoRecord:
-        """Save a file that is renamed. A link shows its content only until somebody writes to it by the new name."""
-        record = self._copied(path, stat)
-        return record if record.kind == PathState.COPIED else self._linked(path, stat)
+        if kind == PathState.TOUCHED:
+            return UndoRecord(kind, path, stat)
+        may_link = self._known.get(path, TOUCH) == TOUCH
+        kept = save_by_name(self._folder, path, stat) if may_link and kind == PathState.LINKED else ""
+        if kept:
+            return UndoRecord(PathState.LINKED, path, stat, kept=kept)
+        why = ""
+        if kind != PathState.APPENDED or stat.st_size <= CHEAP_BYTES:
+            try:
+                return UndoRecord(PathState.COPIED, path, stat, kept=save_by_copy(self._folder, path, stat))
+            except CannotStoreError as error:
+                why = str(error)
+        if kind == PathState.APPENDED:
+            return UndoRecord(kind, path, stat, detail=end_sum(path, stat.st_size))
+        kept = save_by_name(self._folder, path, stat) if may_link and kind == PathState.MOVED else ""
+        if kept:
+            return UndoRecord(PathState.LINKED, path, stat, kept=kept)
+        return UndoRecord(PathState.LOST, path, stat, detail=why)
 
     def _twin(self, path: str) -> str | None:
         """Make an empty file next to the path's, of its mode and owner; None if that is impossible or needless."""
@@ -290,7 +281,7 @@ class UndoJournal:
             if not modes.S_ISREG(stat.st_mode) or not os.access(path, os.W_OK):
                 return None
             new = os.path.join(os.path.dirname(path), f".headrace-new-{os.getpid()}-{_thread.get_ident()}")
-            self._before(new, WHOLE, self._linked)
+            self._before(new, PathState.LINKED)
             descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError:
             return None
@@ -304,16 +295,6 @@ class UndoJournal:
         finally:
             os.close(descriptor)
         return new
-
-    def _put(self, new: str, path: str) -> None:
-        """Put the new file in place of one that another name saves, in one step, so that the path is never missing.
-
-        If that fails, the file will be written in place, and what is saved would be written with it: it is copied.
-        """
-        try:
-            os.replace(new, path)
-        except OSError:
-            self._write(self._copied(path, os.lstat(path)))
 
     def _entries(self, path: str) -> list[str]:
         """List the path, and what is below it unless the command created it, up to one beyond `MOST_ENTRIES`."""
@@ -338,10 +319,3 @@ class UndoJournal:
                 raise OSError(f"no space is left for {self._folder.journal}")
         finally:
             os.close(descriptor)
-
-
-def _parents(path: str) -> Iterator[str]:
-    parent = os.path.dirname(path)
-    while parent != path:
-        yield parent
-        path, parent = parent, os.path.dirname(parent)

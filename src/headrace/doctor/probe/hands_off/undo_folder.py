@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from .. import UNDO
 
 END = b"\0\n"
-NUMBERS = ("mode", "size", "mtime_ns", "atime_ns", "inode", "owner", "group")
-FIELDS = 2 + len(NUMBERS) + 2
+NUMBERS = ("mode", "size", "mtime_ns", "atime_ns", "ino", "uid", "gid")
+"""Numbers of a record, by the names that os.lstat has for them."""
 
 PSEUDO = ("/dev", "/proc", "/run", "/sys")
 """The system's own folders, in which nothing is anybody's work."""
@@ -58,25 +58,21 @@ class UndoRecord:
     """State of a path. The numbers are those of os.lstat, 0 for a path that did not exist."""
 
     __slots__ = ("detail", "kept", "kind", "path", *NUMBERS)
+    mode: int
+    size: int
+    mtime_ns: int
+    atime_ns: int
+    ino: int
+    uid: int
+    gid: int
 
     def __init__(
-        self,
-        kind: str,
-        path: str,
-        stat: os.stat_result | None = None,
-        *,
-        kept: str = "",
-        detail: str = "",
+        self, kind: str, path: str, stat: os.stat_result | None = None, *, kept: str = "", detail: str = ""
     ) -> None:
         self.kind = kind
         self.path = path
-        self.mode = 0 if stat is None else stat.st_mode
-        self.size = 0 if stat is None else stat.st_size
-        self.mtime_ns = 0 if stat is None else stat.st_mtime_ns
-        self.atime_ns = 0 if stat is None else stat.st_atime_ns
-        self.inode = 0 if stat is None else stat.st_ino
-        self.owner = 0 if stat is None else stat.st_uid
-        self.group = 0 if stat is None else stat.st_gid
+        for name in NUMBERS:
+            setattr(self, name, getattr(stat, f"st_{name}", 0))
         self.kept = kept
         self.detail = detail
 
@@ -90,7 +86,7 @@ def decoded(data: bytes) -> Iterator[UndoRecord]:
     """Yield the whole records in order. One that was cut short is skipped: what it announces was not done."""
     for line in data.split(END)[:-1]:
         kind, path, *numbers = [os.fsdecode(part) for part in line.split(b"\0")]
-        if len(numbers) + 2 == FIELDS and all(number.lstrip("-").isdigit() for number in numbers[: len(NUMBERS)]):
+        if len(numbers) == len(NUMBERS) + 2 and all(number.lstrip("-").isdigit() for number in numbers[:-2]):
             record = UndoRecord(kind, path, kept=numbers[-2], detail=numbers[-1][1:])
             for name, number in zip(NUMBERS, numbers):
                 setattr(record, name, int(number))
@@ -110,10 +106,14 @@ class UndoFolder:
         self.kept = os.path.join(self.path, "kept")
         """Folder of former contents."""
 
-    def root(self) -> str:
-        """Return the folder to be restored, without symbolic links in its path."""
+    def owned(self) -> tuple[int, int, str]:
+        """Return the lines of `owner`; the folder to be restored is without symbolic links in its path.
+
+        Raises OSError or ValueError if there is nothing to be undone.
+        """
         with open(self.owner, "rb") as file:
-            return os.fsdecode(file.read().split(b"\n", 2)[2])
+            pid, started_ticks, root = file.read().split(b"\n", 2)
+        return int(pid), int(started_ticks), os.fsdecode(root)
 
 
 def temporary() -> str:
@@ -135,66 +135,50 @@ class CannotStoreError(Exception):
     """Reason why a file's content cannot be saved."""
 
 
-class ContentStore:
-    """Former contents of files, saved at the least cost that is safe.
+def save_by_name(folder: UndoFolder, path: str, stat: os.stat_result) -> str:
+    """Give a file that is about to lose its name another one, which costs nothing, and return that.
 
-    A file that is about to lose its name gets another one, which costs nothing. A file that is about to be written in
-    place is copied, which costs nothing either if the file system shares blocks (XFS, Btrfs).
+    It is in the undo folder, or next to the file if that is on another file system. Empty for a file that cannot have
+    one, has others through which it may be changed, or is cheap to copy.
     """
+    name = _new_name()
+    beside = os.path.join(os.path.dirname(path), f".headrace-undo-{name}")
+    places = [os.path.join(folder.kept, name), *([beside] if stat.st_size > CHEAP_BYTES else [])]
+    return next((place for place in places if stat.st_nlink == 1 and _has_linked(path, place)), "")
 
-    def __init__(self, folder: UndoFolder) -> None:
-        self._folder = folder
-        self._numbers = itertools.count()
 
-    def linked(self, path: str, stat: os.stat_result) -> str:
-        """Give the file another name: in the undo folder, or next to it if that is on another file system."""
-        if stat.st_nlink != 1:
-            raise CannotStoreError("it has other names, through which it may be changed")
-        try:
-            return _link(path, os.path.join(self._folder.kept, self._name()))
-        except OSError:
-            if stat.st_size <= CHEAP_BYTES:
-                raise CannotStoreError("it is on another file system") from None
-        try:
-            return _link(path, os.path.join(os.path.dirname(path), f".headrace-undo-{self._name()}"))
-        except OSError as error:
-            raise CannotStoreError(f"it can have no other name ({error.strerror})") from error
+def save_by_copy(folder: UndoFolder, path: str, stat: os.stat_result) -> str:
+    """Copy a file that is about to be written in place, and return the copy's path.
 
-    def copied(self, path: str, stat: os.stat_result) -> str:
-        """Copy the file, and return the copy's path."""
-        size = stat.st_size
-        if size > MOST_BYTES:
-            raise CannotStoreError(f"a copy would be {size} bytes, which is more than {MOST_BYTES}")
-        free = os.statvfs(self._folder.kept)
-        if size > CHEAP_BYTES and size * SPARE > free.f_bavail * free.f_frsize:
-            raise CannotStoreError(f"a copy would be {size} bytes, and too little space is left in {self._folder.kept}")
-        try:
-            source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise CannotStoreError(f"it cannot be read ({error.strerror})") from error
-        try:
-            kept, target = self._new_file()
-            try:
-                _copy(source, target, size)
-            except OSError as error:
-                os.unlink(kept)
-                raise CannotStoreError(f"it cannot be copied ({error.strerror})") from error
-            finally:
-                os.close(target)
-        finally:
-            os.close(source)
-        return kept
+    That costs nothing either if the file system shares blocks (XFS, Btrfs). Raises CannotStoreError.
+    """
+    size = stat.st_size
+    if size > MOST_BYTES:
+        raise CannotStoreError(f"a copy would be {size} bytes, which is more than {MOST_BYTES}")
+    free = os.statvfs(folder.kept)
+    if size > CHEAP_BYTES and size * SPARE > free.f_bavail * free.f_frsize:
+        raise CannotStoreError(f"a copy would be {size} bytes, and too little space is left in {folder.kept}")
+    kept = os.path.join(folder.kept, _new_name())
+    why = "it cannot be read"
+    try:
+        with open(path, "rb", buffering=0) as source:
+            why = f"nothing can be written to {folder.kept}"
+            with open(kept, "xb", buffering=0, opener=_open_private) as target:
+                why = "it cannot be copied"
+                _copy(source.fileno(), target.fileno(), size)
+    except OSError as error:
+        if why == "it cannot be copied":
+            os.unlink(kept)
+        raise CannotStoreError(f"{why} ({error.strerror})") from error
+    return kept
 
-    def _new_file(self) -> tuple[str, int]:
-        path = os.path.join(self._folder.kept, self._name())
-        try:
-            return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise CannotStoreError(f"nothing can be written to {self._folder.kept} ({error.strerror})") from error
 
-    def _name(self) -> str:
-        """Return a name that no other process takes, not even on another machine."""
-        return f"{os.getpid()}-{time.monotonic_ns():x}-{next(self._numbers)}"
+def _new_name() -> str:
+    """Return a name that no other process takes, not even on another machine."""
+    return f"{os.getpid()}-{time.monotonic_ns():x}-{next(_numbers)}"
+
+
+_numbers = itertools.count()
 
 
 def end_sum(path: str, size: int) -> str:
@@ -208,27 +192,29 @@ def end_sum(path: str, size: int) -> str:
         return ""
 
 
-def _link(path: str, name: str) -> str:
-    os.link(path, name, follow_symlinks=False)
-    return name
+def _has_linked(path: str, name: str) -> bool:
+    try:
+        os.link(path, name, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _copy(source: int, target: int, size: int) -> None:
-    done = 0
-    while done < size:
-        count = _copy_some(source, target, min(size - done, MOST_BYTES))
+    """Copy by the kernel, which shares blocks if the file system can, or by hand if it cannot copy between the two."""
+    left = size
+    while left > 0:
+        try:
+            count = os.copy_file_range(source, target, left)
+        except (AttributeError, OSError):
+            data = os.read(source, min(left, CHUNK_BYTES))
+            count = len(data)
+            while data:
+                data = data[os.write(target, data) :]
         if not count:
             return  # it became shorter meanwhile
-        done += count
-
-
-def _copy_some(source: int, target: int, size: int) -> int:
-    """Copy by the kernel, which shares blocks if the file system can, or by hand if it cannot copy between the two."""
-    try:
-        return os.copy_file_range(source, target, size)
-    except (AttributeError, OSError):
-        data = os.read(source, min(size, CHUNK_BYTES))
-        written = 0
-        while written < len(data):
-            written += os.write(target, data[written:])
-        return written
+        left -= count

@@ -9,11 +9,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
-if TYPE_CHECKING:
-    from ..evidence_file import EvidenceFile
-    from ..overhead import TrainingCost
+from ..evidence_file import EvidenceFile
+from ..overhead import TrainingCost
 
 MOST_LEAVES = 32
 MOST_DEPTH = 4
@@ -27,7 +26,7 @@ MOST_TOKENS = 1 << 20
 LEAST_WIDTH = 8
 MOST_MATRIX_DEPTH = 2
 MOST_MATRICES = 8
-"""Items of a sequence among which a matrix is looked for."""
+"""Items among which a matrix is looked for."""
 LEAST_BYTES = 4
 """Of a token: bytes and shorter numbers are pixels and sound."""
 MOST_INSIDE = 0.1
@@ -61,7 +60,9 @@ class BatchShapes:
             return None, None
         number = self._numbers.get(shape)
         if number is None and len(self._numbers) < MOST_SHAPES:
-            number = self._numbers[shape] = self._name(shape_text(shape))
+            # Such as `float32[32,3,224,224] int64[32]`.
+            texts = [f"{str(dtype).rpartition('.')[2]}[{','.join(map(str, sizes))}]" for dtype, sizes in shape]
+            number = self._numbers[shape] = self._name(" ".join(texts))
         return size, number
 
 
@@ -77,11 +78,6 @@ def bytes_and_shape(batch: Any) -> tuple[int | None, Shape | None]:
     return sum([leaf[0] for leaf in leaves]), tuple([leaf[1:] for leaf in leaves])
 
 
-def shape_text(shape: Shape) -> str:
-    """Return text such as `float32[32,3,224,224] int64[32]`."""
-    return " ".join(f"{str(dtype).rpartition('.')[2]}[{','.join(map(str, sizes))}]" for dtype, sizes in shape)
-
-
 def _collect(value: Any, leaves: list[Leaf], depth: int) -> None:
     kind = type(value)
     if kind in _PLAIN or len(leaves) >= MOST_LEAVES:
@@ -90,7 +86,7 @@ def _collect(value: Any, leaves: list[Leaf], depth: int) -> None:
     if leaf is not None:
         leaves.append(leaf)
     elif depth:
-        for inner in _parts(value, kind.__mro__):
+        for _, inner in _items(value, MOST_LEAVES, has_attributes=True):
             _collect(inner, leaves, depth - 1)
 
 
@@ -108,23 +104,25 @@ def _leaf(value: Any, kind: type) -> Leaf | None:
     return None
 
 
-def _parts(value: Any, bases: tuple[type, ...]) -> list[Any]:
+def _items(value: Any, most: int, *, has_attributes: bool = False) -> list[tuple[str, Any]]:
+    """List what a dict or a sequence holds, with its keys; of an object its attributes, where they count.
+
+    A UserDict, as BatchEncoding is one, holds what its dict does.
+    """
+    bases = type(value).__mro__
     if dict in bases:
-        return list(dict.values(value))[:MOST_LEAVES]
+        return list(dict.items(value))[:most]
     for sequence in (list, tuple):
         if sequence in bases:
-            return list(sequence.__getitem__(value, slice(MOST_LEAVES)))
-    attributes = _attributes(value)
-    data = attributes.get("data")  # UserDict, as BatchEncoding is one
-    return list((data if type(data) is dict else attributes).values())[:MOST_LEAVES]
-
-
-def _attributes(value: Any) -> dict[str, Any]:
+            return [("", inner) for inner in sequence.__getitem__(value, slice(most))]
     try:
         attributes: dict[str, Any] = object.__getattribute__(value, "__dict__")
     except AttributeError:  # it has slots
-        return {}
-    return attributes
+        return []
+    data = attributes.get("data")
+    if type(data) is not dict and not has_attributes:
+        return []
+    return list((data if type(data) is dict else attributes).items())[:most]
 
 
 class PaddingLooks:
@@ -194,7 +192,7 @@ def _matrices(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
         if array.ndim == 2 and array.dtype.kind in "iub" and array.shape[1] >= LEAST_WIDTH and array.size:
             yield name, array
     elif depth:
-        for key, inner in _items(value, kind.__mro__):
+        for key, inner in _items(value, MOST_MATRICES):
             yield from _matrices(key, inner, depth - 1)
 
 
@@ -208,13 +206,3 @@ def _array(value: Any, kind: type) -> Any:
         is_near = value.device.type == "cpu" and value.layout is torch.strided and not value.is_floating_point()
         return value.numpy() if is_near and value.numel() <= MOST_TOKENS else None
     return value if kind is numpy.ndarray and value.size <= MOST_TOKENS else None
-
-
-def _items(value: Any, bases: tuple[type, ...]) -> list[tuple[str, Any]]:
-    if dict in bases:
-        return list(dict.items(value))
-    for sequence in (list, tuple):
-        if sequence in bases:
-            return [("", inner) for inner in sequence.__getitem__(value, slice(MOST_MATRICES))]
-    data = _attributes(value).get("data")
-    return list(data.items()) if type(data) is dict else []

@@ -7,109 +7,92 @@ import os
 import weakref
 from threading import current_thread, get_ident
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any
 
 from ..overhead import NOBODY
+from ..patches import Function, Patches
+from ..sample_digests import SampleComparison
 from ..stack_sampler import call_site
 from ..training.cached_batches import BatchReplayer
 from ..training.loader_sources import HeldIterator
 from ..training.step_records import ATTRIBUTE, FetchedBatch, ObservedPass
-from ..training.training import now
+from ..training.training import TrainingObserver, now
 from .batch_shapes import BatchShapes, PaddingLooks
 from .worker_queues import hook_iterator, hook_queues
-
-if TYPE_CHECKING:
-    from ..patches import Fault, Patches
-    from ..sample_digests import SampleComparison
-    from ..training.training import TrainingObserver
 
 NUMBER = "_headrace_loader"
 """Attribute of a DataLoader: the evidence that it is described in, and its number there."""
 UNSEEN_BATCHES = "the batches of its loaders were"
-OWN_WAY = "loaders that iterate in their own way were"
 
 
 def install_dataloader(
-    patches: Patches, training: TrainingObserver, comparison: SampleComparison, fault: Fault, dataloader: ModuleType
+    patches: Patches, training: TrainingObserver, comparison: SampleComparison, dataloader: ModuleType
 ) -> None:
     """Hook torch.utils.data.dataloader."""
-    if not isinstance(getattr(dataloader, "_BaseDataLoaderIter", None), type):
+    iterators = getattr(dataloader, "_BaseDataLoaderIter", None)
+    if not isinstance(iterators, type):
         patches.unknown("torch.utils.data.dataloader._BaseDataLoaderIter", UNSEEN_BATCHES)
         return
-    hooks = LoaderHooks(training, comparison, fault, dataloader)
-    patches.hook(dataloader, "DataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
-    patches.hook(dataloader, "DataLoader._get_iterator", hooks.get_iterator, OWN_WAY)
-    patches.hook(dataloader, "_BaseDataLoaderIter.__next__", hooks.next, UNSEEN_BATCHES)
+    hooks = LoaderHooks(training, comparison, iterators)
+    patches.hook_around(dataloader, "DataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
+    own_way = "loaders that iterate in their own way were"
+    patches.hook_around(dataloader, "DataLoader._get_iterator", hooks.get_iterator, own_way)
+    patches.hook_around(dataloader, "_BaseDataLoaderIter.__next__", hooks.next, UNSEEN_BATCHES)
     hook_queues(patches, training, dataloader)
 
 
 def install_stateful(
-    patches: Patches, training: TrainingObserver, comparison: SampleComparison, fault: Fault, stateful: ModuleType
+    patches: Patches, training: TrainingObserver, comparison: SampleComparison, stateful: ModuleType
 ) -> None:
     """Hook torchdata.stateful_dataloader.stateful_dataloader, a DataLoader whose iterators begin by themselves."""
-    import torch
+    from torch.utils.data import dataloader
 
-    hooks = LoaderHooks(training, comparison, fault, torch.utils.data.dataloader)
-    patches.hook(stateful, "StatefulDataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
+    hooks = LoaderHooks(training, comparison, dataloader._BaseDataLoaderIter)
+    patches.hook_around(stateful, "StatefulDataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
     hook_iterator(patches, stateful, "_StatefulMultiProcessingDataLoaderIter")
 
 
 class LoaderHooks:
     """Hooks on a DataLoader and its iterators. Each public method takes what it stands for."""
 
-    def __init__(
-        self,
-        training: TrainingObserver,
-        comparison: SampleComparison,
-        fault: Fault,
-        dataloader: ModuleType,
-        iterators: type | None = None,
-    ) -> None:
-        """`iterators`: what passes are followed through, if not DataLoader's own."""
+    def __init__(self, training: TrainingObserver, comparison: SampleComparison, iterators: type) -> None:
+        """`iterators`: what passes are followed through."""
         import torch
+        from torch.utils.data._utils.worker import get_worker_info  # torch itself may be only half there
 
-        self._iterators = dataloader._BaseDataLoaderIter if iterators is None else iterators
+        self._iterators = iterators
         self._training = training
         self._comparison = comparison
-        self._fault = fault
         self._is_grad_enabled = torch.is_grad_enabled
-        self._dataloader = dataloader
+        self._worker_info = get_worker_info
         self._shapes = BatchShapes(training.evidence.name)
         self._padding = PaddingLooks(training.evidence, training.costs)
-        self._replays = BatchReplayer(training, torch.is_grad_enabled, fault)
+        self._replays = BatchReplayer(training, torch.is_grad_enabled, training.fault)
 
-    def iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return what begins a pass."""
+    def iter(self, original: Function, loader: Any) -> Any:
+        """Begin a pass."""
         training = self._training
-
-        @functools.wraps(original)
-        def __iter__(loader: Any) -> Any:  # noqa: N807
-            if training.windows.is_replaying and (stand_in := self._stand_in(loader)) is not None:
+        if training.windows.is_replaying:
+            file, number = getattr(loader, NUMBER, (None, 0))
+            stand_in = self._replays.iterator(loader, number if file == training.evidence.path else None)
+            if stand_in is not None:
                 return stand_in
-            return self._begin(original, loader, "DataLoader.__iter__")
+        return self._begin(original, loader, "DataLoader.__iter__")
 
-        return __iter__
-
-    def get_iterator(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return what begins a pass where a loader has an `__iter__` of its own and keeps one iterator for good.
+    def get_iterator(self, original: Function, loader: Any) -> Any:
+        """Begin a pass where a loader has an `__iter__` of its own and keeps one iterator for good.
 
         `__iter__` calls it, too, for a new iterator; its pass has begun by then.
         """
-        counter = self._training.counter
+        if self._training.counter.opening is not None:
+            return original(loader)
+        return self._begin(original, loader, "DataLoader._get_iterator")
 
-        @functools.wraps(original)
-        def _get_iterator(loader: Any) -> Any:
-            if counter.opening is not None:
-                return original(loader)
-            return self._begin(original, loader, "DataLoader._get_iterator")
-
-        return _get_iterator
-
-    def _begin(self, original: Callable[[Any], Any], loader: Any, name: str) -> Any:
+    def _begin(self, original: Function, loader: Any, name: str) -> Any:
         """Return the iterator that `original` gives, whose pass is followed from now on."""
         training, thread = self._training, self._training.thread
         is_inner = thread.is_fetching and thread.is_its_thread()
-        if not thread.is_on or is_inner or self._dataloader._utils.worker.get_worker_info() is not None:
+        if not thread.is_on or is_inner or self._worker_info() is not None:
             return original(loader)
         try:
             number = training.begin_pass()
@@ -130,30 +113,23 @@ class LoaderHooks:
             training.fail(name, error)
         return iterator
 
-    def next(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return what asks an iterator for a batch."""
+    def next(self, original: Function, iterator: Any) -> Any:
+        """Ask an iterator for a batch."""
         training, thread, windows = self._training, self._training.thread, self._training.windows
+        pass_ = getattr(iterator, ATTRIBUTE, None)
+        if pass_ is None or pass_.training is not training or not thread.is_on:
+            return original(iterator)
+        if thread.observed == NOBODY:
+            return self._fetch_while_paused(original, iterator, pass_)
+        is_here = get_ident() == thread.observed
+        if is_here and thread.is_fetching:  # a loader that a dataset itself reads
+            return original(iterator)
+        if windows.is_replaying and windows.serves(pass_):
+            replay = self._replays.next if is_here else self._replays.next_elsewhere
+            return replay(pass_, functools.partial(original, iterator))
+        return (self._fetch if is_here else self._fetch_elsewhere)(original, iterator, pass_)
 
-        @functools.wraps(original)
-        def __next__(iterator: Any) -> Any:  # noqa: N807
-            pass_ = getattr(iterator, ATTRIBUTE, None)
-            if pass_ is None or pass_.training is not training or not thread.is_on:
-                return original(iterator)
-            if thread.observed == NOBODY:
-                return self._fetch_while_paused(original, iterator, pass_)
-            if get_ident() != thread.observed:
-                if windows.is_replaying and windows.serves(pass_):
-                    return self._replays.next_elsewhere(pass_, functools.partial(original, iterator))
-                return self._fetch_elsewhere(original, iterator, pass_)
-            if thread.is_fetching:  # a loader that a dataset itself reads
-                return original(iterator)
-            if windows.is_replaying and windows.serves(pass_):
-                return self._replays.next(pass_, functools.partial(original, iterator))
-            return self._fetch(original, iterator, pass_)
-
-        return __next__
-
-    def _fetch(self, original: Callable[[Any], Any], iterator: Any, pass_: ObservedPass) -> Any:
+    def _fetch(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
         training = self._training
         try:
             with_grad = self._is_grad_enabled()
@@ -172,27 +148,28 @@ class LoaderHooks:
             training.readers.pop(get_ident(), None)
             received = self._received(iterator, pass_, batch, start, end)
             training.got(received, with_grad)
-            if training.windows.is_keeping and with_grad:
+            if with_grad:
                 self._keep(original, iterator, pass_, batch, received)
         except Exception as error:
             training.fail("next", error)
         return batch
 
-    def _keep(
-        self, original: Callable[[Any], Any], iterator: Any, pass_: ObservedPass, batch: Any, received: FetchedBatch
-    ) -> None:
+    def _keep(self, original: Function, iterator: Any, pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
+        """Let the windows keep the batch and its iterator, while they gather any."""
+        if not self._training.windows.is_keeping:
+            return
         begun = now()
-        take = functools.partial(self._take, original)
+
+        def take(iterator: Any, pass_: ObservedPass) -> FetchedBatch:
+            """Take the next batch, for nobody."""
+            start = now()
+            batch = self._read(original, iterator, pass_)
+            return self._received(iterator, pass_, batch, start, now())
+
         self._training.windows.keep(lambda: HeldIterator(iterator, pass_, take), pass_, batch, received)
         self._training.costs.since(begun)
 
-    def _take(self, original: Callable[[Any], Any], iterator: Any, pass_: ObservedPass) -> FetchedBatch:
-        """Take the next batch, for nobody."""
-        start = now()
-        batch = self._read(original, iterator, pass_)
-        return self._received(iterator, pass_, batch, start, now())
-
-    def _read(self, original: Callable[[Any], Any], iterator: Any, pass_: ObservedPass) -> Any:
+    def _read(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
         """Call `original` while the calling thread reads for that pass."""
         self._training.readers[get_ident()] = pass_.reader
         try:
@@ -200,11 +177,7 @@ class LoaderHooks:
         finally:
             self._training.readers.pop(get_ident(), None)
 
-    def _stand_in(self, loader: Any) -> Any | None:
-        file, number = getattr(loader, NUMBER, (None, 0))
-        return self._replays.iterator(loader, number if file == self._training.evidence.path else None)
-
-    def _fetch_while_paused(self, original: Callable[[Any], Any], iterator: Any, pass_: ObservedPass) -> Any:
+    def _fetch_while_paused(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
         """Count batches all the same, and note those that arrive early for a step that will be observed."""
         thread = self._training.thread
         if thread.is_fetching or get_ident() != thread.paused:
@@ -228,15 +201,14 @@ class LoaderHooks:
         except Exception as error:
             training.fail("next", error)
 
-    def _fetch_elsewhere(self, original: Callable[[Any], Any], iterator: Any, pass_: ObservedPass) -> Any:
+    def _fetch_elsewhere(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
         training = self._training
         start = now()
         batch = self._read(original, iterator, pass_)
         try:
             received = self._received(iterator, pass_, batch, start, now())
             training.got_elsewhere(received, current_thread().name)
-            if training.windows.is_keeping:
-                self._keep(original, iterator, pass_, batch, received)
+            self._keep(original, iterator, pass_, batch, received)
         except Exception as error:
             training.fail("next", error)
         return batch
@@ -275,7 +247,7 @@ class LoaderHooks:
         processes = getattr(iterator, "_workers", None)
         workers = [worker.pid for worker in processes] if isinstance(processes, list) else []  # else threads
         epoch = (0 if before is None else before.epoch + 1) if workers else number
-        makers = len(workers) or makers_of(loader)
+        makers = len(workers) or (max(1, _threads(loader) or 0) if _is_headraces(loader) else int(loader.num_workers))
         pass_ = ObservedPass(
             training, number, epoch, bool(workers), loader=loader_number, owner=weakref.ref(loader), makers=makers
         )
@@ -290,21 +262,44 @@ class LoaderHooks:
     def _facts(self, loader: Any) -> dict[str, Any]:
         """Describe a loader; by nothing, where it is unlike any that is known."""
         try:
-            return loader_facts(loader)
+            file, line = call_site()
+            facts = _thread_loader_facts(loader) if _is_headraces(loader) else _dataloader_facts(loader)
+            return {**facts, "file": file, "line": line}
         except Exception as error:
-            self._fault("facts of a DataLoader", error)
+            self._training.fault("facts of a DataLoader", error)
             return {}
 
 
-def loader_facts(loader: Any) -> dict[str, Any]:
+def _is_headraces(loader: Any) -> bool:
+    """Tell one of Headrace's own loaders, which produce batches in threads of the trainer."""
+    return type(loader).__module__.startswith("headrace.")
+
+
+def _threads(loader: Any) -> Any:
+    return loader.threads if hasattr(loader, "threads") else loader.num_workers
+
+
+def _thread_loader_facts(loader: Any) -> dict[str, Any]:
+    return {
+        "num_workers": 0,
+        "threads": _threads(loader),
+        "batch_size": getattr(loader, "batch_size", None),
+        "dataset": _class_name(loader),
+        "length": len(loader),
+    }
+
+
+def _dataloader_facts(loader: Any) -> dict[str, Any]:
     """Describe a DataLoader when it is first iterated, as docs/doctor/evidence.md says.
 
     Asked once its workers have started: how they start is settled then.
     """
-    file, line = call_site()
-    if type(loader).__module__.startswith("headrace."):
-        return {**_facts_of_threads(loader), "file": file, "line": line}
-    is_iterable = _is_iterable(loader)
+    import multiprocessing
+
+    from torch.utils.data.dataloader import _DatasetKind
+
+    context = loader.multiprocessing_context or multiprocessing
+    is_iterable = bool(loader._dataset_kind == _DatasetKind.Iterable)
     return {
         "num_workers": loader.num_workers,
         "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
@@ -314,46 +309,14 @@ def loader_facts(loader: Any) -> dict[str, Any]:
         "in_order": getattr(loader, "in_order", True),
         "timeout": loader.timeout,
         "iterable": is_iterable,
-        "start_method": _start_method(loader),
-        "dataset": f"{type(loader.dataset).__module__}.{type(loader.dataset).__qualname__}",
+        "start_method": str(context.get_start_method()) if loader.num_workers else None,
+        "dataset": _class_name(loader.dataset),
         "length": None if is_iterable else _length(loader),
-        "file": file,
-        "line": line,
     }
 
 
-def makers_of(loader: Any) -> int:
-    """Count the processes, or threads, that produce its batches before they are asked for."""
-    if type(loader).__module__.startswith("headrace."):
-        return max(1, _facts_of_threads(loader)["threads"] or 0)
-    return int(loader.num_workers)
-
-
-def _facts_of_threads(loader: Any) -> dict[str, Any]:
-    """Describe one of Headrace's own loaders, which produce batches in threads of the trainer."""
-    kind = type(loader)
-    return {
-        "num_workers": 0,
-        "threads": loader.threads if hasattr(loader, "threads") else loader.num_workers,
-        "batch_size": getattr(loader, "batch_size", None),
-        "dataset": f"{kind.__module__}.{kind.__qualname__}",
-        "length": len(loader),
-    }
-
-
-def _is_iterable(loader: Any) -> bool:
-    from torch.utils.data.dataloader import _DatasetKind
-
-    return bool(loader._dataset_kind == _DatasetKind.Iterable)
-
-
-def _start_method(loader: Any) -> str | None:
-    import multiprocessing
-
-    if not loader.num_workers:
-        return None
-    context = loader.multiprocessing_context or multiprocessing.get_context()
-    return str(context.get_start_method())
+def _class_name(thing: Any) -> str:
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
 def _length(loader: Any) -> int | None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import functools
 from threading import get_ident
 from types import MethodType, ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any, Callable, Protocol
+from typing import Any, Callable
 
 from ..overhead import TrainingCost, nothing, price_ns
+from ..patches import Function, Patches
 from ..training.steps import COPY
 from ..training.thread import TrainingThread
-
-if TYPE_CHECKING:
-    from ..patches import Function, Patches
-    from ..training.training import TrainingObserver
+from ..training.training import TrainingObserver
 
 FACTS_EVERY_US = 30_000_000
 Marks = list[tuple[str, float]]
@@ -29,20 +27,16 @@ RANGE_NAMES = {
 }
 
 
-def install_ranges(training: TrainingObserver, torch: ModuleType) -> None:
-    """Show ranges in torch.profiler and Nsight Systems, where the doctor was asked for them."""
-    if training.settings.ranges:
-        training.ranges = ProfilerRanges(torch)
-
-
-def install_cuda(
+def install_device(
     patches: Patches, training: TrainingObserver, write_facts: Callable[[], None], torch: ModuleType
 ) -> None:
-    """Wait for the process to use CUDA: once it does, what its stream does is marked.
+    """Show ranges in torch.profiler and Nsight Systems, where asked for, and wait for the process to use CUDA.
 
-    Nothing here may begin a context, since a process that has one cannot fork others that use it. `write_facts` writes
-    what the memory of the device holds.
+    Once it does, what its stream does is marked. Nothing here may begin a context, since a process that has one cannot
+    fork others that use it. `write_facts` writes what the memory of the device holds.
     """
+    if training.settings.ranges:
+        training.ranges = ProfilerRanges(torch)
     if torch.cuda.is_initialized():
         _begin_cuda(patches, training, write_facts, torch)
         return
@@ -111,13 +105,19 @@ def install_copies(patches: Patches, training: TrainingObserver, torch: ModuleTy
 
     Done once a device is in use, since these are the hottest calls of all that are hooked.
     """
-    for name, leaves_host in (("to", functools.partial(_leaves_host, torch)), ("cuda", None)):
 
-        def make(original: Function, leaves_host: Callable[[Any, Any], bool] | None = leaves_host) -> TensorMethod:
-            return TensorMethod(original, _conversion(training, torch.Tensor, original, leaves_host))
+    def hooked(original: Function) -> TensorMethod:
+        return TensorMethod(original, _conversion(training, torch, original))
 
-        patches.replace(torch.Tensor, name, make)
-    training.costs.price_conversion = lambda: _conversion_price_ns(torch)
+    def price() -> float:
+        """Return what a call that copies nothing costs, which most are."""
+        scratch: Any = SimpleNamespace(thread=TrainingThread(get_ident()), costs=TrainingCost())
+        bound = MethodType(_conversion(scratch, torch, nothing), torch.empty(0))
+        return price_ns(lambda: bound(torch.float32))
+
+    patches.replace(torch.Tensor, "to", hooked)
+    patches.replace(torch.Tensor, "cuda", hooked)
+    training.costs.price_conversion = price
 
 
 class TensorMethod:
@@ -147,14 +147,10 @@ class TensorMethod:
         return getattr(self._original, name)
 
 
-def _conversion(
-    training: TrainingObserver, tensor_type: Any, original: Function, leaves_host: Callable[[Any, Any], bool] | None
-) -> Function:
-    """Return what counts a conversion, and is a span where it copies to the device.
-
-    `leaves_host` says so of its arguments; None where they always do.
-    """
-    thread, costs = training.thread, training.costs
+def _conversion(training: TrainingObserver, torch: ModuleType, original: Function) -> Function:
+    """Return what counts a conversion, and is a span where it copies to the device."""
+    thread, costs, tensor_type = training.thread, training.costs, torch.Tensor
+    always_leaves = original.__name__ == "cuda"
 
     def convert(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
         if get_ident() != thread.observed:
@@ -163,7 +159,7 @@ def _conversion(
         # Not a subclass: to ask one where it is may run code of the user's. It is no batch that default_collate made.
         if type(tensor) is not tensor_type or not tensor.is_cpu:
             return original(tensor, *args, **kwargs)
-        if leaves_host is not None and not leaves_host(args, kwargs):
+        if not always_leaves and not _leaves_host(torch, args, kwargs):
             return original(tensor, *args, **kwargs)
         begin, end = ("h", "i") if training.may_mark_copy() else ("", "")
         if not training.enter(COPY, begin):
@@ -189,30 +185,6 @@ def _leaves_host(torch: ModuleType, args: tuple[Any, ...], kwargs: dict[str, Any
     return isinstance(target, int) or not getattr(target, "is_cpu", True)
 
 
-def _conversion_price_ns(torch: ModuleType) -> float:
-    """Return what a call that copies nothing costs, which most are."""
-    scratch: Any = SimpleNamespace(thread=TrainingThread(get_ident()), costs=TrainingCost())
-    leaves_host = functools.partial(_leaves_host, torch)
-    bound = MethodType(_conversion(scratch, torch.Tensor, nothing, leaves_host), torch.empty(0))
-    return price_ns(lambda: bound(torch.float32))
-
-
-class MarkedDevice(Protocol):
-    """Device that takes marks into the work queued on it: `CudaDevice`, or a simulated one in tests."""
-
-    def follow(self) -> None:
-        """Mark what is computed on now. Called when an optimizer steps."""
-
-    def record(self, spare: Any) -> Any:
-        """Return a mark behind all work queued so far, in `spare` where that is given; None where none may be set."""
-
-    def is_done(self, mark: Any) -> bool:
-        """Tell whether the device has come past the mark. Never waits."""
-
-    def elapsed_us(self, earlier: Any, later: Any) -> float:
-        """Return the microseconds between two marks that are done."""
-
-
 class CudaDevice:
     """The CUDA stream on which the first optimizer stepped; its marks are timing events, of which a query never waits.
 
@@ -228,12 +200,12 @@ class CudaDevice:
         """CUDA graphs being captured now, in any thread; the driver forbids queries meanwhile."""
 
     def follow(self) -> None:
-        """Follow the current stream, if none is followed."""
+        """Follow the current stream, if none is followed. Called when an optimizer steps."""
         if self._stream is None:
             self._stream = self._cuda.current_stream()
 
     def record(self, spare: Any) -> Any:
-        """Return an event behind all work queued so far; None where none may be set now."""
+        """Return a mark behind all work queued so far, `spare` if that is given; None where none may be set now."""
         if self._stream is None or self.captures or self._is_capturing():
             return None
         if self._cuda.current_stream() != self._stream:
@@ -243,9 +215,11 @@ class CudaDevice:
         return event
 
     def is_done(self, mark: Any) -> bool:
+        """Tell whether the device has come past the mark. Never waits."""
         return not self.captures and bool(mark.query())
 
     def elapsed_us(self, earlier: Any, later: Any) -> float:
+        """Return the microseconds between two marks that are done."""
         return float(earlier.elapsed_time(later)) * 1000.0
 
 
@@ -256,7 +230,7 @@ class DeviceMarks:
     `most_steps` behind gets no marks until it has caught up. The mark at which a step ends begins the next one.
     """
 
-    def __init__(self, device: MarkedDevice, most_steps: int = 32, most_marks: int = 128) -> None:
+    def __init__(self, device: CudaDevice, most_steps: int = 32, most_marks: int = 128) -> None:
         self.device = device
         self._most_steps = most_steps
         self._most_marks = most_marks
@@ -324,13 +298,13 @@ class ProfilerRanges:
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
-        self._open: list[tuple[Any, Any]] = []
-        self._step: tuple[Any, Any] | None = None
+        self._open: list[Callable[[], None]] = []
+        self._end_step: Callable[[], None] = nothing
 
     def step(self, number: int) -> None:
         """End the step before, and begin this one."""
-        self._end(self._step)
-        self._step = self._start(f"headrace: step {number}")
+        self._end_step()
+        self._end_step = self._start(f"headrace: step {number}")
 
     def enter(self, kind: str) -> None:
         self._open.append(self._start(RANGE_NAMES[kind]))
@@ -338,24 +312,24 @@ class ProfilerRanges:
     def leave(self) -> None:
         """End the innermost part."""
         if self._open:
-            self._end(self._open.pop())
+            self._open.pop()()
 
     def close(self) -> None:
         while self._open:
             self.leave()
-        self._end(self._step)
-        self._step = None
+        self._end_step()
+        self._end_step = nothing
 
-    def _start(self, name: str) -> tuple[Any, Any]:
+    def _start(self, name: str) -> Callable[[], None]:
+        """Begin a range, and return what ends it."""
+        cuda = self._torch.cuda
         record = self._torch.autograd.profiler.record_function(name)
         record.__enter__()
-        has_nvtx = self._torch.cuda.is_initialized()
-        return record, self._torch.cuda.nvtx.range_start(name) if has_nvtx else None
+        nvtx = cuda.nvtx.range_start(name) if cuda.is_initialized() else None
 
-    def _end(self, started: tuple[Any, Any] | None) -> None:
-        if started is None:
-            return
-        record, nvtx = started
-        if nvtx is not None:
-            self._torch.cuda.nvtx.range_end(nvtx)
-        record.__exit__(None, None, None)
+        def end() -> None:
+            if nvtx is not None:
+                cuda.nvtx.range_end(nvtx)
+            record.__exit__(None, None, None)
+
+        return end

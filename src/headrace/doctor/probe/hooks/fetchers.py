@@ -4,41 +4,34 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from ..batch_production import BatchRecorder, ProducedBatch, SlowestSamples
 from ..overhead import NOBODY, PRICED_CALLS, price_ns, raise_
-from ..sample_digests import FIRST_COMPARED, LAST_COMPARED
+from ..patches import Function
+from ..sample_digests import FIRST_COMPARED, LAST_COMPARED, SampleComparison
 from ..stages import CallTimer, Stages, timed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..patches import Patches
-    from ..sample_digests import SampleComparison
-    from ..training.thread import PassCounter, TrainingThread
+from ..training.training import TrainingObserver
 
 FETCHES = "_headrace_fetches"
 """Attribute of a fetcher: its `_Fetches`."""
-UNSEEN_FETCHES = "the making of batches was"
 
 
 def install_fetchers(
-    patches: Patches,
     timer: CallTimer,
     batches: BatchRecorder,
     comparison: SampleComparison,
-    thread: TrainingThread,
-    counter: PassCounter,
+    training: TrainingObserver,
     fetch: ModuleType,
 ) -> None:
     """Hook torch.utils.data._utils.fetch, which workers and num_workers=0 share."""
-    hook = _FetchHook(timer, batches, comparison, thread, counter)
-    batches.price_sample = lambda: _sample_price_ns(timer, batches, comparison)
-    patches.hook(fetch, "_BaseDatasetFetcher.__init__", hook.new_fetcher, UNSEEN_FETCHES)
+    hook, unseen = _FetchHook(timer, batches, comparison, training), "the making of batches was"
+    batches.price_sample = lambda: _sample_price_ns(timer, batches)
+    timer.patches.hook_around(fetch, "_BaseDatasetFetcher.__init__", hook.new_fetcher, unseen)
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
-        patches.hook(fetch, f"{name}.fetch", hook.fetching, UNSEEN_FETCHES)
+        timer.patches.hook_around(fetch, f"{name}.fetch", hook.fetch, unseen)
 
 
 class _Fetches:
@@ -53,8 +46,8 @@ class _Fetches:
         """Batches that it made in a process without a worker loop,"""
         self.fetched = 0
         """and in all."""
-        self.collate_fn: Callable[..., Any] | None = None
-        self.collate: Callable[..., Any] | None = None
+        self.collate_fn: Function | None = None
+        self.collate: Function | None = None
         """What times its collate_fn."""
 
 
@@ -62,53 +55,38 @@ class _FetchHook:
     """Hook that times every fetch of a process."""
 
     def __init__(
-        self,
-        timer: CallTimer,
-        batches: BatchRecorder,
-        comparison: SampleComparison,
-        thread: TrainingThread,
-        counter: PassCounter,
+        self, timer: CallTimer, batches: BatchRecorder, comparison: SampleComparison, training: TrainingObserver
     ) -> None:
         self._timer = timer
         self._batches = batches
         self._comparison = comparison
-        self._thread = thread
-        self._counter = counter
+        self._thread = training.thread
+        self._counter = training.counter
         self._rest = timer.stage("getitem", "rest")
         self._unknown = 0
         guard = batches.guard
         self._count, self._begin, self._end = guard(self._count_pass), guard(self._begin_fetch), guard(self._end_fetch)
 
-    def new_fetcher(self, original: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(original)
-        def __init__(fetcher: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            self._count(fetcher)
-            original(fetcher, *args, **kwargs)
+    def new_fetcher(self, original: Function, fetcher: Any, *args: Any, **kwargs: Any) -> None:
+        self._count(fetcher)
+        original(fetcher, *args, **kwargs)
 
-        return __init__
-
-    def fetching(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        thread = self._thread
-
-        @functools.wraps(original)
-        def fetch(fetcher: Any, index: Any) -> Any:
-            if thread.paused != NOBODY:
-                known = getattr(fetcher, FETCHES, None)
-                if known is not None:
-                    known.made += 1
-                return original(fetcher, index)
-            under_way: _Fetch | None = self._begin(fetcher)
-            if under_way is None:
-                return original(fetcher, index)
-            try:
-                data = original(under_way.stand_in, index)
-                under_way.batch.is_done = True
-                return data
-            finally:
-                under_way.keep_changes()
-                self._end(under_way)
-
-        return fetch
+    def fetch(self, original: Function, fetcher: Any, index: Any) -> Any:
+        if self._thread.paused != NOBODY:
+            known = getattr(fetcher, FETCHES, None)
+            if known is not None:
+                known.made += 1
+            return original(fetcher, index)
+        under_way: _Fetch | None = self._begin(fetcher)
+        if under_way is None:
+            return original(fetcher, index)
+        try:
+            data = original(under_way.stand_in, index)
+            under_way.batch.is_done = True
+            return data
+        finally:
+            under_way.keep_changes()
+            self._end(under_way)
 
     def _count_pass(self, fetcher: Any) -> None:
         """Number the pass. One that the training thread does not begin has no number: it gets one below 0."""
@@ -123,26 +101,25 @@ class _FetchHook:
         if batch is not None and batch.is_fetching:
             # The dataset itself runs a loader: a part of the dataset's own code.
             return None
+        known = self._known(fetcher)
         is_here = batch is None
-        if batch is None:
-            batch = self._batches.begin(*self._next_of(fetcher))  # which counts its own cost
+        if batch is None:  # a process without a worker loop
+            known.made += 1
+            batch = self._batches.begin(known.pass_, known.made - 1)  # which counts its own cost
         begun = time.monotonic_ns()
         batch.is_fetching = True
-        collate, known = self._collate(fetcher), self._known(fetcher)
-        is_looked_at = FIRST_COMPARED <= known.fetched <= LAST_COMPARED
-        samples = _Samples(
-            self._batches, self._rest, batch, fetcher.auto_collation, self._comparison if is_looked_at else None
-        )
-        fetch = _Fetch(fetcher, samples, is_here, collate, self._batches.pace.is_due())
+        comparison = self._comparison if FIRST_COMPARED <= known.fetched <= LAST_COMPARED else None
+        fetch = _Fetch(self._batches, self._rest, batch, is_here, fetcher.auto_collation, comparison)
+        fetch.stand_in_for(fetcher, self._collate(fetcher, known), self._batches.pace.is_due())
         known.fetched += 1
         self._batches.cost.total_ns += time.monotonic_ns() - begun
         return fetch
 
-    def _collate(self, fetcher: Any) -> Callable[..., Any]:
-        known = self._known(fetcher)
+    def _collate(self, fetcher: Any, known: _Fetches) -> Function:
         if known.collate is None or known.collate_fn is not fetcher.collate_fn:
-            stage = self._timer.stage("collate", _name(fetcher.collate_fn))
             known.collate_fn = fetcher.collate_fn
+            function = getattr(fetcher.collate_fn, "func", fetcher.collate_fn)
+            stage = self._timer.stage("collate", getattr(function, "__qualname__", type(function).__qualname__))
             known.collate = timed(self._timer.stages, stage)(fetcher.collate_fn)
         return known.collate
 
@@ -154,12 +131,6 @@ class _FetchHook:
         assert known is not None
         return known
 
-    def _next_of(self, fetcher: Any) -> tuple[int, int]:
-        """Return pass, and number in it, of the batch that a fetcher makes in a process without a worker loop."""
-        known = self._known(fetcher)
-        known.made += 1
-        return known.pass_, known.made - 1
-
     def _end_fetch(self, fetch: _Fetch) -> None:
         fetch.batch.is_fetching = False
         if fetch.is_here and fetch.batch.is_done:
@@ -170,61 +141,63 @@ class _FetchHook:
 
 
 class _Fetch:
-    """One fetch, by a stand-in for the fetcher that has timed ones for the dataset and collate_fn.
+    """One fetch, by a stand-in for the fetcher, and the time that the dataset takes for its batch.
 
-    The fetcher keeps its own, whoever else looks at it meanwhile: another thread that reads the same iterator, or a
-    state that is saved.
+    The stand-in has timed ones for the dataset and collate_fn. The fetcher keeps its own, whoever else looks at it
+    meanwhile: another thread that reads the same iterator, or a state that is saved.
     """
 
-    def __init__(
-        self, fetcher: Any, samples: _Samples, is_here: bool, collate: Callable[..., Any], is_by_sample: bool
-    ) -> None:
-        self.batch = samples.batch
-        self.is_here = is_here
-        self._fetcher = fetcher
-        name, stand_in = ("dataset_iter", _Iterator) if hasattr(fetcher, "dataset_iter") else ("dataset", _Dataset)
-        data = getattr(fetcher, name)
-        if fetcher.auto_collation and not is_by_sample:
-            samples.begin()
-            collate = _whole(samples, collate)
-        else:
-            data = stand_in(data, samples)
-        self._given = {**vars(fetcher), "collate_fn": collate, name: data}
-        self.stand_in = object.__new__(type(fetcher))
-        vars(self.stand_in).update(self._given)
-
-    def keep_changes(self) -> None:
-        """Give the fetcher what it has noted of itself: that its data have ended."""
-        for name, value in vars(self.stand_in).items():
-            if value is not self._given.get(name, self):
-                setattr(self._fetcher, name, value)
-
-
-class _Samples:
-    """Time of the dataset for one batch."""
+    stand_in: Any
 
     def __init__(
         self,
         batches: BatchRecorder,
         rest: int,
         batch: ProducedBatch,
-        auto_collation: bool,
-        comparison: SampleComparison | None,
+        is_here: bool = True,
+        auto_collation: bool = True,
+        comparison: SampleComparison | None = None,
     ) -> None:
         """`rest` is the stage of what no inner stage takes; `comparison` None where no sample is looked at."""
         self.batch = batch
+        self.is_here = is_here
         self.auto_collation = auto_collation
         self._rest = rest
         self.account = batch.account
-        self._slow = batches.slow
+        self.slow = batches.slow
         self.comparison = comparison
         guard = batches.guard
         self.begin, self.end, self.end_together = guard(self._begin), guard(self._end), guard(self._end_together)
 
-    def keep_none(self) -> None:
-        """Count none as one of the process's slow samples, however slow: they are nobody's."""
-        self._slow = SlowestSamples()
-        self._slow.least_ns = 1 << 62
+    def stand_in_for(self, fetcher: Any, collate: Function, is_by_sample: bool) -> None:
+        """Make the stand-in. Unless it `is_by_sample`, samples are timed together, from now until they are collated."""
+        self._fetcher: Any = fetcher
+        name, stand_in = ("dataset_iter", _Iterator) if hasattr(fetcher, "dataset_iter") else ("dataset", _Dataset)
+        end = self.end_together
+
+        def collate_together(data: Any) -> Any:
+            end(len(data))
+            return collate(data)
+
+        if fetcher.auto_collation and not is_by_sample:
+            self.begin()
+            self._given = {**vars(fetcher), "collate_fn": collate_together}
+        else:
+            self._given = {**vars(fetcher), "collate_fn": collate, name: stand_in(getattr(fetcher, name), self)}
+        self.stand_in = object.__new__(type(fetcher))
+        vars(self.stand_in).update(self._given)
+
+    def keep_changes(self) -> None:
+        """Give the fetcher what it has noted of itself: that its data have ended. Lets go of both.
+
+        The stand-in refers to this, which would hold the user's iterator until a garbage collection.
+        """
+        fetcher, given, now = self._fetcher, self._given, vars(self.stand_in)
+        self._fetcher = self.stand_in = None
+        self._given = {}
+        for name, value in now.items():
+            if value is not given.get(name, self):
+                setattr(fetcher, name, value)
 
     def _begin(self) -> None:
         """Begin to time the dataset's own code."""
@@ -239,8 +212,8 @@ class _Samples:
         if samples:
             self.batch.samples = (self.batch.samples or 0) + samples
             wall //= samples
-        if samples != 0 and wall > self._slow.least_ns:
-            self._slow.offer(self.batch.epoch, self.batch.index, key, wall, totals)
+        if samples != 0 and wall > self.slow.least_ns:
+            self.slow.offer(self.batch.epoch, self.batch.index, key, wall, totals)
 
     def _end_together(self, samples: int) -> None:
         """End it: it has given all of a batch's, of which none was timed by itself."""
@@ -249,84 +222,65 @@ class _Samples:
         self.batch.samples, self.batch.together = samples, samples - 1
 
 
-def _whole(samples: _Samples, collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a collate_fn that ends the samples' time, which began with the fetch."""
-    end = samples.end_together
-
-    def call(data: Any) -> Any:
-        end(len(data))
-        return collate(data)
-
-    return call
-
-
-def _sample_price_ns(timer: CallTimer, batches: BatchRecorder, comparison: SampleComparison) -> int:
+def _sample_price_ns(timer: CallTimer, batches: BatchRecorder) -> int:
     """Return what timing a sample costs."""
     stages = Stages(raise_)
     stages.categories = timer.stages.categories
-    samples = _Samples(
-        batches,
-        timer.stage("getitem", "rest"),
-        ProducedBatch(0, 0, stages.open()),
-        auto_collation=True,
-        comparison=None,
-    )
-    samples.keep_none()
+    fetch = _Fetch(batches, timer.stage("getitem", "rest"), ProducedBatch(0, 0, stages.open()))
+    fetch.slow = SlowestSamples()
+    fetch.slow.least_ns = 1 << 62  # none is one of the process's slow samples, however slow
     data = [0]
-    stand_in = _Dataset(data, samples)
+    stand_in = _Dataset(data, fetch)
     return int(price_ns(lambda: stand_in[0], lambda: data[0], PRICED_CALLS))
 
 
 class _Dataset:
     """Timed stand-in for a map-style dataset, as far as a fetcher uses it."""
 
-    def __init__(self, dataset: Any, samples: _Samples) -> None:
+    def __init__(self, dataset: Any, fetch: _Fetch) -> None:
         self._dataset = dataset
-        self._samples = samples
+        self._fetch = fetch
 
     def __getitem__(self, key: Any) -> Any:
         count: int | None = 0
-        self._samples.begin()
-        comparison = self._samples.comparison
-        look = None if comparison is None else comparison.begin(self._dataset, self._samples.account)
+        self._fetch.begin()
+        comparison = self._fetch.comparison
+        look = None if comparison is None else comparison.begin(self._dataset, self._fetch.account)
         try:
             sample = self._dataset[key]
-            count = 1 if self._samples.auto_collation else _length(key, 1)
+            count = 1 if self._fetch.auto_collation or not isinstance(key, (list, tuple)) else len(key)
         finally:
-            self._samples.end(key, count)
+            self._fetch.end(key, count)
         if comparison is not None and look is not None:
-            comparison.end(look, self._samples.batch, sample, lambda: self._dataset[key])
+            comparison.end(look, self._fetch.batch, sample, lambda: self._dataset[key])
         return sample
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._dataset, name)
-        return self._timed(value) if name == "__getitems__" and value else value
+        return functools.partial(self._getitems, value) if name == "__getitems__" and value else value
 
-    def _timed(self, getitems: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def __getitems__(keys: Any) -> Any:  # noqa: N807
-            count: int | None = 0
-            self._samples.begin()
-            try:
-                data = getitems(keys)
-                count = _length(keys, None)
-            finally:
-                self._samples.end(keys, count)
-            # Samples that came together are looked at each by itself, once they are there.
-            comparison = self._samples.comparison
-            if comparison is not None and isinstance(keys, list):
-                for key in keys:
-                    comparison.look_at(self._dataset, self._samples.batch, functools.partial(getitems, [key]))
-            return data
-
-        return __getitems__
+    def _getitems(self, getitems: Callable[[Any], Any], keys: Any) -> Any:
+        count: int | None = 0
+        self._fetch.begin()
+        try:
+            data = getitems(keys)
+            count = len(keys) if isinstance(keys, (list, tuple)) else None
+        finally:
+            self._fetch.end(keys, count)
+        # Samples that came together are looked at each by itself, once they are there.
+        comparison = self._fetch.comparison
+        if comparison is not None and isinstance(keys, list):
+            for key in keys:
+                comparison.look_at(self._dataset, self._fetch.batch, functools.partial(getitems, [key]))
+        return data
 
 
 class _Iterator:
     """Timed stand-in for an iterable dataset's iterator."""
 
-    def __init__(self, iterator: Iterator[Any], samples: _Samples) -> None:
+    def __init__(self, iterator: Iterator[Any], fetch: _Fetch) -> None:
         self._iterator = iterator
-        self._samples = samples
+        self._fetch = fetch
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -334,30 +288,17 @@ class _Iterator:
     def __next__(self) -> Any:
         key: Any = None
         count: int | None = 0
-        self._samples.begin()
-        comparison = self._samples.comparison
-        look = None if comparison is None else comparison.begin(self._iterator, self._samples.account)
+        self._fetch.begin()
+        comparison = self._fetch.comparison
+        look = None if comparison is None else comparison.begin(self._iterator, self._fetch.account)
         try:
             sample = next(self._iterator)
-            key, count = _key(sample, self._samples.batch), 1 if self._samples.auto_collation else None
+            # WebDataset's convention, else its place in its batch.
+            is_keyed = type(sample) is dict and "__key__" in sample
+            key = sample["__key__"] if is_keyed else ("sample", self._fetch.batch.samples or 0)
+            count = 1 if self._fetch.auto_collation else None
         finally:
-            self._samples.end(key, count)
+            self._fetch.end(key, count)
         if comparison is not None and look is not None:
-            comparison.end(look, self._samples.batch, sample, None)
+            comparison.end(look, self._fetch.batch, sample, None)
         return sample
-
-
-def _key(sample: Any, batch: ProducedBatch) -> Any:
-    """Return the key of an iterable dataset's sample: WebDataset's convention, else its place in its batch."""
-    if type(sample) is dict and "__key__" in sample:
-        return sample["__key__"]
-    return ("sample", batch.samples or 0)
-
-
-def _length(keys: Any, otherwise: int | None) -> int | None:
-    return len(keys) if isinstance(keys, (list, tuple)) else otherwise
-
-
-def _name(function: Any) -> str:
-    function = getattr(function, "func", function)
-    return str(getattr(function, "__qualname__", type(function).__qualname__))

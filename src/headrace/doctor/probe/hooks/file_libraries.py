@@ -14,17 +14,13 @@ import io
 import os
 import pathlib
 import sys
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, Callable
 
-from ..patches import Builtin, stand_in
+from ..opened_files import OpenedFiles
+from ..patches import Builtin, Function, stand_in
 from ..stages import CallTimer, Stages
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import ModuleType
-
-    from ..opened_files import OpenedFiles
-    from ..patches import Function
 
 TimedCall = tuple[str, str, "str | None"]
 """A function of a module, dotted, the category of its stage, and its label: None for the class of a method's object."""
@@ -88,10 +84,8 @@ _NOT_READING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_DIRECTORY | os.O_PATH
 def time_calls(timer: CallTimer, calls: list[TimedCall], module: ModuleType) -> None:
     """Count calls of a module's functions as stages."""
     for path, category, label in calls:
-        owner: Any = module
         *outer, name = path.split(".")
-        for part in outer:
-            owner = getattr(owner, part)
+        owner: Any = functools.reduce(getattr, outer, module)
         if label is None:
             timer.time_by_type(owner, name, category)
         else:
@@ -145,7 +139,7 @@ def install_files(timer: CallTimer, opened: OpenedFiles, _: ModuleType) -> None:
     patches, stages = timer.patches, timer.stages
     patches.replace(builtins, "open", lambda original: Builtin(original, _opening(timer, opened, original)))
     patches.replace(io, "open", counted(stages, opened, "file", is_reading))
-    patches.replace(os, "open", counted(stages, opened, "path", _reads_descriptor))
+    patches.replace(os, "open", counted(stages, opened, "path", reads_descriptor))
     timer.time(pathlib.Path, "read_bytes", "read", "file")
     timer.time(pathlib.Path, "read_text", "read", "file")
     for name in ("pread", "preadv"):
@@ -158,7 +152,7 @@ def is_reading(args: Any, kwargs: Any) -> bool:
     return mode == "rb" or mode == "r" or (type(mode) is str and _CHANGING.isdisjoint(mode))
 
 
-def _reads_descriptor(args: Any, kwargs: Any) -> bool:
+def reads_descriptor(args: Any, kwargs: Any) -> bool:
     """Tell whether a call of `os.open` with these only reads."""
     flags = args[1] if len(args) > 1 else kwargs.get("flags", 0)
     return type(flags) is int and not flags & _NOT_READING and kwargs.get("dir_fd") is None

@@ -8,71 +8,38 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Iterable
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
+from ..opened_files import OpenedFiles
+from ..patches import Function, HookGuard
 from ..stages import CallTimer, timed_by_type, timed_call, timed_in_torch
 from .file_libraries import TimedCall, counted
 from .training_calls import compiling
-
-if TYPE_CHECKING:
-    from ..opened_files import OpenedFiles
-    from ..patches import Function, HookGuard
 
 BILINEAR = 2
 NATIVE_DECODE = "native_decode"
 """Key of the remedy."""
 FROM_UNREAD = "_headrace_unread"
 """Attribute of an image: it was converted from one of which no pixel had been read."""
-PILLOW_LOADERS = ["Avif", "Eps", "Gif", "Icns", "Ico", "Jpeg2K", "Tiff", "WebP"]
+PILLOW_LOADERS = [f"PIL.{name}ImagePlugin" for name in ("Avif", "Eps", "Gif", "Icns", "Ico", "Jpeg2K", "Tiff", "WebP")]
 """Plugins whose classes decode in a `load` of their own."""
-PILLOW_TRANSFORMS = [
-    "convert",
-    "crop",
-    "filter",
-    "quantize",
-    "reduce",
-    "resize",
-    "rotate",
-    "thumbnail",
-    "transform",
-    "transpose",
-]
-OPENCV_DECODES = ["imdecode", "imdecodemulti", "imread", "imreadmulti"]
-OPENCV_TRANSFORMS = [
-    "GaussianBlur",
-    "LUT",
-    "addWeighted",
-    "bilateralFilter",
-    "blur",
-    "convertScaleAbs",
-    "copyMakeBorder",
-    "cvtColor",
-    "equalizeHist",
-    "filter2D",
-    "flip",
-    "getRectSubPix",
-    "medianBlur",
-    "normalize",
-    "pyrDown",
-    "remap",
-    "resize",
-    "rotate",
-    "transpose",
-    "warpAffine",
-    "warpPerspective",
-    "warpPolar",
-]
-TORCHVISION_DECODES = [
-    "decode_avif",
-    "decode_gif",
-    "decode_heic",
-    "decode_image",
-    "decode_jpeg",
-    "decode_png",
-    "decode_webp",
-    "read_image",
-]
+PILLOW_TRANSFORMS = (
+    *("crop", "reduce", "resize", "rotate", "thumbnail", "transform", "transpose"),
+    *("convert", "filter", "quantize"),
+)
+OPENCV_DECODES = ("imdecode", "imdecodemulti", "imread", "imreadmulti")
+OPENCV_TRANSFORMS = (
+    *("GaussianBlur", "bilateralFilter", "blur", "filter2D", "medianBlur", "pyrDown"),
+    *("LUT", "addWeighted", "convertScaleAbs", "cvtColor", "equalizeHist", "normalize"),
+    *("copyMakeBorder", "flip", "getRectSubPix", "remap", "resize", "rotate", "transpose"),
+    *("warpAffine", "warpPerspective", "warpPolar"),
+)
+TORCHVISION_DECODES = (
+    *("decode_avif", "decode_gif", "decode_heic", "decode_jpeg", "decode_png", "decode_webp"),
+    *("decode_image", "read_image"),
+)
 BY_PATH = {"read_file": ("read", "path"), "read_video": ("decode", "filename")}
 """Functions of torchvision that C opens a file for: their stage's category, and the argument that is its path."""
 CONTAINERS = ("Compose", "RandomApply", "RandomChoice", "RandomOrder", "RandomTransforms")
@@ -126,8 +93,7 @@ class DecoderLooks:
     def __init__(self, timer: CallTimer, guard: HookGuard) -> None:
         self._patches = timer.patches
         self._look = timer.stages.look
-        self._see_load, self._see_resize = guard(self._at_load), guard(self._at_resize)
-        self._is_unread, self._follow = guard(_is_unread), guard(_follow)
+        self._is_unread = guard(_is_unread)
 
     def install(self, image: Any) -> None:
         self._patches.around(image.Image, "convert", self._convert)
@@ -137,44 +103,31 @@ class DecoderLooks:
         self._patches.around(image_file.ImageFile, "load", self._load)
 
     def _load(self, original: Function, image: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._look() is not None:
-            self._see_load(image)
+        look = self._look()
+        if look is not None and self._is_unread(image) and image.format == "PNG":
+            look.takes.add(NATIVE_DECODE)
         return original(image, *args, **kwargs)
 
     def _convert(self, original: Function, image: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._look() is None or not self._is_unread(image):
-            return original(image, *args, **kwargs)
+        is_unread = self._look() is not None and self._is_unread(image)
         converted = original(image, *args, **kwargs)
-        self._follow(converted)
+        if is_unread and converted.mode == "RGB":
+            setattr(converted, FROM_UNREAD, True)
         return converted
 
     def _resize(
         self, original: Function, image: Any, size: Any, resample: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
-        if self._look() is not None and resample == BILINEAR and not args and not kwargs:
-            self._see_resize(image)
+        look = self._look() if resample == BILINEAR and not args and not kwargs else None
+        if look is not None and (FROM_UNREAD in vars(image) or self._is_unread(image)):
+            look.takes.add(NATIVE_DECODE)
         return original(image, size, resample, *args, **kwargs)
-
-    def _at_load(self, image: Any) -> None:
-        look = self._look()
-        if look is not None and image.format == "PNG" and _is_unread(image):
-            look.takes.add(NATIVE_DECODE)
-
-    def _at_resize(self, image: Any) -> None:
-        look = self._look()
-        if look is not None and (FROM_UNREAD in vars(image) or _is_unread(image)):
-            look.takes.add(NATIVE_DECODE)
 
 
 def _is_unread(image: Any) -> bool:
     from ..remedies.images import is_unread  # which few processes need
 
     return is_unread(image)
-
-
-def _follow(converted: Any) -> None:
-    if converted.mode == "RGB":
-        setattr(converted, FROM_UNREAD, True)
 
 
 def install_opencv(timer: CallTimer, opened: OpenedFiles, used: set[str], cv2: Any) -> None:
@@ -184,11 +137,9 @@ def install_opencv(timer: CallTimer, opened: OpenedFiles, used: set[str], cv2: A
         used.add("cv2")
         return original(*args, **kwargs)
 
-    for owner, name in [
-        *((cv2, name) for name in (*OPENCV_DECODES, *OPENCV_TRANSFORMS)),
-        (cv2.VideoCapture, "read"),
-    ]:
-        timer.patches.stand_in(owner, name, marked)
+    for name in (*OPENCV_DECODES, *OPENCV_TRANSFORMS):
+        timer.patches.stand_in(cv2, name, marked)
+    timer.patches.stand_in(cv2.VideoCapture, "read", marked)
     for name in ("imread", "imreadmulti"):
         timer.patches.replace(cv2, name, counted(timer.stages, opened, "filename"))
 
@@ -200,7 +151,7 @@ def install_torchvision_io(timer: CallTimer, opened: OpenedFiles, io: Any) -> No
         _time_functions(timer, io, [name], category, counted(timer.stages, opened, argument))
 
 
-def install_torchvision_transforms(timer: CallTimer, transforms: Any) -> None:
+def _install_transforms(timer: CallTimer, transforms: Any) -> None:
     """Hook transforms of v1, each by name; those that hold others by what they hold."""
     for name, kind in list(vars(transforms).items()):
         is_own = isinstance(kind, type) and kind.__module__ == transforms.__name__
@@ -209,38 +160,43 @@ def install_torchvision_transforms(timer: CallTimer, transforms: Any) -> None:
     _time_parts(timer, transforms.Compose, "__call__")
 
 
-def install_torchvision_transforms_v2(timer: CallTimer, transforms: Any) -> None:
+def _install_transforms_v2(timer: CallTimer, transforms: Any) -> None:
     """Hook transforms of v2, whose classes have one base."""
     containers = (getattr(transforms, name, None) for name in CONTAINERS)
     _time_class(timer, transforms.Transform, but=tuple(kind for kind in containers if isinstance(kind, type)))
     _time_parts(timer, transforms.Compose, "forward")
 
 
-def install_torchvision_functional(timer: CallTimer, functional: Any) -> None:
-    """Hook functions of v1."""
-    names = [
-        name
-        for name, value in vars(functional).items()
-        if isinstance(value, FunctionType) and value.__module__ == functional.__name__ and not name.startswith("_")
-    ]
-    _time_functions(timer, functional, names, "transform")
+def _install_functional(timer: CallTimer, functional: Any) -> None:
+    """Hook functions of v1, and of v2, which are keys of a registry of kernels, where the new ones must be found, too.
 
-
-def install_torchvision_functional_v2(timer: CallTimer, functional: Any) -> None:
-    """Hook functions of v2, which are keys of a registry of kernels, where the new ones must be found, too."""
-    registry = functional._utils._KERNEL_REGISTRY
+    v2's also come from other modules than this one.
+    """
+    registry = functional._utils._KERNEL_REGISTRY if functional.__name__.endswith(".v2.functional") else None
     originals = {
         name: value
         for name, value in vars(functional).items()
-        if isinstance(value, FunctionType) and not name.startswith("_") and value in registry
+        if isinstance(value, FunctionType)
+        and not name.startswith("_")
+        and (value.__module__ == functional.__name__ if registry is None else value in registry)
     }
-    _time_functions(timer, functional, list(originals), "transform")
-    for name, original in originals.items():
-        registry[getattr(functional, name)] = registry[original]
+    _time_functions(timer, functional, originals, "transform")
+    if registry is not None:
+        for name, original in originals.items():
+            registry[getattr(functional, name)] = registry[original]
+
+
+TORCHVISION_TRANSFORMS: dict[str, Callable[[CallTimer, Any], None]] = {
+    "transforms": _install_transforms,
+    "functional": _install_functional,
+    "v2": _install_transforms_v2,
+    "v2.functional": _install_functional,
+}
+"""What hooks the modules of torchvision.transforms."""
 
 
 def _time_functions(
-    timer: CallTimer, owner: Any, names: list[str], category: str, inner: Callable[[Any], Any] | None = None
+    timer: CallTimer, owner: Any, names: Iterable[str], category: str, inner: Callable[[Any], Any] | None = None
 ) -> None:
     """Count them as stages; `inner` makes another stand-in, behind the one that is timed."""
     is_compiling = compiling(sys.modules["torch"])
@@ -254,7 +210,7 @@ def _time_class(timer: CallTimer, kind: Any, but: tuple[type, ...] = ()) -> None
     """Count calls by `__call__`, which scripting leaves out."""
     is_compiling = compiling(sys.modules["torch"])
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+    def make(original: Function) -> Function:
         time_call = timed_by_type(timer.stages, lambda label: timer.stage("transform", label))(original)
 
         @functools.wraps(original)
@@ -275,24 +231,22 @@ def _time_parts(timer: CallTimer, compose: type, method: str) -> None:
     """
     is_compiling = compiling(sys.modules["torch"])
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+    def timed_child(child: Any) -> Any:
+        name = type(child).__name__
+        if name in CONTAINERS:
+            return child
+        stage = timer.stage("transform", child.__qualname__ if isinstance(child, FunctionType) else name)
+        return timed_call(timer.stages, stage, child)
+
+    def make(original: Function) -> Function:
         @functools.wraps(original)
         def call(self: Any, *args: Any) -> Any:
             if is_compiling() or not timer.stages.is_counting:
                 return original(self, *args)
             stand_in = object.__new__(type(self))
-            vars(stand_in).update(vars(self), transforms=[_timed_child(timer, child) for child in self.transforms])
+            vars(stand_in).update(vars(self), transforms=[timed_child(child) for child in self.transforms])
             return original(stand_in, *args)
 
         return call
 
     timer.patches.replace(compose, method, make)
-
-
-def _timed_child(timer: CallTimer, child: Any) -> Any:
-    name = type(child).__name__
-    if name in CONTAINERS:
-        return child
-    if isinstance(child, FunctionType):
-        name = child.__qualname__
-    return timed_call(timer.stages, timer.stage("transform", name), child)

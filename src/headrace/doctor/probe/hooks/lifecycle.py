@@ -8,18 +8,17 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import re
 import sys
 import traceback
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from .. import hands_off
 from ..evidence_file import EvidenceFile, LastRecords, traceback_text
-
-if TYPE_CHECKING:
-    from ..hands_off.journal import UndoJournal
-    from ..patches import Fault, Function, Patches
-    from ..settings import SessionClock
+from ..hands_off.journal import UndoJournal
+from ..patches import Fault, Function, Patches
+from ..settings import SessionClock
 
 
 def install_exit(last: LastRecords, _: ModuleType) -> None:
@@ -133,24 +132,22 @@ def _threads(used: set[str], torch: ModuleType | Any) -> dict[str, Any]:
 
 def _omp_threads(info: str) -> int | None:
     """Read the line `omp_get_max_threads() : 8`."""
-    for line in info.splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "omp_get_max_threads()":
-            return int(value)
-    return None
+    found = re.search(r"^\s*omp_get_max_threads\(\)\s*:\s*(\d+)", info, re.MULTILINE)
+    return None if found is None else int(found[1])
 
 
 def _cuda_facts(torch: ModuleType | Any) -> dict[str, Any]:
     """Ask CUDA, without beginning a context: a process that has none stays without."""
-    if not torch.cuda.is_initialized():
-        return dict.fromkeys(("device", *_CUDA_BYTES))
-    cuda = torch.cuda
-    free, total = _asked(cuda.mem_get_info) or (None, None)
-    held = (_asked(ask) for ask in (cuda.memory_allocated, cuda.memory_reserved, cuda.max_memory_allocated))
-    return {"device": _asked(cuda.get_device_name), **dict(zip(_CUDA_BYTES, (*held, free, total)))}
-
-
-_CUDA_BYTES = ("cuda_allocated_bytes", "cuda_reserved_bytes", "cuda_peak_bytes", "cuda_free_bytes", "cuda_total_bytes")
+    cuda, has_context = torch.cuda, torch.cuda.is_initialized()
+    free, total = (_asked(cuda.mem_get_info) if has_context else None) or (None, None)
+    return {
+        "device": _asked(cuda.get_device_name) if has_context else None,
+        "cuda_allocated_bytes": _asked(cuda.memory_allocated) if has_context else None,
+        "cuda_reserved_bytes": _asked(cuda.memory_reserved) if has_context else None,
+        "cuda_peak_bytes": _asked(cuda.max_memory_allocated) if has_context else None,
+        "cuda_free_bytes": free,
+        "cuda_total_bytes": total,
+    }
 
 
 def _asked(ask: Callable[[], Any]) -> Any:
@@ -163,9 +160,7 @@ def _asked(ask: Callable[[], Any]) -> Any:
 
 # The files that a process saves.
 
-Path = Callable[..., Any]
-"""Picks, of the arguments of a call that saves, the path; None where it saves nothing."""
-SAVES: dict[str, list[tuple[str, Path]]] = {
+SAVES: dict[str, list[tuple[str, Function]]] = {
     "torch.serialization": [("save", lambda obj, f, *_, **__: f)],
     "torch.jit._serialization": [("save", lambda obj, f, *_, **__: f)],
     "torch.jit._script": [  # of a scripted module, and of a traced one, whose class has a copy of it
@@ -178,34 +173,30 @@ SAVES: dict[str, list[tuple[str, Path]]] = {
     "cv2": [("imwrite", lambda filename, *_, **__: filename)],
     "h5py._hl.files": [("File.__init__", lambda self, name, mode="r", *_, **__: None if mode == "r" else name)],
 }
-"""Functions that write files without a word to Python, by module: the undo journal learns of these from hooks. They
-write where they are told to, rather than to another place: scripts rename, copy, list and load again what they have
-saved, by any means."""
+"""Functions that write files without a word to Python, by module, and what picks the path of their arguments; None
+where nothing is saved. The undo journal learns of these from hooks. They write where they are told to, rather than to
+another place: scripts rename, copy, list and load again what they have saved, by any means."""
 
 
-def install_saves(patches: Patches, saves: list[tuple[str, Path]], module: ModuleType) -> None:
+def install_saves(patches: Patches, saves: list[tuple[str, Function]], module: ModuleType) -> None:
     """Tell the journal, before each call that saves, the path that it saves to."""
     if hands_off.active() is None:
         return
-    for name, path_of in saves:
-        *outer, name = name.split(".")
-        _watch_save(patches, getattr(module, outer[0]) if outer else module, name, path_of)
 
+    def tell(journal: UndoJournal, path_of: Function, args: Any, kwargs: Any) -> None:
+        try:
+            path = path_of(*args, **kwargs)
+        except TypeError:  # called as it cannot be: that is for the original to say
+            return
+        if isinstance(path, (str, bytes, os.PathLike)):
+            journal.saves(path)
 
-def _watch_save(patches: Patches, owner: Any, name: str, path_of: Path) -> None:
-    def save(original: Function, *args: Any, **kwargs: Any) -> Any:
+    def save(path_of: Function, original: Function, *args: Any, **kwargs: Any) -> Any:
         journal = hands_off.active()
         if journal is not None:
-            journal.guarded(_tell_path, journal, path_of, args, kwargs)
+            journal.guarded(tell, journal, path_of, args, kwargs)
         return original(*args, **kwargs)
 
-    patches.around(owner, name, save)
-
-
-def _tell_path(journal: UndoJournal, path_of: Path, args: Any, kwargs: Any) -> None:
-    try:
-        path = path_of(*args, **kwargs)
-    except TypeError:  # called as it cannot be: that is for the original to say
-        return
-    if isinstance(path, (str, bytes, os.PathLike)):
-        journal.saves(path)
+    for path, path_of in saves:
+        *outer, name = path.split(".")
+        patches.around(getattr(module, outer[0]) if outer else module, name, functools.partial(save, path_of))

@@ -12,20 +12,21 @@ import weakref
 from functools import partial
 from threading import Lock, get_ident
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from ..batch_production import BatchRecorder, ProducedBatch
+from ..patches import Function, Patches
+from ..sample_digests import SampleComparison
 from ..stages import CallTimer, add_totals
-from ..training.step_records import ATTRIBUTE, MOST_ELSEWHERE, ObservedPass
-from ..training.thread import PassCounter
+from ..training.step_records import ATTRIBUTE, MOST_ELSEWHERE, FetchedBatch, ObservedPass
 from ..training.training import TrainingObserver, now
 from .dataloader import LoaderHooks
 
-if TYPE_CHECKING:
-    from ..evidence_file import EvidenceFile
-    from ..patches import Patches
-    from ..training.step_records import FetchedBatch
-
+OWN_LOADERS = {
+    "headrace.loader.position": ("LoaderPosition", "LoaderIterator"),  # the base of Loader and of mixtures
+    "headrace.dropins.thread_loader.thread_dataloader": ("ThreadDataLoader", "ThreadLoaderIterator"),
+}
+"""Headrace's own loaders and their iterators, by the module that defines them."""
 FEED_EVERY_NS = 500_000_000
 """Between two looks at what a loader reports of itself, which counts from the start of its pass."""
 FIGURES = ("batches", "samples", "threads", "map_workers", "prefetch", "wall_s", "idle_s", "python_s", "copy_s")
@@ -41,21 +42,25 @@ was put."""
 
 
 def install_own_loader(
+    owner: str,
+    iterator: str,
+    when_imported: Callable[[str, Callable[[ModuleType], object]], None],
     patches: Patches,
     training: TrainingObserver,
+    comparison: SampleComparison,
     batches: BatchRecorder,
-    new_hooks: Callable[..., LoaderHooks],
-    torch: ModuleType,
-    *,
-    owner: type,
-    iterator: type,
+    module: ModuleType,
 ) -> None:
-    """Hook a loader and its iterator, once there is torch to train with."""
-    hooks = new_hooks(torch.utils.data.dataloader, iterator)
-    feeds = _Feeds(training, batches)
-    patches.replace(owner, "__iter__", hooks.iter)
-    patches.replace(iterator, "__next__", hooks.next)
-    patches.around(iterator, "__next__", feeds.next)
+    """Hook a loader and its iterator, by their names in its module, once there is torch to train with."""
+
+    def install(_: ModuleType) -> None:
+        iterators = getattr(module, iterator)
+        hooks = LoaderHooks(training, comparison, iterators)
+        patches.around(getattr(module, owner), "__iter__", hooks.iter)
+        patches.around(iterators, "__next__", hooks.next)
+        patches.around(iterators, "__next__", _Feeds(training, batches).next)
+
+    when_imported("torch", install)
 
 
 class _Feeds:
@@ -69,7 +74,7 @@ class _Feeds:
         self._look, self._ends = guard(self._look_when_due), guard(self._look_at)
         training.at_finish.append(guard(lambda: self._look_at(self._latest())))
 
-    def next(self, original: Callable[[Any], Any], iterator: Any) -> Any:
+    def next(self, original: Function, iterator: Any) -> Any:
         try:
             return original(iterator)
         except StopIteration:
@@ -101,27 +106,21 @@ class _Feeds:
 
 
 def install_thread_tasks(
-    patches: Patches,
-    timer: CallTimer,
-    batches: BatchRecorder,
-    evidence: EvidenceFile,
-    counter: PassCounter,
-    batch_task: ModuleType,
+    timer: CallTimer, batches: BatchRecorder, training: TrainingObserver, batch_task: ModuleType
 ) -> None:
     """Hook headrace.dropins.thread_loader.batch_task."""
-    hooks = _ThreadHooks(timer, batches, evidence, counter)
+    hooks, unseen = _ThreadHooks(timer, batches, training), "what the threads of a ThreadDataLoader do was"
     for name, call in (("__init__", hooks.new_task), ("load", hooks.load), ("collate", hooks.collate)):
-        unseen = "what the threads of a ThreadDataLoader do was"
-        patches.hook_around(batch_task, f"BatchTask.{name}", call, unseen)
+        timer.patches.hook_around(batch_task, f"BatchTask.{name}", call, unseen)
 
 
 class _ThreadHooks:
     """Times of each batch's parts in whatever threads do them; the batch is written once it is collated."""
 
-    def __init__(self, timer: CallTimer, batches: BatchRecorder, evidence: EvidenceFile, counter: PassCounter) -> None:
+    def __init__(self, timer: CallTimer, batches: BatchRecorder, training: TrainingObserver) -> None:
         self._batches = batches
-        self._evidence = evidence
-        self._counter = counter
+        self._evidence = training.evidence
+        self._counter = training.counter
         self._writing = Lock()
         self._unknown = -1_000_000  # apart from the passes that DataLoader's own fetchers count below 0
         self._sample, self._collating = timer.stage("getitem", "rest"), timer.stage("collate", "collate")
@@ -129,18 +128,18 @@ class _ThreadHooks:
         self._count, self._begin, self._end = guard(self._count_task), guard(self._begin_part), guard(self._end_part)
         self._write = guard(self._write_batch)
 
-    def new_task(self, original: Callable[..., None], task: Any, fetcher: Any, *args: Any, **kwargs: Any) -> None:
+    def new_task(self, original: Function, task: Any, fetcher: Any, *args: Any, **kwargs: Any) -> None:
         original(task, fetcher, *args, **kwargs)
         self._count(task, fetcher)
 
-    def load(self, original: Callable[[Any, int], Any], task: Any, row: int) -> Any:
+    def load(self, original: Function, task: Any, row: int) -> Any:
         part = self._begin(task, self._sample)
         try:
             return original(task, row)
         finally:
             self._end(task, part, 1)
 
-    def collate(self, original: Callable[[Any], None], task: Any) -> None:
+    def collate(self, original: Function, task: Any) -> None:
         part = self._begin(task, self._collating)
         try:
             original(task)
@@ -202,7 +201,7 @@ class _ThreadHooks:
 def install_prefetcher(patches: Patches, training: TrainingObserver, prefetcher: ModuleType) -> None:
     """Hook headrace.device.prefetcher, whose iterator hands over what its own thread has fetched, in order."""
 
-    def take(original: Callable[[Any], Any], iterator: Any) -> Any:
+    def take(original: Function, iterator: Any) -> Any:
         training.elsewhere.is_handed_over = True
         return _take(training, partial(original, iterator), lambda _: training.elsewhere.oldest())
 
@@ -216,7 +215,7 @@ def install_queue(patches: Patches, training: TrainingObserver, queue: ModuleTyp
     """
     elsewhere = training.elsewhere
 
-    def put(original: Callable[..., Any], queue: Any, item: Any, *args: Any, **kwargs: Any) -> Any:
+    def put(original: Function, queue: Any, item: Any, *args: Any, **kwargs: Any) -> Any:
         if get_ident() in elsewhere.threads:
             carried = vars(queue).setdefault(CARRIED, {})
             if len(carried) >= MOST_ELSEWHERE:  # another thread takes them
@@ -224,7 +223,7 @@ def install_queue(patches: Patches, training: TrainingObserver, queue: ModuleTyp
             carried[id(item)] = elsewhere.put_on()
         return original(queue, item, *args, **kwargs)
 
-    def get(original: Callable[..., Any], queue: Any, *args: Any, **kwargs: Any) -> Any:
+    def get(original: Function, queue: Any, *args: Any, **kwargs: Any) -> Any:
         carried = vars(queue).get(CARRIED)
         if carried is None:
             return original(queue, *args, **kwargs)

@@ -9,42 +9,21 @@ from __future__ import annotations
 
 import functools
 import sys
-from functools import partial
 from threading import get_ident
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
+from ..evidence_file import LastRecords
 from ..overhead import NOBODY
+from ..patches import Function, Patches
 from ..training.steps import BACKWARD, CLOSURE, COLLECTIVE, OPTIMIZER
-from ..training.training import now
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..evidence_file import LastRecords
-    from ..patches import Function, Patches
-    from ..training.training import TrainingObserver
-    from ..training.windows import Windows
+from ..training.training import TrainingObserver, now
 
 COLLECTIVES = (
-    "all_reduce",
-    "all_reduce_coalesced",
-    "all_gather",
-    "all_gather_into_tensor",
-    "all_gather_object",
-    "all_to_all",
-    "all_to_all_single",
-    "barrier",
-    "monitored_barrier",
-    "broadcast",
-    "broadcast_object_list",
-    "gather",
-    "gather_object",
-    "reduce",
-    "reduce_scatter",
-    "reduce_scatter_tensor",
-    "scatter",
-    "scatter_object_list",
+    *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
+    *("all_gather", "all_gather_into_tensor", "all_gather_object", "gather", "gather_object"),
+    *("all_to_all", "all_to_all_single", "scatter", "scatter_object_list"),
+    *("broadcast", "broadcast_object_list", "barrier", "monitored_barrier"),
 )
 _PACKAGE = __name__.rpartition(".hooks.")[0]
 _UNSEEN_STEPS = (
@@ -55,10 +34,9 @@ _UNSEEN_STEPS = (
 
 def install_backward(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
     """Hook torch.autograd.backward, which Tensor.backward calls."""
-    autograd = torch.autograd
     is_compiling = compiling(torch)
 
-    def hooked(original: Callable[..., Any]) -> Callable[..., Any]:
+    def hooked(original: Function) -> Function:
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if is_compiling():
@@ -67,7 +45,7 @@ def install_backward(patches: Patches, training: TrainingObserver, torch: Module
                 training.seek()
             if not training.enter(BACKWARD, "b"):
                 return original(tensors, *args, **kwargs)
-            stamp = _stamped(training, autograd, tensors) if training.is_stamped else None
+            stamp = _stamped(training, torch.autograd, tensors) if training.is_stamped else None
             try:
                 return original(tensors, *args, **kwargs)
             finally:
@@ -108,21 +86,10 @@ def install_optimizers(patches: Patches, training: TrainingObserver, last: LastR
     if not hasattr(optimizer, "register_optimizer_step_pre_hook"):
         training.say("engine", "This torch has no hooks for all optimizers (2.0 has); no steps were seen.")
         return
-    begins, ends = optimizer_hooks(training, compiling(torch))
-    patches.at_restore(optimizer.register_optimizer_step_pre_hook(begins).remove)
-    patches.at_restore(optimizer.register_optimizer_step_post_hook(ends).remove)
+    thread, is_compiling = training.thread, compiling(torch)
 
-
-def optimizer_hooks(
-    training: TrainingObserver, is_compiling: Callable[[], bool]
-) -> tuple[Callable[..., Any], Callable[..., None]]:
-    """Return what to call before and after a step of any optimizer.
-
-    A compiler that traces an optimizer's step traces these as well. It must find nothing in them: such a step runs
-    without hooks.
-    """
-    thread = training.thread
-
+    # A compiler that traces an optimizer's step traces these as well. It must find nothing in them: such a step runs
+    # without hooks.
     def begins(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         if thread.paused != NOBODY or is_compiling():
             return None
@@ -143,19 +110,16 @@ def optimizer_hooks(
         except Exception as error:
             training.fail("optimizer", error)
 
-    return begins, ends
+    patches.at_restore(optimizer.register_optimizer_step_pre_hook(begins).remove)
+    patches.at_restore(optimizer.register_optimizer_step_post_hook(ends).remove)
 
 
 def _with_closure(training: TrainingObserver, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
     """Return the arguments with a closure that is not counted as the optimizer's own time; None where there is none."""
-    if callable(kwargs.get("closure")):
-        return args, {**kwargs, "closure": _outside(training, kwargs["closure"])}
-    if len(args) > 1 and callable(args[1]):
-        return (args[0], _outside(training, args[1]), *args[2:]), kwargs
-    return None
+    closure: Any = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    if not callable(closure):
+        return None
 
-
-def _outside(training: TrainingObserver, closure: Callable[[], Any]) -> Callable[[], Any]:
     def outside() -> Any:
         is_counted = training.enter(CLOSURE)
         try:
@@ -164,7 +128,9 @@ def _outside(training: TrainingObserver, closure: Callable[[], Any]) -> Callable
             if is_counted:
                 training.leave()
 
-    return outside
+    if "closure" in kwargs:
+        return args, {**kwargs, "closure": outside}
+    return (args[0], outside, *args[2:]), kwargs
 
 
 def install_scaler(patches: Patches, training: TrainingObserver, grad_scaler: ModuleType) -> None:
@@ -190,12 +156,14 @@ def install_scaler(patches: Patches, training: TrainingObserver, grad_scaler: Mo
     patches.hook_around(grad_scaler, "GradScaler._maybe_opt_step", step, "steps that it skips were")
 
 
-def install_schedulers(patches: Patches, windows: Windows, lr_scheduler: ModuleType) -> None:
+def install_schedulers(patches: Patches, training: TrainingObserver, lr_scheduler: ModuleType) -> None:
     """Hook torch.optim.lr_scheduler: schedulers that raise when they are stepped beyond their end."""
+    if training.settings.observe:  # no scheduler is stepped more often than it would be
+        return
 
     def new(original: Function, scheduler: Any, *args: Any, **kwargs: Any) -> None:
         original(scheduler, *args, **kwargs)
-        windows.schedulers.add(scheduler)
+        training.windows.schedulers.add(scheduler)
 
     patches.around(lr_scheduler.OneCycleLR, "__init__", new)
 
@@ -210,21 +178,9 @@ def install_collectives(patches: Patches, training: TrainingObserver, torch: Mod
     if not distributed.is_available():
         return
     training.group.distributed = distributed
-    origin = sys.modules["torch.distributed.distributed_c10d"]
-    for name in COLLECTIVES:
-        if hasattr(origin, name):
-            patches.replace(origin, name, _hooked_collective(training, compiling(torch), name))
-            patches.replace(distributed, name, partial(_already_hooked, getattr(origin, name)))
+    is_compiling = compiling(torch)
 
-
-def _already_hooked(hooked: Function, _: Function) -> Function:
-    return hooked
-
-
-def _hooked_collective(
-    training: TrainingObserver, is_compiling: Callable[[], bool], name: str
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+    def make(original: Function) -> Function:
         @functools.wraps(original)
         def collective(*args: Any, **kwargs: Any) -> Any:
             if is_compiling():
@@ -237,20 +193,27 @@ def _hooked_collective(
                 return original(*args, **kwargs)
             finally:
                 training.leave()
-                training.collective(name, start, _collective_bytes(args))
+                training.collective(original.__name__, start, _first_bytes(args))
 
         return collective
 
-    return make
+    origin = sys.modules["torch.distributed.distributed_c10d"]
+
+    def hook(name: str) -> None:
+        patches.replace(origin, name, make)
+        hooked = getattr(origin, name)
+        patches.replace(distributed, name, lambda _: hooked)
+
+    for name in COLLECTIVES:
+        if hasattr(origin, name):
+            hook(name)
 
 
-def _collective_bytes(args: tuple[Any, ...]) -> int | None:
-    """Return the bytes of the first tensor, or list of tensors, among a call's arguments."""
-    for value in args[:1]:
-        tensors = value if isinstance(value, (list, tuple)) else [value]
-        sizes = [tensor.nbytes for tensor in tensors if hasattr(tensor, "nbytes")]
-        return sum(sizes) if sizes else None
-    return None
+def _first_bytes(args: tuple[Any, ...]) -> int | None:
+    """Return the bytes of the first of a call's arguments, a tensor or a list of tensors."""
+    tensors = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
+    sizes = [tensor.nbytes for tensor in tensors if hasattr(tensor, "nbytes")]
+    return sum(sizes) if sizes else None
 
 
 # Ways to train in which steps or devices are not what torch's own hooks show.
@@ -292,29 +255,46 @@ def install_deepspeed(patches: Patches, training: TrainingObserver, engine: Modu
 
 def install_end(training: TrainingObserver, torch: ModuleType) -> None:
     """Say at the end why no steps were seen, and that functions were compiled."""
-    before = _compiled_graphs()
+
+    def compiled_graphs() -> int:
+        utils = sys.modules.get("torch._dynamo.utils")
+        return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
+
+    before = compiled_graphs()
 
     def say() -> None:
         if training.counter.passes and not training.steps_seen and training.backwards_seen:
             training.say("engine", _UNSEEN_STEPS)
         elif training.counter.passes and not training.steps_seen:
             training.say("no-optimizer", "No optimizer took a step: each batch counts as a step.")
-        graphs = _compiled_graphs() - before
+        graphs = compiled_graphs() - before
         if graphs:
             training.say("compile", f"torch.compile made {graphs} graphs while the run was observed.")
 
     training.at_finish.append(say)
 
 
-def _compiled_graphs() -> int:
-    utils = sys.modules.get("torch._dynamo.utils")
-    return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
-
-
 def install_compiler(eval_frame: ModuleType) -> None:
     """Mark all code of the probe for the compiler to skip, once torch._dynamo.eval_frame has been imported."""
-    for code in _code():
-        eval_frame.skip_code(code)
+    for name, module in list(sys.modules.items()):
+        if name == _PACKAGE or name.startswith(_PACKAGE + "."):
+            for value in list(vars(module).values()):
+                _skip(eval_frame.skip_code, value, module.__name__)
+
+
+def _skip(skip_code: Function, value: Any, module: str) -> None:
+    """Skip the code of a function, a property or a class that the module defines."""
+    value = getattr(value, "__func__", value)
+    value = value.fget if isinstance(value, property) else value
+    if getattr(value, "__module__", None) != module:
+        return
+    codes = [value.__code__] if isinstance(value, FunctionType) else []
+    while codes:  # of functions which the function makes, too
+        code = codes.pop()
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+        skip_code(code)
+    for member in list(vars(value).values()) if isinstance(value, type) else ():
+        _skip(skip_code, member, module)
 
 
 def compiling(torch: ModuleType) -> Callable[[], bool]:
@@ -325,31 +305,3 @@ def compiling(torch: ModuleType) -> Callable[[], bool]:
     """
     known: Callable[[], bool] | None = getattr(getattr(torch, "compiler", None), "is_compiling", None)
     return (lambda: False) if known is None else known
-
-
-def _code() -> Iterator[CodeType]:
-    for name, module in list(sys.modules.items()):
-        if name == _PACKAGE or name.startswith(_PACKAGE + "."):
-            for value in list(vars(module).values()):
-                yield from _code_of(value, module.__name__)
-
-
-def _code_of(value: Any, module: str) -> Iterator[CodeType]:
-    value = getattr(value, "__func__", value)
-    if getattr(value, "__module__", None) != module:
-        return
-    if isinstance(value, FunctionType):
-        yield from _nested(value.__code__)
-    elif isinstance(value, property) and value.fget is not None:
-        yield from _nested(value.fget.__code__)
-    elif isinstance(value, type):
-        for member in list(vars(value).values()):
-            yield from _code_of(member, module)
-
-
-def _nested(code: CodeType) -> Iterator[CodeType]:
-    """Yield a function's code, and that of the functions which it makes."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _nested(constant)

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
+import multiprocessing.process
 import os
 import time
 from multiprocessing.reduction import ForkingPickler
 from threading import get_ident
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
+from ..batch_production import BatchRecorder, ProducedBatch
+from ..evidence_file import EvidenceFile
+from ..patches import Fault, Function, Patches
+from ..settings import SessionClock
 from ..training.step_records import ATTRIBUTE, QueueReader
-from ..training.training import now
-
-if TYPE_CHECKING:
-    from ..batch_production import BatchRecorder, ProducedBatch
-    from ..evidence_file import EvidenceFile
-    from ..patches import Fault, Patches
-    from ..settings import SessionClock
-    from ..training.training import TrainingObserver
+from ..training.training import TrainingObserver, now
 
 UNSEEN_WORKERS = "what workers do was"
-QUEUE_METHODS = ("get", "put", "_send_bytes")
-"""What a queue of multiprocessing has."""
 
 
 # In the process that trains: which batch comes from the workers, and how long unpickling and pinning it take.
@@ -33,7 +28,7 @@ def hook_queues(patches: Patches, training: TrainingObserver, dataloader: Module
     """Hook what torch.utils.data.dataloader reads its workers' queues by."""
     readers = training.readers
 
-    def loads(original: Callable[..., Any]) -> Any:
+    def loads(original: Function) -> Any:
         def loads(*args: Any, **kwargs: Any) -> Any:
             reader = readers.get(get_ident())
             if reader is None:
@@ -49,54 +44,42 @@ def hook_queues(patches: Patches, training: TrainingObserver, dataloader: Module
 
         return staticmethod(loads)
 
-    def pin_memory_loop(original: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(original)
-        def _pin_memory_loop(*args: Any, **kwargs: Any) -> None:
-            readers[get_ident()] = QueueReader()
-            try:
-                original(*args, **kwargs)
-            finally:
-                readers.pop(get_ident(), None)
+    def pin_memory_loop(original: Function, *args: Any, **kwargs: Any) -> None:
+        readers[get_ident()] = QueueReader()
+        try:
+            original(*args, **kwargs)
+        finally:
+            readers.pop(get_ident(), None)
 
-        return _pin_memory_loop
-
-    def pin_memory(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def pin_memory(*args: Any, **kwargs: Any) -> Any:
-            reader = readers.get(get_ident())
-            if reader is None or reader.pinning:
-                return original(*args, **kwargs)
-            reader.pinning = True
-            start = now()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                reader.pinning = False
-                reader.pin(start, now() - start)
-
-        return pin_memory
+    def pin_memory(original: Function, *args: Any, **kwargs: Any) -> Any:
+        reader = readers.get(get_ident())
+        if reader is None or reader.pinning:
+            return original(*args, **kwargs)
+        reader.pinning = True
+        start = now()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            reader.pinning = False
+            reader.pin(start, now() - start)
 
     hook_iterator(patches, dataloader, "_MultiProcessingDataLoaderIter")
     patches.replace(ForkingPickler, "loads", loads)
-    patches.hook(dataloader, "_utils.pin_memory._pin_memory_loop", pin_memory_loop, "pinning was")
-    patches.hook(dataloader, "_utils.pin_memory.pin_memory", pin_memory, "pinning was")
+    patches.hook_around(dataloader, "_utils.pin_memory._pin_memory_loop", pin_memory_loop, "pinning was")
+    patches.hook_around(dataloader, "_utils.pin_memory.pin_memory", pin_memory, "pinning was")
 
 
 def hook_iterator(patches: Patches, module: ModuleType, iterator: str) -> None:
     """Hook an iterator over worker processes, for the index of a batch that is handed out of order."""
 
-    def try_get_data(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def _try_get_data(iterator: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(iterator, *args, **kwargs)
-            pass_ = getattr(iterator, ATTRIBUTE, None)
-            if pass_ is not None and result[0] and type(result[1]) is tuple and type(result[1][0]) is int:
-                pass_.index = result[1][0]
-            return result
+    def try_get_data(original: Function, iterator: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(iterator, *args, **kwargs)
+        pass_ = getattr(iterator, ATTRIBUTE, None)
+        if pass_ is not None and result[0] and type(result[1]) is tuple and type(result[1][0]) is int:
+            pass_.index = result[1][0]
+        return result
 
-        return _try_get_data
-
-    patches.hook(module, f"{iterator}._try_get_data", try_get_data, "batches that come out of order were")
+    patches.hook_around(module, f"{iterator}._try_get_data", try_get_data, "batches that come out of order were")
 
 
 # In a worker: when an index arrived, when its batch was in the pipe, and what pickling took.
@@ -113,7 +96,7 @@ def install_workers(
     """Hook torch.utils.data._utils.worker, or a module with such a loop."""
     close = batches.guard(batches.close)
 
-    def observe(original: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def observe(original: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         roles = loop_roles(inspect.signature(original).bind(*args, **kwargs).arguments)
         evidence.write(("worker", clock.now_us(), _worker_facts(clock, roles)))
         if roles.index_queue is None or roles.data_queue is None:
@@ -122,21 +105,18 @@ def install_workers(
         _IndexQueue(batches, roles.index_queue)
         _DataQueue(patches, batches, roles.data_queue)
 
-    def hooked(original: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(original)  # spawned workers find it by the original's name
-        def _worker_loop(*args: Any, **kwargs: Any) -> None:
-            try:
-                observe(original, args, kwargs)
-            except Exception as error:
-                fault("worker loop", error)
-            try:
-                original(*args, **kwargs)
-            finally:
-                close()
+    def loop(original: Function, *args: Any, **kwargs: Any) -> None:
+        try:
+            observe(original, args, kwargs)
+        except Exception as error:
+            fault("worker loop", error)
+        try:
+            original(*args, **kwargs)
+        finally:
+            close()
 
-        return _worker_loop
-
-    patches.hook(worker, "_worker_loop", hooked, UNSEEN_WORKERS)
+    # By its name, which the stand-in has as well, spawned workers find it.
+    patches.hook_around(worker, "_worker_loop", loop, UNSEEN_WORKERS)
 
 
 class LoopRoles(NamedTuple):
@@ -154,7 +134,8 @@ def loop_roles(arguments: dict[str, Any]) -> LoopRoles:
 
     torch from 2.15 on hands over the dataset in a list, which the loop empties.
     """
-    queues = [value for value in arguments.values() if all(hasattr(value, name) for name in QUEUE_METHODS)]
+    methods = ("get", "put", "_send_bytes")  # of a queue of multiprocessing
+    queues = [value for value in arguments.values() if all(hasattr(value, name) for name in methods)]
     first, second = (*queues, None, None)[:2] if len(queues) == 2 else (None, None)
     holder = arguments.get("dataset_holder")
     held = holder[0] if isinstance(holder, list) and len(holder) == 1 else None
@@ -168,23 +149,16 @@ def loop_roles(arguments: dict[str, Any]) -> LoopRoles:
 
 
 def _worker_facts(clock: SessionClock, roles: LoopRoles) -> dict[str, Any]:
-    dataset = type(roles.dataset)
+    dataset, process = type(roles.dataset), multiprocessing.process.current_process()
     return {
         "id": roles.worker_id,
         "parent": os.getppid(),
         "num_workers": roles.num_workers,
         "dataset": None if roles.dataset is None else f"{dataset.__module__}.{dataset.__qualname__}",
-        "start_method": _start_method(),
+        # How this process was started; the default, where its loader had no context of its own.
+        "start_method": getattr(process, "_start_method", None) or multiprocessing.get_start_method(allow_none=True),
         "started_us": _started_us(clock),
     }
-
-
-def _start_method() -> str | None:
-    """Return how this process was started; by the default, where its loader had no context of its own."""
-    import multiprocessing
-
-    own: str | None = getattr(multiprocessing.process.current_process(), "_start_method", None)
-    return multiprocessing.get_start_method(allow_none=True) if own is None else own
 
 
 def _started_us(clock: SessionClock) -> int | None:
@@ -253,7 +227,7 @@ class _DataQueue:
         elif batch is not None:
             self._batches.drop(batch)
 
-    def _dumps(self, original: Callable[..., Any], cls: Any, message: Any, *args: Any, **kwargs: Any) -> Any:
+    def _dumps(self, original: Function, cls: Any, message: Any, *args: Any, **kwargs: Any) -> Any:
         batch = self._unsent.pop(id(message), None)
         if batch is None:
             return original(cls, message, *args, **kwargs)

@@ -6,15 +6,16 @@ takes from the user's own environment when the time comes; where that has none, 
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..patches import HookGuard
+from ..patches import Function, HookGuard
 from . import files, images, loaders
 
 if TYPE_CHECKING:
     from ..probe import Probe
 
-__all__ = ["KEYS", "InjectedRemedy", "inject_around", "inject_beneath"]
+__all__ = ["AROUND", "BENEATH", "KEYS", "InjectedRemedy", "inject"]
 
 
 class InjectedRemedy:
@@ -37,6 +38,15 @@ class InjectedRemedy:
         self._process = probe.evidence.path
         probe.last.add(self._write_count)
 
+    def around(self, module: str, path: str, call: Function) -> None:
+        """Replace `path`, dotted, of a module, once it has been imported, by what calls `call(original, …)`."""
+
+        def install(imported: Any) -> None:
+            *outer, name = path.split(".")
+            self.patches.around(functools.reduce(getattr, outer, imported), name, call)
+
+        self.when_imported(module, install)
+
     def took(self, text: str = "") -> None:
         """Count one effect more. `text` says in which way; each is written once."""
         self._own()
@@ -51,6 +61,16 @@ class InjectedRemedy:
         if why not in self._texts:
             self._texts.add(why)
             self._write(0, why)
+
+    @functools.cached_property
+    def headrace(self) -> Any:
+        """Return the package; None, and a refusal, where the environment of the command has none."""
+        try:
+            import headrace
+        except ImportError as error:
+            self.refused(f"headrace is not installed in the environment of the command ({error})")
+            return None
+        return headrace
 
     def _own(self) -> None:
         """Count anew in the child of a fork, into its own evidence."""
@@ -83,17 +103,8 @@ AROUND: dict[str, Callable[[InjectedRemedy, Any], None]] = {"device_prefetch": l
 KEYS = frozenset((*BENEATH, *AROUND))
 
 
-def inject_beneath(probe: Probe) -> None:
-    """Install remedies before the hooks are there."""
-    _inject(probe, BENEATH)
-
-
-def inject_around(probe: Probe) -> None:
-    """Install remedies once the hooks are there."""
-    _inject(probe, AROUND)
-
-
-def _inject(probe: Probe, remedies: dict[str, Callable[[InjectedRemedy, Any], None]]) -> None:
+def inject(probe: Probe, remedies: dict[str, Callable[[InjectedRemedy, Any], None]]) -> None:
+    """Install those of `remedies` that the settings name: BENEATH before the hooks are there, AROUND behind them."""
     changes = probe.settings.changes
     for key, install in remedies.items():
         if key not in changes:

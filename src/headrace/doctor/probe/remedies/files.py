@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import builtins
-import functools
 import io
 import os
 import tarfile
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
+from ..hooks.file_libraries import is_reading, reads_descriptor
 from ..patches import Builtin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import ModuleType
-
     from ..patches import Function
     from . import InjectedRemedy
 
@@ -22,7 +19,7 @@ BY_PATH = {
     "cv2": ("imread", "imreadmulti"),
     "torchvision.io.image": ("read_file",),
     "torchvision.io.video": ("read_video",),
-    "numpy": ("fromfile", "load", "memmap"),
+    "numpy": ("fromfile", "load"),
 }
 """Functions that C opens files for, by the path that is their first argument."""
 _LINKS = (tarfile.LNKTYPE, tarfile.SYMTYPE)
@@ -37,7 +34,10 @@ def install_indexed_tar(remedy: InjectedRemedy, _: bool) -> None:
     The `TarFile` stays the user's, with its file and its way to read; only the list of its members, and the answer to a
     name, come from headrace's index, which lies in the session's folder and is shared by all processes.
     """
-    remedy.when_imported("tarfile", _Tars(os.path.join(remedy.folder, "tars"), remedy).install)
+    tars = _Tars(os.path.join(remedy.folder, "tars"), remedy)
+    remedy.around("tarfile", "TarFile.getmember", tars.getmember)
+    remedy.around("tarfile", "TarFile.getmembers", tars.all_members)
+    remedy.around("tarfile", "TarFile.__iter__", tars.all_members)
 
 
 class _Tars:
@@ -50,16 +50,11 @@ class _Tars:
         """Indices, by path, size and time of their tars: inherited by a fork, since they are read by offset."""
         self._find, self._fill = remedy.guarded(self._find_member), remedy.guarded(self._fill_members)
 
-    def install(self, module: Any) -> None:
-        self._remedy.patches.around(module.TarFile, "getmember", self._getmember)
-        self._remedy.patches.around(module.TarFile, "getmembers", self._all_members)
-        self._remedy.patches.around(module.TarFile, "__iter__", self._all_members)
-
-    def _getmember(self, original: Function, tar: Any, name: str) -> Any:
+    def getmember(self, original: Function, tar: Any, name: str) -> Any:
         member = self._find(tar, name)
         return original(tar, name) if member is None else member
 
-    def _all_members(self, original: Callable[[Any], Iterator[Any]], tar: Any) -> Iterator[Any]:
+    def all_members(self, original: Function, tar: Any) -> Any:
         self._fill(tar)
         return original(tar)
 
@@ -95,17 +90,13 @@ class _Tars:
         return getattr(tar, _INDEX)
 
     def _indexed(self, tar: Any) -> Any:
-        if not _is_plain(tar):
+        if not _is_plain(tar) or self._remedy.headrace is None:
             return None
         status = os.fstat(tar.fileobj.fileno())
         key = (tar.fileobj.name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if key not in self._known:
             os.makedirs(self._cache, exist_ok=True)
-            try:
-                index = index_of(tar.fileobj.name, self._cache)
-            except ImportError as error:
-                self._remedy.refused(f"headrace is not installed in the environment of the command ({error})")
-                return None
+            index = index_of(tar.fileobj.name, self._cache)
             # Of what lies in several pieces, tarfile knows more than the index does.
             self._known[key] = None if any(member.issparse() for member in index) else index
         return self._known[key]
@@ -148,80 +139,55 @@ def install_staging(remedy: InjectedRemedy, pairs: list[list[str]]) -> None:
 
     `pairs` are [source, copy]: files, or folders with all that is in them.
     """
-    redirect = _Redirect(pairs, remedy)
-    remedy.patches.replace(builtins, "open", redirect.opening)
-    remedy.patches.replace(io, "open", redirect.opening)
-    remedy.patches.replace(os, "open", redirect.opening_descriptor)
-    remedy.when_imported("tarfile", redirect.install_tarfile)
-    remedy.when_imported("h5py._hl.files", redirect.install_hdf5)
-    for module, names in BY_PATH.items():
-        remedy.when_imported(module, functools.partial(redirect.install_functions, names))
+    patches = remedy.patches
+    copies = {os.path.abspath(source): copy for source, copy in pairs}
+    folders = {os.path.join(source, ""): copy for source, copy in copies.items() if os.path.isdir(copy)}
+    files = {source: copy for source, copy in copies.items() if not os.path.isdir(copy)}
 
+    @remedy.guarded
+    def find(file: Any) -> str | None:
+        """Return the path of its copy; None also for what was not there when its folder was copied."""
+        given = os.fspath(file) if isinstance(file, (str, os.PathLike)) else None
+        if not isinstance(given, str):
+            return None
+        path = os.path.abspath(given)
+        copy = files.get(path)
+        source = next((one for one in folders if path.startswith(one)), None)
+        if copy is None and source is not None:
+            inside = os.path.join(folders[source], path[len(source) :])
+            copy = inside if os.path.exists(inside) else None
+        if copy is not None:
+            remedy.took()
+        return copy
 
-class _Redirect:
-    """Redirection from paths to those of their copies."""
-
-    def __init__(self, pairs: list[list[str]], remedy: InjectedRemedy) -> None:
-        self._files = {os.path.abspath(source): copy for source, copy in pairs if not os.path.isdir(copy)}
-        self._folders = [
-            (os.path.join(os.path.abspath(source), ""), copy) for source, copy in pairs if os.path.isdir(copy)
-        ]
-        self._remedy = remedy
-        self._find = remedy.guarded(self._copy_of)
-
-    def opening(self, original: Function) -> Builtin:
+    def opening(original: Function) -> Builtin:
         def open_(*args: Any, **kwargs: Any) -> Any:
-            mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
-            file = args[0] if args else kwargs.get("file")
-            is_read = type(mode) is str and not set(mode) & set("wxa+")
-            copy = self._find(file) if is_read else None
+            copy = find(args[0] if args else kwargs.get("file")) if is_reading(args, kwargs) else None
             if copy is None:
                 return original(*args, **kwargs)
             return original(copy, *args[1:], **{name: value for name, value in kwargs.items() if name != "file"})
 
         return Builtin(original, open_)
 
-    def opening_descriptor(self, original: Callable[..., int]) -> Builtin:
-        def open_(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
-            is_read = not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and kwargs.get("dir_fd") is None
-            return original((self._find(path) if is_read else None) or path, flags, *args, **kwargs)
+    def opening_descriptor(original: Function) -> Builtin:
+        def open_(path: Any, flags: int, *args: Any, **kwargs: Any) -> Any:
+            copy = find(path) if reads_descriptor((path, flags), kwargs) else None
+            return original(copy or path, flags, *args, **kwargs)
 
         return Builtin(original, open_)
 
-    def install_functions(self, names: tuple[str, ...], module: ModuleType) -> None:
+    def read(original: Function, path: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(find(path) or path, *args, **kwargs)
+
+    def open_hdf5(original: Function, file: Any, name: Any, mode: str = "r", *args: Any, **kwargs: Any) -> None:
+        original(file, (find(name) if mode == "r" else None) or name, mode, *args, **kwargs)
+
+    patches.replace(builtins, "open", opening)
+    patches.replace(io, "open", opening)
+    patches.replace(os, "open", opening_descriptor)
+    # Its own name for `open`, which was taken before ours was there.
+    remedy.when_imported("tarfile", lambda tarfile: patches.replace(tarfile, "bltn_open", opening))
+    remedy.around("h5py._hl.files", "File.__init__", open_hdf5)
+    for module, names in BY_PATH.items():
         for name in names:
-            if not isinstance(getattr(module, name, None), type):  # numpy.memmap is a class, which opens by `open`
-                self._remedy.patches.around(module, name, self._read)
-
-    def _read(self, original: Function, path: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(self._find(path) or path, *args, **kwargs)
-
-    def install_tarfile(self, tarfile: Any) -> None:
-        """Hook its own name for `open`, which was taken before ours was there."""
-        self._remedy.patches.replace(tarfile, "bltn_open", self.opening)
-
-    def install_hdf5(self, files: Any) -> None:
-        self._remedy.patches.around(files.File, "__init__", self._open_hdf5)
-
-    def _open_hdf5(self, original: Function, file: Any, name: Any, mode: str = "r", *args: Any, **kwargs: Any) -> None:
-        original(file, (self._find(name) if mode == "r" else None) or name, mode, *args, **kwargs)
-
-    def _copy_of(self, file: Any) -> str | None:
-        if not isinstance(file, (str, os.PathLike)):
-            return None
-        given = os.fspath(file)
-        if not isinstance(given, str):
-            return None
-        path = os.path.abspath(given)
-        copy = self._files.get(path) or self._in_folder(path)
-        if copy is not None:
-            self._remedy.took()
-        return copy
-
-    def _in_folder(self, path: str) -> str | None:
-        """Return the copy in a staged folder; None also for what was not there when the folder was copied."""
-        for folder, copy in self._folders:
-            if path.startswith(folder):
-                inside = os.path.join(copy, path[len(folder) :])
-                return inside if os.path.exists(inside) else None
-        return None
+            remedy.around(module, name, read)

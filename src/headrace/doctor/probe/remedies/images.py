@@ -81,7 +81,7 @@ def install_native_decode(remedy: InjectedRemedy, _: bool) -> None:
 
     def install(image: Any) -> None:
         decoder = _Decoder(image, remedy)
-        remedy.when_imported("PIL.ImageFile", decoder.install)
+        remedy.around("PIL.ImageFile", "ImageFile.load", decoder.load)
         remedy.patches.around(image.Image, "convert", decoder.convert)
         remedy.patches.around(image.Image, "resize", decoder.resize)
 
@@ -94,13 +94,9 @@ class _Decoder:
     def __init__(self, image: Any, remedy: InjectedRemedy) -> None:
         self._image = image
         self._remedy = remedy
-        self._core: Any = None
         self._deferred = _deferred_class(image.Image, self._pixels)
         self._load, self._defer = remedy.guarded(self._load_png), remedy.guarded(self._defer_rgb)
         self._cut, self._decline = remedy.guarded(self._resized), remedy.guarded(self._declined)
-
-    def install(self, image_file: Any) -> None:
-        self._remedy.patches.around(image_file.ImageFile, "load", self.load)
 
     def load(self, original: Function, image: Any) -> Any:
         self._load(image)  # then there is nothing left to decode
@@ -116,6 +112,9 @@ class _Decoder:
         cut = self._cut(image, size) if is_usual else self._decline(image)
         return original(image, size, resample, *args, **kwargs) if cut is None else cut
 
+    def _is_undecoded(self, image: Any) -> bool:
+        return (type(image) is self._deferred and not image.is_loaded) or is_unread(image)
+
     def _load_png(self, image: Any) -> None:
         if image.format != "PNG" or not is_unread(image):
             return
@@ -130,18 +129,21 @@ class _Decoder:
         if not is_unread(image):
             return None
         data = whole_bytes(image)
-        if data is None or not self._is_there():
+        if data is None or self._remedy.headrace is None:
             return None
-        _read_from(image, data)
+        if image._exclusive_fp:
+            image.fp.close()
+        # From memory is read what was to be read from its file, as its owner may think that it has been.
+        image.fp, image._exclusive_fp = io.BytesIO(data), True
         return self._deferred(image, data)
 
     def _resized(self, image: Any, size: Any) -> Any:
-        if not _is_size(size):
+        is_size = isinstance(size, (tuple, list)) and len(size) == 2 and all(type(one) is int for one in size)
+        if not is_size or min(size) <= 0:
             return None  # Pillow says what is wrong with it
-        is_deferred = type(image) is self._deferred and not image.is_loaded
-        if not (is_deferred or is_unread(image)) or tuple(size) == image.size:
+        if not self._is_undecoded(image) or tuple(size) == image.size:
             return None
-        data = image.data if is_deferred else whole_bytes(image)
+        data = image.data if type(image) is self._deferred else whole_bytes(image)
         width, height = size
         pixels = None if data is None else self._decoded(data, image.mode, (height, width))
         if pixels is None:
@@ -152,7 +154,7 @@ class _Decoder:
 
     def _declined(self, image: Any) -> None:
         """Say so where the whole image must then be decoded, which a JPEG is no faster."""
-        if (type(image) is self._deferred and not image.is_loaded) or is_unread(image):
+        if self._is_undecoded(image):
             self._remedy.refused(OTHER_FILTER)
 
     def _pixels(self, deferred: Any) -> Any:
@@ -166,9 +168,9 @@ class _Decoder:
 
     def _decoded(self, data: bytes, mode: str, size: tuple[int, int] | None = None) -> Any:
         """Return an array [H, W] or [H, W, 3]; None where the decoder declines."""
-        if not self._is_there():
+        core = self._remedy.headrace
+        if core is None:
             return None
-        core = self._core
         view = None if size is None else core.Resize(size)
         try:
             pixels = core.decode_image(data, view=view, mode=mode, dct_scaling=False, output="numpy")
@@ -176,29 +178,6 @@ class _Decoder:
             return None
         self._remedy.took()
         return pixels[:, :, 0] if mode == "L" else pixels
-
-    def _is_there(self) -> bool:
-        if self._core is None:
-            try:
-                import headrace
-            except ImportError as error:
-                self._remedy.refused(f"headrace is not installed in the environment of the command ({error})")
-                self._core = False
-            else:
-                self._core = headrace
-        return self._core is not False
-
-
-def _is_size(size: Any) -> bool:
-    return isinstance(size, (tuple, list)) and len(size) == 2 and all(type(one) is int and one > 0 for one in size)
-
-
-def _read_from(image: Any, data: bytes) -> None:
-    """Read from memory what was to be read from its file, as its owner may think that it has been."""
-    if image._exclusive_fp:
-        image.fp.close()
-    image.fp = io.BytesIO(data)
-    image._exclusive_fp = True
 
 
 def _deferred_class(base: Any, pixels_of: Callable[[Any], Any]) -> Any:
@@ -230,9 +209,20 @@ def _deferred_class(base: Any, pixels_of: Callable[[Any], Any]) -> Any:
 
 def install_image_cache(remedy: InjectedRemedy, limits: dict[str, int]) -> None:
     """Cache decoded images in the memory of each worker; `limits` has the `bytes` that each process may hold."""
-    cache = _ImageCache(limits["bytes"], remedy)
-    remedy.when_imported("PIL.ImageFile", cache.install)
-    remedy.when_imported("torch.utils.data.dataloader", cache.install_loaders)
+
+    @remedy.guarded
+    def keep_workers(loader: Any) -> None:
+        """Let workers live on from one epoch to the next: what they hold would go with them."""
+        is_ours = remedy.training.thread.is_its_thread()
+        if is_ours and loader.num_workers and not loader.persistent_workers:
+            change(loader, {"persistent_workers": True})
+
+    def begin(original: Function, loader: Any) -> Any:
+        keep_workers(loader)
+        return original(loader)
+
+    remedy.around("PIL.ImageFile", "ImageFile.load", _ImageCache(limits["bytes"], remedy).load)
+    remedy.around("torch.utils.data.dataloader", "DataLoader.__iter__", begin)
 
 
 class _ImageCache:
@@ -244,25 +234,8 @@ class _ImageCache:
         self._remedy = remedy
         self._key = remedy.guarded(lambda image: source_key(image) if is_unread(image) else None)
         self._give, self._keep = remedy.guarded(self._give_cached), remedy.guarded(self._keep_loaded)
-        self._keep_workers = remedy.guarded(self._keep_workers_alive)
 
-    def install(self, image_file: Any) -> None:
-        self._remedy.patches.around(image_file.ImageFile, "load", self._load)
-
-    def install_loaders(self, dataloader: Any) -> None:
-        self._remedy.patches.around(dataloader.DataLoader, "__iter__", self._iter)
-
-    def _iter(self, original: Function, loader: Any) -> Any:
-        self._keep_workers(loader)
-        return original(loader)
-
-    def _keep_workers_alive(self, loader: Any) -> None:
-        """Let workers live on from one epoch to the next: what they hold would go with them."""
-        is_ours = self._remedy.training.thread.is_its_thread()
-        if is_ours and loader.num_workers and not loader.persistent_workers:
-            change(loader, {"persistent_workers": True})
-
-    def _load(self, original: Function, image: Any) -> Any:
+    def load(self, original: Function, image: Any) -> Any:
         key = self._key(image)
         if key is None:
             return original(image)

@@ -10,7 +10,6 @@ from ..hooks.dataloader import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import ModuleType
 
     from ..patches import Function
     from . import InjectedRemedy
@@ -23,60 +22,46 @@ _CHANGED = "_headrace_changed"
 
 
 def install_arguments(remedy: InjectedRemedy, changes: dict[str, dict[str, Any]]) -> None:
-    """Change arguments of DataLoaders before they are first iterated; `changes` has them by the loader's number."""
-    loaders = _Loaders(remedy, changes)
-    for module, name in (
-        ("torch.utils.data.dataloader", "DataLoader"),
-        ("torchdata.stateful_dataloader.stateful_dataloader", "StatefulDataLoader"),
-    ):
-        remedy.when_imported(module, functools.partial(loaders.install, name))
-
-
-class _Loaders:
-    """The loaders of a process, by the order in which they are first iterated.
+    """Change arguments of DataLoaders before they are first iterated; `changes` has them by the loader's number.
 
     The frameworks make theirs anew, but all of them come by DataLoader's own `__iter__`, or by the `_get_iterator` that
-    it calls.
+    it calls, as does a loader that has an `__iter__` of its own.
     """
+    training, counter = remedy.training, remedy.training.counter
+    opening: int | None = None
 
-    def __init__(self, remedy: InjectedRemedy, changes: dict[str, dict[str, Any]]) -> None:
-        self._remedy = remedy
-        self._changes = changes
-        self._opening: int | None = None
-        self._change = remedy.guarded(self._change_loader)
+    def number_of(loader: Any) -> int | None:
+        """Return the number that it has or will have in the evidence.
 
-    def install(self, name: str, module: ModuleType) -> None:
-        """Hook also what a loader calls that has an `__iter__` of its own."""
-        for method in ("__iter__", "_get_iterator"):
-            self._remedy.patches.around(getattr(module, name), method, self._begin)
+        None for a loader that is not counted there: one that another begins, or a dataset.
+        """
+        nonlocal opening
+        if counter.opening is None or counter.opening == opening or not training.thread.is_its_thread():
+            return None
+        opening = counter.opening
+        file, number = getattr(loader, NUMBER, (None, None))
+        return number if file == training.evidence.path else counter.loaders
 
-    def _begin(self, original: Function, loader: Any) -> Any:
-        self._change(loader)
-        return original(loader)
-
-    def _change_loader(self, loader: Any) -> None:
-        number = self._number(loader)
-        wanted = None if number is None else self._changes.get(str(number))
+    @remedy.guarded
+    def change_loader(loader: Any) -> None:
+        number = number_of(loader)
+        wanted = None if number is None else changes.get(str(number))
         if wanted is None or getattr(loader, _CHANGED, False):
             return
         object.__setattr__(loader, _CHANGED, True)
         why_not = objection(loader, wanted)
         if why_not:
-            self._remedy.refused(f"loader {number}: {why_not}")
+            remedy.refused(f"loader {number}: {why_not}")
         else:
-            self._remedy.took(f"loader {number}: {', '.join(change(loader, wanted))}")
+            remedy.took(f"loader {number}: {', '.join(change(loader, wanted))}")
 
-    def _number(self, loader: Any) -> int | None:
-        """Return the number that it has or will have in the evidence.
+    def begin(original: Function, loader: Any) -> Any:
+        change_loader(loader)
+        return original(loader)
 
-        None for a loader that is not counted there: one that another begins, or a dataset.
-        """
-        training, counter = self._remedy.training, self._remedy.training.counter
-        if counter.opening is None or counter.opening == self._opening or not training.thread.is_its_thread():
-            return None
-        self._opening = counter.opening
-        file, number = getattr(loader, NUMBER, (None, None))
-        return number if file == training.evidence.path else counter.loaders
+    for method in ("__iter__", "_get_iterator"):
+        remedy.around("torch.utils.data.dataloader", f"DataLoader.{method}", begin)
+        remedy.around("torchdata.stateful_dataloader.stateful_dataloader", f"StatefulDataLoader.{method}", begin)
 
 
 def objection(loader: Any, wanted: dict[str, Any]) -> str:
@@ -115,50 +100,40 @@ def change(loader: Any, wanted: dict[str, Any]) -> list[str]:
 
 
 def install_device_prefetch(remedy: InjectedRemedy, _: bool) -> None:
-    """Copy the next batch to the device while this one is trained on: headrace's DevicePrefetcher around a loader."""
-    prefetch = _Prefetch(remedy)
+    """Copy the next batch to the device while this one is trained on: headrace's DevicePrefetcher around a loader.
 
-    def install(dataloader: Any) -> None:
-        remedy.patches.around(dataloader.DataLoader, "__iter__", prefetch.iter)
+    Around every loader that is iterated to train from: in the training thread, with gradients, where CUDA is in use.
+    """
+    is_opening = False
 
-    remedy.when_imported("torch.utils.data.dataloader", install)
-
-
-class _Prefetch:
-    """Every loader that is iterated to train from: in the training thread, with gradients, where CUDA is in use."""
-
-    def __init__(self, remedy: InjectedRemedy) -> None:
-        self._remedy = remedy
-        self._is_opening = False
-        self._prefetcher = remedy.guarded(self._prefetcher_of)
-
-    def iter(self, original: Function, loader: Any) -> Any:
-        prefetcher = None if self._is_opening else self._prefetcher(functools.partial(original, loader))
-        if prefetcher is None:
-            return original(loader)
-        self._is_opening = True
-        try:
-            return iter(prefetcher)
-        finally:
-            self._is_opening = False
-
-    def _prefetcher_of(self, begin: Callable[[], Iterator[Any]]) -> Any:
+    @remedy.guarded
+    def prefetcher_of(begin: Callable[[], Iterator[Any]]) -> Any:
         import torch
 
-        thread = self._remedy.training.thread
+        thread = remedy.training.thread
         if not thread.is_its_thread() or thread.is_fetching or not torch.is_grad_enabled():
             return None
         device = cuda_device(torch)
         if device is None:
-            self._remedy.refused("no CUDA device is in use")
+            remedy.refused("no CUDA device is in use")
             return None
+        if remedy.headrace is None:
+            return None
+        remedy.took(f"to {device}")
+        return remedy.headrace.DevicePrefetcher(_LoaderPass(begin), device)
+
+    def iter_(original: Function, loader: Any) -> Any:
+        nonlocal is_opening
+        prefetcher = None if is_opening else prefetcher_of(functools.partial(original, loader))
+        if prefetcher is None:
+            return original(loader)
+        is_opening = True
         try:
-            from headrace import DevicePrefetcher
-        except ImportError as error:
-            self._remedy.refused(f"headrace is not installed in the environment of the command ({error})")
-            return None
-        self._remedy.took(f"to {device}")
-        return DevicePrefetcher(_LoaderPass(begin), device)
+            return iter(prefetcher)
+        finally:
+            is_opening = False
+
+    remedy.around("torch.utils.data.dataloader", "DataLoader.__iter__", iter_)
 
 
 def cuda_device(torch: Any) -> str | None:
@@ -183,51 +158,40 @@ def install_thread_limits(remedy: InjectedRemedy, most: dict[str, int]) -> None:
     read environment variables when they are loaded, which the doctor sets before the command starts. This is what must
     be said inside: a script may have asked for more, and a fork inherits.
     """
-    limit = _ThreadLimit(remedy, most)
-    remedy.when_imported("torch", functools.partial(limit.watch, "torch", "set_num_threads"))
-    remedy.when_imported("cv2", functools.partial(limit.watch, "OpenCV", "setNumThreads"))
-    for module in ("torch.utils.data._utils.worker", "torchdata.stateful_dataloader.worker"):
-        remedy.when_imported(module, limit.watch_workers)
+    role = "trainer"  # until the process turns out to be a worker
+    setters: dict[str, Callable[[int], None]] = {}
 
-
-class _ThreadLimit:
-    """Most threads that this process may have: it is a trainer until it turns out to be a worker."""
-
-    def __init__(self, remedy: InjectedRemedy, most: dict[str, int]) -> None:
-        self._remedy = remedy
-        self._most = most
-        self._role = "trainer"
-        self._set: dict[str, Callable[[int], None]] = {}
-        """How the libraries that are there take their number of threads, by name."""
-
-    def watch(self, library: str, name: str, module: Any) -> None:
-        self._set[library] = getattr(module, name)
-        self._remedy.patches.around(module, name, self._bounded)
-        self._apply(library)
-
-    def watch_workers(self, worker: Any) -> None:
-        self._remedy.patches.around(worker, "_worker_loop", self._in_worker)
-
-    def _bounded(self, original: Callable[[int], None], threads: int) -> None:
-        most = self._most.get(self._role)
+    def bounded(original: Callable[[int], None], threads: int) -> None:
+        limit = most.get(role)
         # Below 1 OpenCV takes it for something else; what is no number is the library's to refuse.
-        is_more = type(threads) is int and most is not None and not 0 < threads <= most
-        original(most if is_more and most is not None else threads)
+        is_more = type(threads) is int and limit is not None and not 0 < threads <= limit
+        original(limit if is_more and limit is not None else threads)
 
-    def _in_worker(self, original: Function, *args: Any, **kwargs: Any) -> None:
-        self._role = "worker"
-        for library in self._set:
-            self._apply(library)
-        original(*args, **kwargs)
-
-    def _apply(self, library: str) -> None:
-        most = self._most.get(self._role)
-        if most is None:
+    def apply(library: str) -> None:
+        limit = most.get(role)
+        if limit is None:
             return
         try:
-            self._set[library](most)
+            setters[library](limit)
         except Exception as error:
-            self._remedy.fault(f"remedy threads: {library}", error)
+            remedy.fault(f"remedy threads: {library}", error)
             return
         if "torch" in sys.modules:  # before it nothing is written
-            self._remedy.took(f"{library}: {most} in a {self._role}")
+            remedy.took(f"{library}: {limit} in a {role}")
+
+    def watch(library: str, name: str, module: Any) -> None:
+        setters[library] = getattr(module, name)
+        remedy.patches.around(module, name, bounded)
+        apply(library)
+
+    def begin_worker(original: Function, *args: Any, **kwargs: Any) -> None:
+        nonlocal role
+        role = "worker"
+        for library in setters:
+            apply(library)
+        original(*args, **kwargs)
+
+    remedy.when_imported("torch", functools.partial(watch, "torch", "set_num_threads"))
+    remedy.when_imported("cv2", functools.partial(watch, "OpenCV", "setNumThreads"))
+    remedy.around("torch.utils.data._utils.worker", "_worker_loop", begin_worker)
+    remedy.around("torchdata.stateful_dataloader.worker", "_worker_loop", begin_worker)

@@ -164,8 +164,6 @@ def _new(value: Any, memo: Memo, depth: int) -> Any:
         return value.copy(order="K")
     if isinstance(value, tuple):
         return tuple.__new__(type(value), [_copied(inner, memo, depth) for inner in value])
-    if isinstance(value, (dict, list)):
-        return _container(value, memo, depth)
     return _object(value, memo, depth)
 
 
@@ -187,34 +185,25 @@ def _tensor(torch: Any, tensor: Any) -> Any:
     return new if type(new) is kind else copy.deepcopy(tensor)
 
 
-def _container(value: Any, memo: Memo, depth: int) -> Any:
-    """Copy its own kind of dict or list, with what that holds beside its items: a default's factory, attributes."""
-    kind: Any = dict if isinstance(value, dict) else list
-    new = value.copy() if type(value) is kind else copy.copy(value)
-    for key in dict.keys(value) if kind is dict else range(list.__len__(value)):
-        kind.__setitem__(new, key, _copied(kind.__getitem__(value, key), memo, depth))
-    _attributes(new, memo, depth)
-    return new
-
-
 def _object(value: Any, memo: Memo, depth: int) -> Any:
-    """Copy an object with its attributes, a dataclass or a UserDict say. Anything else copies itself."""
-    if callable(value) or not hasattr(value, "__dict__"):
+    """Copy an object with its attributes, a dataclass or a UserDict say, and with its items, if it is a dict or list.
+
+    Anything else copies itself.
+    """
+    kind: Any = next((kind for kind in (dict, list) if isinstance(value, kind)), None)
+    if kind is None and (callable(value) or not hasattr(value, "__dict__")):
         return copy.deepcopy(value)
-    new = copy.copy(value)
-    if new is not value:
-        _attributes(new, memo, depth)
-    return new
-
-
-def _attributes(new: Any, memo: Memo, depth: int) -> None:
-    """Copy attributes past `__setattr__`, which a frozen dataclass forbids."""
-    try:
+    new = value.copy() if type(value) is kind else copy.copy(value)
+    if new is value:
+        return new
+    if kind is not None:
+        for key in dict.keys(value) if kind is dict else range(list.__len__(value)):
+            kind.__setitem__(new, key, _copied(kind.__getitem__(value, key), memo, depth))
+    with suppress(AttributeError):  # it may have none; a frozen dataclass forbids to set them otherwise
         attributes = object.__getattribute__(new, "__dict__")
-    except AttributeError:
-        return
-    for name, inner in list(attributes.items()):
-        attributes[name] = _copied(inner, memo, depth)
+        for name, inner in list(attributes.items()):
+            attributes[name] = _copied(inner, memo, depth)
+    return new
 
 
 class BatchReplayer:

@@ -173,7 +173,7 @@ def step_records(clock: SessionClock, step: OptimizerStep, cost: int) -> list[Re
     ]
     records = batch_records(clock, step)
     whole = ("step", step.number, zero, clock.us(step.end or step.start), spans, cost)
-    records.append(whole if step.use is None else (*whole, *step.use.us()))
+    records.append(whole if step.use is None else (*whole, *step.use))
     if step.ready is not None:
         records.append(("ready", step.number, clock.us(step.ready)))
     for start, end, (name, size) in step.collectives:

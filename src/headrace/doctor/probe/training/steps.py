@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from ..settings import CoreUse
     from .step_records import FetchedBatch
 
 BACKWARD, OPTIMIZER, SKIPPED, COPY, COLLECTIVE, EVALUATION = "b", "o", "s", "h", "c", "e"
@@ -46,8 +45,8 @@ class OptimizerStep:
         """Passes of which the batches were for an evaluation."""
         self.collectives: list[tuple[int, int, Any]] = []
         self.ready: int | None = None
-        self.use: CoreUse | None = None
-        """Of the cores, where that was asked."""
+        self.use: tuple[int, int | None] | None = None
+        """Of the cores in microseconds, CPU time and delay, where that was asked."""
 
 
 class StepTimeline:

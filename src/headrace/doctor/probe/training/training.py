@@ -134,7 +134,7 @@ class TrainingObserver:
         end = now()
         self.thread.is_fetching = False
         self._copies = 0
-        self._show_end("r")
+        self._show(None, "r")
         self.costs.since(end)
         return end
 
@@ -213,23 +213,17 @@ class TrainingObserver:
         try:
             end = now()
             self.steps.leave(end)
-            self._show_end(mark)
+            self._show(None, mark)
             self.costs.since(end)
         except Exception as error:
             self.fail("spans", error)
 
-    def _show(self, kind: str, mark: str) -> None:
-        """Show a span that begins on the device's stream and in profilers."""
+    def _show(self, kind: str | None, mark: str) -> None:
+        """Show on the device's stream and in profilers that a span begins; None: that it ends."""
         if self.marks is not None and mark:
             self.marks.mark(mark)
         if self.ranges is not None:
-            self.ranges.enter(kind)
-
-    def _show_end(self, mark: str) -> None:
-        if self.marks is not None and mark:
-            self.marks.mark(mark)
-        if self.ranges is not None:
-            self.ranges.leave()
+            self.ranges.leave() if kind is None else self.ranges.enter(kind)
 
     def may_mark_copy(self) -> bool:
         """Tell whether marks may show this copy: a batch of many tensors must not cost a mark for each."""
@@ -274,7 +268,7 @@ class TrainingObserver:
         end = now()
         self.steps.optimizer_ends(id(optimizer), end)
         self.may_pause &= not self.steps.is_open
-        self._show_end("")
+        self._show(None, "")
         self.costs.since(end)
         self._step_ended()
 
@@ -358,7 +352,7 @@ class TrainingObserver:
         self.pauses.observed(end - step.start)
         if not self.settings.observe:  # steps are closed as long after their ends as one another
             used, self._used = self._used, core_use(end - step.start)
-            step.use = None if used is None else self._used.since(used)
+            step.use = None if used is None else self._used.us_since(used)
         is_wanted = self.evidence.wants(step.number)
         self.writer.closed(step, is_wanted)
         if self.marks is not None:
@@ -374,7 +368,7 @@ class TrainingObserver:
             self.say("optimizers", f"{self.steps.optimizers} optimizers take part in a step.")
         for call in self.at_close:
             call()
-        self.is_stamped = self.steps.number % READY_EVERY == 0 and self.group.ranks().count > 1
+        self.is_stamped = self.steps.number % READY_EVERY == 0 and self.group.world_size() > 1
         if self.ranges is not None:
             self.ranges.step(self.steps.number)
         if self.may_pause and self.ranges is None and self.steps.number % BLOCK == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakSet
@@ -30,7 +31,6 @@ UNTOLD_PAUSE_S = 0.5
 POLL_S = 0.002
 GREED = 4
 """A step that asks for so many times the batches of any step before it does not train on them."""
-_NONE = json.dumps(None)
 
 
 class StepsMeasured(SystemExit):
@@ -96,14 +96,12 @@ class RankAgreement:
             return merge([vote])
         key = f"headrace/{question}/"
         self._store.set(f"{key}{self._rank}", json.dumps(vote))
-        proposal = _NONE
+        proposal = json.dumps(None)
         if self._store.add(key + "votes", 1) == self.count:
             proposal = json.dumps(merge([json.loads(self._store.get(f"{key}{rank}")) for rank in range(self.count)]))
         else:
-            try:
+            with suppress(Exception):  # each kind of store has one of its own for what came too late
                 self._store.wait([key + "decision"], timedelta(seconds=deadline_s))
-            except Exception:  # each kind of store has one of its own for what came too late
-                proposal = _NONE
         # The first proposal counts, whoever made it.
         return json.loads(self._store.compare_set(key + "decision", "", proposal))
 
@@ -115,13 +113,18 @@ class RankGroup:
         self.distributed: Any = None
         """torch.distributed, once that has been imported."""
 
+    def world_size(self) -> int:
+        """Return the number of ranks that are joined."""
+        is_joined = self.distributed is not None and self.distributed.is_initialized()
+        return int(self.distributed.get_world_size()) if is_joined else 1
+
     def ranks(self) -> RankAgreement:
         """Return how they decide something together; one decides by itself where none are joined."""
-        distributed = self.distributed
-        if distributed is None or not distributed.is_initialized():
+        count = self.world_size()
+        if count == 1:
             return RankAgreement(None, 0, 1)
-        store = distributed.distributed_c10d._get_default_store()
-        return RankAgreement(store, distributed.get_rank(), distributed.get_world_size())
+        store = self.distributed.distributed_c10d._get_default_store()
+        return RankAgreement(store, self.distributed.get_rank(), count)
 
 
 class Windows:
@@ -196,7 +199,12 @@ class Windows:
 
     def _next(self) -> None:
         if self._name == OBSERVE:
-            self._end_observe()
+            open_step = self._training.steps.step
+            self._first = self._training.limit.warmup or 0
+            self._since = self._observed.since or (0 if open_step is None else open_step.start)
+            self._step_s = (self._ended() - self._since) / 1e9 / self._steps_so_far()
+            self._write_window(self._ended(), settling=0)
+            self.is_keeping = False
             if self._may_replay():
                 self._begin_replay()
             else:
@@ -208,14 +216,6 @@ class Windows:
             self._write_window(self._ended())
             self._drain()
             self.close()
-
-    def _end_observe(self) -> None:
-        self._first = self._training.limit.warmup or 0
-        open_step = self._training.steps.step
-        self._since = self._observed.since or (0 if open_step is None else open_step.start)
-        self._step_s = (self._ended() - self._since) / 1e9 / self._steps_so_far()
-        self._write_window(self._ended(), settling=0)
-        self.is_keeping = False
 
     def _may_replay(self) -> bool:
         ranks = self._training.group.ranks()
@@ -245,7 +245,7 @@ class Windows:
         if training.elsewhere.threads and not training.elsewhere.is_handed_over:
             return "batches are fetched in another thread, and it is not seen how the one that trains gets them"
         ranks = os.environ.get("WORLD_SIZE", "")
-        if ranks.isdigit() and int(ranks) > 1 and training.group.ranks().count == 1:
+        if ranks.isdigit() and int(ranks) > 1 and training.group.world_size() == 1:
             return "there are several ranks, which torch.distributed does not join"
         for loader in self.loaders.values():
             if loader.cached is not None and loader.cached.why_not:

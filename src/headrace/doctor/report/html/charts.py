@@ -82,29 +82,52 @@ PLOT_PX = 168
 
 
 @dataclass(frozen=True)
+class Key:
+    """An entry of a legend: a colour's class, what it stands for, and its figure."""
+
+    colour: str
+    name: str
+    figure: str = ""
+
+
+@dataclass(frozen=True)
 class Layer:
     """One part of every column, in order from the zero line up; None where it was not measured."""
 
     colour: str
     values: Sequence[float | None]
+    name: str = ""
 
 
 @dataclass(frozen=True)
 class ColumnChart:
-    """Columns side by side over time, stacked from zero.
-
-    `titles` show where a pointer rests on a column; `places` are [share of the width, text] below the zero line;
-    `mark` is a value with a line across.
-    """
+    """Columns side by side over time, stacked from zero."""
 
     layers: Sequence[Layer]
     titles: Sequence[str]
+    """Texts that show where a pointer rests on a column."""
     axis: Axis
     places: Sequence[tuple[float, str]]
+    """Texts below the zero line, each at a share of the width."""
     label: str
+    """All of it in words."""
     mark: float | None = None
+    """Value with a line across."""
+    mark_name: str = ""
     cut: Sequence[int] = field(default_factory=list)
     """Columns that reach beyond the axis, which a sign says."""
+    unit: str = ""
+    """Text on what the axes are."""
+    lead: str = ""
+    """Sentence that sums it up."""
+    about: tuple[str, str] = ("", "")
+    """Texts on what one column is, and on those that are cut."""
+
+    @property
+    def keys(self) -> list[Key]:
+        """The legend."""
+        marks = [] if self.mark is None else [Key("floor", self.mark_name)]
+        return [*(Key(layer.colour, layer.name) for layer in self.layers), *marks]
 
     def paths(self) -> list[tuple[str, Markup]]:
         """Return each layer's colour and outline down to the zero line, the highest first, so that no seam shows."""

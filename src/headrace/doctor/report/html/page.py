@@ -18,7 +18,9 @@ from headrace.doctor.report.html.charts import (
     FOLDER,
     BarMeasure,
     BarSegment,
+    Key,
     category_colour,
+    columns,
     measures,
     seen,
     stacked,
@@ -49,9 +51,10 @@ TEXT_LIMITS = (1_200, 240, 60)
 _BADGES = {"red": "● Input-bound", "yellow": "◐ Partly input-bound", "green": "○ Not input-bound"}
 """The same as the colour, for those who do not see it."""
 _FUNCTIONS = (
-    *(counted, duration, number, percent, times, remedy_rows, bound_rows, measures, stacked, BarMeasure, BarSegment),
-    *(command_line, ending, cost_text, last_words, latest_ranks, machine_lines, machine_names, is_late, hanging),
-    *(name_text, stage_text, start_up_text, note_texts, computing_share, category_colour, interval, together),
+    *(counted, duration, number, percent, times, interval, remedy_rows, bound_rows, together),
+    *(columns, measures, stacked, BarMeasure, BarSegment, Key, category_colour, is_late, hanging, latest_ranks),
+    *(command_line, ending, cost_text, last_words, machine_lines, machine_names),
+    *(name_text, stage_text, start_up_text, note_texts, computing_share),
 )
 """What templates may call, alongside all of `tables` and `timelines`."""
 

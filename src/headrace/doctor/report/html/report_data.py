@@ -17,7 +17,7 @@ from headrace.doctor.measure import (
     with_loaders_as_one,
 )
 from headrace.doctor.report.terminal import waiting_most
-from headrace.doctor.session.model import BatchProducer, Session
+from headrace.doctor.session.model import Session
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,3 @@ class ReportData:
         """Causes of the wait for data."""
         pid = None if self.budget is None else self.budget.pid
         return next((one.parts for one in self.diagnosis.causes if one.pid == pid), [])
-
-    def makers_of(self, pid: int, host: str) -> list[BatchProducer]:
-        """Return the processes that made this trainer's batches, by their number."""
-        own = [maker for maker in self.session.makers if maker.trainer == pid and maker.host == host]
-        return sorted(own, key=lambda maker: (maker.worker or 0, maker.started or 0))

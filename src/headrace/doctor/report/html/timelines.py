@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import inf
 from statistics import fmean, quantiles
 
-from markupsafe import Markup
+import numpy as np
 
 from headrace.doctor.measure import (
     ORDER,
     Join,
     MeasuredStep,
     MeasuredTraining,
-    fed_loaders,
     is_here,
     queue_of,
     step_parts,
@@ -28,14 +25,12 @@ from headrace.doctor.report.html.charts import (
     ColumnChart,
     Layer,
     buckets,
-    columns,
     part_colour,
     plain_axis,
     round_step,
     time_axis,
 )
 from headrace.doctor.report.html.report_data import ReportData
-from headrace.doctor.report.html.tables import Key
 from headrace.doctor.report.run_text import column_mean
 from headrace.doctor.session.model import Machine
 
@@ -47,24 +42,10 @@ PLACES = 6
 COMMAND, BUSY = "cpu_cores_command", "cpu_cores_busy"
 
 
-@dataclass(frozen=True)
-class Timeline:
-    """A chart with its legend, the unit of its axis, and a sentence that sums it up."""
-
-    chart: Markup
-    keys: list[Key]
-    unit: str
-    lead: str = ""
-    each: str = ""
-    """Text on what one column is."""
-    cut: str = ""
-    """Text on columns that are longer than the axis."""
-
-
 # Steps
 
 
-def steps(report: ReportData) -> Timeline | None:
+def steps(report: ReportData) -> ColumnChart | None:
     """Draw every measured step, one after the other, with its parts."""
     training = report.training
     if training is None:
@@ -82,21 +63,17 @@ def steps(report: ReportData) -> Timeline | None:
     axis = time_axis(usual * ROOM if longest > FAR * usual > 0 else longest)
     cut = [place for place, whole in enumerate(wholes) if whole > axis.top * 1.001]
     each, lead = counted(len(groups[0]), training.unit), _extremes(training)
-    chart = ColumnChart(
-        layers=[Layer(part_colour(name), [of_group.get(name) for of_group in parts]) for name in names],
+    beyond = f" ▲ marks {counted(len(cut), 'column')} longer than the axis, up to {duration(longest)}." if cut else ""
+    return ColumnChart(
+        layers=[Layer(part_colour(name), [of_group.get(name) for of_group in parts], name) for name in names],
         titles=[_title(training, group, of_group) for group, of_group in zip(groups, parts, strict=True)],
         axis=axis,
         places=_places(training, groups),
         label=f"{counted(len(training.steps), training.unit)} in {counted(len(groups), 'column')}. {lead}",
         cut=cut,
-    )
-    return Timeline(
-        columns(chart),
-        keys=[Key(part_colour(name), name) for name in names],
         unit=f"{axis.unit} a {training.unit}, by its number",
         lead=lead,
-        each=f"one {training.unit}" if len(groups) == len(training.steps) else f"the mean of {each}",
-        cut=f"▲ marks {counted(len(cut), 'column')} longer than the axis, up to {duration(longest)}." if cut else "",
+        about=(f"one {training.unit}" if len(groups) == len(training.steps) else f"the mean of {each}", beyond),
     )
 
 
@@ -139,21 +116,15 @@ class QueueDepth:
 
     def mean(self, start: float, end: float) -> float:
         """Return the mean over a stretch of time."""
-        weighted = sum(inside * count for inside, count in self._stretches(start, end))
-        return weighted / (end - start) if end > start else 0.0
+        area = np.cumsum([0.0, *(np.diff(self.times) * self.counts)])
+        at_start, at_end = np.interp((start, end), self.times, area)
+        return float(at_end - at_start) / (end - start) if end > start else 0.0
 
     @property
     def empty(self) -> float:
         """Share of the time in which none was ready."""
         whole = self.times[-1] - self.times[0]
-        stretches = zip(pairwise(self.times), self.counts, strict=True)
-        return sum(end - start for (start, end), count in stretches if not count) / whole if whole > 0 else 0.0
-
-    def _stretches(self, start: float, end: float) -> Iterator[tuple[float, int]]:
-        row = max(bisect_right(self.times, start) - 1, 0)
-        while row < len(self.counts) and self.times[row] < end:
-            yield min(self.times[row + 1], end) - max(self.times[row], start), self.counts[row]
-            row += 1
+        return float(np.diff(self.times)[np.equal(self.counts, 0)].sum()) / whole if whole > 0 else 0.0
 
 
 def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
@@ -162,7 +133,7 @@ def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
     None where no worker made batches, or where some of their evidence was thinned: unknown batches would be missing.
     """
     trainer = training.trainer
-    fed = fed_loaders(training)
+    fed = training.fed
     passes = [one for one in trainer.passes if one.loader in fed and not is_here(trainer, one)]
     finders = [join.finder(trainer, one) for one in passes]
     if not passes or any(finder.is_thinned for finder in finders):
@@ -189,7 +160,7 @@ def queue_depth(training: MeasuredTraining, join: Join) -> QueueDepth | None:
     return QueueDepth(times, counts, sum(queue_of(trainer, loader) for loader in fed))
 
 
-def batches_ready(report: ReportData) -> Timeline | None:
+def batches_ready(report: ReportData) -> ColumnChart | None:
     """Draw how many batches lay ready, over the time of the measured steps."""
     measured = None if report.training is None else queue_depth(report.training, report.join)
     if measured is None or len(measured.times) < 2:
@@ -202,17 +173,17 @@ def batches_ready(report: ReportData) -> Timeline | None:
     most = f", of {measured.most} that may be in flight" if measured.most else ""
     each = zip(edges[:-1], means, strict=True)
     lead = f"None was ready in {percent(measured.empty)} of the time; {number(mean)} on average{most}."
-    chart = ColumnChart(
-        layers=[Layer("sky", means)],
-        titles=[f"at {duration(start - edges[0])}: {number(mean)} ready" for start, mean in each],
+    return ColumnChart(
+        layers=[Layer("sky", means, "ready and not taken")],
+        titles=[f"at {duration(start - first)}: {number(mean)} ready" for start, mean in each],
         axis=plain_axis(max([*means, measured.most]), whole=True),
-        places=_times(edges[-1] - edges[0]),
+        places=_times(last - first),
         label=lead,
         mark=float(measured.most) if measured.most else None,
+        mark_name="as many as may be in flight",
+        unit="batches ready, over the time of the measured steps",
+        lead=lead,
     )
-    keys = [Key("sky", "ready and not taken"), Key("floor", "as many as may be in flight")]
-    unit = "batches ready, over the time of the measured steps"
-    return Timeline(columns(chart), keys if measured.most else keys[:1], unit, lead)
 
 
 def _times(whole_us: float) -> list[tuple[float, str]]:
@@ -224,7 +195,7 @@ def _times(whole_us: float) -> list[tuple[float, str]]:
 # Cores busy
 
 
-def cores_busy(machine: Machine) -> Timeline | None:
+def cores_busy(machine: Machine) -> ColumnChart | None:
     """Draw the cores that worked; None where nobody read how busy they were."""
     busy, mean = machine.columns.get(BUSY, []), column_mean(machine, BUSY)
     if mean is None or len(machine.time) < 2:
@@ -237,8 +208,8 @@ def cores_busy(machine: Machine) -> Timeline | None:
     cores = machine.facts.get("cores")
     top = float(cores) if isinstance(cores, (int, float)) else None
     start = machine.time[0]
-    chart = ColumnChart(
-        layers=[Layer("blue", own), Layer("other", others)],
+    return ColumnChart(
+        layers=[Layer("blue", own, "this command"), Layer("other", others, "others")],
         titles=[
             f"at {duration(machine.time[group[0]] - start)}: {number(part)} by this command, {number(other)} by others"
             for group, part, other in zip(groups, own, others, strict=True)
@@ -247,9 +218,9 @@ def cores_busy(machine: Machine) -> Timeline | None:
         places=_times(machine.time[-1] - start),
         label=f"{number(mean)} of {number(top)} cores busy on average",
         mark=top,
+        mark_name="all cores",
+        unit="cores, over the whole run",
     )
-    keys = [Key("blue", "this command"), Key("other", "others"), Key("floor", "all cores")]
-    return Timeline(columns(chart), keys[: 2 if top is None else 3], "cores, over the whole run")
 
 
 def _mean_of(values: list[float | None], group: range) -> float | None:
