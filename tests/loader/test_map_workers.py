@@ -270,7 +270,7 @@ def test_labels_that_are_kept_hold_no_shared_memory(photos):
     """Whoever collects an epoch's labels keeps a few bytes of each batch, and none of its pixels."""
     loader = load(photos, lambda sample, rng: sample | {"large": sample["image"] * 2}, batch_size=4, output="torch")
     labels = [(batch["label"], batch.clear())[0] for batch in loader]
-    assert loader._pass._map._workers.memory.held() == 0
+    assert loader._pass._map.memory.held() == 0
     assert torch.cat(labels).tolist() == [number * 4 // COUNT for number in range(COUNT)]
 
 
@@ -427,7 +427,7 @@ def test_an_idle_worker_that_is_killed(photos, way):
     loader = load(photos, map_functions.unchanged, batch_size=10, prefetch=1)
     iterator = iter(loader)
     next(iterator)
-    os.kill(loader._pass._map._workers.processes[0].pid, signal.SIGKILL)
+    os.kill(loader._pass._map.processes[0].pid, signal.SIGKILL)
     with pytest.raises(MapWorkerError, match=r"was killed by SIGKILL (at sample|between two samples)"):
         list(iterator)
 

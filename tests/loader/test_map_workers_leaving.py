@@ -21,7 +21,7 @@ from processes import DEADLINE_S, eventually, in_fork, interrupt_when_ready, own
 
 import headrace as hr
 from headrace.errors import MapWorkerError
-from headrace.loader import map_stage, position, runner
+from headrace.loader import position, runner
 from headrace.loader.batch_memory import SharedFile
 from headrace.loader.map_workers import pool as map_workers
 from headrace.loader.map_workers.pool import MapWorkers
@@ -152,7 +152,7 @@ def test_closing_waits_for_the_rows_in_progress(photos, way):
         assert begun.acquire(timeout=DEADLINE_S)
     closing = threading.Thread(target=iterator.close)
     closing.start()
-    assert eventually(lambda: iterator._pass._map._workers._hung_up)
+    assert eventually(lambda: iterator._pass._map._hung_up)
     go_on.set()
     closing.join(DEADLINE_S)
     assert not closing.is_alive(), "hangs"
@@ -276,7 +276,7 @@ def test_the_second_thread_cannot_be_started(photos, monkeypatch):
         started.append(self)
         start(self)
 
-    monkeypatch.setattr(map_stage.threading.Thread, "start", refuse)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         iter(load(photos))
     monkeypatch.undo()
@@ -569,7 +569,7 @@ def kill_worker(photos, expected, moment, victim):
         return map_functions.no_pid(sample, rng)
 
     iterator = iter(load(photos, told))
-    pids = [process.pid for process in iterator._pass._map._workers.processes]
+    pids = [process.pid for process in iterator._pass._map.processes]
     killed = threading.Thread(target=lambda: (_read(read, moment), os.kill(pids[victim], signal.SIGKILL)))
     killed.start()
     got, error = until_error(iterator)

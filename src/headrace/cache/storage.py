@@ -93,23 +93,18 @@ def shared_descriptor(name: str, make: Callable[[], int]) -> tuple[int, Descript
         except OSError:
             return make(), None
         if listening is not None:
-            return _serve_new(listening, make)
+            try:  # whoever asks meanwhile waits in the socket's queue
+                descriptor = make()
+                return descriptor, DescriptorServer(listening, descriptor)
+            except BaseException:
+                listening.close()
+                raise
         found = _ask(address)
         if found is not None:
             return found, None
         if time.monotonic() > until:
             return make(), None
         time.sleep(0.01)  # its owner has bound it and does not listen yet, or has just ended
-
-
-def _serve_new(listening: socket.socket, make: Callable[[], int]) -> tuple[int, DescriptorServer]:
-    """Whoever asks meanwhile waits in the socket's queue."""
-    try:
-        descriptor = make()
-        return descriptor, DescriptorServer(listening, descriptor)
-    except BaseException:
-        listening.close()
-        raise
 
 
 def _listen(address: str) -> socket.socket | None:
@@ -160,21 +155,17 @@ def open_file(spec: CacheSpec, identity: CacheIdentity) -> tuple[int, Descriptor
     Raises UsageError (a limit without room for the index, or above the memory that is free), SharedMemoryError,
     WriteError. Warns where a file has to be made anew.
     """
-    _check_limit(spec, identity)
-    if spec.folder is None:
-        return shared_descriptor(
-            f"{identity.name}-{identity.stamp[:8].hex()}-{spec.limit_bytes}", lambda: _in_ram(spec, identity)
-        )
-    return _on_disk(spec.folder, identity), None
-
-
-def _check_limit(spec: CacheSpec, identity: CacheIdentity) -> None:
     index_bytes = _core.cache_bytes(identity.entries)
     if spec.limit_bytes <= index_bytes:
         raise UsageError(
             f"cache: expected a limit above the {size_text(index_bytes)} that an index of {identity.entries:,} entries "
             f"takes, got {size_text(spec.limit_bytes)}"
         )
+    if spec.folder is None:
+        return shared_descriptor(
+            f"{identity.name}-{identity.stamp[:8].hex()}-{spec.limit_bytes}", lambda: _in_ram(spec, identity)
+        )
+    return _on_disk(spec.folder, identity), None
 
 
 def _in_ram(spec: CacheSpec, identity: CacheIdentity) -> int:

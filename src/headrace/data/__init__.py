@@ -32,7 +32,7 @@ from headrace.data.native_reading import read_members
 from headrace.data.opening import Where
 from headrace.data.opening import open_dataset as open
 from headrace.data.pillow_images import TooLargeError, apart_formats, open_picture, picture_size
-from headrace.data.sample_arrays import CachedArray, file_versions, mapped_zeros, position_blocks, release_pages
+from headrace.data.sample_arrays import cached_array, file_versions, mapped_zeros, position_blocks, release_pages
 from headrace.data.sizes import image_sizes
 from headrace.data.sources.file_kind import compression_of, decompress_command, refuse_compressed
 from headrace.data.sources.index_building import (
@@ -72,7 +72,6 @@ __all__ = [
     "TAR",
     "ZIP",
     "ByteColumn",
-    "CachedArray",
     "ColumnFiles",
     "DamagedEntryError",
     "Dataset",
@@ -106,6 +105,7 @@ __all__ = [
     "attempts_text",
     "build_indices",
     "cache_folder",
+    "cached_array",
     "compression_of",
     "content_sample",
     "decompress_command",

@@ -103,7 +103,11 @@ def _header(file: io.BytesIO) -> Header:
     version = npy.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"expected an array of format 1.0 or 2.0, got {version[0]}.{version[1]}")
-    return _plain_header(file, version[0]) or _header_by_numpy(file, version[0])
+    found = _plain_header(file, version[0])
+    if found is None:
+        with _evaluating:
+            found = npy.read_array_header_1_0(file) if version == (1, 0) else npy.read_array_header_2_0(file)
+    return found
 
 
 def _plain_header(file: io.BytesIO, version: int) -> Header | None:
@@ -123,11 +127,6 @@ def _plain_header(file: io.BytesIO, version: int) -> Header | None:
         return None
     sides = tuple(int(side) for side in found["shape"].split(b",") if side.strip())
     return sides, found["fortran"] == b"True", np.dtype(found["type"].decode())
-
-
-def _header_by_numpy(file: io.BytesIO, version: int) -> Header:
-    with _evaluating:
-        return npy.read_array_header_1_0(file) if version == 1 else npy.read_array_header_2_0(file)
 
 
 def _read_npy(data: bytes, limits: Limits, channels: int) -> NDArray[np.generic]:
@@ -182,15 +181,10 @@ def _exr_size(file: Any) -> tuple[int, int]:
     return int(bottom) - int(top) + 1, int(right) - int(left) + 1
 
 
-def _exr_channels(file: Any) -> list[str]:
-    """Return the names of the channels of all parts."""
-    return [channel.name for part in file.parts for channel in part.header["channels"]]
-
-
 def _read_exr(data: bytes, limits: Limits) -> NDArray[np.generic]:
     try:
         header = _open_exr(data, header_only=True)
-        names = _exr_channels(header)
+        names = [channel.name for part in header.parts for channel in part.header["channels"]]
         check_pixels((*_exr_size(header), len(names)), limits)
         channels: Mapping[str, Any] = {} if len(names) > 3 else _open_exr(data, header_only=False).channels()
     except (UsageError, TooLargeError):

@@ -26,6 +26,7 @@ from headrace.data.columns import (
     RangeColumn,
     TextColumn,
 )
+from headrace.data.storage.file_writing import write_all
 from headrace.data.storage.open_file import DescriptorOwner
 from headrace.data.storage.strings import Ints, StringColumn
 from headrace.data.table import PathRoot, content_sample
@@ -60,14 +61,12 @@ class MemoryFile(DescriptorOwner):
 
     def put(self, data: BytesLike) -> int:
         """Append bytes and return their offset; threads may do so at once. Raises ReadError for lack of memory."""
-        left = memoryview(data).cast("B")
+        content = memoryview(data).cast("B")
         with self._lock:
             at = self.size
             try:
-                while left:
-                    written = os.pwrite(self._handle, left, self.size)
-                    self.size += written
-                    left = left[written:]
+                write_all(self._handle, content, at)
+                self.size += len(content)
             except OSError as error:
                 raise ReadError(
                     f"no memory to hold bytes in, after {self.size:,}: {error.strerror}. Write them to a tar or a "
@@ -168,13 +167,11 @@ class ByteRanges(NamedTuple):
         """Return the values of several parts of one file, one part after another."""
         paths = None
         if any(part.paths is not None for part in parts):
-            paths = StringColumn.join(part.paths or _no_paths(len(part.length)) for part in parts)
-        none = np.empty(0, np.int64)
-        return cls(
-            np.concatenate([none, *(part.offset for part in parts)]),
-            np.concatenate([none, *(part.length for part in parts)]),
-            paths,
-        )
+            none = (StringColumn.from_parts(b"", np.zeros(len(part.length), np.int64)) for part in parts)
+            paths = StringColumn.join(part.paths or blank for part, blank in zip(parts, none, strict=True))
+        nothing = [np.empty(0, np.int64)]
+        offset = np.concatenate(nothing + [part.offset for part in parts])
+        return cls(offset, np.concatenate(nothing + [part.length for part in parts]), paths)
 
     def take(self, rows: Ints) -> ByteRanges:
         return ByteRanges(self.offset[rows], self.length[rows], None if self.paths is None else self.paths.take(rows))
@@ -212,6 +209,7 @@ class BytesOrFiles(ByteColumn):
 
     def locate(self, ids: Ints) -> Location:
         at = self.inside.locate(ids)
+        assert at.offset is not None
         assert at.length is not None
         rows = np.flatnonzero(at.length == ABSENT)
         named = self.loose.locate(ids[rows])
@@ -220,12 +218,7 @@ class BytesOrFiles(ByteColumn):
         rows = rows[has_name]
         if not len(rows):
             return at
-        return self._mixed(at, rows, [named.files.path(int(row)) for row in np.flatnonzero(has_name)])
-
-    def _mixed(self, at: Location, rows: Ints, paths: Sequence[bytes]) -> Location:
-        """Return `at` with whole files in these rows."""
-        assert at.offset is not None
-        assert at.length is not None
+        paths = [named.files.path(int(row)) for row in np.flatnonzero(has_name)]
         kept = [os.path.join(os.fsencode(self.files.root), self.files.names.bytes(i)) for i in range(len(self.files))]
         path_id, offset, length = at.path_id.copy(), at.offset.copy(), at.length.copy()
         path_id[rows] = np.arange(len(kept), len(kept) + len(rows))
@@ -299,7 +292,3 @@ def digest_with_bytes(held: str, columns: Mapping[str, Column]) -> str:
             for array in arrays:
                 state.update(array)
     return state.hexdigest()
-
-
-def _no_paths(rows: int) -> StringColumn:
-    return StringColumn.from_parts(b"", np.zeros(rows, np.int64))

@@ -58,14 +58,24 @@ def keep_classes(table: SampleTable, wanted: Sequence[str]) -> tuple[SampleTable
     """
     label = table.columns.get(LABEL)
     if isinstance(label, TextColumn) and label.labels is not None and label.classes is not None:
-        labels = _known_numbers(label.classes, wanted, table.source)[label.labels.values]
+        if set(label.classes) <= set(wanted):  # those that happen to occur
+            place_of = {name: place for place, name in enumerate(wanted)}
+            number_of = np.array([*(place_of[name] for name in label.classes), -1], np.int64)
+        else:
+            number_of = renumbering(label.classes, wanted, where=table.source)
+        labels = number_of[label.labels.values]
         column: TextColumn | ValueColumn = replace(label, labels=ValueColumn(labels, tuple(wanted)))
     elif isinstance(label, ValueColumn) and label.classes is not None:
         labels = renumbering(label.classes, wanted, where=table.source)[label.values.astype(np.int64)]
         column = ValueColumn(labels, tuple(wanted))
     elif isinstance(label, ValueColumn) and label.values.dtype.kind in "iu":
         labels = label.values.astype(np.int64)
-        _expect_numbers_below(labels, wanted, table.source)
+        least, most = int(labels.min()), int(labels.max())
+        if least < -1 or most >= len(wanted):
+            raise UsageError(
+                f"classes: expected a name for each label of {table.source}, which go from {least} to {most}, got "
+                f"{len(wanted):,} names ({names_text(wanted)})"
+            )
         column = ValueColumn(labels, tuple(wanted))
     else:
         got = "none of that name" if label is None else f"one of {label.kind}s"
@@ -75,41 +85,17 @@ def keep_classes(table: SampleTable, wanted: Sequence[str]) -> tuple[SampleTable
     kept = np.flatnonzero(labels >= 0)
     if not len(kept):
         raise EmptyDatasetError(f"{table.source}: expected samples of the classes {names_text(wanted)}, got none")
-    return _with_label(table, column, wanted), None if len(kept) == len(labels) else kept
-
-
-def _known_numbers(found: Sequence[str], wanted: Sequence[str], where: str) -> Ints:
-    """Return the `renumbering` of the classes that happen to occur."""
-    if not set(found) <= set(wanted):
-        return renumbering(found, wanted, where=where)
-    place_of = {name: place for place, name in enumerate(wanted)}
-    return np.array([*(place_of[name] for name in found), -1], np.int64)
-
-
-def _with_label(table: SampleTable, column: TextColumn | ValueColumn, wanted: Sequence[str]) -> SampleTable:
-    """Replace the labels, and derive the identity of the table from the known one, which covers them."""
     digest = table.known_digest
-    if digest is not None:
+    if digest is not None:  # it covers the labels before, from which the new ones follow
         digest = hashlib.blake2b(json.dumps([digest, list(wanted)]).encode(), digest_size=16).hexdigest()
-    return replace(
-        table,
-        columns={**table.columns, LABEL: column},
-        known_digest=digest,
-        again=None if table.again is None else partial(_open_again, table.again, tuple(wanted)),
-    )
+    again = None if table.again is None else partial(_open_again, table.again, tuple(wanted))
+    columns = {**table.columns, LABEL: column}
+    chosen = replace(table, columns=columns, known_digest=digest, again=again)
+    return chosen, None if len(kept) == len(labels) else kept
 
 
 def _open_again(again: Callable[[], SampleTable], wanted: Sequence[str]) -> SampleTable:
     return keep_classes(again(), wanted)[0]
-
-
-def _expect_numbers_below(labels: Ints, wanted: Sequence[str], where: str) -> None:
-    least, most = int(labels.min()), int(labels.max())
-    if least < -1 or most >= len(wanted):
-        raise UsageError(
-            f"classes: expected a name for each label of {where}, which go from {least} to {most}, got "
-            f"{len(wanted):,} names ({names_text(wanted)})"
-        )
 
 
 def label_column(column: HeldColumn, place: str, *, advice: str = "") -> ValueColumn:

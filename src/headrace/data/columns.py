@@ -215,8 +215,10 @@ class ListColumn:
 
     def take(self, ids: Ints) -> list[Any]:
         """Return the lists of samples. Raises ChangedError."""
-        bounds = zip(self.offsets[ids].tolist(), self.offsets[ids + 1].tolist(), strict=True)
-        return [self._at(start, stop) for start, stop in bounds]
+        bounds = zip(*(part.tolist() for part in self.ranges(ids)), strict=True)
+        if isinstance(self.items, Strings):
+            return [list(self.items.take(np.arange(start, start + count))) for start, count in bounds]
+        return [self.items[start : start + count].copy() for start, count in bounds]
 
     def take_joined(self, ids: Ints) -> tuple[Any, Ints]:
         """Return the items of all these lists on end, and how many each has. Raises ChangedError."""
@@ -228,23 +230,12 @@ class ListColumn:
         """Return where each list begins in `items`, and how many it has. Raises ChangedError."""
         start, stop = self.offsets[ids].astype(np.int64), self.offsets[ids + 1].astype(np.int64)
         odd = np.flatnonzero((start < 0) | (start > stop) | (stop > len(self.items)))
-        if len(odd):
-            raise self._damaged(int(start[odd[0]]), int(stop[odd[0]]))
+        if len(odd):  # offsets are untrusted: opening checks the ends alone
+            raise ChangedError(
+                f"expected a list within {len(self.items):,} items, got one from {start[odd[0]]:,} to "
+                f"{stop[odd[0]]:,}: the index that is cached for the dataset is damaged. Remove it, and open again"
+            )
         return start, stop - start
-
-    def _damaged(self, start: int, stop: int) -> ChangedError:
-        """Return the error for untrusted offsets, of which opening checks the ends alone."""
-        return ChangedError(
-            f"expected a list within {len(self.items):,} items, got one from {start:,} to {stop:,}: the index that "
-            f"is cached for the dataset is damaged. Remove it, and open again"
-        )
-
-    def _at(self, start: int, stop: int) -> Any:
-        if not start <= stop <= len(self.items):
-            raise self._damaged(start, stop)
-        if isinstance(self.items, Strings):
-            return list(self.items.take(np.arange(start, stop)))
-        return self.items[start:stop].copy()
 
     def parts(self) -> Iterator[ColumnPart]:
         yield np.asarray(self.offsets), "<u8"

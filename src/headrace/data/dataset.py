@@ -140,7 +140,13 @@ class Dataset:
         """
         column = self._column(name)
         if isinstance(column, ByteColumn):
-            return [self._read_at(name, index) for index in range(len(self))]
+            found: list[bytes | None] = []
+            for index in range(len(self)):
+                try:
+                    found.append(self.read(name, index))
+                except KeyError:
+                    found.append(None)
+            return found
         return column.take(self._base_ids())
 
     def labels(self, column: str = "label") -> npt.NDArray[Any]:
@@ -248,7 +254,9 @@ class Dataset:
 
     def _kind_text(self, name: str, column: Column) -> str:
         classes = None if isinstance(column, ByteColumn) else column.classes
-        if classes is None or (isinstance(column, TextColumn) and not self._names_classes(name, len(classes))):
+        # Texts of a label are classes, rather than captions or paths, unless all differ; others if each comes twice.
+        most = len(self.table) - 1 if name == "label" else len(self.table) // 2
+        if classes is None or (isinstance(column, TextColumn) and len(classes) > most):
             return column.kind
         return f"{column.kind}: {len(classes):,} classes"
 
@@ -277,19 +285,6 @@ class Dataset:
                     f"{values[row]!r} at {row} and {values[other]!r} at {other} for {self.key(row)!r}"
                 )
         return values[place] if isinstance(values, np.ndarray) else [values[at] for at in place.tolist()]
-
-    def _read_at(self, name: str, index: int) -> bytes | None:
-        try:
-            return self.read(name, index)
-        except KeyError:
-            return None
-
-    def _names_classes(self, column: str, different: int) -> bool:
-        """Tell whether so many different texts are classes, rather than captions or paths.
-
-        Labels are unless all differ, others if each text comes twice on average.
-        """
-        return different < len(self.table) if column == "label" else different <= len(self.table) // 2
 
     def _base_id(self, index: SupportsIndex) -> int:
         position, size = operator.index(index), len(self)

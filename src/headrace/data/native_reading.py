@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +52,13 @@ def read_members(
 
     Raises what `Dataset.read` raises where reading fails, or data has changed.
     """
-    with _jobs(dataset, column, block, threads, _core.Limits(max_file_bytes=most_bytes), _raw_job) as jobs:
+
+    def raw_job(at: Location, paths: _core.Paths | None) -> _core.Job:
+        job = _blank_job(at)
+        job.add_raw(**_bytes_at(at, paths))
+        return job
+
+    with _jobs(dataset, column, block, threads, _core.Limits(max_file_bytes=most_bytes), raw_job) as jobs:
         for positions, job in jobs:
             found: list[bytes | None] = list(job.raw(0))
             for row, _, code, _, _ in job.failures():
@@ -102,12 +109,7 @@ def _probe_job(at: Location, paths: _core.Paths | None, exif: bool) -> _core.Job
     job = _blank_job(at)
     job.probe_only()
     job.add_image(
-        paths=paths,
-        path_id=at.path_id,
-        offset=at.offset,
-        length=at.length,
-        check=at.check,
-        zipped=at.zipped,
+        **_bytes_at(at, paths),
         out=np.empty(0, np.uint8),
         width=0,
         height=0,
@@ -124,10 +126,9 @@ def _probe_job(at: Location, paths: _core.Paths | None, exif: bool) -> _core.Job
     return job
 
 
-def _raw_job(at: Location, paths: _core.Paths | None) -> _core.Job:
-    job = _blank_job(at)
-    job.add_raw(paths=paths, path_id=at.path_id, offset=at.offset, length=at.length, check=at.check, zipped=at.zipped)
-    return job
+def _bytes_at(at: Location, paths: _core.Paths | None) -> dict[str, Any]:
+    names = ("path_id", "offset", "length", "check", "zipped")
+    return {"paths": paths, **{name: getattr(at, name) for name in names}}
 
 
 def _blank_job(at: Location) -> _core.Job:

@@ -30,7 +30,7 @@ from headrace.data.sources.coco import open_coco
 from headrace.data.sources.file_kind import ROW_KINDS, FileKind, is_image, kind_of, refuse_compressed
 from headrace.data.sources.image_folders import open_folder, open_matched
 from headrace.data.sources.memory_samples import table_of_columns, table_of_paths, table_of_records, table_of_rows
-from headrace.data.sources.path_root import FolderRoot, Root, SeveralFolders, open_root
+from headrace.data.sources.path_root import FolderRoot, Root, open_root
 from headrace.data.storage.paths import local_path, resolve_paths
 from headrace.data.table import PathRoot, SampleTable
 from headrace.errors import DatasetError, UsageError
@@ -61,30 +61,24 @@ class OpenArguments:
 
     def check(self) -> None:
         """Raise UsageError for a value that nothing takes."""
-        if self.classes is not None and not isinstance(self.classes, bool):
-            _check_classes(self.classes)
+        classes: Any = self.classes
+        expected = "classes: expected True, False or a list of the names of classes"
+        if classes is not None and not isinstance(classes, bool):
+            if isinstance(classes, str | bytes) or not isinstance(classes, Sequence):
+                raise UsageError(f"{expected}, got {_shown(classes)}")
+            if not classes or not all(isinstance(name, str) for name in classes):
+                raise UsageError(f"{expected}, such as ['cat', 'dog'], got {_shown(list(classes))}")
+            if len(set(classes)) < len(classes):
+                twice = next(name for name in classes if list(classes).count(name) > 1)
+                raise UsageError(f"{expected} that differ, got {twice!r} more than once")
         if self.columns is not None:
             check_names(self.columns)
-        if self.cache is not None:
-            local_path(self.cache, "a folder as cache=")
-        if self.stage is not None:
-            local_path(self.stage, "a folder as stage=")
+        for name, folder in (("cache", self.cache), ("stage", self.stage)):
+            if folder is not None:
+                local_path(folder, f"a folder as {name}=")
         length: object = self.length
         if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
             raise UsageError(f"length: expected how many samples the iterable gives, 1 or more, got {length!r}")
-
-    def take_only(self, takes: Iterable[str], *, subject: str, what: str) -> None:
-        """Raise UsageError for an argument that was given, but that what is opened does not take.
-
-        `subject`: what is opened, "list.csv"; `what`: which kind of source that is, "a manifest".
-        """
-        for name, needs in ARGUMENT_NEEDS.items():
-            value = getattr(self, name)
-            if value is not None and name not in takes:
-                raise UsageError(
-                    f"{name}: expected none, got {_shown(value)}: {subject} is {what}. {name}= needs {needs}. "
-                    f"Leave it out"
-                )
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -94,18 +88,6 @@ class OpenArguments:
     @property
     def cache_folder(self) -> str | None:
         return None if self.cache is None else os.path.abspath(local_path(self.cache, "a folder as cache="))
-
-
-def _check_classes(classes: Any) -> None:
-    """Raise UsageError for anything but names of classes."""
-    expected = "classes: expected True, False or a list of the names of classes"
-    if isinstance(classes, str | bytes) or not isinstance(classes, Sequence):
-        raise UsageError(f"{expected}, got {_shown(classes)}")
-    if not classes or not all(isinstance(name, str) for name in classes):
-        raise UsageError(f"{expected}, such as ['cat', 'dog'], got {_shown(list(classes))}")
-    if len(set(classes)) < len(classes):
-        twice = next(name for name in classes if list(classes).count(name) > 1)
-        raise UsageError(f"{expected} that differ, got {twice!r} more than once")
 
 
 def _shown(value: object) -> str:
@@ -209,7 +191,13 @@ def find_source(where: Where, given: OpenArguments) -> OpenableSource:
     source = _in_memory(where, given)
     if source is None:
         source = _at_paths(where, given)
-    given.take_only(source.takes, subject=source.subject, what=source.what)
+    for name, needs in ARGUMENT_NEEDS.items():
+        value = getattr(given, name)
+        if value is not None and name not in source.takes:
+            raise UsageError(
+                f"{name}: expected none, got {_shown(value)}: {source.subject} is {source.what}. {name}= needs "
+                f"{needs}. Leave it out"
+            )
     if source.labelled and isinstance(given.classes, bool):
         raise UsageError(
             f"classes: expected a list of the names of classes, got {given.classes}: {source.subject} is "
@@ -257,17 +245,20 @@ def _list(where: Sequence[Any], given: OpenArguments) -> OpenableSource | None:
     if isinstance(first, tuple | list):
         return _held(subject, "rows in memory", given, partial(table_of_rows, where, given.columns))
     if isinstance(first, BytesLike):
-        return OpenableSource(subject, "images' bytes in memory", (), partial(_images_of_bytes, where))
-    if isinstance(first, str | os.PathLike) and _names_images(_path(first), given):
+        here = FolderRoot(os.getcwd())
+        return OpenableSource(
+            subject, "images' bytes in memory", (), lambda: table_of_columns({"image": where}, None, root=here)
+        )
+    if not isinstance(first, str | os.PathLike):
+        return None
+    path = _path(first)
+    # Images, rather than archives or manifests; of those below a root nothing can be told yet.
+    if is_image(os.path.abspath(path)) or (given.root is not None and not os.path.isfile(path)):
         if given.root is None:
             _expect_images([_path(path) for path in _spread(where)])
         source = f"{len(where):,} paths in memory"
         return _held(subject, "a list of images", given, partial(table_of_paths, where, source=source), bare=True)
     return None
-
-
-def _images_of_bytes(images: Sequence[Any]) -> SampleTable:
-    return table_of_columns({"image": images}, None, root=FolderRoot(os.getcwd(), inside=False))
 
 
 def _iterable(where: Any, given: OpenArguments) -> OpenableSource:
@@ -295,13 +286,6 @@ def _held(
     return OpenableSource(subject, what, takes, make_table, labelled=True)
 
 
-def _names_images(first: str, given: OpenArguments) -> bool:
-    """Tell whether a list that begins with this path is of images, rather than of archives or manifests."""
-    if given.root is not None:
-        return not os.path.isfile(first) or is_image(os.path.abspath(first))
-    return is_image(os.path.abspath(first))
-
-
 def _cache_of_root(given: OpenArguments) -> tuple[str, ...]:
     """Return `cache` where `root=` is archives, which have indices."""
     roots = list(given.root) if isinstance(given.root, list | tuple) else [given.root]
@@ -318,13 +302,17 @@ def _at_paths(where: Any, given: OpenArguments) -> OpenableSource:
     paths = [path for part in parts for path in resolve_paths(_path(part))]
     if len(paths) == 1 and os.path.isdir(paths[0]) and not isinstance(where, list | tuple):
         return _folder(paths[0], given)
-    kinds = [kind_of(path) for path in paths[:1]]
-    if kinds[0].kind == "image":
+    first = kind_of(paths[0])
+    if first.kind == "image":
         _expect_images(_spread(paths))
         return _images(paths)
-    kinds += map(kind_of, paths[1:])
-    _expect_one_kind(paths, kinds)
-    return _files(paths, kinds[0], given)
+    for path in paths[1:]:
+        kind = kind_of(path)
+        if kind.kind != first.kind:
+            raise UsageError(
+                f"expected files of one kind, got {first.words}, {paths[0]}, and {kind.words}, {path}. Open them apart"
+            )
+    return _files(paths, first, given)
 
 
 def _folder(path: str, given: OpenArguments) -> OpenableSource:
@@ -343,7 +331,7 @@ def _images(paths: Sequence[str]) -> OpenableSource:
     folder = os.path.commonpath([os.path.dirname(path) for path in paths])
     names = [os.path.relpath(path, folder) for path in paths]
     source = f"{len(paths):,} images in {os.path.basename(folder) or folder}/"
-    root = FolderRoot(folder, inside=False)
+    root = FolderRoot(folder)
     make_table = partial(table_of_paths, names, root=root, source=source)
     return OpenableSource(os.path.basename(paths[0]), "an image", (), make_table)
 
@@ -353,11 +341,17 @@ def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> Openab
     name, cache = os.path.basename(paths[0]), given.cache_folder
     if kind.kind in ROW_KINDS:
         takes = ("stage", "root", "columns", "cache", "classes")
-        return OpenableSource(name, "a manifest", takes, lambda: _manifest(paths, given), labelled=True)
+
+        def open_rows() -> SampleTable:
+            return open_manifest(paths, root=_root(paths, given), columns=given.columns, cache=cache)
+
+        return OpenableSource(name, "a manifest", takes, open_rows, labelled=True)
     if kind.kind == "json":
-        path, what = _only(paths), "a file of COCO's annotations"
+        if len(paths) > 1:
+            raise UsageError(f"expected one file of annotations, got {len(paths):,}. Join them, or open each")
         coco_takes = ("stage", "root", *_cache_of_root(given))
-        return OpenableSource(name, what, coco_takes, lambda: open_coco(path, _root([path], given)))
+        what = "a file of COCO's annotations"
+        return OpenableSource(name, what, coco_takes, lambda: open_coco(paths[0], _root(paths, given)))
     if kind.kind in ("tar", "zip"):
         archives: ArchiveKind[Any] = ZIP if kind.kind == "zip" else TAR
 
@@ -374,24 +368,11 @@ def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> Openab
     )
 
 
-def _manifest(paths: Sequence[str], given: OpenArguments) -> SampleTable:
-    return open_manifest(paths, root=_root(paths, given), columns=given.columns, cache=given.cache_folder)
-
-
 def _root(manifests: Sequence[str], given: OpenArguments) -> PathRoot:
     folders = {os.path.dirname(path) for path in manifests}
     if given.root is None and len(folders) > 1:
-        return SeveralFolders(os.path.commonpath(folders))
+        return FolderRoot(os.path.commonpath(folders), is_common=True)
     return open_root(given.root, manifest=manifests[0], cache=given.cache_folder)
-
-
-def _expect_one_kind(paths: Sequence[str], kinds: Sequence[FileKind]) -> None:
-    other = next((place for place, kind in enumerate(kinds) if kind.kind != kinds[0].kind), None)
-    if other is not None:
-        raise UsageError(
-            f"expected files of one kind, got {kinds[0].words}, {paths[0]}, and {kinds[other].words}, {paths[other]}. "
-            f"Open them apart"
-        )
 
 
 def _expect_images(paths: Sequence[str]) -> None:
@@ -405,12 +386,6 @@ def _expect_images(paths: Sequence[str]) -> None:
 def _spread(items: Sequence[Any]) -> list[Any]:
     """Return a few of them, with the first and the last."""
     return [items[place] for place in sorted({round(at) for at in np.linspace(0, len(items) - 1, _LOOKED_AT)})]
-
-
-def _only(paths: Sequence[str]) -> str:
-    if len(paths) > 1:
-        raise UsageError(f"expected one file of annotations, got {len(paths):,}. Join them, or open each")
-    return paths[0]
 
 
 def _path(path: object) -> str:

@@ -6,7 +6,6 @@ import mmap
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -63,58 +62,57 @@ def position_blocks(length: int, block: int = _BLOCK) -> Iterator[Ints]:
         yield np.arange(first, min(first + block, length), dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class CachedArray:
-    """Description of an int32 array that is cached: one process makes it, others wait, all map one file."""
+def cached_array(
+    place: str,
+    count: int,
+    make: Callable[[], Int32s],
+    *,
+    format: str,
+    name: str,
+    what: str,
+    least: int,
+    lost: str,
+) -> Int32s:
+    """Return int32[count], read-only: the file at `place`, mapped, or what `make` returns, cached there.
 
-    format: str
-    """Name and version. Raise the version with the meaning of the file."""
-    name: str
-    """Name of the array in the file."""
-    what: str
-    """Description for messages: "the sizes of 5 images"."""
-    least: int
-    """Lower bound of the values."""
-    lost: str
-    """What it means for the user that nothing can be cached: "so each start …"."""
+    One process makes it, others wait, all map one file. `format`: name and version; raise the version with the meaning
+    of the file. `name`: that of the array in it. `least`: lower bound of the values. In messages, `what` describes it
+    ("the sizes of 5 images"), and `lost` says what it means for the user that nothing can be cached.
 
-    def open(self, place: str, count: int, make: Callable[[], Int32s]) -> Int32s:
-        """Return int32[count], read-only: the file at `place`, mapped, or what `make` returns, cached there.
+    Raises what `make` raises. Warns where nothing can be written.
+    """
+    made: Int32s | None = None
 
-        Raises what `make` raises. Warns where nothing can be written.
-        """
-        made: Int32s | None = None
-
-        def load() -> Int32s | None:
-            return read_cached(place, self.format, lambda arrays, _: self._checked(arrays, count))
-
-        def build(partial: int) -> None:
-            nonlocal made
-            made = make()
-            contents = {self.name: made.reshape(-1)}
-            write = safetensors.write_arrays
-            finish_partial_file(partial, place, lambda file: write(file, contents, {"format": self.format}))
-
-        try:
-            kept = load()
-            if kept is not None:
-                return kept
-        except InvalidFileError as error:
-            warnings.warn(damage_text(f"{place}: expected {self.what}", error), stacklevel=4)
-        try:
-            return build_cached(place, load, build)
-        except UnwritableError as error:
-            warnings.warn(f"{self.lost} ({place}: {error}). Set HEADRACE_CACHE to a writable folder", stacklevel=4)
-        made = make() if made is None else made
-        made.flags.writeable = False
-        return made
-
-    def _checked(self, arrays: Arrays, count: int) -> Int32s:
-        flat = checked_array(arrays, self.name, np.int32, count)
-        if len(flat) and flat.min() < self.least:
-            raise InvalidFileError(f"a value is below {self.least}")
+    def checked(arrays: Arrays) -> Int32s:
+        flat = checked_array(arrays, name, np.int32, count)
+        if len(flat) and flat.min() < least:
+            raise InvalidFileError(f"a value is below {least}")
         release_pages(flat)
         return flat
+
+    def load() -> Int32s | None:
+        return read_cached(place, format, lambda arrays, _: checked(arrays))
+
+    def build(partial: int) -> None:
+        nonlocal made
+        made = make()
+        contents = {name: made.reshape(-1)}
+        write = safetensors.write_arrays
+        finish_partial_file(partial, place, lambda file: write(file, contents, {"format": format}))
+
+    try:
+        kept = load()
+        if kept is not None:
+            return kept
+    except InvalidFileError as error:
+        warnings.warn(damage_text(f"{place}: expected {what}", error), stacklevel=4)
+    try:
+        return build_cached(place, load, build)
+    except UnwritableError as error:
+        warnings.warn(f"{lost} ({place}: {error}). Set HEADRACE_CACHE to a writable folder", stacklevel=4)
+    made = make() if made is None else made
+    made.flags.writeable = False
+    return made
 
 
 def file_versions(dataset: Dataset, files: ByteColumn) -> list[tuple[int, int] | None]:

@@ -61,7 +61,17 @@ def occurrences(ids: Positions, size: int) -> npt.NDArray[Any] | None:
     most = int(lengths.max())
     if most == 1:
         return None
-    _check_draw_ids(int(ids[order[-1]]), most)
+    largest = int(ids[order[-1]])
+    if largest >> DRAW_BITS:
+        raise UsageError(
+            f"select: expected base ids below {1 << DRAW_BITS:,} in a selection that repeats samples, got {largest:,}; "
+            "select each sample once, or open fewer at a time"
+        )
+    if most > MOST_OCCURRENCES:
+        raise UsageError(
+            f"select: expected a sample at most {MOST_OCCURRENCES:,} times in a selection, got one {most:,} times; "
+            "select it fewer times, and take more epochs"
+        )
     numbers = np.arange(len(ids)) - np.repeat(firsts, lengths)
     found = np.empty(len(ids), np.min_scalar_type(most - 1))
     found[order] = numbers
@@ -74,19 +84,6 @@ def draw_ids(ids: Positions, numbers: npt.NDArray[Any]) -> Positions:
     Another number for each pair, and for the first time the id itself.
     """
     return ids | numbers.astype(np.int64) << DRAW_BITS
-
-
-def _check_draw_ids(largest: int, most: int) -> None:
-    if largest >> DRAW_BITS:
-        raise UsageError(
-            f"select: expected base ids below {1 << DRAW_BITS:,} in a selection that repeats samples, got {largest:,}; "
-            "select each sample once, or open fewer at a time"
-        )
-    if most > MOST_OCCURRENCES:
-        raise UsageError(
-            f"select: expected a sample at most {MOST_OCCURRENCES:,} times in a selection, got one {most:,} times; "
-            "select it fewer times, and take more epochs"
-        )
 
 
 def split_positions(ids: Positions, fractions: Sequence[float], seed: int) -> list[Positions]:

@@ -8,13 +8,12 @@ import os
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from headrace._core import Limits
 from headrace.data.columns import ByteColumn, ValueColumn
 from headrace.data.dataset import Dataset
 from headrace.data.native_reading import ImageSizes, probe_sizes
-from headrace.data.sample_arrays import CachedArray, file_versions, mapped_zeros, position_blocks, release_pages
+from headrace.data.sample_arrays import cached_array, file_versions, mapped_zeros, position_blocks, release_pages
 from headrace.data.storage.sidecar import cache_folder
 from headrace.system import default_threads
 
@@ -68,8 +67,10 @@ def image_sizes(
 def _open_cached(place: str, count: int, probe: Callable[[], ImageSizes]) -> ImageSizes:
     what = f"the sizes of {count:,} images"
     lost = f"{what} cannot be cached, so each start reads their headers again"
-    cached = CachedArray(SIZES_FORMAT, "sizes", what, least=0, lost=lost)
-    return cached.open(place, 2 * count, lambda: probe().reshape(-1)).reshape(-1, 2)
+    found = cached_array(
+        place, 2 * count, lambda: probe().reshape(-1), format=SIZES_FORMAT, name="sizes", what=what, least=0, lost=lost
+    )
+    return found.reshape(-1, 2)
 
 
 def _cached_at(
@@ -100,16 +101,10 @@ def _stated_sizes(dataset: Dataset, column: str) -> ImageSizes | None:
     for positions in position_blocks(len(dataset)):
         ids = positions if dataset.base_ids is None else dataset.base_ids[positions]
         values = [column.take(ids) for column in columns]
-        if not all(_are_lengths(side) for side in values):
-            return None
+        for side in values:  # whole numbers of pixels
+            if side.dtype.kind not in "iuf" or not ((side >= 1) & (side <= _MOST) & (side == np.floor(side))).all():
+                return None
         sizes[positions[0] : positions[-1] + 1] = np.stack(values, axis=1)
         release_pages(sizes, *(column.values for column in columns))
     sizes.flags.writeable = False
     return sizes
-
-
-def _are_lengths(values: npt.NDArray[np.generic]) -> bool:
-    """Tell whether all are whole numbers of pixels."""
-    if values.dtype.kind not in "iuf":
-        return False
-    return bool(np.all((values >= 1) & (values <= _MOST) & (values == np.floor(values))))  # type: ignore[operator]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from headrace.data.columns import MISSING, ByteColumn, Column, Location, TextColumn
+from headrace.data.columns import MISSING, ByteColumn, Column, TextColumn
 from headrace.data.storage.open_file import OpenFile
 from headrace.data.storage.strings import Strings
 from headrace.errors import ChangedError, HeadraceError, NotFoundError, OutsideRootError, ReadError, UsageError
@@ -24,20 +24,16 @@ def table_digest(keys: Strings, columns: Mapping[str, Column]) -> str:
     state = hashlib.blake2b(digest_size=16)
     outline = {name: [column.kind, getattr(column, "classes", None)] for name, column in columns.items()}
     state.update(json.dumps(["headrace table 1", outline], sort_keys=True).encode())
-    _hash_strings(state, keys)
+    # Keys as one blob and one array of lengths.
+    lengths = np.concatenate([np.empty(0, np.int64), *(piece.lengths() for piece in keys.pieces())])
+    _hash_size(state, int(lengths.sum()))
+    for piece in keys.pieces():
+        state.update(np.ascontiguousarray(piece.blob).data)
+    _hash_array(state, lengths, "<i8")
     for name in sorted(columns):
         for array, dtype in columns[name].parts():
             _hash_array(state, array, dtype)
     return state.hexdigest()
-
-
-def _hash_strings(state: hashlib.blake2b, strings: Strings) -> None:
-    """Hash strings as one blob and one array of lengths."""
-    lengths = np.concatenate([np.empty(0, np.int64), *(piece.lengths() for piece in strings.pieces())])
-    _hash_size(state, int(lengths.sum()))
-    for piece in strings.pieces():
-        state.update(np.ascontiguousarray(piece.blob).data)
-    _hash_array(state, lengths, "<i8")
 
 
 def _hash_array(state: hashlib.blake2b, array: npt.NDArray[np.generic] | None, dtype: str) -> None:
@@ -219,20 +215,17 @@ def content_sample(count: int, files: ByteColumn) -> list[str | None]:
     at = files.locate(np.unique(np.linspace(0, count - 1, _LOOKED_AT).astype(np.int64)))
     starts = [0] * len(at.path_id) if at.offset is None else at.offset.tolist()
     lengths = [None] * len(at.path_id) if at.length is None else at.length.tolist()
-    return [
-        _content_digest(files, at, row, start, length)
-        for row, (start, length) in enumerate(zip(starts, lengths, strict=True))
-    ]
-
-
-def _content_digest(files: ByteColumn, at: Location, row: int, start: int, length: int | None) -> str | None:
-    if length is not None and length < 0:
-        return None
-    try:
-        file = OpenFile(files.path(at, row))
-        length = file.size() if length is None else length
-        looked_at = dict.fromkeys((0, max(0, length // 2), max(0, length - _PIECE_BYTES)))
-        pieces = b"".join(file.read(start + place, min(_PIECE_BYTES, length - place)) for place in looked_at)
-    except HeadraceError:
-        return None
-    return hashlib.blake2b(pieces, digest_size=8).hexdigest()
+    digests: list[str | None] = []
+    for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+        try:
+            if length is not None and length < 0:
+                digests.append(None)
+                continue
+            file = OpenFile(files.path(at, row))
+            size = file.size() if length is None else length
+            looked_at = dict.fromkeys((0, max(0, size // 2), max(0, size - _PIECE_BYTES)))
+            pieces = b"".join(file.read(start + place, min(_PIECE_BYTES, size - place)) for place in looked_at)
+            digests.append(hashlib.blake2b(pieces, digest_size=8).hexdigest())
+        except HeadraceError:
+            digests.append(None)
+    return digests

@@ -17,7 +17,7 @@ from headrace.loader.assembly import CANCELLED, DECLINED, Assembly, Cancelled, I
 from headrace.loader.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
 from headrace.loader.batch_memory import tensor_over
 from headrace.loader.decoding import pixels
-from headrace.loader.decoding.arrays import FieldContent, PackedPlaces
+from headrace.loader.decoding.arrays import FieldContent
 from headrace.loader.decoding.detection import PerSample
 from headrace.loader.decoding.pixels import PixelPart
 from headrace.loader.decoding.texts import TextMeter
@@ -278,13 +278,9 @@ class BatchDecoder:
             values: Any = column.take(pending.rows.base_ids)
             is_label = isinstance(recipe.fields[name], Label)
             batch[name] = self._converter.labels(values) if is_label else self._converter.values(values)
-        shared = pending.rows.plan.rows  # of tokens
-        places = None
-        if shared is not None:
-            places = PackedPlaces(shared.of(pending.rows.positions), shared.count, shared.length)
         for content, values in zip(self._contents, pending.contents, strict=True):
             longest = (pending.rows.plan.longest or 0) if content.name == recipe.measured else 0
-            for name, joined in content.join(values, pending.rows.samples, places, longest).items():
+            for name, joined in content.join(values, pending.rows, longest).items():
                 batch[name] = self._converter.values(joined)
         parts = recipe.points.make(pending.rows.samples, pending.views, pending.sizes)
         batch |= {name: self._converter.values(part) for name, part in parts.items()}

@@ -1,26 +1,17 @@
-"""The stage after decoding: `map=` in threads or in processes, then delivery in order."""
+"""The stage after decoding: `map=` in threads, or nothing, then delivery in order. `map_workers` has processes."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
-
-import numpy as np
+from typing import Any, TypeAlias, TypeVar
 
 from headrace.loader import user_functions
-from headrace.loader.batch_values import SMALL_BYTES, PlainArray
 from headrace.loader.recipe import Batch, Output, SampleMap
 from headrace.loader.stats import StageStats
 from headrace.loader.user_functions import DecodedBatch
 from headrace.system import THREAD_PREFIX, Closed
-
-if TYPE_CHECKING:
-    from headrace.loader.map_workers.pool import MapWorkers
-
 
 T = TypeVar("T")
 
@@ -143,82 +134,3 @@ class ThreadedMap(MapStage):
 
     def stats(self) -> StageStats:
         return StageStats(self._busy_s, self._mapped, self._bytes)
-
-
-class WorkerMap(MapStage):
-    """`map=` in worker processes, rows of several batches in parallel; a thread collects batches in order."""
-
-    def __init__(self, workers: MapWorkers, output: Output, deliver: Deliver, failed: Callable[[], None]) -> None:
-        """Start collecting. `failed` is called, in this stage's thread, when no more batches are wanted."""
-        super().__init__(deliver)
-        self._blocks_a_batch = 1
-        self._workers = workers
-        self._output = output
-        self._failed = failed
-        self._error: BaseException | None = None
-        self._submitted = self._bytes = 0
-        self._queue: SimpleQueue[tuple[int, DecodedBatch] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}map", daemon=True)
-        self._thread.start()
-
-    def put(self, decoded: DecodedBatch) -> None:
-        number, self._submitted = self._submitted, self._submitted + 1
-        if len(decoded):
-            self._workers.submit(number, decoded)
-        self._queue.put((number, decoded))
-
-    def finish(self) -> None:
-        self._queue.put(None)
-        self._thread.join()
-        if self._error is not None:
-            raise Closed  # `close` tells why
-
-    def cancel(self) -> None:
-        self._workers.hang_up()
-
-    def close(self) -> BaseException | None:
-        self._queue.put(None)
-        self._workers.hang_up()
-        self._workers.end()
-        self._thread.join()
-        self._workers.give_back()
-        error, self._error = self._error, None
-        return error
-
-    @property
-    def held_batches(self) -> int | None:
-        held = self._workers.held_blocks
-        return None if held is None else held // self._blocks_a_batch
-
-    def stats(self) -> StageStats:
-        return StageStats(self._workers.busy_s, self._workers.mapped, self._bytes)
-
-    def _run(self) -> None:
-        try:
-            while (item := self._queue.get()) is not None:
-                self._finish(*item)
-                del item  # its memory goes back while this thread waits
-                self.python_s = time.thread_time()
-        except Closed:
-            self._failed()
-        except BaseException as error:
-            self._error = error
-            self._failed()
-        finally:
-            self._queue = SimpleQueue()  # batches that nobody will deliver
-
-    def _finish(self, number: int, decoded: DecodedBatch) -> None:
-        if len(decoded) == 0:
-            return self._deliver(decoded, decoded.batch)
-        rows, placed = self._workers.collect(number)
-        self._bytes += decoded.nbytes
-        batch = user_functions.collate(rows, decoded.batch, placed, self._output)
-        shared = 0
-        for name, value in batch.items():
-            plain = PlainArray.of(value)
-            if plain is not None and plain.array.nbytes >= SMALL_BYTES:
-                shared += 1
-            elif plain is not None:  # copied: whoever keeps the labels of an epoch must not keep a block for each batch
-                batch[name] = PlainArray(np.array(plain.array, order="K"), plain.tensor).restore()
-        self._blocks_a_batch = max(1, shared)
-        return self._deliver(decoded, batch)

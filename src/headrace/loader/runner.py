@@ -24,7 +24,7 @@ from headrace.loader.bad_samples import BadSamples
 from headrace.loader.batch_decoder import BatchDecoder
 from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.batch_values import nested
-from headrace.loader.map_stage import MapStage, PythonThreads, ThreadedMap, WorkerMap
+from headrace.loader.map_stage import MapStage, PythonThreads, ThreadedMap
 from headrace.loader.recipe import Batch, Recipe
 from headrace.loader.stats import STAGES, StageStats, Stats
 from headrace.loader.user_functions import DecodedBatch
@@ -72,7 +72,7 @@ class Runner:
             from headrace.loader.map_workers.pool import MapWorkers  # here, since multiprocessing is slow to import
 
             # First: they may be forked, and this pass has no threads yet.
-            workers = MapWorkers(recipe, seed=recipe.plan.key(self._epoch))
+            workers = MapWorkers(recipe, seed=recipe.plan.key(self._epoch), deliver=self._deliver, failed=self._give_up)
             undo.callback(workers.give_back)
             undo.callback(workers.end, 0)
             memory = memory if workers.memory is None else workers.memory
@@ -86,12 +86,12 @@ class Runner:
         undo.callback(self._engine.close)
         self._assembly = Assembly(recipe, self._engine, memory)
         self._decoder = BatchDecoder(recipe, self._assembly, self.bad, self._python)
-        if recipe.map is None:
-            self._map = MapStage(self._deliver)
-        elif workers is None:
+        self._map = MapStage(self._deliver)
+        if workers is not None:
+            workers.begin()
+            self._map = workers
+        elif recipe.map is not None:
             self._map = ThreadedMap(recipe.map, recipe.output, self._python, self._deliver)
-        else:
-            self._map = WorkerMap(workers, recipe.output, self._deliver, self._give_up)
         undo.callback(self._map.close)
         self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}feed", daemon=True)
         self._thread.start()

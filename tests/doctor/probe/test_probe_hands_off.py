@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import weakref
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from probing import notes, probed, records
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from training_loops import pairs
 
 from headrace.doctor.probe.hooks.batch_shapes import bytes_and_shape
@@ -164,6 +165,33 @@ def test_a_batch_lives_no_longer_than_the_user_holds_it(tmp_path: Path, workers:
             held = weakref.ref(batch[0])
             del batch
             assert held() is None
+
+
+class Stream(IterableDataset[Any]):
+    """Numbers from a generator, which notes when it is closed."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def __iter__(self) -> Iterator[int]:
+        try:
+            yield from range(100)
+        finally:
+            self.closed += 1
+
+
+def test_a_datasets_iterator_lives_no_longer_than_its_pass(tmp_path: Path) -> None:
+    stream = Stream()
+    with probed(tmp_path):
+        gc.disable()
+        try:
+            batches = iter(DataLoader(stream, batch_size=4))
+            next(batches)
+            next(batches)
+            del batches
+            assert stream.closed == 1
+        finally:
+            gc.enable()
 
 
 def test_a_loop_that_never_steps_holds_a_bounded_number_of_collectives() -> None:

@@ -29,6 +29,7 @@ from headrace.doctor.report.live import (
     live_line,
     live_page,
 )
+from headrace.doctor.session.evidence_schema import LastRecord
 
 SECOND = 1_000_000
 
@@ -61,20 +62,20 @@ def test_each_record_is_read_once_and_only_when_whole(tmp_path: Path) -> None:
     tail = EvidenceTail(tmp_path)
     assert list(tail.new_records()) == []
     append(file, ["name", 0, "read:x"], ["last", 1, 2, 3])
-    append(file, ["last", 4], end="")
-    assert [record for _, record in tail.new_records()] == [["last", 1, 2, 3]]
+    append(file, ["last", 4, 5, 6], end="")
+    assert [record for _, record in tail.new_records()] == [LastRecord(1, 2, 3)]
     assert list(tail.new_records()) == []
     append(file, end="\n")
     (process, record), *rest = tail.new_records()
-    assert (record, rest, process.names) == (["last", 4], [], {0: "read:x"})
+    assert (record, rest, process.names) == (LastRecord(4, 5, 6), [], {0: "read:x"})
 
 
 def test_new_files_are_found_and_damaged_lines_passed_over(tmp_path: Path) -> None:
     tail = EvidenceTail(tmp_path)
-    append(tmp_path / "a.jsonl", ["last", 1])
+    append(tmp_path / "a.jsonl", ["last", 1, 2, 3])
     assert len(list(tail.new_records())) == 1
-    (tmp_path / "b.jsonl").write_bytes(b'{"no": "list"}\n\xff\xfe\nnot json\n[]\n["last",2]\n')
-    assert [record for _, record in tail.new_records()] == [["last", 2]]
+    (tmp_path / "b.jsonl").write_bytes(b'{"no": "list"}\n\xff\xfe\nnot json\n[]\n["last",2,3,4]\n')
+    assert [record for _, record in tail.new_records()] == [LastRecord(2, 3, 4)]
 
 
 def test_a_folder_that_is_not_there_has_nothing(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_a_folder_that_is_not_there_has_nothing(tmp_path: Path) -> None:
 
 def test_what_is_longer_than_one_look_comes_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.doctor.report.live.MOST_BYTES_AT_ONCE", 40)
-    append(tmp_path / "a.jsonl", *(["last", number] for number in range(10)))
+    append(tmp_path / "a.jsonl", *(["last", number, 0, 0] for number in range(10)))
     tail = EvidenceTail(tmp_path)
     looks = [len(list(tail.new_records())) for _ in range(6)]
     assert sum(looks) == 10

@@ -21,7 +21,7 @@ from headrace.doctor.prove.trial import Trial, TrialRequest
 from headrace.doctor.session.model import BatchDigest, CommandOutcome, Session
 from headrace.doctor.tune.candidates import Arguments, MeasuredArguments, arguments, chosen, grid
 from headrace.doctor.tune.report import Paste, TuneResult, keywords_of, not_paying, paste, show
-from headrace.doctor.tune.run import TuneBaseline, Tuner, baseline_of, measured_steps
+from headrace.doctor.tune.run import TuneBaseline, TuneTrials, baseline_of, measured_steps
 from headrace.errors import TuneError
 
 SLOW = {"decode:PIL.Image.load": 38_000}
@@ -177,12 +177,12 @@ class Runs:
         return Trial("measured", "", 0, [round(came)] * order.steps, samples)
 
 
-def trials(session: Session, runs: Runs, *, most_runs: int = 4, most_s: float = 120.0) -> Tuner:
+def trials(session: Session, runs: Runs, *, most_runs: int = 4, most_s: float = 120.0) -> TuneTrials:
     for trainer in session.trainers:
         trainer.digests = DIGESTS
     found = looked(session)
     candidates = grid(found.bounds())
-    return Tuner(
+    return TuneTrials(
         baseline=found,
         predictions={one: made for one in candidates if (made := found.predict(one)) is not None},
         runner=TrialRunner(session, runs, ProveProgress(Console(file=io.StringIO())), most_s, lambda: runs.now),

@@ -56,7 +56,11 @@ def open_archives(
         tuple(index.members.names.strings for index in indices), tuple(index.samples for index in indices)
     )
     if not len(samples):
-        raise EmptyDatasetError(_no_samples_text(kind, paths, skipped))
+        got = ", ".join(f"{count:,} {what}" for what, count in skipped.items()) or "nothing"
+        where = paths[0] if len(paths) == 1 else _source(kind, paths)
+        raise EmptyDatasetError(
+            f"{where}: expected regular files with an extension, got {got}. Look at it with `{kind.listed_by}`"
+        )
     files, places = archive_files(paths), MemberPlaces([index.members for index in indices])
     columns: Mapping[str, Column] = archive_columns(samples, files, places)
     source = _source(kind, paths)
@@ -128,12 +132,6 @@ def _folders(samples: ArchiveSamples, names: Sequence[str]) -> Ints:
     return np.concatenate([ranks[part.folder_of] for ranks, part in zip(rank_of, samples.samples, strict=True)])
 
 
-def _no_samples_text(kind: ArchiveKind[Any], paths: Sequence[str], skipped: Mapping[str, int]) -> str:
-    got = ", ".join(f"{count:,} {what}" for what, count in skipped.items()) or "nothing"
-    where = paths[0] if len(paths) == 1 else _source(kind, paths)
-    return f"{where}: expected regular files with an extension, got {got}. Look at it with `{kind.listed_by}`"
-
-
 def choose_columns(table: SampleTable, names: Sequence[str]) -> SampleTable:
     """Return the table of archives with these columns alone.
 
@@ -146,24 +144,20 @@ def choose_columns(table: SampleTable, names: Sequence[str]) -> SampleTable:
     """
     wanted: dict[str, list[str]] = {}
     for name in names:
-        if name not in table.columns:
-            wanted.setdefault(_member_of(table, name), []).append(name)
+        if name in table.columns:
+            continue
+        found = [each for each in table.columns if each.rpartition(".")[2] == _JSON and name.startswith(f"{each}.")]
+        if not found:
+            raise UsageError(
+                f"columns: expected names of columns of {table.source} ({names_text(list(table.columns))}), or of keys "
+                f"in JSON members, such as 'json.caption', got {name!r}"
+            )
+        wanted.setdefault(max(found, key=len), []).append(name)
     parsed: dict[str, Column] = {}
     for member, keys in wanted.items():
         parsed |= _json_values(table, member, {name: name[len(member) + 1 :].split(".") for name in keys})
     columns = {name: parsed[name] if name in parsed else table.columns[name] for name in names}
     return replace(table, columns=columns, known_digest=None)
-
-
-def _member_of(table: SampleTable, name: str) -> str:
-    """Return the JSON column that `name` is a key of: the one with the longest name."""
-    found = [column for column in table.columns if column.rpartition(".")[2] == _JSON and name.startswith(f"{column}.")]
-    if not found:
-        raise UsageError(
-            f"columns: expected names of columns of {table.source} ({names_text(list(table.columns))}), or of keys in "
-            f"JSON members, such as 'json.caption', got {name!r}"
-        )
-    return max(found, key=len)
 
 
 def _json_values(table: SampleTable, member: str, paths: Mapping[str, Sequence[str]]) -> dict[str, Column]:
@@ -179,11 +173,19 @@ def _json_values(table: SampleTable, member: str, paths: Mapping[str, Sequence[s
             sample = int(positions[place])
             if data is None and lengths is not None and lengths[place] != ABSENT:
                 data = dataset.read(member, sample)  # raises what is wrong with it
-            record = {} if data is None else _parse_object(data, member, dataset, sample)
+            try:
+                record = {} if data is None else msgspec.json.decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise _not_an_object(member, dataset, sample, str(error)) from error
+            if not isinstance(record, dict):
+                raise _not_an_object(member, dataset, sample, shown(record))
             if len(keys) < _KEYS_OF:
                 keys |= dict.fromkeys(record)
             for name, path in paths.items():
-                values[name].append(_value_at(record, path))
+                value: Any = record
+                for key in path:
+                    value = value.get(key) if isinstance(value, dict) else None
+                values[name].append(value)
     for name, each in values.items():
         if all(value is None for value in each):
             raise UsageError(
@@ -193,26 +195,9 @@ def _json_values(table: SampleTable, member: str, paths: Mapping[str, Sequence[s
     return columns_of(values)[0]
 
 
-def _parse_object(data: bytes, member: str, dataset: Dataset, sample: int) -> Mapping[str, Any]:
-    try:
-        record = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _not_an_object(member, dataset, sample, str(error)) from error
-    if not isinstance(record, dict):
-        raise _not_an_object(member, dataset, sample, shown(record))
-    return record
-
-
 def _not_an_object(member: str, dataset: Dataset, sample: int, got: str) -> DatasetError:
     shard, offset = dataset.where(member, sample)
     return DatasetError(
         f"{shard} at byte {offset}: expected a JSON object as {member} of sample {dataset.key(sample)!r}, got "
         f"otherwise: {got}. Correct it, or open without this column"
     )
-
-
-def _value_at(record: Any, path: Sequence[str]) -> Any:
-    """Return the value at a path of keys; None where there is none."""
-    for key in path:
-        record = record.get(key) if isinstance(record, dict) else None
-    return record

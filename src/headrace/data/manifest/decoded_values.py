@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ import numpy as np
 from headrace.data.byte_columns import ByteRanges, MemoryFile
 from headrace.data.columns import ABSENT
 from headrace.data.storage import safetensors
-from headrace.data.storage.file_writing import UnwritableError, finish_partial_file, partial_file
+from headrace.data.storage.file_writing import UnwritableError, finish_partial_file, partial_file, write_all
 from headrace.data.storage.open_file import OpenFile
 from headrace.data.storage.safetensors import ArrayContent, Arrays, InvalidFileError
 from headrace.data.storage.sidecar import (
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 ValuesFile: TypeAlias = str | MemoryFile
 """File that values lie in, by its absolute path or in memory."""
+Put: TypeAlias = Callable[[memoryview], int]
+"""Appends bytes to such a file, in any thread, and returns their offset."""
 
 _FORMAT = "headrace values 2"
 """Raise the number whenever the meaning of an index or of a file of values changes: others are rebuilt."""
@@ -67,15 +70,17 @@ def open_decoded_values(
         rows = read()
         place = next((place for place in places if os.path.dirname(place) == folder), None)
         if place is None:
-            values, file = _in_memory(rows, column)
-            held[:] = [file]
-            return _arrays(values), ""
+            held[:] = [MemoryFile()]
+            return _arrays(_decode(rows, column, held[0].put)), ""
         _forget(path, variant, place)
         where = _values_place(place, identity)
         return _arrays(_write(rows, column, where)), identify_archive(where).to_json()
 
     def load(arrays: Arrays, outline: str, _: int) -> tuple[ValuesFile, ByteRanges]:
-        values = _read_arrays(arrays)
+        length = safetensors.checked_array(arrays, "length", np.int64)
+        offset = safetensors.checked_array(arrays, "offset", np.int64, len(length))
+        paths = safetensors.checked_strings(arrays, "paths", len(length)) if "paths.blob" in arrays else None
+        values = ByteRanges(offset, length, paths)
         if held:
             return held[0], values
         return _find(places, identity, outline, values), values
@@ -84,8 +89,8 @@ def open_decoded_values(
     if cache is None and not any(map(os.path.exists, places)):
         rows = read()
         if rows.column_bytes(column) < _KEPT_FROM_BYTES:
-            values, file = _in_memory(rows, column)
-            return file, values
+            file = MemoryFile()
+            return file, _decode(rows, column, file.put)
     return open_sidecar(sidecar, path, identity, cache=cache)
 
 
@@ -101,14 +106,12 @@ def _find(places: Sequence[str], identity: FileIdentity, outline: str, values: B
             found = identify_archive(where)
         except ReadError:
             continue
-        if found.to_json() == outline and _lie_in(values, found.bytes):
+        here = values.length != ABSENT
+        if found.to_json() == outline and safetensors.ranges_lie_in(
+            values.offset[here], values.length[here], first=0, end=found.bytes
+        ):
             return where
     raise InvalidFileError("the values are gone")
-
-
-def _lie_in(values: ByteRanges, end: int) -> bool:
-    here = values.length != ABSENT
-    return safetensors.ranges_lie_in(values.offset[here], values.length[here], first=0, end=end)
 
 
 def _forget(path: str, variant: str, place: str) -> None:
@@ -124,53 +127,39 @@ def _forget(path: str, variant: str, place: str) -> None:
 
 def _write(rows: RowGroups, column: str, where: str) -> ByteRanges:
     """Decode the values into a file at `where`. Raises UnwritableError for lack of room."""
+    found: list[ByteRanges] = []
     with partial_file(where) as descriptor:
-        _expect_room(rows.column_bytes(column), where)
-        found: list[ByteRanges] = []
-        finish_partial_file(
-            descriptor, where, lambda file: found.append(_decode(rows, column, _DiskSink(file.fileno())))
-        )
-        return found[0]
+        needed = rows.column_bytes(column)
+        free = shutil.disk_usage(os.path.dirname(where)).free
+        if free < needed:
+            raise UnwritableError(f"its values take {needed:,} bytes, and there is room for {free:,}")
+        lock, end = threading.Lock(), 0
+
+        def put(data: memoryview) -> int:
+            nonlocal end
+            with lock:
+                place = end
+                end += len(data)
+            write_all(descriptor, data, place)
+            return place
+
+        finish_partial_file(descriptor, where, lambda _: found.append(_decode(rows, column, put)))
+    return found[0]
 
 
-def _in_memory(rows: RowGroups, column: str) -> tuple[ByteRanges, MemoryFile]:
-    file = MemoryFile()
-    return _decode(rows, column, file), file
-
-
-def _decode(rows: RowGroups, column: str, sink: MemoryFile | _DiskSink) -> ByteRanges:
+def _decode(rows: RowGroups, column: str, put: Put) -> ByteRanges:
     """Write a column's values on end, several groups of rows at once, and return where each lies."""
     parts: dict[int, ByteRanges] = {}
 
     def work(number: int) -> None:
-        parts[number] = ByteRanges.join([add_values(sink, array) for array in rows.group(number, column)])
+        parts[number] = ByteRanges.join([add_values(put, array) for array in rows.group(number, column)])
 
     threads = max(1, min(default_threads(), rows.groups))
     work_through(range(rows.groups), work, name="decode-rows", threads=threads)
     return ByteRanges.join([parts[number] for number in sorted(parts)])
 
 
-class _DiskSink:
-    """Values on end in a file on disk."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._lock = threading.Lock()
-        self._end = 0
-
-    def put(self, data: memoryview) -> int:
-        """Write bytes, and return their offset. Raises OSError."""
-        with self._lock:
-            place = self._end
-            self._end += len(data)
-        at = place
-        while data:
-            done = os.pwrite(self._descriptor, data, at)
-            data, at = data[done:], at + done
-        return place
-
-
-def add_values(sink: MemoryFile | _DiskSink, array: pa.Array) -> ByteRanges:
+def add_values(put: Put, array: pa.Array) -> ByteRanges:
     """Write the values of a column that `is_bytes`, and return where each lies."""
     from headrace.data.manifest.arrow_files import path_strings, value_ranges
     from headrace.data.manifest.typed_rows import bytes_and_paths
@@ -180,19 +169,8 @@ def add_values(sink: MemoryFile | _DiskSink, array: pa.Array) -> ByteRanges:
     if data is None or not len(offset):
         return ByteRanges(np.zeros(len(values), np.int64), length, path_strings(paths))
     first, last = int(offset[0]), int((offset + np.maximum(length, 0)).max())
-    at = sink.put(memoryview(data)[first:last])
+    at = put(memoryview(data)[first:last])
     return ByteRanges(offset - first + at, length, path_strings(paths))
-
-
-def _expect_room(needed: int, where: str) -> None:
-    """Raise UnwritableError where there is no room for so many bytes."""
-    try:
-        state = os.statvfs(os.path.dirname(where))
-    except OSError as error:
-        raise UnwritableError(error.strerror or str(error)) from error
-    free = state.f_bavail * state.f_frsize
-    if free < needed:
-        raise UnwritableError(f"its values take {needed:,} bytes, and there is room for {free:,}")
 
 
 def _arrays(values: ByteRanges) -> dict[str, ArrayContent]:
@@ -200,10 +178,3 @@ def _arrays(values: ByteRanges) -> dict[str, ArrayContent]:
     if values.paths is not None:
         arrays |= {"paths.blob": values.paths.blob, "paths.offsets": values.paths.offsets}
     return arrays
-
-
-def _read_arrays(arrays: Arrays) -> ByteRanges:
-    length = safetensors.checked_array(arrays, "length", np.int64)
-    offset = safetensors.checked_array(arrays, "offset", np.int64, len(length))
-    paths = safetensors.checked_strings(arrays, "paths", len(length)) if "paths.blob" in arrays else None
-    return ByteRanges(offset, length, paths)

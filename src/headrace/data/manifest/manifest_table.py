@@ -115,21 +115,15 @@ def open_manifest(
     paths = [paths] if isinstance(paths, str) else list(paths)
     common_format(paths)
     taken = None if columns is None else check_names(columns)
-    names = _short_names(paths)
+    names = [os.path.basename(path) for path in paths]
+    if len(set(names)) < len(names):
+        folder = os.path.commonpath([os.path.dirname(path) for path in paths])
+        names = [os.path.relpath(path, folder) for path in paths]
     kept, in_sidecar = _open_kept(paths, names, taken, cache)
     source = f"manifest {names[0]}" if len(paths) == 1 else f"{len(paths):,} files {names[0]} … {names[-1]}"
     again = partial(open_manifest, paths, root=root, columns=taken, cache=cache) if in_sidecar else None
     column_of = partial(_byte_column, paths, names, kept=kept, root=root, cache=cache)
     return kept.table(source, names, column_of, root=root, again=again)
-
-
-def _short_names(paths: Sequence[str]) -> list[str]:
-    """Return names for messages: the files' own where these differ."""
-    names = [os.path.basename(path) for path in paths]
-    if len(set(names)) == len(names):
-        return names
-    folder = os.path.commonpath([os.path.dirname(path) for path in paths])
-    return [os.path.relpath(path, folder) for path in paths]
 
 
 def _byte_column(

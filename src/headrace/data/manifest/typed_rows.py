@@ -229,7 +229,11 @@ class TypedRows(ManifestSource):
         taken = [field.name for field in fields if field not in inside]
         self.byte_columns = [(at, name) for at, name in enumerate(taken) if is_bytes(first.schema.field(name).type)]
         of_bytes = [name for _, name in self.byte_columns]
-        self._fields = [self._field(name) for name in taken if name not in of_bytes]
+        self._fields = []
+        for name in taken:
+            if name not in of_bytes:  # of the first part where it is not null throughout
+                found = [part.schema.field(name) for part in parts]
+                self._fields.append(next((field for field in found if not types.is_null(field.type)), found[0]))
         self._schema: pa.Schema | None = None
 
     @property
@@ -255,11 +259,6 @@ class TypedRows(ManifestSource):
                 except DAMAGED as error:
                     raise part.damaged(error) from error
                 yield pa.record_batch(held, schema=schema)
-
-    def _field(self, name: str) -> pa.Field:
-        """Return the field of the first part where it is not null throughout."""
-        found = (part.schema.field(name) for part in self._parts)
-        return next((field for field in found if not types.is_null(field.type)), self._parts[0].schema.field(name))
 
 
 def schema_classes(schema: pa.Schema) -> dict[str, tuple[str, ...]]:

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -80,27 +80,22 @@ def open_memory_table(where: Any, *, root: PathRoot, columns: Sequence[str] | No
     from headrace.data.manifest.typed_rows import TableRows, TypedRows
 
     given = _arrow_of(where)
-    if not given.rows:
-        raise EmptyDatasetError(f"expected rows, got {given.words} of none. Check what was selected")
     part = TableRows(given.words, given.table, given.indices)
+    if not part.rows:
+        raise EmptyDatasetError(f"expected rows, got {given.words} of none. Check what was selected")
     rows = TypedRows([part], columns=None if columns is None else check_names(columns))
     kept = columns_in_memory(rows).labelled(given.classes)
     return kept.table(given.words, [given.words], lambda name: _byte_column(given, name, root), root=root)
 
 
-@dataclass(frozen=True)
-class _Given:
+class _Given(NamedTuple):
     """Table that was given, as Arrow's."""
 
     words: str
     table: pa.Table
     indices: Ints | None = None
     """Rows of the table, in order; None: all."""
-    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    @property
-    def rows(self) -> int:
-        return self.table.num_rows if self.indices is None else len(self.indices)
+    classes: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 def _arrow_of(where: Any) -> _Given:
@@ -110,30 +105,34 @@ def _arrow_of(where: Any) -> _Given:
     assert words is not None
     match words.removeprefix("a "):
         case "datasets.DatasetDict":
-            return _arrow_of(_only_split(where))
+            names = list(where)
+            if not names:
+                raise EmptyDatasetError("expected a datasets.DatasetDict with a split, got one of none")
+            if len(names) > 1:
+                raise UsageError(
+                    f"expected one split, got a datasets.DatasetDict of {', '.join(map(str, names))}. Open one of "
+                    f"them: hr.open(splits[{names[0]!r}])"
+                )
+            return _arrow_of(where[names[0]])
         case "datasets.Dataset":
             return _of_dataset(where, words)
         case "pandas.DataFrame":
             _expect_names(words, list(where.columns))
-            return _Given(words, _of_pandas(where))
+            try:
+                return _Given(words, pa.Table.from_pandas(where, preserve_index=False))
+            except (pa.ArrowException, TypeError, ValueError) as error:
+                why = " ".join(str(error).split())
+                raise DatasetError(
+                    f"expected columns of numbers, texts, bytes, lists of these or {{'bytes', 'path'}} in a "
+                    f"pandas.DataFrame, got one that Arrow has no type for: {why}. Leave it out, or make its values of "
+                    f"one type"
+                ) from error
         case "polars.DataFrame":
             return _Given(words, where.to_arrow())
         case "pyarrow.RecordBatch":
             where = pa.table(where)
     _expect_names(words, where.schema.names)
     return _Given(words, where)
-
-
-def _only_split(splits: Mapping[str, Any]) -> Any:
-    if len(splits) == 1:
-        return next(iter(splits.values()))
-    names = list(splits)
-    if not names:
-        raise EmptyDatasetError("expected a datasets.DatasetDict with a split, got one of none")
-    raise UsageError(
-        f"expected one split, got a datasets.DatasetDict of {', '.join(map(str, names))}. Open one of them: "
-        f"hr.open(splits[{names[0]!r}])"
-    )
 
 
 def _of_dataset(where: Any, words: str) -> _Given:
@@ -154,19 +153,6 @@ def _of_dataset(where: Any, words: str) -> _Given:
     return _Given(words, table, indices, classes)
 
 
-def _of_pandas(frame: Any) -> pa.Table:
-    import pyarrow as pa
-
-    try:
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        why = " ".join(str(error).split())
-        raise DatasetError(
-            f"expected columns of numbers, texts, bytes, lists of these or {{'bytes', 'path'}} in a pandas.DataFrame, "
-            f"got one that Arrow has no type for: {why}. Leave it out, or make its values of one type"
-        ) from error
-
-
 def _expect_names(words: str, names: Sequence[object]) -> None:
     for name in names:
         if not isinstance(name, str):
@@ -179,7 +165,7 @@ def _byte_column(given: _Given, name: str, root: PathRoot) -> Column:
     from headrace.data.manifest.decoded_values import add_values
     from headrace.data.manifest.typed_rows import bytes_and_paths
 
-    mappings = _Mappings.of_process()
+    mappings = _mappings()
     copied = MemoryFile()
     files: dict[str, int] = {}
     parts: list[tuple[int, ByteRanges]] = []
@@ -187,58 +173,48 @@ def _byte_column(given: _Given, name: str, root: PathRoot) -> Column:
         values, paths = bytes_and_paths(chunk)
         data, offset, length = value_ranges(values)
         end = int((offset + np.maximum(length, 0)).max()) if len(offset) else 0
-        place = None if data is None else mappings.find(data.address, end)
+        place = None if data is None else _place_of(data.address, end, mappings)
         if place is None:
-            parts.append((0, add_values(copied, chunk)))
+            parts.append((0, add_values(copied.put, chunk)))
         else:
-            number = files.setdefault(place.path, len(files) + 1)
-            parts.append((number, ByteRanges(offset + place.offset, length, path_strings(paths))))
+            number = files.setdefault(place[0], len(files) + 1)
+            parts.append((number, ByteRanges(offset + place[1], length, path_strings(paths))))
     path_id, values = join_values(parts)
     if given.indices is not None:
         path_id, values = path_id[given.indices], values.take(given.indices)
     return column_of_values(name, RowFiles.of([copied, *files]), path_id, values, root)
 
 
-class _Place(NamedTuple):
-    path: str
-    offset: int
+_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) .-.. ([0-9a-f]+) [0-9a-f]+:[0-9a-f]+ (\d+) +(/.*)")
+"""A file that is mapped read-only, as proc(5) lists it: its addresses, its offset, its inode and its path."""
 
 
-class _Mappings:
-    """Files that are mapped into this process's memory, read-only, as proc(5) lists them."""
+def _mappings() -> list[re.Match[str]]:
+    """Return the files that are mapped into this process's memory, read-only."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+        return [found for line in file.read().splitlines() if (found := _MAPPING.fullmatch(line))]
 
-    _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (....) ([0-9a-f]+) ([0-9a-f]+:[0-9a-f]+) (\d+) +(/.*)")
 
-    def __init__(self, lines: Sequence[str]) -> None:
-        found = (self._LINE.fullmatch(line) for line in lines)
-        self._maps = [
-            (int(m[1], 16), int(m[2], 16), int(m[4], 16), int(m[6]), m[7]) for m in found if m and m[3][1] == "-"
-        ]
+def _place_of(address: int, size: int, mappings: Sequence[re.Match[str]]) -> tuple[str, int] | None:
+    """Return the path of the file that the `size` bytes at `address` are mapped from, and where; None: from none.
 
-    @classmethod
-    def of_process(cls) -> _Mappings:
-        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
-            return cls(file.read().splitlines())
+    The file of this name still has to be the one that is mapped, and to hold the same.
+    """
+    import ctypes
 
-    def find(self, address: int, size: int) -> _Place | None:
-        """Return the file that the `size` bytes at `address` are mapped from, and where; None: from none."""
-        for start, stop, offset, inode, path in self._maps:
-            if start <= address and address + size <= stop and size:
-                place = _Place(path, offset + address - start)
-                return place if self._is(place, inode, address, size) else None
-        return None
-
-    def _is(self, place: _Place, inode: int, address: int, size: int) -> bool:
-        """Tell whether the file of this name is still the one that is mapped, and holds the same."""
-        import ctypes
-
+    for found in mappings:
+        start, stop, offset, path = int(found[1], 16), int(found[2], 16), int(found[3], 16), found[5]
+        if not (start <= address and address + size <= stop and size):
+            continue
+        place, count = offset + address - start, min(size, _LOOKED_AT_BYTES)
         try:
-            if os.stat(place.path).st_ino != inode:
-                return False
-            count = min(size, _LOOKED_AT_BYTES)
-            return OpenFile(os.fsencode(place.path)).read(place.offset, count) == ctypes.string_at(address, count)
+            is_same = os.stat(path).st_ino == int(found[4]) and OpenFile(os.fsencode(path)).read(
+                place, count
+            ) == ctypes.string_at(address, count)
         except OSError:
-            return False
+            return None
+        return (path, place) if is_same else None
+    return None
 
 
 def is_saved_dataset(folder: str) -> bool:
@@ -283,8 +259,10 @@ def _data_files(folder: str) -> list[str]:
             f"datasets saved what was selected. Save it again: datasets.load_from_disk(…).save_to_disk(…)"
         )
     match state:
-        case {"_data_files": [*files]} if all(_names_a_file(file) for file in files):
-            return [file["filename"] for file in files]
+        case {"_data_files": [*files]}:
+            names = [file["filename"] for file in files if isinstance(file, dict) and _is_name(file.get("filename"))]
+            if len(names) == len(files):
+                return names
     raise DatasetError(f"{folder}: expected names of Arrow files in {_STATE}, got none. Save the dataset again")
 
 
@@ -303,15 +281,10 @@ def _only_saved_split(folder: str) -> str:
     raise DatasetError(f"{folder}: expected a list of splits in {_SPLITS}, got none. Save the dataset again")
 
 
-def _names_a_file(entry: object) -> bool:
-    """Tell whether an untrusted entry names a file of this very folder."""
-    match entry:
-        case {"filename": str(name)}:
-            return _is_name(name)
-    return False
-
-
-def _is_name(name: str) -> bool:
+def _is_name(name: object) -> bool:
+    """Tell whether an untrusted value names a file of this very folder."""
+    if not isinstance(name, str):
+        return False
     try:
         storable = b"\0" not in os.fsencode(name)
     except UnicodeEncodeError:  # JSON's strings hold more than names can

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -59,6 +59,18 @@ class _File(msgspec.Struct, gc=False):
     categories: list[_Category] = []
 
 
+_COLUMNS = (
+    ("captions", "caption", None),
+    ("bbox", "bbox", np.float32),
+    ("label", "category_id", np.int64),
+    ("area", "area", np.float32),
+    ("iscrowd", "iscrowd", np.int64),
+    ("segmentation", "segmentation", None),
+    ("keypoints", "keypoints", None),
+)
+"""Columns of lists: each one's name, the attribute of annotations that it holds, and its type; None: texts."""
+
+
 def open_coco(path: str, root: PathRoot) -> SampleTable:
     """Return the samples of an annotation file, one an image, in its order; their paths lead into `root`.
 
@@ -77,15 +89,18 @@ def open_coco(path: str, root: PathRoot) -> SampleTable:
     annotations = [file.annotations[at] for at in order.tolist()]
     offsets = np.searchsorted(owner[order], np.arange(len(file.images) + 1)).astype(np.uint64)
     names = StringColumn.from_list(image.file_name for image in file.images)
-    columns: dict[str, Column] = {
-        "image": TextColumn(names),
-        **_values(file.images),
-        **_lists(path, annotations, offsets, file.categories),
-    }
-    ids = _ids(path, annotations, offsets)
+    columns: dict[str, Column] = {"image": TextColumn(names)}
+    columns["image_id"] = ValueColumn(np.array([image.id for image in file.images], np.int64))
+    for name in ("width", "height"):
+        numbers = [getattr(image, name) for image in file.images]
+        if None not in numbers:
+            columns[name] = ValueColumn(np.array(numbers, np.int64))
+    lists = _Lists(path, annotations, offsets)
+    columns |= lists.columns(file.categories)
     # COCO's own ids add nothing to a sample's identity, and states saved before they were columns stay valid.
     known = table_digest(names, columns)
-    return SampleTable(f"annotations {os.path.basename(path)}", names, columns | ids, skipped, root, known_digest=known)
+    source = f"annotations {os.path.basename(path)}"
+    return SampleTable(source, names, columns | lists.ids(), skipped, root, known_digest=known)
 
 
 def _read(path: str) -> _File:
@@ -111,15 +126,6 @@ def _owners(path: str, file: _File) -> tuple[Ints, dict[str, int]]:
     return owner, {"annotations without an image": strays} if strays else {}
 
 
-def _values(images: Sequence[_Image]) -> dict[str, Column]:
-    columns: dict[str, Column] = {"image_id": ValueColumn(np.array([image.id for image in images], np.int64))}
-    for name in ("width", "height"):
-        numbers = [getattr(image, name) for image in images]
-        if None not in numbers:
-            columns[name] = ValueColumn(np.array(numbers, np.int64))
-    return columns
-
-
 @dataclass(frozen=True)
 class _Lists:
     """Annotations in the order of their images, and where each image's begin."""
@@ -128,10 +134,31 @@ class _Lists:
     annotations: list[_Annotation]
     offsets: npt.NDArray[np.uint64]
 
-    def has(self, attribute: str) -> bool:
-        return any(getattr(each, attribute) not in _ABSENT for each in self.annotations)
+    def columns(self, categories: Iterable[_Category]) -> dict[str, Column]:
+        """Return a column for each attribute that any annotation has, but for ids."""
+        columns: dict[str, Column] = {}
+        for name, attribute, dtype in _COLUMNS:
+            if not any(getattr(each, attribute) not in _ABSENT for each in self.annotations):
+                continue
+            if name == "label":
+                columns[name] = self._labels(categories)
+            elif dtype is None:
+                texts = StringColumn.from_list(_bytes(each) for each in self._all(attribute))
+                columns[name] = ListColumn(self.offsets, texts)
+            else:
+                columns[name] = ListColumn(self.offsets, np.array(self._all(attribute), dtype))
+        return columns
 
-    def all(self, attribute: str) -> list[Any]:
+    def ids(self) -> dict[str, Column]:
+        """Return the ids that COCO's evaluation compares, where every annotation has one."""
+        columns: dict[str, Column] = {}
+        for name, attribute in (("category_id", "category_id"), ("annotation_id", "id")):
+            numbers = [getattr(each, attribute) for each in self.annotations]
+            if numbers and None not in numbers:
+                columns[name] = ListColumn(self.offsets, np.array(numbers, np.int64))
+        return columns
+
+    def _all(self, attribute: str) -> list[Any]:
         """Return an attribute of all annotations. Raises DatasetError where some lack it."""
         found = [getattr(each, attribute) for each in self.annotations]
         lacking = next((at for at, value in enumerate(found) if value in _ABSENT), None)
@@ -142,57 +169,24 @@ class _Lists:
             )
         return found
 
-    def numbers(self, attribute: str, dtype: type[np.generic]) -> ListColumn:
-        return ListColumn(self.offsets, np.array(self.all(attribute), dtype))
-
-    def texts(self, attribute: str) -> ListColumn:
-        return ListColumn(self.offsets, StringColumn.from_list(_bytes(each) for each in self.all(attribute)))
+    def _labels(self, categories: Iterable[_Category]) -> ListColumn:
+        """Number categories in the order of their ids, which have gaps."""
+        known = sorted(categories, key=lambda category: category.id)
+        index_of = {category.id: index for index, category in enumerate(known)}
+        if len(index_of) < len(known):
+            raise DatasetError(
+                f"{self.path}: expected an id of its own for each category, got some twice. Check the file"
+            )
+        ids = self._all("category_id")
+        strange = next((each for each in ids if each not in index_of), None)
+        if strange is not None:
+            raise DatasetError(
+                f"{self.path}: expected the ids of categories ({len(known)} of them), got {strange} in an annotation. "
+                f"Check the file"
+            )
+        labels = np.array([index_of[each] for each in ids], np.int64)
+        return ListColumn(self.offsets, labels, tuple(category.name for category in known))
 
 
 def _bytes(text: str | msgspec.Raw) -> bytes:
     return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else bytes(text)
-
-
-def _lists(
-    path: str, annotations: list[_Annotation], offsets: npt.NDArray[np.uint64], categories: Iterable[_Category]
-) -> dict[str, Column]:
-    lists = _Lists(path, annotations, offsets)
-    columns: dict[str, Column] = {}
-    if lists.has("caption"):
-        columns["captions"] = lists.texts("caption")
-    if lists.has("bbox"):
-        columns["bbox"] = lists.numbers("bbox", np.float32)
-    if lists.has("category_id"):
-        columns["label"] = _labels(lists, categories)
-    for name, dtype in (("area", np.float32), ("iscrowd", np.int64)):
-        if lists.has(name):
-            columns[name] = lists.numbers(name, dtype)
-    for name in ("segmentation", "keypoints"):
-        if lists.has(name):
-            columns[name] = lists.texts(name)
-    return columns
-
-
-def _ids(path: str, annotations: list[_Annotation], offsets: npt.NDArray[np.uint64]) -> dict[str, Column]:
-    """Return the ids that COCO's evaluation compares, where every annotation has one."""
-    lists = _Lists(path, annotations, offsets)
-    named = {"category_id": "category_id", "annotation_id": "id"}
-    given = {name: each for name, each in named.items() if None not in [getattr(one, each) for one in annotations]}
-    return {name: lists.numbers(each, np.int64) for name, each in given.items()} if annotations else {}
-
-
-def _labels(lists: _Lists, categories: Iterable[_Category]) -> ListColumn:
-    """Number categories in the order of their ids, which have gaps."""
-    known = sorted(categories, key=lambda category: category.id)
-    index_of = {category.id: index for index, category in enumerate(known)}
-    if len(index_of) < len(known):
-        raise DatasetError(f"{lists.path}: expected an id of its own for each category, got some twice. Check the file")
-    ids = lists.all("category_id")
-    strange = next((each for each in ids if each not in index_of), None)
-    if strange is not None:
-        raise DatasetError(
-            f"{lists.path}: expected the ids of categories ({len(known)} of them), got {strange} in an annotation. "
-            f"Check the file"
-        )
-    labels = np.array([index_of[each] for each in ids], np.int64)
-    return ListColumn(lists.offsets, labels, tuple(category.name for category in known))

@@ -121,12 +121,32 @@ class FileKind:
     """What to do if it cannot be opened."""
 
 
+_BY_MAGIC = {
+    **dict.fromkeys((b"PK\x03\x04", b"PK\x05\x06"), FileKind("zip", "a zip")),
+    b"PAR1": FileKind("parquet", "a parquet file"),
+    b"ARROW1\0\0": FileKind("arrow file", "an Arrow file", _ARROW_ADVICE),
+    **{magic: FileKind("image", words) for magic, words in _IMAGES.items()},
+    **{
+        magic: FileKind("compressed", f"a file compressed with {name}", f"Decompress it: {command} -k")
+        for magic, (name, command) in COMPRESSED.items()
+    },
+    **{magic: FileKind("other", words, advice) for magic, (words, advice) in _OTHERS.items()},
+}
+
+
 def kind_of(path: str) -> FileKind:
     """Return what the file at `path` (absolute) is.
 
     Raises NotFoundError where nothing is there, DatasetError for a folder or a special file.
     """
-    _expect_file(path)
+    if os.path.isdir(path):
+        raise DatasetError(
+            f"{path}: expected an archive, got a folder. Open a folder on its own, or name only archives"
+        )
+    if not os.path.exists(path):
+        raise NotFoundError(f"{path}: expected a folder, an archive or a manifest, got nothing. {suggest_path(path)}")
+    if not os.path.isfile(path):
+        raise DatasetError(f"{path}: expected a folder, an archive or a manifest, got a special file. Check the path")
     suffix = os.path.splitext(path)[1].lower()
     try:
         with open(path, "rb") as file:
@@ -159,23 +179,22 @@ def _by_bytes(head: bytes) -> FileKind | None:
     """Return the kind that the first bytes tell, or None."""
     if _is_tar(head):
         return FileKind("tar", "a tar")
-    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        return FileKind("zip", "a zip")
-    if head.startswith(b"PAR1"):
-        return FileKind("parquet", "a parquet file")
-    if head.startswith(b"ARROW1\0\0"):
-        return FileKind("arrow file", "an Arrow file", _ARROW_ADVICE)
     if head.startswith(b"\xff\xff\xff\xff") and head[6:8] == b"\0\0":
         return FileKind("arrow stream", "a stream of Arrow's", _ARROW_ADVICE)
-    image = _image_words(head)
+    for magic, found in _BY_MAGIC.items():
+        if head.startswith(magic):
+            return found
+    image = None
+    if head.startswith(b"RIFF"):
+        image = _RIFF.get(head[8:12])
+    elif head[4:8] == b"ftyp":
+        image = _BRANDS.get(head[8:12])
+    elif head.startswith(b"BM") and head[6:10] == b"\0\0\0\0":
+        image = "a BMP image"
+    elif head[:1] == b"P" and head[1:2] in b"1234567f" and head[2:3].isspace():
+        image = "a PNM image"
     if image is not None:
         return FileKind("image", image)
-    for magic, (name, command) in COMPRESSED.items():
-        if head.startswith(magic):
-            return FileKind("compressed", f"a file compressed with {name}", f"Decompress it: {command} -k")
-    for magic, (words, advice) in _OTHERS.items():
-        if head.startswith(magic):
-            return FileKind("other", words, advice)
     if head[_LMDB_AT : _LMDB_AT + len(_LMDB)] == _LMDB:
         return FileKind("other", "an LMDB database", "Read it in your own Dataset, with headrace.ThreadDataLoader")
     if is_text(head) and head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
@@ -206,35 +225,8 @@ def _is_tar(head: bytes) -> bool:
     if head[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == b"ustar":
         return True
     block = head[:_BLOCK]
+    blank = block[: _TAR_CHECKSUM.start] + b" " * 8 + block[_TAR_CHECKSUM.stop :]
     try:
-        known = int(block[_TAR_CHECKSUM].strip(b" \0"), 8)
+        return int(block[_TAR_CHECKSUM].strip(b" \0"), 8) == sum(blank)
     except ValueError:
         return False
-    blank = block[: _TAR_CHECKSUM.start] + b" " * 8 + block[_TAR_CHECKSUM.stop :]
-    return known == sum(blank)
-
-
-def _image_words(head: bytes) -> str | None:
-    for magic, words in _IMAGES.items():
-        if head.startswith(magic):
-            return words
-    if head.startswith(b"RIFF"):
-        return _RIFF.get(head[8:12])
-    if head[4:8] == b"ftyp":
-        return _BRANDS.get(head[8:12])
-    if head.startswith(b"BM") and head[6:10] == b"\0\0\0\0":
-        return "a BMP image"
-    if head[:1] == b"P" and head[1:2] in b"1234567f" and head[2:3].isspace():
-        return "a PNM image"
-    return None
-
-
-def _expect_file(path: str) -> None:
-    if os.path.isdir(path):
-        raise DatasetError(
-            f"{path}: expected an archive, got a folder. Open a folder on its own, or name only archives"
-        )
-    if not os.path.exists(path):
-        raise NotFoundError(f"{path}: expected a folder, an archive or a manifest, got nothing. {suggest_path(path)}")
-    if not os.path.isfile(path):
-        raise DatasetError(f"{path}: expected a folder, an archive or a manifest, got a special file. Check the path")

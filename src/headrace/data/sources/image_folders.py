@@ -49,9 +49,15 @@ def open_folder(root: str, *, classes: Classes | None) -> SampleTable:
     others: Counter[str] = Counter()
     folders = sorted(_walk(os.fsencode(root), skipped, others), key=lambda folder: (folder.top, folder.path))
     if not any(len(folder.lengths) for folder in folders):
-        raise EmptyDatasetError(_nothing_there(root, others))
-    if sum(others.values()):
-        skipped["other files"] = sum(others.values())
+        got, hint = "an empty folder", "Check the path"
+        if others:
+            kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in others.most_common(_NAMES_IN_MESSAGE))
+            got = f"{others.total():,} other files ({kinds})"
+        if ".tar" in others:
+            hint = "To open the tars, pass a pattern such as '*.tar' inside it"
+        raise EmptyDatasetError(f"{root}: expected images ({', '.join(IMAGE_EXTENSIONS)}), got {got}. {hint}")
+    if others:
+        skipped["other files"] = others.total()
     if classes is None:
         classes = not any(folder.path == b"" and len(folder.lengths) for folder in folders)
     label = None
@@ -124,29 +130,16 @@ def _by_class(
     else:
         kept = {name: number for number, name in enumerate(counts)}
     empty = [os.fsdecode(name) for name, count in counts.items() if count == 0]
-    if empty or not counts:
-        raise DatasetError(_not_classes(root, empty, len(counts)))
+    if not counts:
+        raise DatasetError(f"{root}: expected class folders (classes=), got images directly in it. Pass classes=False")
+    if empty:
+        named = ", ".join(empty[:_NAMES_IN_MESSAGE]) + (", …" if len(empty) > _NAMES_IN_MESSAGE else "")
+        raise DatasetError(
+            f"{root}: expected images in each class folder, got none in {len(empty):,} of {len(counts):,} ({named}). "
+            f"Remove those folders, or pass classes=False"
+        )
     labels = np.repeat(list(kept.values()), list(counts.values()))
     return folders, ValueColumn(labels, names if wanted is None else tuple(wanted))
-
-
-def _nothing_there(root: str, others: Counter[str]) -> str:
-    expected = f"{root}: expected images ({', '.join(IMAGE_EXTENSIONS)})"
-    if not others:
-        return f"{expected}, got an empty folder. Check the path"
-    kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in others.most_common(_NAMES_IN_MESSAGE))
-    hint = "To open the tars, pass a pattern such as '*.tar' inside it" if ".tar" in others else "Check the path"
-    return f"{expected}, got {sum(others.values()):,} other files ({kinds}). {hint}"
-
-
-def _not_classes(root: str, empty: list[str], total: int) -> str:
-    if not total:
-        return f"{root}: expected class folders (classes=), got images directly in it. Pass classes=False"
-    names = ", ".join(empty[:_NAMES_IN_MESSAGE]) + (", …" if len(empty) > _NAMES_IN_MESSAGE else "")
-    return (
-        f"{root}: expected images in each class folder, got none in {len(empty):,} of {total:,} ({names}). "
-        f"Remove those folders, or pass classes=False"
-    )
 
 
 _PART = re.compile(r"\*\*/|\*|\?|\[!?\]?[^\]]*\]")
@@ -178,13 +171,19 @@ def stemmed_files(where: str) -> StemmedFiles:
     if not os.path.isdir(root):
         got = "a file" if os.path.exists(root) else "nothing"
         raise NotFoundError(f"{root}: expected a folder with the files of {where!r}, got {got}. Check the path")
-    found = _files_below(root) if pattern == ALL_FILES else glob.glob(pattern, root_dir=root, recursive=True)
+    if pattern == ALL_FILES:  # a glob would skip folders that it cannot list, and follow circles of links
+        below = walk_folders(os.fsencode(root), _entries)
+        found = [os.fsdecode(os.path.join(path, name)) for path, names in below for name in names]
+    else:
+        found = glob.glob(pattern, root_dir=root, recursive=True)
     expression, bare = re.compile(_expression(pattern), re.DOTALL), pattern.endswith("*")
     name_of: dict[str, str] = {}
     for name in sorted(found, key=os.fsencode):
         if name.endswith(INDEX_SUFFIXES) or not os.path.isfile(os.path.join(root, name)):
             continue
-        stem = _stem(expression, name)
+        match = expression.fullmatch(name)
+        assert match is not None, f"{name!r} was found by a glob whose expression is {expression.pattern}"
+        stem = "/".join(group.rstrip("/") for group in match.groups() if group)
         if bare:
             stem = os.path.splitext(stem)[0]
         if stem in name_of:
@@ -196,12 +195,6 @@ def stemmed_files(where: str) -> StemmedFiles:
     if not name_of:
         raise EmptyDatasetError(f"{where}: expected files, got none. Check the path or the pattern")
     return StemmedFiles(root, name_of)
-
-
-def _files_below(root: str) -> list[str]:
-    """Return all files below a folder. A glob would skip folders that it cannot list, and follow circles of links."""
-    below = walk_folders(os.fsencode(root), _entries)
-    return [os.fsdecode(os.path.join(path, name)) for path, names in below for name in names]
 
 
 def _entries(folder: bytes) -> tuple[list[bytes], list[bytes]]:
@@ -224,12 +217,6 @@ def split_pattern(where: str) -> tuple[str, str]:
     if parts[-1] == "**":  # files are meant, and those are what the star after it names
         parts.append("*")
     return os.path.abspath("/".join(parts[:plain]) or ("/" if where.startswith("/") else ".")), "/".join(parts[plain:])
-
-
-def _stem(expression: re.Pattern[str], name: str) -> str:
-    match = expression.fullmatch(name)
-    assert match is not None, f"{name!r} was found by a glob whose expression is {expression.pattern}"
-    return "/".join(group.rstrip("/") for group in match.groups() if group)
 
 
 def _expression(pattern: str) -> str:
@@ -267,25 +254,17 @@ def open_matched(columns: Mapping[str, str]) -> SampleTable:
     first = next(iter(found.values()))
     shared = set(first.name_of).intersection(*(files.name_of for files in found.values()))
     if not shared:
-        raise DatasetError(_nothing_matches(found))
+        some = "; ".join(f"{name}: {', '.join(list(files.name_of)[:_EXAMPLES])}" for name, files in found.items())
+        raise DatasetError(
+            f"expected files of the same stems for {' and '.join(found)}, got none in common ({some}). "
+            f"Give patterns whose wildcards stand for the common part, such as 'masks/*_mask.png'"
+        )
     stems = [stem for stem in first.name_of if stem in shared]
-    parts: dict[str, Column] = {name: FileColumn(_files(files, stems)) for name, files in found.items()}
+    parts: dict[str, Column] = {}
+    for name, files in found.items():
+        names = StringColumn.from_list(files.name_of[stem] for stem in stems)
+        parts[name] = FileColumn(ColumnFiles(files.root, names, archives=False))
     source = ", ".join(f"{name} {where}" for name, where in columns.items())
-    return SampleTable(source, StringColumn.from_list(stems), parts, _unmatched(found, len(shared)))
-
-
-def _files(files: StemmedFiles, stems: list[str]) -> ColumnFiles:
-    return ColumnFiles(files.root, StringColumn.from_list(files.name_of[stem] for stem in stems), archives=False)
-
-
-def _unmatched(found: Mapping[str, StemmedFiles], samples: int) -> dict[str, int]:
-    counts = {f"{name} without a match": len(files.name_of) - samples for name, files in found.items()}
-    return {what: count for what, count in counts.items() if count}
-
-
-def _nothing_matches(found: Mapping[str, StemmedFiles]) -> str:
-    stems = "; ".join(f"{name}: {', '.join(list(files.name_of)[:_EXAMPLES])}" for name, files in found.items())
-    return (
-        f"expected files of the same stems for {' and '.join(found)}, got none in common ({stems}). "
-        f"Give patterns whose wildcards stand for the common part, such as 'masks/*_mask.png'"
-    )
+    left = {f"{name} without a match": len(files.name_of) - len(shared) for name, files in found.items()}
+    skipped = {what: count for what, count in left.items() if count}
+    return SampleTable(source, StringColumn.from_list(stems), parts, skipped)

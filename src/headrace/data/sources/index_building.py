@@ -89,7 +89,10 @@ def build_indices(
     done: dict[int, IndexOutcome] = {}
 
     def work(number: int) -> None:
-        done[number] = _outcome(paths[number], cache)
+        try:
+            done[number] = index_file(paths[number], cache=cache)
+        except HeadraceError as error:
+            done[number] = UnindexedFile(paths[number], error)
 
     with warnings.catch_warnings():
         # An index that cannot be cached is a warning elsewhere, and an error for whoever asks for nothing else.
@@ -116,7 +119,9 @@ def index_file(path: str, *, cache: str | None) -> IndexedFile:
     """Build the index of the file at `path`, or find it. Raises DatasetError or ReadError."""
     begin = time.perf_counter()
     refuse_compressed(path)
-    kind = _kind_of(path)
+    kind = next((kind for kind in INDEX_KINDS if path.lower().endswith(kind.suffixes)), None)
+    if kind is None:  # taken for a tar: a scan reports what is wrong with it
+        kind = _ZIP_KIND if kind_of(path).kind == "zip" else _TAR_KIND
     file = OpenFile(os.fsencode(path))
     identity = kind.identify(file)
     places = sidecar_places(path, identity, cache)
@@ -129,13 +134,6 @@ def index_file(path: str, *, cache: str | None) -> IndexedFile:
     built = kept_at is not None and _version(kept_at) not in before
     wall_s = time.perf_counter() - begin
     return IndexedFile(path, kind.name, identity.bytes, *counts, kept_at, built, wall_s)
-
-
-def _outcome(path: str, cache: str | None) -> IndexOutcome:
-    try:
-        return index_file(path, cache=cache)
-    except HeadraceError as error:
-        return UnindexedFile(path, error)
 
 
 def _files(path: str) -> list[str]:
@@ -152,12 +150,6 @@ def _files(path: str) -> list[str]:
             f"A folder of images needs no index"
         )
     return sorted(found, key=os.fsencode)
-
-
-def _kind_of(path: str) -> IndexKind:
-    by_name = next((kind for kind in INDEX_KINDS if path.lower().endswith(kind.suffixes)), None)
-    # Else it is taken for a tar: a scan reports what is wrong with it.
-    return by_name or (_ZIP_KIND if kind_of(path).kind == "zip" else _TAR_KIND)
 
 
 def _is_of(place: str, identity: FileIdentity) -> bool:
@@ -193,5 +185,8 @@ def _open_manifest(path: str, _: FileIdentity, cache: str | None) -> IndexCounts
 
 _TAR_KIND = IndexKind("tar", (".tar",), partial(_open_archive, TAR))
 _ZIP_KIND = IndexKind("zip", (".zip",), partial(_open_archive, ZIP))
-_MANIFEST_KIND = IndexKind("manifest", ROW_SUFFIXES, _open_manifest, identify_closely, listed=False)
-INDEX_KINDS = (_TAR_KIND, _ZIP_KIND, _MANIFEST_KIND)
+INDEX_KINDS = (
+    _TAR_KIND,
+    _ZIP_KIND,
+    IndexKind("manifest", ROW_SUFFIXES, _open_manifest, identify_closely, listed=False),
+)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,14 +27,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-Values: TypeAlias = Any
-
 _NUMBERS = "biuf"
 _SHOWN_CHARACTERS = 80
 _EXPECTED = "numbers, texts, paths, bytes, or lists or arrays of numbers or of texts"
 
 
-def columns_of(values: Mapping[str, Values]) -> tuple[dict[str, Column], int]:
+def columns_of(values: Mapping[str, Any]) -> tuple[dict[str, Column], int]:
     """Return columns of the same names, and how many rows each has.
 
     Raises UsageError for columns of unequal lengths or values that no column holds, EmptyDatasetError for no rows.
@@ -52,12 +50,19 @@ def columns_of(values: Mapping[str, Values]) -> tuple[dict[str, Column], int]:
             made[name], lengths[name] = column, len(column.offsets) - 1
         else:
             arrays[name], lengths[name] = column, len(column)
-    rows = _one_length(lengths)
-    held = held_columns(arrays)
+    (first, rows), *others = lengths.items()
+    for name, count in others:
+        if count != rows:
+            raise UsageError(
+                f"expected columns of one length, got {first!r} of {rows:,} rows and {name!r} of {count:,}"
+            )
+    if not rows:
+        raise EmptyDatasetError("expected samples, got columns of no rows")
+    held = _held_columns(arrays)
     return {name: made[name] if name in made else held[name] for name in lengths}, rows
 
 
-def held_columns(arrays: Mapping[str, pa.ChunkedArray]) -> Mapping[str, HeldColumn]:
+def _held_columns(arrays: Mapping[str, pa.ChunkedArray]) -> Mapping[str, HeldColumn]:
     """Return Arrow's arrays, of one length of 1 or more, as the columns that a manifest would have."""
     if not arrays:
         return {}
@@ -74,7 +79,7 @@ def held_columns(arrays: Mapping[str, pa.ChunkedArray]) -> Mapping[str, HeldColu
     return held
 
 
-def in_order(name: str, values: Values) -> Sequence[Any] | npt.NDArray[Any]:
+def in_order(name: str, values: Any) -> Sequence[Any] | npt.NDArray[Any]:
     """Return values indexed by their place; pandas indexes a series by its own index, whatever its order.
 
     Raises UsageError for a set, a mapping or a text.
@@ -93,19 +98,7 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
 
 
-def _one_length(lengths: Mapping[str, int]) -> int:
-    (first, rows), *others = lengths.items()
-    for name, count in others:
-        if count != rows:
-            raise UsageError(
-                f"expected columns of one length, got {first!r} of {rows:,} rows and {name!r} of {count:,}"
-            )
-    if not rows:
-        raise EmptyDatasetError("expected samples, got columns of no rows")
-    return rows
-
-
-def _column(name: str, values: Values) -> MemoryColumn | ListColumn | pa.ChunkedArray:
+def _column(name: str, values: Any) -> MemoryColumn | ListColumn | pa.ChunkedArray:
     if isinstance(values, list | tuple):
         return _of_items(name, values)
     if isinstance(values, np.ndarray):
@@ -120,7 +113,7 @@ def _column(name: str, values: Values) -> MemoryColumn | ListColumn | pa.Chunked
     return _of_items(name, list(values))
 
 
-def _expect_sequence(name: str, values: Values) -> None:
+def _expect_sequence(name: str, values: Any) -> None:
     """Raise UsageError for values without an order: a set has another one in each process."""
     if isinstance(values, str | bytes | Mapping | Set) or not hasattr(values, "__len__"):
         raise UsageError(f"column {name!r}: expected a list or an array, got {shown(values)}")
@@ -151,45 +144,42 @@ def _of_items(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa
     if isinstance(first, Mapping) and "bytes" in first:
         return _of_files(name, items)
     if any(isinstance(part, Mapping) for item in items for part in (item if isinstance(item, list) else [item])):
-        return _of_arrow_items(name, [None if item is None else _json_text(name, item) for item in items])
-    if isinstance(first, list | tuple) or (hasattr(first, "__array__") and bool(getattr(first, "ndim", 0))):
-        _expect_lists(name, items)
+        texts = []
+        for item in items:  # what no column holds becomes JSON, as in a manifest
+            try:
+                texts.append(None if item is None else json.dumps(item, ensure_ascii=False))
+            except (TypeError, ValueError) as error:
+                raise UsageError(f"column {name!r}: expected {_EXPECTED}, got {shown(item)}: {error}") from error
+        return _of_arrow_items(name, texts)
+    if _is_list(first):
+        _expect_each(name, items, _is_list, "a list")
         of_texts = any(isinstance(part, str) for item in items if item is not None for part in item)
         return _of_arrow_items(name, items) if of_texts else _of_arrays(name, items)
     return _of_arrow_items(name, items)
 
 
-def _expect_lists(name: str, items: Sequence[Any]) -> None:
+def _is_list(item: Any) -> bool:
+    return isinstance(item, list | tuple) or (hasattr(item, "__array__") and bool(getattr(item, "ndim", 0)))
+
+
+def _expect_each(name: str, items: Sequence[Any], is_fine: Callable[[Any], bool], expected: str) -> None:
+    """Raise UsageError for an item, other than None, that is not as the first is."""
     for row, item in enumerate(items):
-        listed = isinstance(item, list | tuple) or (hasattr(item, "__array__") and bool(getattr(item, "ndim", 0)))
-        if item is not None and not listed:
-            raise UsageError(f"column {name!r}, row {row:,}: expected a list, as the first is, got {shown(item)}")
-
-
-def _json_text(name: str, item: Any) -> str:
-    """Return a value that no column holds as JSON, as a manifest's columns have it."""
-    try:
-        return json.dumps(item, ensure_ascii=False)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"column {name!r}: expected {_EXPECTED}, got {shown(item)}: {error}") from error
+        if item is not None and not is_fine(item):
+            raise UsageError(f"column {name!r}, row {row:,}: expected {expected}, as the first is, got {shown(item)}")
 
 
 def _of_bytes(name: str, items: Sequence[Any]) -> MemoryColumn:
+    _expect_each(name, items, lambda item: isinstance(item, BytesLike), "bytes")
     grown = GrowingBytes()
-    for row, item in enumerate(items):
-        if item is not None and not isinstance(item, BytesLike):
-            raise UsageError(f"column {name!r}, row {row:,}: expected bytes, as the first is, got {shown(item)}")
+    for item in items:
         grown.add(item)
     return grown.column()
 
 
 def _of_files(name: str, items: Sequence[Any]) -> MemoryColumn | ListColumn | pa.ChunkedArray:
     """Return the bytes, or else the paths, of dicts with both, such as Hugging Face's images."""
-    for row, item in enumerate(items):
-        if item is not None and not isinstance(item, Mapping):
-            raise UsageError(
-                f"column {name!r}, row {row:,}: expected {{'bytes', 'path'}}, as the first is, got {shown(item)}"
-            )
+    _expect_each(name, items, lambda item: isinstance(item, Mapping), "{'bytes', 'path'}")
     data = [None if item is None else item.get("bytes") for item in items]
     paths = [None if item is None else item.get("path") for item in items]
     if all(each is None for each in data):
@@ -265,7 +255,10 @@ def table_of_paths(paths: Sequence[Any], *, root: PathRoot, source: str) -> Samp
 
     Raises UsageError for anything but a path.
     """
-    names = StringColumn.from_list(_path_bytes(path, place) for place, path in enumerate(paths))
+    for place, path in enumerate(paths):
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            raise UsageError(f"sample {place:,}: expected a path, as the first is, got {shown(path)}")
+    names = StringColumn.from_list(map(os.fsencode, paths))
     return SampleTable(source, names, {"image": root.column(names)}, {}, root=root)
 
 
@@ -288,16 +281,21 @@ def table_of_rows(rows: Sequence[Any], names: Sequence[str] | None, *, root: Pat
     return replace(table, columns={**table.columns, **labels})
 
 
-def table_of_columns(values: Mapping[str, Values], names: Sequence[str] | None, *, root: PathRoot) -> SampleTable:
+def table_of_columns(values: Mapping[str, Any], names: Sequence[str] | None, *, root: PathRoot) -> SampleTable:
     """Return one sample a row of columns of one length; `names` picks some.
 
     Texts name files where a field takes them as paths. Raises as `columns_of` does.
     """
-    columns, rows = columns_of(_picked(values, names))
+    for name in names or ():
+        if name not in values:
+            raise UsageError(f"columns: expected names of columns in memory ({names_text(list(values))}), got {name!r}")
+    columns, rows = columns_of(values if names is None else {name: values[name] for name in names})
     source = f"{len(columns):,} columns in memory" if len(columns) > 1 else "a column in memory"
     key = find_key({name: column.kind for name, column in columns.items()}, of_texts=True)
     keys = key_strings(None if key is None else columns[key], rows)
-    return SampleTable(source, keys, columns, {}, root=root, origin=_origin("the columns in memory", rows))
+    return SampleTable(
+        source, keys, columns, {}, root=root, origin=ManifestOrigin([ManifestRows("the columns in memory", rows, None)])
+    )
 
 
 def table_of_records(
@@ -312,7 +310,12 @@ def table_of_records(
     count = 0
     for record in records if length is None else islice(records, length + 1):
         if not isinstance(record, Mapping):
-            raise UsageError(_not_a_record(record, count))
+            advice = "Give dicts such as {'image': b'…', 'label': 3}"
+            if isinstance(record, str | os.PathLike):
+                advice = "An iterator gives paths in no order that is the same on each rank: pass sorted(…) of it"
+            elif isinstance(record, tuple | list):
+                advice += ", or load a Dataset of your own with headrace.ThreadDataLoader"
+            raise UsageError(f"sample {count:,}: expected a dict of columns, got {shown(record)}. {advice}")
         if count == length:
             raise UsageError(
                 f"length: expected {length:,} samples from the iterable, got more. State how many it gives, or cut it "
@@ -331,16 +334,8 @@ def table_of_records(
     if not count:
         raise EmptyDatasetError("expected samples, got an iterable that gives none")
     table = table_of_columns({name: column.values() for name, column in grown.items()}, names, root=root)
-    return replace(table, source=f"{count:,} samples in memory", origin=_origin("the samples in memory", count))
-
-
-def _picked(values: Mapping[str, Values], names: Sequence[str] | None) -> Mapping[str, Values]:
-    if names is None:
-        return values
-    for name in names:
-        if name not in values:
-            raise UsageError(f"columns: expected names of columns in memory ({names_text(list(values))}), got {name!r}")
-    return {name: values[name] for name in names}
+    origin = ManifestOrigin([ManifestRows("the samples in memory", count, None)])
+    return replace(table, source=f"{count:,} samples in memory", origin=origin)
 
 
 class _GrowingColumn:
@@ -366,27 +361,5 @@ class _GrowingColumn:
                 f"column {self._name!r}, sample {len(self._bytes):,}: expected bytes, as before, got {shown(value)}"
             )
 
-    def values(self) -> Values:
+    def values(self) -> Any:
         return self._items if self._bytes is None else self._bytes.column()
-
-
-def _origin(name: str, rows: int) -> ManifestOrigin:
-    return ManifestOrigin([ManifestRows(name, rows, None)])
-
-
-def _path_bytes(path: object, place: int) -> bytes:
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise UsageError(f"sample {place:,}: expected a path, as the first is, got {shown(path)}")
-    return os.fsencode(path)
-
-
-def _not_a_record(record: object, place: int) -> str:
-    got = f"sample {place:,}: expected a dict of columns, got {shown(record)}"
-    if isinstance(record, str | os.PathLike):
-        return f"{got}. An iterator gives paths in no order that is the same on each rank: pass sorted(…) of it"
-    if isinstance(record, tuple | list):
-        return (
-            f"{got}. Give dicts such as {{'image': b'…', 'label': 3}}, or load a Dataset of your own with "
-            f"headrace.ThreadDataLoader"
-        )
-    return f"{got}. Give dicts such as {{'image': b'…', 'label': 3}}"

@@ -32,7 +32,7 @@ def open_root(root: Root | None, *, manifest: str, cache: str | None) -> PathRoo
     ReadError.
     """
     if root is None:
-        return FolderRoot(os.path.dirname(manifest), inside=False)
+        return FolderRoot(os.path.dirname(manifest))
     given = list(root) if isinstance(root, list | tuple) else [root]
     paths = [path for part in given for path in resolve_paths(local_path(part, _EXPECTED))]
     if not paths:
@@ -43,15 +43,14 @@ def open_root(root: Root | None, *, manifest: str, cache: str | None) -> PathRoo
 
 
 def open_archive_root(paths: Sequence[str], cache: str | None) -> ArchiveRoot:
+    """Open archives of one kind. Raises UsageError, NotFoundError, DatasetError or ReadError."""
     for path in paths:
-        _expect_file(path)
-    kind = _common_kind(paths)
-    identities = [identify_archive(path) for path in paths]
-    members = [kind.open_members(*archive, cache=cache) for archive in zip(paths, identities, strict=True)]
-    return ArchiveRoot(paths, cache, identities, archive_files(paths), members, MemberPlaces(members))
-
-
-def _common_kind(paths: Sequence[str]) -> ArchiveKind[Any]:
+        if os.path.isdir(path):
+            raise DatasetError(f"root: expected one folder, or archives alone, got the folder {path} among others")
+        if not os.path.exists(path):
+            raise NotFoundError(f"root: expected a folder or an archive, got nothing at {path}. {suggest_path(path)}")
+        if not os.path.isfile(path):
+            raise DatasetError(f"root: expected a folder or an archive, got the special file {path}")
     kinds = [kind_of(path) for path in paths]
     for path, kind in zip(paths, kinds, strict=True):
         if kind.kind == "compressed":
@@ -63,7 +62,10 @@ def _common_kind(paths: Sequence[str]) -> ArchiveKind[Any]:
                 f"root: expected tars alone or zips alone, got {kinds[0].words}, {paths[0]}, and {kind.words}, {path}. "
                 f"Give one kind"
             )
-    return ZIP if kinds[0].kind == "zip" else TAR
+    archives: ArchiveKind[Any] = ZIP if kinds[0].kind == "zip" else TAR
+    identities = [identify_archive(path) for path in paths]
+    members = [archives.open_members(*each, cache=cache) for each in zip(paths, identities, strict=True)]
+    return ArchiveRoot(paths, cache, identities, archive_files(paths), members, MemberPlaces(members))
 
 
 def _open_again(paths: Sequence[str], cache: str | None, identities: Sequence[FileIdentity]) -> ArchiveRoot:
@@ -80,47 +82,32 @@ class FolderRoot:
     """Files below a folder."""
 
     folder: str
-    inside: bool
+    inside: bool = False
     """Whether paths have to stay in it; else absolute ones are taken as they are."""
+    is_common: bool = False
+    """Whether it is only what the folders of several manifests have in common: paths have to be absolute."""
 
     def column(self, paths: Strings) -> ByteColumn:
-        return NamedFileColumn(ColumnFiles(self.folder, paths, archives=False, inside=self.inside))
-
-    @property
-    def place(self) -> str:
-        return f"below {self.folder}"
-
-    @property
-    def advice(self) -> str:
-        how = "Give" if self.inside else "Pass as root="
-        return f"{how} the folder that the paths begin in, or archives that hold them"
-
-
-@dataclass(frozen=True)
-class SeveralFolders:
-    """Files that manifests in several folders name: their paths have to be absolute."""
-
-    common: str
-    """Folder that all these manifests lie in."""
-
-    def column(self, paths: Strings) -> ByteColumn:
-        """Return the files of absolute paths. Raises UsageError for a relative one."""
-        for piece in paths.pieces():
+        """Return the column of the files that paths name. Raises UsageError for a relative one that begins nowhere."""
+        for piece in paths.pieces() if self.is_common else ():
             for path in piece:
                 if path and not os.path.isabs(path):
                     raise UsageError(
                         f"root: expected the folder that paths such as {path!r} begin in, got none: they come from "
-                        f"files in several folders below {self.common}. Give it, or open the files of each folder"
+                        f"files in several folders below {self.folder}. Give it, or open the files of each folder"
                     )
-        return NamedFileColumn(ColumnFiles(self.common, paths, archives=False))
+        return NamedFileColumn(ColumnFiles(self.folder, paths, archives=False, inside=self.inside))
 
     @property
     def place(self) -> str:
-        return "there"
+        return "there" if self.is_common else f"below {self.folder}"
 
     @property
     def advice(self) -> str:
-        return "Give the folder that the paths begin in as root="
+        if self.is_common:
+            return "Give the folder that the paths begin in as root="
+        how = "Give" if self.inside else "Pass as root="
+        return f"{how} the folder that the paths begin in, or archives that hold them"
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,12 +138,3 @@ class ArchiveRoot:
     def advice(self) -> str:
         first = next((members.names[0] for members in self.members if len(members)), "")
         return f"The first name there is {first!r}: write paths as there, or give another root="
-
-
-def _expect_file(path: str) -> None:
-    if os.path.isdir(path):
-        raise DatasetError(f"root: expected one folder, or archives alone, got the folder {path} among others")
-    if not os.path.exists(path):
-        raise NotFoundError(f"root: expected a folder or an archive, got nothing at {path}. {suggest_path(path)}")
-    if not os.path.isfile(path):
-        raise DatasetError(f"root: expected a folder or an archive, got the special file {path}")

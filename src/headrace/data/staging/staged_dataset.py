@@ -11,7 +11,7 @@ from headrace.data.manifest.manifest_table import holds_bytes_of_samples
 from headrace.data.sources.file_kind import ROW_KINDS, kind_of
 from headrace.data.sources.image_folders import ALL_FILES, split_pattern
 from headrace.data.sources.path_root import Root
-from headrace.data.staging.source_files import StageSource, sources_of
+from headrace.data.staging.source_files import sources_of
 from headrace.data.staging.staging import stage
 from headrace.data.storage.paths import local_path, resolve_paths
 from headrace.errors import UsageError
@@ -31,21 +31,17 @@ def stage_dataset(where: Where, *, root: Root | None, to: Path) -> tuple[Where, 
         return _stage_matched({name: local_path(path, _EXPECTED) for name, path in where.items()}, folder), root
     paths = _paths(where)
     roots = [] if root is None else _paths(root)
-    if root is None and any(_lists_files(path) for path in paths if os.path.isfile(path)):
-        raise UsageError(
-            f"stage: expected root= beside it, got none: {paths[0]} names files that lie anywhere. Say which folder or "
-            f"archives they are in"
-        )
+    for path in paths if root is None else ():
+        kind = kind_of(path).kind if os.path.isfile(path) else "other"
+        if kind in ("manifest", "json") or (kind in ROW_KINDS and not holds_bytes_of_samples(path)):
+            raise UsageError(
+                f"stage: expected root= beside it, got none: {paths[0]} names files that lie anywhere. Say which "
+                f"folder or archives they are in"
+            )
     sources = sources_of([*paths, *roots])
     stage(sources, to=folder)
     copies = [source.copy_in(folder) for source in sources]
     return _as_given(copies[: len(paths)]), None if root is None else _as_given(copies[len(paths) :])
-
-
-def _lists_files(path: str) -> bool:
-    """Return whether what lies at `path` names files, and holds no bytes of samples itself."""
-    kind = kind_of(path).kind
-    return kind in ("manifest", "json") or (kind in ROW_KINDS and not holds_bytes_of_samples(path))
 
 
 def _paths(given: Where | Root) -> list[str]:
@@ -63,20 +59,13 @@ def _stage_matched(columns: Mapping[str, str], folder: str) -> dict[str, str]:
     split = [split_pattern(where) for where in columns.values()]
     if glob.has_magic(folder) and any(pattern != ALL_FILES for _, pattern in split):
         raise UsageError(f"stage: expected a folder without any of * ? [ beside patterns, got {folder!r}")
-    only = [None if pattern == ALL_FILES else _matches(root, pattern) for root, pattern in split]
+    only: list[tuple[bytes, ...] | None] = []
+    for root, pattern in split:
+        found = [] if pattern == ALL_FILES else glob.glob(pattern, root_dir=root, recursive=True)
+        names = sorted(os.fsencode(name) for name in found if os.path.isfile(os.path.join(root, name)))
+        only.append(None if pattern == ALL_FILES else tuple(names))
     sources = sources_of([root for root, _ in split], only=only)
     stage(sources, to=folder)
-    return {
-        name: _pattern_in(source, folder, pattern)
-        for name, source, (_, pattern) in zip(columns, sources, split, strict=True)
-    }
-
-
-def _matches(root: str, pattern: str) -> tuple[bytes, ...]:
-    found = glob.glob(pattern, root_dir=root, recursive=True)
-    return tuple(sorted(os.fsencode(name) for name in found if os.path.isfile(os.path.join(root, name))))
-
-
-def _pattern_in(source: StageSource, folder: str, pattern: str) -> str:
-    copy = source.copy_in(folder)
-    return copy if pattern == ALL_FILES else os.path.join(copy, pattern)
+    copies = [source.copy_in(folder) for source in sources]
+    patterns = ["" if pattern == ALL_FILES else f"/{pattern}" for _, pattern in split]
+    return {name: copy + pattern for name, copy, pattern in zip(columns, copies, patterns, strict=True)}

@@ -256,7 +256,20 @@ class OutputFolders:
         with self._lock:
             folder, missing = self._deepest(path)
             for path in missing:
-                folder = self._enter(folder, path)
+                name = path.rpartition(b"/")[2]
+                try:
+                    with suppress(FileExistsError):
+                        os.mkdir(name, dir_fd=folder.descriptor)
+                    folder = self._opened(folder, path)
+                except NotADirectoryError as error:
+                    found = folder.find(name)
+                    what = "a link" if found is not None and stat.S_ISLNK(found.st_mode) else "a file"
+                    raise WriteError(
+                        f"{printable_path(folder.place(name))}: expected a folder, got {what}, through which nothing "
+                        f"is written. Move it away, or write into another folder"
+                    ) from error
+                except OSError as error:
+                    raise write_error(folder.place(name), error) from error
             return folder
 
     def find(self, path: bytes) -> OutputFolder | None:
@@ -291,17 +304,6 @@ class OutputFolders:
             path = path.rpartition(b"/")[0]
         return self.root, missing[::-1]
 
-    def _enter(self, folder: OutputFolder, path: bytes) -> OutputFolder:
-        name = path.rpartition(b"/")[2]
-        try:
-            with suppress(FileExistsError):
-                os.mkdir(name, dir_fd=folder.descriptor)
-            return self._opened(folder, path)
-        except NotADirectoryError as error:
-            raise WriteError(_in_the_way(folder, name)) from error
-        except OSError as error:
-            raise write_error(folder.place(name), error) from error
-
     def _opened(self, folder: OutputFolder, path: bytes) -> OutputFolder:
         """Open a folder in `folder`. Raises OSError."""
         name = path.rpartition(b"/")[2]
@@ -311,12 +313,3 @@ class OutputFolders:
         if len(self._open) > _OPEN_AT_MOST:
             self._open.popitem(last=False)
         return entered
-
-
-def _in_the_way(folder: OutputFolder, name: bytes) -> str:
-    found = folder.find(name)
-    what = "a link" if found is not None and stat.S_ISLNK(found.st_mode) else "a file"
-    return (
-        f"{printable_path(folder.place(name))}: expected a folder, got {what}, through which nothing is written. "
-        f"Move it away, or write into another folder"
-    )

@@ -17,25 +17,20 @@ T = TypeVar("T")
 _MAX_PATHS = 100_000
 
 
-def is_pattern(text: str) -> bool:
-    return "{" in text or glob.has_magic(text)
-
-
 def expand_pattern(pattern: str) -> list[str]:
     """Return the paths that a pattern names: braces in the order written, as in bash, and globs sorted bytewise.
 
-    A part without `*`, `?` or `[` names a path that may not exist; a glob names only what is there.
+    A part without `*`, `?` or `[` names a path that may not exist; a glob names only what is there, without our own
+    indices.
     """
     paths: list[str] = []
     for part in _braces(pattern):
-        paths += _matches(part) if glob.has_magic(part) else [part]
+        if glob.has_magic(part):
+            names = glob.glob(part, recursive=True)
+            paths += sorted((name for name in names if not name.endswith(INDEX_SUFFIXES)), key=os.fsencode)
+        else:
+            paths.append(part)
     return paths
-
-
-def _matches(pattern: str) -> list[str]:
-    """Return what a glob matches, without our own indices."""
-    names = glob.glob(pattern, recursive=True)
-    return sorted((name for name in names if not name.endswith(INDEX_SUFFIXES)), key=os.fsencode)
 
 
 def _braces(pattern: str) -> list[str]:
@@ -66,7 +61,7 @@ def local_path(path: object, expected: str) -> str:
 
 def resolve_paths(text: str) -> list[str]:
     """Return the absolute paths that `text` names; one that exists under exactly this name is no pattern."""
-    if os.path.lexists(text) or not is_pattern(text):
+    if os.path.lexists(text) or not ("{" in text or glob.has_magic(text)):
         return [os.path.abspath(text)]
     paths = expand_pattern(text)
     if not paths:

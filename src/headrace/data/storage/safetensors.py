@@ -146,15 +146,10 @@ class MappedArrays(dict[str, npt.NDArray[Any]]):
 
     def check(self, name: str) -> None:
         """Check all bytes of one array that are not checked yet. Raises as `check_all`."""
-        self._check(self.at[name], self.at[name] + self[name].nbytes)
+        self.check_bytes(self.at[name], self.at[name] + self[name].nbytes)
 
-    def check_ends(self, name: str) -> None:
-        """Check the first and the last entry of an array that is not empty. Raises as `check_all`."""
-        array, at = self[name], self.at[name]
-        for start in (0, array.nbytes - array.itemsize):
-            self._check(at + start, at + start + array.itemsize)
-
-    def _check(self, start: int, stop: int) -> None:
+    def check_bytes(self, start: int, stop: int) -> None:
+        """Check these bytes of the file. Raises as `check_all`."""
         checks = self.checks
         if checks is None:
             return
@@ -281,9 +276,10 @@ def stored_numbers(
     found = _expected(arrays, name, dtypes, count)
     if not isinstance(arrays, MappedArrays):
         return found
-    if len(found):
-        arrays.check_ends(name)
-    return found if arrays.checks is None else StoredArray(found, arrays.file, at=arrays.at[name], checks=arrays.checks)
+    at = arrays.at[name]
+    for start in (at, at + found.nbytes - found.itemsize) if len(found) else ():
+        arrays.check_bytes(start, start + found.itemsize)
+    return found if arrays.checks is None else StoredArray(found, arrays.file, at=at, checks=arrays.checks)
 
 
 def _expected(arrays: Arrays, name: str, dtypes: Sequence[type[np.generic]], count: int | None) -> npt.NDArray[Any]:

@@ -50,10 +50,15 @@ class FileIdentity:
 
 
 def identify(file: OpenFile) -> FileIdentity:
-    """Return the identity of a file: its size, and a hash of samples of its content. Raises ReadError."""
+    """Return the identity of a file: its size, and a hash of samples of its content. Raises ReadError.
+
+    They are the first and last 64 KiB, and six pieces evenly between.
+    """
     size = file.size()
+    step = size // (_MIDDLE_SAMPLES + 1)
+    middle = [(step * (i + 1), _MIDDLE_SAMPLE_BYTES) for i in range(_MIDDLE_SAMPLES)]
     state = hashlib.blake2b(digest_size=16)
-    for at, length in _sampled_ranges(size):
+    for at, length in [(0, _END_SAMPLE_BYTES), *middle, (max(0, size - _END_SAMPLE_BYTES), _END_SAMPLE_BYTES)]:
         state.update(file.read(at, length))
     return FileIdentity(size, state.hexdigest())
 
@@ -78,13 +83,6 @@ def identify_closely(file: OpenFile) -> FileIdentity:
     sampled, status = identify(file), file.status()
     known = json.dumps([sampled.sample, status.st_ctime_ns, status.st_mtime_ns, status.st_ino])
     return FileIdentity(size, hashlib.blake2b(known.encode(), digest_size=16).hexdigest())
-
-
-def _sampled_ranges(size: int) -> list[tuple[int, int]]:
-    """Return the offsets and lengths of the first and last 64 KiB, and of six pieces evenly between."""
-    step = size // (_MIDDLE_SAMPLES + 1)
-    middle = [(step * (i + 1), _MIDDLE_SAMPLE_BYTES) for i in range(_MIDDLE_SAMPLES)]
-    return [(0, _END_SAMPLE_BYTES), *middle, (max(0, size - _END_SAMPLE_BYTES), _END_SAMPLE_BYTES)]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from .prescription import prescribe
 from .processes import hanging
 from .remedy import DISTURBING, Edit, LowerBounds, Prescription, ProofOutcome, Remedy, interval, is_gain
 from .transfers import COPY_LEFT, pinned
-from .workers import bytes_a_worker, free_bytes
+from .workers import bytes_a_worker
 
 __all__ = [
     "COPY_LEFT",
@@ -22,7 +22,6 @@ __all__ = [
     "bytes_a_worker",
     "case_of",
     "diagnose",
-    "free_bytes",
     "hanging",
     "interval",
     "is_gain",

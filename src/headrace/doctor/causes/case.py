@@ -11,7 +11,6 @@ from typing import Any
 
 from ..edits import LoaderScript, ScriptSources, WantedEdit, parsed
 from ..measure import (
-    WAIT,
     Diagnosis,
     Finder,
     Host,
@@ -58,7 +57,7 @@ class Case:
 
     @cached_property
     def recorded(self) -> RecordedRun | None:
-        """What a simulation starts from; None where there is nothing to simulate."""
+        """Recorded work that a simulation starts from; None where there is nothing to simulate."""
         return recorded(self.session, self.view, self.diagnosis.ranks)
 
     @cached_property
@@ -87,6 +86,16 @@ class Case:
         """Cores that this rank may use."""
         share = None if self.recorded is None else self.recorded.setup.cores
         return share if share is not None or self.host is None else self.host.cores
+
+    @property
+    def free_bytes(self) -> float | None:
+        """Memory that was free at the fullest reading."""
+        return None if self.host is None else self.host.least_free_bytes
+
+    @property
+    def free_shared_bytes(self) -> float | None:
+        """Memory that was free in /dev/shm at the fullest reading."""
+        return None if self.host is None else self.host.free_shared_bytes
 
     @cached_property
     def has_gpu(self) -> bool:
@@ -131,11 +140,6 @@ class Case:
         """Return the mean time a step of one of its parts, on the training thread."""
         budget = self.view.budget
         return next((part.us for part in budget.parts if part.name == name), 0.0) if budget is not None else 0.0
-
-    @property
-    def wait_us(self) -> float:
-        """Data wait of the training thread, a step."""
-        return self.part_us(WAIT)
 
     def split_us(self, *names: str) -> float:
         """Return the mean time a step that the training thread waits for these parts of `WaitSplit`."""
@@ -289,17 +293,9 @@ class RemedyFamily:
     ) -> Proposal:
         """Propose it where the prediction says that it helps; else say what was predicted.
 
-        Args:
-            case: The case that it is judged by.
-            change: What is predicted of it, by itself and together with others.
-            why: What speaks for it.
-            confidence: `high`, `medium` or `low`, by what the prediction rests on.
-            prediction: What it gives by itself, where that is more than `change` simulated.
-            costs: What it takes, each a phrase.
-            arguments: The DataLoader arguments that it sets, where that is all: they make its edit, hint and injection.
-            wanted: Any other edit.
-            hint: The change in words.
-            changes: What a proof injects.
+        Most arguments are fields of the remedy. `change` is simulated by itself, unless `prediction` says more, and
+        together with others. `arguments` of the DataLoader, where it sets nothing else, make its edit, hint and
+        injection.
         """
         prediction = prediction or case.predict(change)
         if prediction is None:

@@ -205,7 +205,7 @@ def cache(case: Case) -> Proposal | None:
         return family.would_not(f"The deterministic part is {percent(share)} of making a batch. {cut.said}")
     length, a_batch = case.facts.get("length"), case.samples_a_batch
     samples = None if a_batch is None or not isinstance(length, int) else math.ceil(length * a_batch)
-    each, free = sample_bytes(case, cut), None if case.host is None else case.host.least_free_bytes
+    each, free = sample_bytes(case, cut), case.free_bytes
     if each is None or samples is None or free is None or each * samples > free:
         return family.would_not(f"{_why_no_room(each, samples, free)} {cut.said}")
     whole = each * samples

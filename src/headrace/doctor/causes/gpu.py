@@ -45,25 +45,18 @@ def _slowed(host: Host, gpu: str, label: str, facts: dict[str, Any]) -> Iterator
     said = "Its clock was not measured"
     if clock is not None:
         said = f"SM clock {clock:.0f} MHz on average, {number(most or clock)} at most"
-    heat, power = (host.mean(f"{gpu}_slowed_by_{cause}") or 0.0 for cause in ("heat", "power"))
-    if heat >= OFTEN:
-        yield Finding(
-            "gpu-heat",
-            heat * lost,
-            f"{label} was slowed down by heat in {percent(heat)} of the readings.",
-            f"{said}.",
-            "See to its cooling, and to what runs alongside it.",
-        )
-    if power >= OFTEN:
-        limit_w = facts.get("power_limit_w")
-        limit = f"; its limit is {number(limit_w)} W" if limit_w is not None else ""
-        yield Finding(
-            "gpu-power",
-            power * lost,
-            f"{label} was held at its power limit in {percent(power)} of the readings.",
-            f"{said}{limit}.",
-            "Usual under full load; if the limit was lowered, whoever runs the machine can raise it.",
-        )
+    limit_w = facts.get("power_limit_w")
+    limit = f"; its limit is {number(limit_w)} W" if limit_w is not None else ""
+    cooling = "See to its cooling, and to what runs alongside it."
+    raising = "Usual under full load; if the limit was lowered, whoever runs the machine can raise it."
+    for cause, what, evidence, advice in (
+        ("heat", "slowed down by heat", f"{said}.", cooling),
+        ("power", "held at its power limit", f"{said}{limit}.", raising),
+    ):
+        share = host.mean(f"{gpu}_slowed_by_{cause}") or 0.0
+        if share >= OFTEN:
+            text = f"{label} was {what} in {percent(share)} of the readings."
+            yield Finding(f"gpu-{cause}", share * lost, text, evidence, advice)
 
 
 def _narrow_link(host: Host, gpu: str, label: str, facts: dict[str, Any]) -> Iterator[Finding]:

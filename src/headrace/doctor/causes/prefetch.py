@@ -97,7 +97,7 @@ def prefetch(case: Case) -> Proposal | None:
     if not case.workers:
         return PREFETCH.would_not("There are no workers (num_workers=0), and so no queue.")
     now = max(1, case.recorded.setup.prefetch if case.recorded is not None else 1)
-    free = None if case.host is None else case.host.free_shared_bytes
+    free = case.free_shared_bytes
     known = [] if case.batch_bytes is None else [case.batch_bytes * case.workers * now]
     """Bytes of one more queue as long as the present one, where they are known."""
     fitting = [times for times in TIMES if free is None or all(one * (times - 1) <= free for one in known)]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import reduce
 from statistics import fmean
 
-from ..edits import ScriptSources, WantedEdit, no_files
+from ..edits import ScriptSources, WantedEdit
 from ..measure import (
     BOUND,
     DRAIN,
@@ -29,45 +29,38 @@ from ..measure import (
 from ..quantities import duration, percent
 from ..session.model import Session
 from ..simulate import Prediction
+from . import cores, decoding, gpu, prefetch, sequences, storage, transfers, uneven_ranks, workers
 from .case import WORTH, Case, Proposal, case_of
-from .cores import threads
-from .decoding import cache, native_decode
-from .gpu import larger_batch
-from .prefetch import prefetch
 from .remedy import LowerBounds, Prescription, left_out, outcomes
-from .sequences import batch_tokeniser, pad_to_batch
-from .storage import indexed_tar, staging
-from .transfers import device_prefetch, pin_memory, smaller_samples
-from .uneven_ranks import ddp, same_shape
-from .workers import persistent_workers, start_method, workers
 
 FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
-    workers,
-    prefetch,
-    persistent_workers,
-    pin_memory,
-    start_method,
-    threads,
-    indexed_tar,
-    native_decode,
-    smaller_samples,
-    batch_tokeniser,
-    pad_to_batch,
-    cache,
-    staging,
-    device_prefetch,
-    same_shape,
-    ddp,
-    larger_batch,
+    workers.workers,
+    prefetch.prefetch,
+    workers.persistent_workers,
+    transfers.pin_memory,
+    workers.start_method,
+    cores.threads,
+    storage.indexed_tar,
+    decoding.native_decode,
+    transfers.smaller_samples,
+    sequences.batch_tokeniser,
+    sequences.pad_to_batch,
+    decoding.cache,
+    storage.staging,
+    transfers.device_prefetch,
+    uneven_ranks.same_shape,
+    uneven_ranks.ddp,
+    gpu.larger_batch,
 )
 """All remedies that the doctor knows, in the order of docs/doctor/remedies.md."""
+NO_FILES = ScriptSources()
 MORE_HANDS = ("workers", "prefetch")
 """Remedies that leave the work as it is."""
 ADDS = 0.01
 """Share of a step that a remedy must gain besides the others, to be worth what it costs."""
 
 
-def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources | None = None) -> Prescription:
+def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = NO_FILES) -> Prescription:
     """Return what to do about a session. Only `sources` reads files; without it, every change is a hint."""
     view = main_view_of(session)
     if view is None:
@@ -75,7 +68,7 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources | N
     bounds = lower_bounds(session, view)
     why_not = why_no_lower_bounds(session, view) if bounds is None else ""
     without = Prescription(bounds, why_not, _stop(diagnosis, view, bounds))
-    case = case_of(session, diagnosis, view, sources or no_files())
+    case = case_of(session, diagnosis, view, sources)
     if case is None:
         return without
     proposals = [one for family in FAMILIES if (one := family(case)) is not None]

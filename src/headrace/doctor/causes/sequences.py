@@ -40,7 +40,7 @@ class Tokens:
     spare: float
     """Share of them that padding to each batch's longest sequence would save."""
     said: str
-    """How much of them is padding, and how long sequences are and need be, on average."""
+    """Sentence on how much of them is padding, and how long sequences are and need be, on average."""
 
 
 def tokens_of(view: TrainerView) -> Tokens | None:

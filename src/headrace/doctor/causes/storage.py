@@ -202,8 +202,7 @@ def _files_read(case: Case) -> FilesRead | None:
 
 def _places(case: Case) -> dict[str, float]:
     """Return the free bytes of places for copies; what lies in memory must fit beside the run itself."""
-    survey, host = case.session.survey, case.host
-    memory = None if host is None else host.least_free_bytes
+    survey, memory = case.session.survey, case.free_bytes
     return {
         one.path: one.free_bytes if memory is None or one.kind != "memory" else min(one.free_bytes, memory)
         for one in ([] if survey is None else survey.places)

@@ -7,7 +7,6 @@ from statistics import fmean
 
 from ..measure import Finding, RanksTogether, RankView, TrainerView, is_late
 from ..quantities import duration, percent
-from ..session.model import Session
 from ..simulate import Prediction
 from .case import LOW, Case, Proposal, RemedyFamily
 from .remedy import Remedy
@@ -102,9 +101,14 @@ def same_shape(case: Case) -> Proposal | None:
     """Propose one shape on every rank. It gains no more than what ranks wait for each other, perhaps less."""
     if len(case.session.trainers) < 2:
         return None
-    differing = differing_share(case.session)
-    if differing is None:
+    by_rank = [
+        [trainer.shapes[one] if one is not None else None for one in trainer.gets.shape]
+        for trainer in case.session.trainers
+    ]
+    known = [row for row in zip(*by_rank, strict=False) if None not in row]
+    if not known:
         return SAME_SHAPE.would_not("Shapes were not seen on all ranks.")
+    differing = sum(len(set(row)) > 1 for row in known) / len(known)
     if differing < OFTEN:
         return SAME_SHAPE.would_not(f"Ranks have other shapes in {percent(differing)} of the steps.")
     why = f"Ranks have batches of other shapes in {percent(differing)} of the steps, and all wait for the largest."
@@ -120,16 +124,6 @@ def same_shape(case: Case) -> Proposal | None:
     if not case.is_faster(prediction):
         return SAME_SHAPE.would_not(f"{waiting} That is all that it could gain.")
     return Proposal(Remedy(SAME_SHAPE.code, SAME_SHAPE.title, True, waiting, prediction, LOW, costs, hint=hint))
-
-
-def differing_share(session: Session) -> float | None:
-    """Return the share of the steps that all ranks took in which their batches had other shapes."""
-    by_rank = [
-        [None if number is None else trainer.shapes[number] for number in trainer.gets.shape]
-        for trainer in session.trainers
-    ]
-    rows = [row for row in zip(*by_rank, strict=False) if None not in row]
-    return sum(len(set(row)) > 1 for row in rows) / len(rows) if rows else None
 
 
 def ddp(case: Case) -> Proposal | None:

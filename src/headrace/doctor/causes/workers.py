@@ -13,6 +13,7 @@ from ..measure import (
     SHUT_DOWN,
     START_UP,
     TEXT,
+    WAIT,
     Finding,
     LoaderProduction,
     TrainerView,
@@ -200,7 +201,7 @@ def _counts(case: Case) -> list[int]:
 
     Where batches compute, there are no more than cores, since only workers that wait for storage need none.
     """
-    cores, each, free = case.cores, bytes_a_worker(case), free_bytes(case)
+    cores, each, free = case.cores, bytes_a_worker(case), case.free_bytes
     most = 2 * max(case.workers, 1 if cores is None else int(cores) + 1)
     enough = None if case.recorded is None else case.recorded.most_workers()
     if enough is not None:
@@ -237,7 +238,7 @@ def _why(case: Case, count: int) -> str:
         return f"{workers} share {cores} with the training thread: fewer are less in its way."
     used = f"{workers} used {case.making.cores:.1f} {'' if case.cores is None else 'of '}{cores}"
     busy = percent(case.making.busy)
-    return f"{used}, busy {busy} of the time, and each step waits {duration(case.wait_us)} for them."
+    return f"{used}, busy {busy} of the time, and each step waits {duration(case.part_us(WAIT))} for them."
 
 
 def _why_not(case: Case, known: dict[int, Prediction]) -> str:
@@ -260,11 +261,6 @@ def bytes_a_worker(case: Case) -> float | None:
     told = [case.host.figures(maker.pid).get("private_bytes_peak") for maker in case.host.worker_makers]
     known = [float(value) for value in told if value is not None]
     return fmean(known) if known else None
-
-
-def free_bytes(case: Case) -> float | None:
-    """Return the memory that was free at the fullest reading."""
-    return None if case.host is None else case.host.least_free_bytes
 
 
 def persistent_workers(case: Case) -> Proposal | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .changes import LoaderScript, WantedEdit
 from .loader_call import LoaderCall, argument
-from .script_source import ScriptSource, ScriptSources, files_here, no_files, parsed
+from .script_source import ScriptSource, ScriptSources, files_here, parsed
 
 __all__ = [
     "LoaderCall",
@@ -14,6 +14,5 @@ __all__ = [
     "WantedEdit",
     "argument",
     "files_here",
-    "no_files",
     "parsed",
 ]

@@ -156,18 +156,12 @@ def option_of(sources: Sequence[ScriptSource], value: ast.expr | None) -> Script
                 option = ScriptOption(
                     source, [one for one in texts if one.startswith("-")], {one.arg: one.value for one in call.keywords}
                 )
-                if option.flags and _destination(option) == value.attr:
+                # argparse names it by `dest`, else by the first long flag, else by the first.
+                dest, long = option.keywords.get("dest"), [flag for flag in option.flags if flag.startswith("--")]
+                names = [flag.lstrip("-").replace("-", "_") for flag in long or option.flags]
+                if names and value.attr == (str(dest.value) if isinstance(dest, ast.Constant) else names[0]):
                     found.append(option)
     return found[0] if len(found) == 1 else None
-
-
-def _destination(option: ScriptOption) -> str:
-    """Name it as argparse does: by `dest`, else by the first long flag, else by the first."""
-    given = option.keywords.get("dest")
-    if isinstance(given, ast.Constant):
-        return str(given.value)
-    long = [flag for flag in option.flags if flag.startswith("--")]
-    return (long or option.flags)[0].lstrip("-").replace("-", "_")
 
 
 def with_keywords(source: ScriptSource, call: ast.Call, wanted: Mapping[str, str]) -> list[Replacement]:

@@ -45,7 +45,7 @@ class ScriptSource:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """What was imported under each name of the file: `{"DL": "torch.utils.data.DataLoader"}`."""
+        """Imports of the file, by the name that each has there: `{"DL": "torch.utils.data.DataLoader"}`."""
         return imported(ast.walk(self.tree))
 
     @cached_property
@@ -155,10 +155,13 @@ def imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ScriptSources:
-    """Reader of files (None where there is none), and the folder from which diffs name them."""
+    """Reader of files (None where there is none), and the folder from which diffs name them.
 
-    read: Callable[[str], str | None]
-    root: str
+    By default it reads none: every change stays a hint.
+    """
+
+    read: Callable[[str], str | None] = lambda _: None
+    root: str = os.sep
 
 
 def read_file(path: str) -> str | None:
@@ -175,11 +178,6 @@ def read_file(path: str) -> str | None:
 def files_here() -> ScriptSources:
     """Read files of this machine, named from the current folder."""
     return ScriptSources(read_file, os.getcwd())
-
-
-def no_files() -> ScriptSources:
-    """Read no files: every change stays a hint."""
-    return ScriptSources(lambda _: None, os.sep)
 
 
 def parsed(session: Session, paths: Iterable[object], sources: ScriptSources) -> list[ScriptSource]:

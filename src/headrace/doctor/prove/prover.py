@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console
@@ -53,14 +54,14 @@ def tried_together(proofs: Sequence[Proof], observed_us: float) -> Attempt | Non
     The most useful comes first: where two of them change the same thing, its word counts. Together they are expected to
     do no worse than the best alone.
     """
-    useful = sorted((proof for proof in proofs if is_of_use(proof, observed_us)), key=mean_us)
+    useful = sorted((proof for proof in proofs if is_of_use(proof, observed_us)), key=lambda one: fmean(one.steps))
     codes = [code for proof in useful for code in proof.remedies]
     changes: dict[str, Any] = {}
     for proof in useful:
         changes = joined(changes, proof.changes)
     if len(codes) < 2 or changes == useful[0].changes:
         return None
-    return Attempt(codes, changes, mean_us(useful[0]))
+    return Attempt(codes, changes, fmean(useful[0].steps))
 
 
 def is_of_use(proof: Proof, observed_us: float) -> bool:
@@ -68,10 +69,6 @@ def is_of_use(proof: Proof, observed_us: float) -> bool:
     if proof.why != "measured" or not proof.steps or proof.samples == "different":
         return False
     return is_gain(proof.steps, observed_us)
-
-
-def mean_us(proof: Proof) -> float:
-    return sum(proof.steps) / len(proof.steps)
 
 
 def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
@@ -224,7 +221,7 @@ class Prover:
                 return
         before_us = pace.step_us
         if self.control is not None and self.control.steps:
-            before_us = min(before_us, mean_us(self.control))  # the shorter one, which gains beat
+            before_us = min(before_us, fmean(self.control.steps))  # the shorter one, which gains beat
         best = tried_together(self.proofs, before_us)
         if best is not None:
             self.proofs.append(self._prove(pace, best, f"{best} together", self.runner.left_s))

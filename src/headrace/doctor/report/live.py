@@ -5,14 +5,13 @@ In a terminal it is drawn below the run's output; elsewhere it is a line now and
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+import msgspec
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
@@ -22,11 +21,22 @@ from headrace.doctor.quantities import counted, number, percent
 from headrace.doctor.report.run_text import name_text
 from headrace.doctor.report.terminal import heat
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
+from headrace.doctor.session.evidence_reader import decode_record
+from headrace.doctor.session.evidence_schema import (
+    BatchRecord,
+    EndRecord,
+    EvidenceRecord,
+    FactsRecord,
+    GetRecord,
+    LoaderRecord,
+    NameRecord,
+    NoteRecord,
+    StepRecord,
+    WindowRecord,
+)
 
 MOST_BYTES_AT_ONCE = 4 << 20
 """Bytes of one file that one look reads; the next look reads the rest."""
-
-Record = list[Any]
 
 
 @dataclass
@@ -37,7 +47,7 @@ class TailedProcess:
     names: dict[int, str] = field(default_factory=dict)
     offset: int = 0
 
-    def new_records(self) -> Iterator[Record]:
+    def new_records(self) -> Iterator[EvidenceRecord]:
         """Yield the records that have come since the last call; `name` records go into `names`."""
         with open(self.path, "rb") as file:
             file.seek(self.offset)
@@ -46,24 +56,13 @@ class TailedProcess:
         self.offset += len(whole)
         for line in whole.splitlines():
             try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if not isinstance(record, list):
-                continue
-            if record[:1] == ["name"] and len(record) == 3:
-                self.names[record[1]] = record[2]
-            elif record:
+                record = decode_record(line)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue  # what is shown for a moment is no evidence
+            if isinstance(record, NameRecord):
+                self.names[record.number] = record.text
+            else:
                 yield record
-
-
-def take_in(records: Iterable[tuple[TailedProcess, Record]], take: Callable[[TailedProcess, Record], None]) -> None:
-    """Take each record. One of an unknown shape is left out: what is shown for a moment is no evidence."""
-    for process, record in records:
-        try:
-            take(process, record)
-        except (AttributeError, LookupError, TypeError, ValueError):
-            continue
 
 
 class EvidenceTail:
@@ -73,7 +72,7 @@ class EvidenceTail:
         self._evidence = evidence
         self._processes: dict[str, TailedProcess] = {}
 
-    def new_records(self) -> Iterator[tuple[TailedProcess, Record]]:
+    def new_records(self) -> Iterator[tuple[TailedProcess, EvidenceRecord]]:
         """Yield what is new; a folder or file that is not there (any more) has nothing."""
         try:
             paths = sorted(self._evidence.glob("*.jsonl"))
@@ -112,8 +111,12 @@ class WindowMeter:
         self._trainers: dict[str, _TrainerProgress] = {}
         self._newest: _TrainerProgress | None = None
 
-    def add(self, records: Iterable[tuple[TailedProcess, Record]]) -> None:
-        take_in(records, self._take)
+    def add(self, records: Iterable[tuple[TailedProcess, EvidenceRecord]]) -> None:
+        for process, record in records:
+            trainer = self._trainers.setdefault(process.path.name, _TrainerProgress(self._settings.warmup))
+            trainer.take(record)
+            if isinstance(record, StepRecord | WindowRecord):
+                self._newest = trainer
 
     def current(self) -> CurrentWindow | None:
         """Return the window; None before the first step, and in a run without windows."""
@@ -129,12 +132,6 @@ class WindowMeter:
             return CurrentWindow(WARM_UP, at.steps, at.warmup)
         return CurrentWindow(OBSERVE, min(at.steps - at.warmup, asked.steps), asked.steps)
 
-    def _take(self, process: TailedProcess, record: Record) -> None:
-        trainer = self._trainers.setdefault(process.path.name, _TrainerProgress(self._settings.warmup))
-        trainer.take(record)
-        if record[0] in ("step", "window"):
-            self._newest = trainer
-
 
 @dataclass
 class _TrainerProgress:
@@ -147,20 +144,19 @@ class _TrainerProgress:
     works_ahead: bool = False
     """True where batches are made before the trainer asks for them."""
 
-    def take(self, record: Record) -> None:
-        kind = record[0]
-        if kind == "step":
-            self.steps = max(self.steps, record[1] + 1)
-        elif kind == "facts":
-            self.warmup = record[2].get("warmup_steps", self.warmup)
-        elif kind == "loader":
-            self.works_ahead |= bool(record[3].get("num_workers") or record[3].get("threads"))
-        elif kind == "window":
-            _, name, first, steps, *_ = record
-            after = {OBSERVE: REPLAY, REPLAY: LOAD if self.works_ahead else DRAIN, LOAD: DRAIN, DRAIN: OVER}
-            self.first, self.window = first + steps, after[name]
-        elif kind == "end" or (kind == "note" and record[2] == "no-replay"):
-            self.window = OVER
+    def take(self, record: EvidenceRecord) -> None:
+        match record:
+            case StepRecord():
+                self.steps = max(self.steps, record.number + 1)
+            case FactsRecord():
+                self.warmup = record.facts.get("warmup_steps", self.warmup)
+            case LoaderRecord():
+                self.works_ahead |= bool(record.facts.get("num_workers") or record.facts.get("threads"))
+            case WindowRecord():
+                after = {OBSERVE: REPLAY, REPLAY: LOAD if self.works_ahead else DRAIN, LOAD: DRAIN}
+                self.first, self.window = record.first + record.steps, after.get(record.name, OVER)
+            case EndRecord() | NoteRecord(code="no-replay"):
+                self.window = OVER
 
 
 WINDOW_US = 10_000_000
@@ -195,8 +191,20 @@ class LivePaceMeter:
         self._newest: int | None = None
         self._now_us = 0
 
-    def add(self, records: Iterable[tuple[TailedProcess, Record]]) -> None:
-        take_in(records, self._take)
+    def add(self, records: Iterable[tuple[TailedProcess, EvidenceRecord]]) -> None:
+        for process, record in records:
+            match record:
+                case StepRecord():
+                    self._steps.append((record.end, record.end - record.start))
+                    self._newest = max(self._newest or 0, record.number)
+                    self._now_us = max(self._now_us, record.end)
+                case GetRecord() if type(record) is GetRecord:  # and not one of those that are built on it
+                    self._waits.append((record.start + record.duration, record.duration))
+                case BatchRecord() if all(stage in process.names for stage, *_ in record.stages):
+                    named = [(process.names[stage], wall) for stage, _, wall, _ in record.stages]
+                    wall = record.fetched - record.start
+                    self._batches.append((record.fetched, wall, process.path.name, named))
+                    self._now_us = max(self._now_us, record.fetched)
 
     def pace(self) -> LivePace:
         since = self._now_us - self._window_us
@@ -222,22 +230,6 @@ class LivePaceMeter:
             busy=min(making_us / (len(makers) * covered_us), 1.0) if makers else None,
             stages=[(name, wall / whole) for name, wall in walls.most_common()] if whole else [],
         )
-
-    def _take(self, process: TailedProcess, record: Record) -> None:
-        kind = record[0]
-        if kind == "step":
-            _, number, start, end, *_ = record
-            self._steps.append((end, end - start))
-            self._newest = max(self._newest or 0, number)
-            self._now_us = max(self._now_us, end)
-        elif kind == "get":
-            start, duration = record[3:5]
-            self._waits.append((start + duration, duration))
-        elif kind == "batch":
-            start, fetched, stages = record[3], record[4], record[8]
-            named = [(process.names[stage], wall) for stage, _, wall, _ in stages]
-            self._batches.append((fetched, fetched - start, process.path.name, named))
-            self._now_us = max(self._now_us, fetched)
 
 
 STAGES = 3

@@ -48,7 +48,8 @@ _LISTS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 
 _ANY: Any = Union[tuple(schema.RECORDS.values())]  # noqa: UP007  (a union of a tuple has no other spelling)
-_decode = msgspec.json.Decoder(_ANY).decode
+decode_record: Callable[[bytes], Any] = msgspec.json.Decoder(_ANY).decode
+"""Return the record that a line of evidence is. Raises DecodeError or UnicodeDecodeError."""
 
 
 @dataclass
@@ -68,7 +69,7 @@ def read_evidence_lines(path: Path) -> EvidenceLines:
     lines = EvidenceLines(bytes=len(data), damaged=1 if cut else 0)
     for text in whole.splitlines():
         try:
-            lines.records.append(_decode(text))
+            lines.records.append(decode_record(text))
         except (msgspec.DecodeError, UnicodeDecodeError):
             lines.damaged += not _is_newer(text)
     return lines

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .pipeline import simulated
 from .work import (
+    PIN_BYTES_PER_US,
     UNFITTED,
     BatchColumns,
     BatchWork,
@@ -25,7 +26,6 @@ from .work import (
     StepColumns,
     StepWork,
     changed_stages,
-    pin_us,
     receive_us,
     shared_us,
 )
@@ -120,7 +120,7 @@ def _batches(recorded: RecordedRun, setup: FeedSetup) -> BatchColumns:
     sent = setup.sent_bytes if setup.workers else 0.0
     pin = recorded.batches.pin
     if not recorded.setup.pinned:
-        pin = np.full(len(pin), pin_us(recorded.batch_bytes) if setup.pin_us is None else setup.pin_us)
+        pin = np.full(len(pin), recorded.batch_bytes / PIN_BYTES_PER_US if setup.pin_us is None else setup.pin_us)
     receive = columns.receive
     if not recorded.setup.workers:
         receive = np.full(len(receive), receive_us(recorded.batch_bytes))

@@ -122,18 +122,13 @@ def _pass_batches(trainer: Trainer, loader: LoaderFacts) -> int | None:
     return max((index + 1 for number, index in gets if number in ended), default=None)
 
 
-class UsedHere(NamedTuple):
-    """Work of the training thread for batches, by step, which is no part of its own."""
-
-    cpu: Column
-    delay: Column
-    """Time that it waited for a core meanwhile."""
-
-
 def _used_here(
     measured: MeasuredTraining, batches: list[ReceivedBatch], receiving: Mapping[int, ReceiveTimes]
-) -> UsedHere:
-    """Return CPU time and delay of batches in the trainer: of unpickling where they came from elsewhere."""
+) -> tuple[Column, Column]:
+    """Return what a trainer does for batches, by step: its CPU time, and how long it waited for a core meanwhile.
+
+    Where they came from elsewhere, that is unpickling. It is no part of the step's own work.
+    """
     made = {one.row: one.made for one in batches}
     cpu, delay = [], []
     for step in measured.steps:
@@ -149,7 +144,7 @@ def _used_here(
                 of_step[1] += (columns.delay[one.row] if columns.delay else None) or 0
         cpu.append(of_step[0])
         delay.append(of_step[1])
-    return UsedHere(np.array(cpu), np.array(delay))
+    return np.array(cpu), np.array(delay)
 
 
 class OwnWork(NamedTuple):
@@ -163,19 +158,25 @@ class OwnWork(NamedTuple):
 
 
 def _own_work(
-    view: TrainerView, loader: LoaderFacts, making: UsedHere, peers_us: float, host: Host, replay_us: float | None
+    view: TrainerView,
+    loader: LoaderFacts,
+    making: tuple[Column, Column],
+    peers_us: float,
+    host: Host,
+    replay_us: float | None,
 ) -> OwnWork:
     """Return what is left of the steps without waiting for batches.
 
     Args:
         view: The measured trainer.
         loader: The loader that its steps wait for.
-        making: What the trainer spent on batches that it made itself, and on unpickling.
+        making: CPU time and delay of batches that the trainer made itself, and of unpickling.
         peers_us: How long it waits in a step for other ranks that wait for data themselves.
         host: Where it runs.
         replay_us: The mean step on cached batches, which nothing kept from its cores.
     """
     trainer, steps = view.trainer, view.training.steps
+    making_cpu, making_delay = making
     passes = {one.number: one for one in trainer.passes if one.loader == loader.number}
     blocks = [block for one in passes.values() for block in pass_blocks(one)]
     gets, busy_us = [], []
@@ -192,9 +193,9 @@ def _own_work(
     if len(known) < len(cpu):
         wait, team, compute = np.zeros_like(busy), 1, busy
     else:
-        used = np.maximum(np.array(known) - making.cpu, 0.0)
+        used = np.maximum(np.array(known) - making_cpu, 0.0)
         delays = np.array([float(_cell(trainer.steps.delay, step) or 0) for step in steps])
-        busy = np.maximum(busy - np.maximum(delays - making.delay, 0.0), np.minimum(used, busy))
+        busy = np.maximum(busy - np.maximum(delays - making_delay, 0.0), np.minimum(used, busy))
         threads = _threads(trainer, float(used.sum()), float(busy.sum()))
         team = max(host.pool(trainer.pid), ceil(threads - NOISE), 1)
         compute = np.minimum(busy * min(threads / team, 1.0) if team > 1 else used, busy)

@@ -223,10 +223,6 @@ def receive_us(batch_bytes: float) -> float:
     return RECEIVE_US + batch_bytes / MAPPED_BYTES_PER_US
 
 
-def pin_us(batch_bytes: float) -> float:
-    return batch_bytes / PIN_BYTES_PER_US
-
-
 @dataclass(frozen=True)
 class SimulationFit:
     """Corrections of the simulation of the present setup, put down to what limited it.

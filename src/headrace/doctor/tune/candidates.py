@@ -24,10 +24,11 @@ EVEN = 0.02
 Why = Literal["measured", "broke", "not applied", "timed out", "different samples"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, order=True)
 class Arguments:
-    """The arguments of a DataLoader that are tuned.
+    """The arguments of a DataLoader that are tuned, in the order of what they take of the machine.
 
+    Of two settings that are equally fast the smaller one, which takes less, is proposed.
     Without workers `prefetch_factor` is None and `persistent_workers` is False, as DataLoader has it.
     """
 
@@ -35,11 +36,6 @@ class Arguments:
     prefetch_factor: int | None
     pin_memory: bool = False
     persistent_workers: bool = False
-
-    @property
-    def cost(self) -> tuple[int, int, bool, bool]:
-        """Order settings by what they take of the machine: of two equally fast ones the cheaper is proposed."""
-        return self.num_workers, self.prefetch_factor or 0, self.pin_memory, self.persistent_workers
 
     @property
     def in_flight(self) -> int:
@@ -142,7 +138,7 @@ def grid(bounds: TuneBounds) -> list[Arguments]:
         arguments(workers, prefetch, pin_memory=pin, persistent_workers=persist)
         for workers, prefetch, pin, persist in product(bounds.workers, PREFETCH_FACTORS, pinned, persistent)
     }
-    return sorted({one for one in candidates if bounds.has_room_for(one)} | {present}, key=lambda one: one.cost)
+    return sorted({one for one in candidates if bounds.has_room_for(one)} | {present})
 
 
 def left_out(bounds: TuneBounds) -> list[str]:
@@ -245,7 +241,7 @@ def next_run(
         if one not in left_out and max(prediction.low_us, lower_bound_us) < worth_us
     }
     fastest = min(open_.values(), default=0.0)
-    return min((one for one, us in open_.items() if us <= (1 + EVEN) * fastest), key=lambda one: one.cost, default=None)
+    return min((one for one, us in open_.items() if us <= (1 + EVEN) * fastest), default=None)
 
 
 def chosen(runs: Sequence[MeasuredArguments]) -> MeasuredArguments | None:
@@ -258,7 +254,7 @@ def chosen(runs: Sequence[MeasuredArguments]) -> MeasuredArguments | None:
         return None
     baseline, fastest = runs[0], min(known, key=lambda one: one.mean_us)
     even = [one for one in known if one.mean_us <= (1 + EVEN) * fastest.mean_us]
-    best = min(even, key=lambda one: one.arguments.cost)
+    best = min(even, key=lambda one: one.arguments)
     if baseline not in known:
         return best
     return next((one for one in (best, fastest) if is_gain(one.steps, baseline.mean_us)), baseline)

@@ -10,7 +10,7 @@ from functools import cached_property
 from headrace.errors import TuneError
 
 from ..attach import DOCTOR_FAILED, undo_notes
-from ..causes import COPY_LEFT, Case, bytes_a_worker, case_of, diagnose, free_bytes, interval, pinned
+from ..causes import COPY_LEFT, Case, bytes_a_worker, case_of, diagnose, interval, pinned
 from ..edits import ScriptSources, argument, files_here
 from ..measure import Diagnosis, TrainerView, main_view_of, whole_fact
 from ..prove import DIGESTS, FEWEST_STEPS, STEPS, BaselinePace, Trial, TrialRunner
@@ -29,7 +29,7 @@ MOST_RUNS = 3
 """A quarter of the time of a whole grid on two cores, the start of each run included: benchmarks/tune.py."""
 MOST_S = 120.0
 UNMEASURED: Mapping[str, Why] = {"not applied": "not applied", "timed out": "timed out"}
-"""What is said of runs that came to no steps; all others broke."""
+"""Ends of runs without steps that are named as they are; all others broke."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class TuneBaseline:
 
     @cached_property
     def present(self) -> Arguments:
-        """What the script gives its loader."""
+        """Arguments that the script gives its loader."""
         facts = self.case.facts
         return arguments(
             whole_fact(facts, "num_workers") or 0,
@@ -66,7 +66,6 @@ class TuneBaseline:
         """Return what the loader and the machine allow."""
         case, host, facts = self.case, self.case.host, self.case.facts
         ranks_here = 1 if host is None else max(1, len(host.trainers))
-        memory, shared = free_bytes(case), None if host is None else host.free_shared_bytes
         worker_bytes = bytes_a_worker(case)
         if worker_bytes is None and host is not None:  # the trainer's, which a worker is unlikely to exceed
             worker_bytes = host.figures(case.view.trainer.pid).get("private_bytes_peak")
@@ -80,9 +79,9 @@ class TuneBaseline:
             cores=case.cores,
             most_workers=None if case.recorded is None else case.recorded.most_workers(),
             worker_bytes=worker_bytes,
-            free_bytes=None if memory is None else memory / ranks_here,
+            free_bytes=None if case.free_bytes is None else case.free_bytes / ranks_here,
             batch_bytes=case.batch_bytes,
-            queue_bytes=None if shared is None else shared / ranks_here,
+            queue_bytes=None if case.free_shared_bytes is None else case.free_shared_bytes / ranks_here,
             has_gpu=case.has_gpu,
             passes=case.making.passes,
             is_made_anew=len(case.loaders) > 1,
@@ -172,7 +171,7 @@ def _reasons(session: Session, view: TrainerView | None, case: Case | None, pace
 
 
 @dataclass
-class Tuner:
+class TuneTrials:
     """The runs of one tuning. `runs` grows meanwhile, so that an interruption loses none; the first is the baseline."""
 
     baseline: TuneBaseline
@@ -260,7 +259,7 @@ def tune(
         bounds = baseline.bounds()
         predictions = {one: made for one in grid(bounds) if (made := baseline.predict(one)) is not None}
         runner = TrialRunner.of(session, command, folder.settings, most_s - (time.monotonic() - began))
-        tuner = Tuner(baseline, predictions, runner, most_runs, steps)
+        tuner = TuneTrials(baseline, predictions, runner, most_runs, steps)
         why_ended = tuner.make()
     files = [] if ended.put_back is None else [text for _, text in undo_notes(ended.put_back)]
     files += [note.text for note in runner.notes if note.text not in files]

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from headrace.data import (
     KEY,
     ByteColumn,
-    CachedArray,
     Dataset,
     HeldColumn,
     KeyColumn,
@@ -24,6 +23,7 @@ from headrace.data import (
     Strings,
     TextColumn,
     cache_folder,
+    cached_array,
     file_versions,
     mapped_zeros,
     read_members,
@@ -168,8 +168,8 @@ class ResolvedText:
         if self.held is None:
             known.append(file_versions(dataset, dataset.table.bytes_of(self.column)))
         name = f"tokens.{hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()}.headrace"
-        cached = CachedArray(FORMAT, "lengths", what, least=UNKNOWN, lost=lost)
-        return cached.open(os.path.join(cache_folder(), name), len(dataset.table), self._measured_lengths)
+        place, count, measure = os.path.join(cache_folder(), name), len(dataset.table), self._measured_lengths
+        return cached_array(place, count, measure, format=FORMAT, name="lengths", what=what, least=UNKNOWN, lost=lost)
 
     def _measured_lengths(self) -> Lengths:
         found = mapped_zeros((len(self.dataset.table),), np.int32)

@@ -38,10 +38,6 @@ class Move:
     value: int
     up: bool
 
-    @property
-    def direction(self) -> tuple[Knob, bool]:
-        return self.knob, self.up
-
 
 def moves(setting: Setting, seen: Observation, all_seen: Observation, bounds: TuningBounds) -> Iterator[Move]:
     """Yield the moves that the latest steps at `setting` give a reason for, the likeliest first.
@@ -225,10 +221,6 @@ class _Rest:
     until_s: float = 0.0
     length_s: float = FIRST_REST_S
 
-    def begin(self, now_s: float) -> None:
-        self.until_s = now_s + self.length_s
-        self.length_s = min(2 * self.length_s, self.most_s)
-
 
 class Climber:
     """Hill climbing on observations: each change of `setting` is a trial, and stays if it pays."""
@@ -285,7 +277,7 @@ class Climber:
         if verdict is MoveVerdict.LONGER:
             return
         self._trial = None
-        knob, up = trial.move.direction
+        knob, up = trial.move.knob, trial.move.up
         if verdict is MoveVerdict.KEEP:
             self._reasons.kept(trial.move, trial.came_from.of(knob), trial.before, now)
             self._standing = [now]
@@ -297,11 +289,12 @@ class Climber:
 
     def _rest(self, knob: Knob, up: bool) -> None:
         rest = self._rests.setdefault((knob, up), _Rest(MOST_REST_UP_S if up else MOST_REST_DOWN_S))
-        rest.begin(self._elapsed_s)
+        rest.until_s = self._elapsed_s + rest.length_s
+        rest.length_s = min(2 * rest.length_s, rest.most_s)
 
     def _try_next(self, standing: Observation, seen: Observation) -> None:
         for move in moves(self.setting, standing, _joined(self._standing), self.bounds):
-            rest = self._rests.get(move.direction)
+            rest = self._rests.get((move.knob, move.up))
             rests = rest is not None and self._elapsed_s < rest.until_s
             if not rests and not (move.knob == "prefetch" and move.up and move.value > _affordable(self.setting, seen)):
                 self._trial = _Trial(move, standing, self.setting)

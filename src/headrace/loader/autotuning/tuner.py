@@ -59,14 +59,14 @@ class Tuner(Climber):
 def tuner_of(threads: int | None, prefetch: int | None) -> Tuner:
     """Return the tuner for a loader's arguments; None is tuned. Threads begin at the most, for short runs."""
     most = default_threads()
-    given: list[tuple[Knob, int | None]] = [("threads", threads), ("prefetch", prefetch)]
+    given: dict[Knob, int | None] = {"threads": threads, "prefetch": prefetch}
     start = Setting(most if threads is None else threads, START_PREFETCH if prefetch is None else prefetch)
     return Tuner(
         start,
         TuningBounds(
             threads=(1, most) if threads is None else (threads, threads),
             prefetch=(1, MOST_PREFETCH) if prefetch is None else (prefetch, prefetch),
-            left_out=tuple(knob for knob, value in given if value is None),
+            left_out=tuple(knob for knob, value in given.items() if value is None),
         ),
     )
 

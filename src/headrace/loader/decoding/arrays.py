@@ -20,17 +20,6 @@ Raws: TypeAlias = Sequence[Sequence[bytes]]
 """The bytes of each of the recipe's raw fields, by row."""
 
 
-@dataclass(frozen=True)
-class PackedPlaces:
-    """Places of a batch's samples in rows of tokens that they share."""
-
-    row_of: Ints
-    """[N], ascending."""
-    rows: int
-    length: int
-    """Tokens of a row."""
-
-
 class FieldContent(Protocol):
     """Field that Python makes."""
 
@@ -41,13 +30,11 @@ class FieldContent(Protocol):
         """Return each row's content, or the SampleError that says why it has none."""
         ...
 
-    def join(
-        self, contents: list[Any], samples: Ints, places: PackedPlaces | None, longest: int
-    ) -> dict[str, NDArray[Any]]:
+    def join(self, contents: list[Any], rows: BatchRows, longest: int) -> dict[str, NDArray[Any]]:
         """Return the parts of the batch by their flat names.
 
-        `places` is given where texts are packed. `longest` is the tokens of the longest text over all ranks, 0 if
-        unknown. Raises UsageError for contents that do not go together.
+        `longest` is the tokens of the longest text over all ranks, 0 if unknown. Raises UsageError for contents that do
+        not go together.
         """
         ...
 
@@ -136,9 +123,7 @@ class ArrayContent:
     def _origin(self) -> ColumnOrigin:
         return ColumnOrigin(self.dataset, self.name, self.column, read=self.raw is not None)
 
-    def join(
-        self, contents: list[Numbers], samples: Ints, places: PackedPlaces | None, longest: int
-    ) -> dict[str, NDArray[Any]]:
+    def join(self, contents: list[Numbers], rows: BatchRows, longest: int) -> dict[str, NDArray[Any]]:
         if not contents:
             return {self.name: np.empty((0, *(self.field.shape or ())), self.field.dtype or np.float32)}
         first = contents[0]
@@ -148,7 +133,7 @@ class ArrayContent:
             advice = "Array(dtype=…)"
             if first.shape != values.shape:
                 advice = "Array(shape=…), which makes the others bad samples"
-            key, odd = self.dataset.key(int(samples[0])), self.dataset.key(int(samples[row]))
+            key, odd = self.dataset.key(int(rows.samples[0])), self.dataset.key(int(rows.samples[row]))
             raise UsageError(
                 f"field {self.name!r}: expected arrays of one shape and type in a batch, got {first.dtype} "
                 f"{list(first.shape)} (sample {key!r}) and {values.dtype} {list(values.shape)} (sample {odd!r}); give "

@@ -15,7 +15,7 @@ from headrace.errors import DecodeError, LimitError, SampleError, UsageError
 from headrace.fields import LongTextError, ResolvedText, Sequences, UnfitTextError, decode_text
 from headrace.loader.batch_values import BatchRows, part_name
 from headrace.loader.cache import TokenCache
-from headrace.loader.decoding.arrays import ColumnOrigin, Ints, PackedPlaces, Raws
+from headrace.loader.decoding.arrays import ColumnOrigin, Ints, Raws
 from headrace.loader.stats import StageStats
 
 _STREAM = 254 << 8
@@ -96,9 +96,7 @@ class TextContent:
     def _origin(self) -> ColumnOrigin:
         return ColumnOrigin(self.text.dataset, self.name, self.text.column, read=self.raw is not None)
 
-    def join(
-        self, contents: list[RowText], samples: Ints, places: PackedPlaces | None, longest: int
-    ) -> dict[str, NDArray[Any]]:
+    def join(self, contents: list[RowText], rows: BatchRows, longest: int) -> dict[str, NDArray[Any]]:
         began = time.perf_counter()
         texts, encode = [content.text for content in contents], self.text.encoder.encode
         if self.kept is None:
@@ -106,17 +104,17 @@ class TextContent:
         else:
             numbers = np.fromiter((content.number for content in contents), np.int64, len(contents))
             sequences = self.kept.encoded(texts, numbers, encode)
-        parts = self._parts(sequences, places, longest)
+        parts = self._parts(sequences, rows, longest)
         self.meter.add(time.perf_counter() - began, texts)
         return {part_name(self.name, name): part for name, part in parts.items()}
 
-    def _parts(self, rows: Sequences, places: PackedPlaces | None, longest: int) -> dict[str, NDArray[Any]]:
-        length = self.text.padded(int(rows.lengths.max(initial=longest)))
+    def _parts(self, sequences: Sequences, rows: BatchRows, longest: int) -> dict[str, NDArray[Any]]:
+        length = self.text.padded(int(sequences.lengths.max(initial=longest)))
         columns = np.arange(length)
-        ends = rows.lengths[:, None]
+        ends = sequences.lengths[:, None]
         mask = columns >= length - ends if self.text.encoder.pads_left else columns < ends
-        ids = np.full((len(rows.lengths), length), self.text.pad_id, np.int64)
-        ids[mask] = rows.ids
+        ids = np.full((len(sequences.lengths), length), self.text.pad_id, np.int64)
+        ids[mask] = sequences.ids
         return {IDS: ids, MASK: mask}
 
 
@@ -140,10 +138,12 @@ PARTS = ("ids", "mask", "positions", "blocks", "boundaries")
 class PackedTextContent(TextContent):
     """Text field whose texts share rows."""
 
-    def _parts(self, rows: Sequences, places: PackedPlaces | None, longest: int) -> dict[str, NDArray[Any]]:
-        assert places is not None, "the plan has rows"
+    def _parts(self, sequences: Sequences, rows: BatchRows, longest: int) -> dict[str, NDArray[Any]]:
+        shared = rows.plan.rows
+        assert shared is not None, "the plan has rows of tokens"
+        row_of = shared.of(rows.positions)
         try:
-            return packed(rows, places.row_of, rows=places.rows, length=places.length, pad_id=self.text.pad_id)
+            return packed(sequences, row_of, rows=shared.count, length=shared.length, pad_id=self.text.pad_id)
         except RowOverflowError as error:
             raise UsageError(
                 f"field {self.name!r}: expected texts as long as they were when the loader was made, got {error}; the "

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pickle
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
+from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,8 +17,10 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import MapWorkerError
+from headrace.loader import user_functions
 from headrace.loader.batch_memory import SharedBlocks, SharedFile
-from headrace.loader.batch_values import RowLayout
+from headrace.loader.batch_values import SMALL_BYTES, PlainArray, RowLayout
+from headrace.loader.map_stage import Deliver, MapStage
 from headrace.loader.map_workers.messages import (
     Begun,
     Copied,
@@ -35,8 +39,9 @@ from headrace.loader.map_workers.messages import (
 from headrace.loader.map_workers.processes import WorkerProcess, check_may_start, context_of
 from headrace.loader.map_workers.worker import LEAVE_S, WorkerSetup
 from headrace.loader.recipe import Recipe
+from headrace.loader.stats import StageStats
 from headrace.loader.user_functions import DecodedBatch
-from headrace.system import Closed
+from headrace.system import THREAD_PREFIX, Closed
 
 Shapes: TypeAlias = tuple[Any, ...]
 
@@ -101,15 +106,27 @@ class InFlightBatch:
         return [self._rows[row] for row in range(count)], placed
 
 
-class MapWorkers:
-    """Worker processes of one pass, with the memory that they share.
+class MapWorkers(MapStage):
+    """`map=` in worker processes, rows of several batches in parallel, with the memory that they share.
 
-    One thread submits, another collects, any may hang up. Call `end` when nobody submits any more, and `give_back` when
-    nobody collects.
+    One thread puts batches, and another, "headrace-map", collects them in order; any may cancel. Call `end` when nobody
+    puts any more, and `give_back` when nobody collects.
     """
 
-    def __init__(self, recipe: Recipe, *, seed: int) -> None:
-        """Start the processes. Raises UsageError for a map that cannot be sent, MapWorkerError if a start fails."""
+    def __init__(self, recipe: Recipe, *, seed: int, deliver: Deliver, failed: Callable[[], None]) -> None:
+        """Start the processes. Raises UsageError for a map that cannot be sent, MapWorkerError if a start fails.
+
+        `failed` is called, in the collecting thread, when no more batches are wanted.
+        """
+        super().__init__(deliver)
+        self._output = recipe.output
+        self._failed = failed
+        self._error: BaseException | None = None
+        self._submitted = self._mapped = self._bytes = 0
+        self._busy_s = 0.0
+        self._blocks_a_batch = 1
+        self._queue: SimpleQueue[tuple[int, DecodedBatch] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}map", daemon=True)
         file = SharedFile.make()
         self.memory: SharedBlocks | None = None
         self._counters: MapCounters | None = None
@@ -129,8 +146,6 @@ class MapWorkers:
         self._at: dict[int, tuple[int, int]] = {}  # of workers without shared memory, which report it
         self._expected: tuple[Shapes, dict[str, RowLayout]] | None = None
         self._kept: dict[tuple[int, int], list[Any]] = {}  # memory that a worker's map still refers to, by batch
-        self.busy_s = 0.0
-        self.mapped = 0
         try:
             self._start(recipe, seed)
         except BaseException:
@@ -163,22 +178,37 @@ class MapWorkers:
             self._sending.append(threading.Lock())
         self._heard = {process.connection: process for process in self.processes}
 
-    @property
-    def held_blocks(self) -> int | None:
-        """Blocks of shared memory that the consumer holds; None without shared memory.
+    def begin(self) -> None:
+        """Start collecting."""
+        self._thread.start()
 
-        These are neither this object's own, nor in flight, nor kept by a worker.
-        """
+    @property
+    def held_batches(self) -> int | None:
+        # The blocks that the consumer holds are neither this object's own, nor in flight, nor kept by a worker.
         if self.memory is None:
             return None
         under_way = sum(batch.blocks for batch in list(self._in_flight.values()))
         kept = {number: len(blocks) for (_, number), blocks in list(self._kept.items())}
-        return self.memory.held() - 1 - under_way - sum(kept.values())
+        return (self.memory.held() - 1 - under_way - sum(kept.values())) // self._blocks_a_batch
 
-    # --- the thread that submits ---
+    def stats(self) -> StageStats:
+        return StageStats(self._busy_s, self._mapped, self._bytes)
 
-    def submit(self, number: int, decoded: DecodedBatch) -> None:
-        """Hand a batch to the workers; `number` counts the pass's batches."""
+    # --- the thread that puts batches ---
+
+    def put(self, decoded: DecodedBatch) -> None:
+        number, self._submitted = self._submitted, self._submitted + 1
+        if len(decoded):
+            self._submit(number, decoded)
+        self._queue.put((number, decoded))
+
+    def finish(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+        if self._error is not None:
+            raise Closed  # `close` tells why
+
+    def _submit(self, number: int, decoded: DecodedBatch) -> None:
         batch = InFlightBatch(decoded, {process.index for process in self.processes})
         self._in_flight[number] = batch
         if self.memory is None:
@@ -203,15 +233,45 @@ class MapWorkers:
             self._send(process.index, work)
 
     def _send(self, index: int, message: bytes) -> None:
-        with suppress(OSError), self._sending[index]:  # `collect` finds and reports a worker that has ended
+        with suppress(OSError), self._sending[index]:  # `_collect` finds and reports a worker that has ended
             self.processes[index].connection.send_bytes(message)
 
     # --- the thread that collects ---
 
-    def collect(self, number: int) -> tuple[list[Any], dict[str, Any]]:
+    def _run(self) -> None:
+        try:
+            while (item := self._queue.get()) is not None:
+                self._finish(*item)
+                del item  # its memory goes back while this thread waits
+                self.python_s = time.thread_time()
+        except Closed:
+            self._failed()
+        except BaseException as error:
+            self._error = error
+            self._failed()
+        finally:
+            self._queue = SimpleQueue()  # batches that nobody will deliver
+
+    def _finish(self, number: int, decoded: DecodedBatch) -> None:
+        if len(decoded) == 0:
+            return self._deliver(decoded, decoded.batch)
+        rows, placed = self._collect(number)
+        self._bytes += decoded.nbytes
+        batch = user_functions.collate(rows, decoded.batch, placed, self._output)
+        shared = 0
+        for name, value in batch.items():
+            plain = PlainArray.of(value)
+            if plain is not None and plain.array.nbytes >= SMALL_BYTES:
+                shared += 1
+            elif plain is not None:  # copied: whoever keeps the labels of an epoch must not keep a block for each batch
+                batch[name] = PlainArray(np.array(plain.array, order="K"), plain.tensor).restore()
+        self._blocks_a_batch = max(1, shared)
+        return self._deliver(decoded, batch)
+
+    def _collect(self, number: int) -> tuple[list[Any], dict[str, Any]]:
         """Return what `InFlightBatch.mapped` gives, once all workers have done their part.
 
-        Raises what the user's function raised, MapWorkerError for a worker that ended, and Closed after `hang_up`.
+        Raises what the user's function raised, MapWorkerError for a worker that ended, and Closed after `cancel`.
         """
         batch = self._in_flight[number]
         while batch.waiting:
@@ -252,8 +312,8 @@ class MapWorkers:
         batch = self._in_flight[done.number]
         batch.add(index, done)
         self._at.pop(index, None)
-        self.busy_s += done.busy_s
-        self.mapped += done.count
+        self._busy_s += done.busy_s
+        self._mapped += done.count
         if done.kept:
             self._kept[index, done.number] = batch.keep
         for number in done.let_go:
@@ -261,16 +321,24 @@ class MapWorkers:
 
     # --- the end ---
 
-    def hang_up(self) -> None:
-        """End each worker after its current row; `submit` and `collect` raise Closed. Callable from any thread."""
+    def cancel(self) -> None:
+        """End each worker after its current row: the collecting thread ends."""
         with self._lock:
             self._hung_up = True
             for process in self.processes:
                 process.hang_up()
 
+    def close(self) -> BaseException | None:
+        self._queue.put(None)
+        self.end()
+        self._thread.join()
+        self.give_back()
+        error, self._error = self._error, None
+        return error
+
     def end(self, wait_s: float | None = None) -> None:
         """Wait for the workers, and kill those that are not done after `wait_s` (None: `LEAVE_S`)."""
-        self.hang_up()
+        self.cancel()
         deadline = time.monotonic() + (LEAVE_S if wait_s is None else wait_s)
         for process in self.processes:
             process.end(max(0.0, deadline - time.monotonic()))

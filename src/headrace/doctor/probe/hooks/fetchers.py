@@ -171,7 +171,7 @@ class _Fetch:
 
     def stand_in_for(self, fetcher: Any, collate: Function, is_by_sample: bool) -> None:
         """Make the stand-in. Unless it `is_by_sample`, samples are timed together, from now until they are collated."""
-        self._fetcher = fetcher
+        self._fetcher: Any = fetcher
         name, stand_in = ("dataset_iter", _Iterator) if hasattr(fetcher, "dataset_iter") else ("dataset", _Dataset)
         end = self.end_together
 
@@ -188,10 +188,16 @@ class _Fetch:
         vars(self.stand_in).update(self._given)
 
     def keep_changes(self) -> None:
-        """Give the fetcher what it has noted of itself: that its data have ended."""
-        for name, value in vars(self.stand_in).items():
-            if value is not self._given.get(name, self):
-                setattr(self._fetcher, name, value)
+        """Give the fetcher what it has noted of itself: that its data have ended. Lets go of both.
+
+        The stand-in refers to this, which would hold the user's iterator until a garbage collection.
+        """
+        fetcher, given, now = self._fetcher, self._given, vars(self.stand_in)
+        self._fetcher = self.stand_in = None
+        self._given = {}
+        for name, value in now.items():
+            if value is not given.get(name, self):
+                setattr(fetcher, name, value)
 
     def _begin(self) -> None:
         """Begin to time the dataset's own code."""

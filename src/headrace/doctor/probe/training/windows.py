@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakSet
@@ -30,7 +31,6 @@ UNTOLD_PAUSE_S = 0.5
 POLL_S = 0.002
 GREED = 4
 """A step that asks for so many times the batches of any step before it does not train on them."""
-_NONE = json.dumps(None)
 
 
 class StepsMeasured(SystemExit):
@@ -96,14 +96,12 @@ class RankAgreement:
             return merge([vote])
         key = f"headrace/{question}/"
         self._store.set(f"{key}{self._rank}", json.dumps(vote))
-        proposal = _NONE
+        proposal = json.dumps(None)
         if self._store.add(key + "votes", 1) == self.count:
             proposal = json.dumps(merge([json.loads(self._store.get(f"{key}{rank}")) for rank in range(self.count)]))
         else:
-            try:
+            with suppress(Exception):  # each kind of store has one of its own for what came too late
                 self._store.wait([key + "decision"], timedelta(seconds=deadline_s))
-            except Exception:  # each kind of store has one of its own for what came too late
-                proposal = _NONE
         # The first proposal counts, whoever made it.
         return json.loads(self._store.compare_set(key + "decision", "", proposal))
 
