@@ -224,18 +224,12 @@ def _pieces(lengths: NDArray[Any], row: int) -> Iterator[tuple[int, Ints]]:
 
 def _classes(held: Ints, row: int) -> tuple[Ints, NDArray[np.uint16]]:
     """Return the sizes of classes that have a sample, and the class of each length from 0 to `row`."""
-    rounded = _rounded_up(row)
-    sizes = np.unique(rounded[held > 0])
-    return sizes, np.searchsorted(sizes, rounded).clip(max=max(0, len(sizes) - 1)).astype(np.uint16)
-
-
-def _rounded_up(row: int) -> Ints:
-    """Return, for each length from 0 to `row`, the most tokens that a sample of its class has."""
     lengths = np.arange(row + 1).clip(1)
     bits = np.frexp((lengths - 1).astype(np.float64))[1]
     step = 1 << (bits - _EXACT_BITS).clip(0).astype(np.int64)
-    rounded: Ints = np.minimum(-(-lengths // step) * step, row)
-    return rounded
+    rounded = np.minimum(-(-lengths // step) * step, row)  # the most tokens that a sample of each length's class has
+    sizes = np.unique(rounded[held > 0])
+    return sizes, np.searchsorted(sizes, rounded).clip(max=max(0, len(sizes) - 1)).astype(np.uint16)
 
 
 def _deal(samples: NDArray[Any], ends: Ints, codes: NDArray[np.uint16], first: int) -> None:

@@ -34,8 +34,20 @@ MOST_TOKENS_A_BATCH = (1 << 31) - 1
 """Limit of one rank: kernels take boundaries as int32."""
 
 
-def check_pack(pack: SequencePacking, *, batch_size: int | Budget, buckets: Buckets | None, program: Program) -> int:
-    """Return the rows of a batch. Raises UsageError for what is no SequencePacking, or does not go with one."""
+def packed_plan(
+    dataset: Dataset,
+    order: Order,
+    pack: SequencePacking,
+    texts: Sequence[ResolvedText],
+    *,
+    batch_size: int | Budget,
+    buckets: Buckets | None,
+    program: Program,
+) -> PackedPlan:
+    """Return a plan of rows of the dataset's texts, whose tokens are counted unless the counts are cached.
+
+    Raises UsageError for what is no SequencePacking, or does not go with one.
+    """
     if not isinstance(pack, SequencePacking):
         raise UsageError(f"pack: expected hr.SequencePacking(…) or None, got {pack!r}")
     if buckets is not None:
@@ -48,7 +60,16 @@ def check_pack(pack: SequencePacking, *, batch_size: int | Budget, buckets: Buck
         raise UsageError(
             "pack: expected no RandomScale, which draws a shape at each step, got one; use a view of fixed size"
         )
-    return batch_size
+    text = text_packed(pack, texts)
+    order.check_sizes(length=len(dataset), batch_size=batch_size)
+    if batch_size * pack.length > MOST_TOKENS_A_BATCH:
+        raise UsageError(
+            f"batch_size: expected at most {MOST_TOKENS_A_BATCH // pack.length} rows of {pack.length} tokens a rank, "
+            f"got {batch_size}"
+        )
+    lengths = known_lengths(dataset, text.lengths(), text.name)
+    sequences = SequencesByLength.of(lengths, pack.length, mapped_zeros)
+    return PackedPlan(sequences=sequences, row=pack.length, batch_size=batch_size, **vars(order))
 
 
 def text_packed(pack: SequencePacking, texts: Sequence[ResolvedText]) -> ResolvedText:
@@ -73,21 +94,6 @@ def text_packed(pack: SequencePacking, texts: Sequence[ResolvedText]) -> Resolve
             f"field {text.name!r}: a packed text is padded with its row, got pad={text.field.pad!r}; leave it out"
         )
     return text
-
-
-def packed_plan(
-    dataset: Dataset, order: Order, pack: SequencePacking, text: ResolvedText, *, batch_size: int
-) -> PackedPlan:
-    """Return a plan of rows of the dataset's texts, whose tokens are counted unless the counts are cached."""
-    order.check_sizes(length=len(dataset), batch_size=batch_size)
-    if batch_size * pack.length > MOST_TOKENS_A_BATCH:
-        raise UsageError(
-            f"batch_size: expected at most {MOST_TOKENS_A_BATCH // pack.length} rows of {pack.length} tokens a rank, "
-            f"got {batch_size}"
-        )
-    lengths = known_lengths(dataset, text.lengths(), text.name)
-    sequences = SequencesByLength.of(lengths, pack.length, mapped_zeros)
-    return PackedPlan(sequences=sequences, row=pack.length, batch_size=batch_size, **vars(order))
 
 
 def known_lengths(dataset: Dataset, lengths: Lengths, name: str) -> Lengths:
@@ -143,8 +149,7 @@ def plan_of(
     if buckets is not None and not isinstance(buckets, Buckets):
         raise UsageError(f"buckets: expected hr.Buckets(…) or None, got {buckets!r}")
     if pack is not None:
-        rows = check_pack(pack, batch_size=batch_size, buckets=buckets, program=program)
-        return packed_plan(dataset, order, pack, text_packed(pack, texts), batch_size=rows)
+        return packed_plan(dataset, order, pack, texts, batch_size=batch_size, buckets=buckets, program=program)
     if buckets is None and not isinstance(batch_size, Budget) and not program.drawn_per_step:
         return UniformPlan(length=len(dataset), batch_size=batch_size, **vars(order))
     # Before anything is read.
@@ -178,8 +183,11 @@ class _ShapedPlanner:
 
     @cached_property
     def _key_sizes(self) -> ImageSizes | None:
-        buckets = self.buckets
-        return self._sizes if buckets is None or buckets.source is None else self._sizes_of_source(buckets)
+        buckets, viewed = self.buckets, None if self.images is None else self.images.column
+        if buckets is None or buckets.source is None or buckets.by not in BY_SIZE:
+            return self._sizes
+        is_viewed = self._sizes is not None and viewed == buckets.source
+        return self._sizes if is_viewed else self._read_sizes(buckets.source)
 
     def plan(self) -> ShapedPlan:
         """Return the plan. Raises UsageError before anything is read."""
@@ -243,13 +251,6 @@ class _ShapedPlanner:
                 raise UsageError(f"Buckets: by={by!r} needs an image field, got none; name a column with source=")
             return False
         return by in BY_SIZE or callable(by) or self.program.output_size is None
-
-    def _sizes_of_source(self, buckets: Buckets) -> ImageSizes | None:
-        if buckets.by not in BY_SIZE:
-            return self._sizes
-        if self._sizes is not None and self.images is not None and self.images.column == buckets.source:
-            return self._sizes
-        return self._read_sizes(buckets.source)
 
     @property
     def _used(self) -> NDArray[np.int32] | None:

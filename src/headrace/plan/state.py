@@ -143,7 +143,14 @@ def resume(
     Raises StateError where the run that saved would have held other batches.
     """
     _check_order(state, plan, dataset=dataset)
-    _check_grouping(state.grouping, plan.grouping)
+    hint = "pass the buckets=, the RandomScale, the Budget and the pack= of the run that saved"
+    if "rank_multiple" in state.grouping:
+        hint += "; a Budget is per rank, so divide the budget of all ranks by the world size, and name rank_multiple"
+    if state.grouping != plan.grouping:
+        raise StateError(
+            f"state: expected batches by {plan.grouping or 'batch_size alone'!r} as in this loader, got "
+            f"{state.grouping or 'batch_size alone'!r} in the state; {hint}"
+        )
     _check_global_batch(state.global_batch, plan)
     step, rest = divmod(state.samples, plan.global_batch)
     if rest or step >= plan.steps + past_end:
@@ -151,8 +158,20 @@ def resume(
             f"state['samples']: expected a multiple of the global batch {plan.global_batch} below "
             f"{(plan.steps + past_end) * plan.global_batch}, got {state.samples}; pass the saved dict unchanged"
         )
-    warnings = [_codec_warning(state.core, core), _draws_warning(state.plan) if repeats else None]
-    return Resume(state.epoch, step, ". ".join(each for each in warnings if each is not None) or None)
+    warnings = []
+    if state.core != core:
+        warnings.append(
+            f"this build decodes with {core}; the state was saved under {state.core}. The samples are the same, but "
+            "pixels may differ slightly from those of the run that saved"
+        )
+    if repeats and state.plan == _ONE_DRAW_OF_REPEATS:
+        warnings.append(
+            f"this dataset's selection repeats samples, and the state was saved under plan version {state.plan}, where "
+            f"all repeats of a sample shared one random draw; under version {PLAN_VERSION} each has its own. The run "
+            "goes on at its position with the same samples, and repeats get other crops, flips, captions and rng than "
+            "before"
+        )
+    return Resume(state.epoch, step, ". ".join(warnings) or None)
 
 
 def resume_samples(state: State, plan: SamplePlan, *, dataset: str) -> tuple[int, int]:
@@ -192,17 +211,6 @@ def _check_order(state: State, plan: EpochPlan | SamplePlan, *, dataset: str) ->
             raise StateError(f"state: expected {name} {here!r} as in this loader, got {saved!r} in the state; {hint}")
 
 
-def _check_grouping(saved: str, here: str) -> None:
-    hint = "pass the buckets=, the RandomScale, the Budget and the pack= of the run that saved"
-    if "rank_multiple" in saved:
-        hint += "; a Budget is per rank, so divide the budget of all ranks by the world size, and name rank_multiple"
-    if saved != here:
-        raise StateError(
-            f"state: expected batches by {here or 'batch_size alone'!r} as in this loader, got "
-            f"{saved or 'batch_size alone'!r} in the state; {hint}"
-        )
-
-
 def _check_global_batch(saved: int, plan: EpochPlan) -> None:
     if saved == plan.global_batch:
         return
@@ -215,22 +223,3 @@ def _check_global_batch(saved: int, plan: EpochPlan) -> None:
         sizes = ", ".join(str(size) for size in world_sizes(saved))
         hint = f"{plan.world_size} ranks cannot split {saved} evenly; world sizes that can: {sizes}"
     raise StateError(f"state: expected global batch {here} as in this loader, got {saved} in the state; {hint}")
-
-
-def _draws_warning(saved: int) -> str | None:
-    if saved != _ONE_DRAW_OF_REPEATS:
-        return None
-    return (
-        f"this dataset's selection repeats samples, and the state was saved under plan version {saved}, where all "
-        f"repeats of a sample shared one random draw; under version {PLAN_VERSION} each has its own. The run goes on "
-        "at its position with the same samples, and repeats get other crops, flips, captions and rng than before"
-    )
-
-
-def _codec_warning(saved: str, here: str) -> str | None:
-    if saved == here:
-        return None
-    return (
-        f"this build decodes with {here}; the state was saved under {saved}. The samples are the same, but pixels may "
-        "differ slightly from those of the run that saved"
-    )
