@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
-from headrace.device import DevicePrefetcher
 from headrace.errors import StateError, UsageError
 from headrace.system import rank_of_process
 
@@ -116,6 +115,8 @@ class CountedLoader:
         return self._pass(drop)
 
     def _pass(self, drop: int) -> Iterator[Any]:
+        from headrace.device import DevicePrefetcher  # brings torch
+
         latest = self._latest = object()
         epoch, first_step = self._epoch, self._received
         began = None
