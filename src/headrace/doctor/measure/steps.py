@@ -150,7 +150,7 @@ class MeasuredTraining:
 
     @cached_property
     def fed(self) -> Counter[int]:
-        """How many batches measured steps waited for, by loader; those of an evaluation left out."""
+        """Count the batches that measured steps waited for, by loader, without those of an evaluation."""
         loader_of = {one.number: one.loader for one in self.trainer.passes}
         numbers = (self.trainer.gets.pass_[row] for row in self.gets)
         return Counter(loader_of[number] for number in numbers if number in loader_of)

@@ -184,7 +184,7 @@ class RemedyRow:
 
     @property
     def gain(self) -> str:
-        """How many times as fast a step is with it."""
+        """Return how many times as fast a step is with it."""
         speedup = self.newest[1]
         return "not recommended" if self.is_refused else "" if speedup is None else times(speedup)
 
