@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import grimp
 import pytest
 
 import headrace
@@ -61,3 +63,32 @@ def test_sees_every_way_of_taking_more(source: str, depth: int) -> None:
 
 def test_leaves_siblings_be() -> None:
     assert list(taken_from_the_root("from . import sidecar\nfrom ..errors import UsageError", 1)) == []
+
+
+def circle_in(imports: dict[str, set[str]]) -> list[str]:
+    """A circle of modules, each of which imports the next one; none where there is no circle.
+
+    Imports in functions count. A module may take from a package above it, which Python has imported before the module.
+    """
+    down = {
+        module: {one for one in imported if not f"{module}.".startswith(f"{one}.")}
+        for module, imported in imports.items()
+    }
+    try:
+        graphlib.TopologicalSorter(down).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_circle_between_files() -> None:
+    graph = grimp.build_graph("headrace", exclude_type_checking_imports=True, cache_dir=None)
+    # An import of the native module counts as one of the root, which imports everything.
+    modules = graph.modules - {"headrace"}
+    assert len(modules) > 200
+    assert circle_in({one: graph.find_modules_directly_imported_by(one) - {"headrace"} for one in modules}) == []
+
+
+def test_sees_a_circle() -> None:
+    assert set(circle_in({"a.b": {"a.c"}, "a.c": {"a.d"}, "a.d": {"a.b"}})) == {"a.b", "a.c", "a.d"}
+    assert circle_in({"a": {"a.b"}, "a.b": {"a", "a.c"}, "a.c": set()}) == []

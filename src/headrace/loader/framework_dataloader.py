@@ -12,8 +12,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.distributed import DistributedSampler
 
 from headrace.errors import UsageError
-from headrace.loader.framework_source import Iterates, close, source_of
-from headrace.loader.position import LoaderSource
+from headrace.loader.framework_source import Iterates, LoaderSource, close, source_of
 
 
 class FrameworkPasses:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from headrace.device import DevicePrefetcher
 from headrace.errors import StateError, UsageError
-from headrace.loader.position import LoaderSource
 from headrace.system import rank_of_process
 
 
@@ -17,6 +15,33 @@ class Iterates(Protocol):
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
+
+
+@runtime_checkable
+class LoaderSource(Protocol):
+    """Loader whose passes can start at any step. `Loader` is one, and documents each name."""
+
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def next_step(self) -> int: ...
+    @property
+    def samples(self) -> int: ...
+    @property
+    def _positioned(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def set_epoch(self, epoch: int, /) -> None: ...
+    def seek(self, epoch: int, step: int, /) -> None: ...
+    def _state_at(self, epoch: int, step: int, /) -> dict[str, Any]: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
 
 
 def source_of(loader: LoaderSource | Iterates) -> LoaderSource:
@@ -90,6 +115,8 @@ class CountedLoader:
         return self._pass(drop)
 
     def _pass(self, drop: int) -> Iterator[Any]:
+        from headrace.device import DevicePrefetcher  # brings torch
+
         latest = self._latest = object()
         epoch, first_step = self._epoch, self._received
         began = None

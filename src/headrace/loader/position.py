@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import weakref
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.errors import UsageError
 from headrace.loader.arguments import need_torch
+from headrace.loader.framework_source import LoaderSource
 from headrace.loader.recipe import Batch
 from headrace.loader.stats import Stats
 from headrace.system import Closed
@@ -163,33 +164,6 @@ class LoaderIterator(Iterator[Batch]):
         if self._open and self._pass.foreign:
             self._finalizer.detach()
             self._start()
-
-
-@runtime_checkable
-class LoaderSource(Protocol):
-    """Loader whose passes can start at any step. `Loader` is one, and documents each name."""
-
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def rank(self) -> int: ...
-    @property
-    def world_size(self) -> int: ...
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def next_step(self) -> int: ...
-    @property
-    def samples(self) -> int: ...
-    @property
-    def _positioned(self) -> bool: ...
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[Any]: ...
-    def set_epoch(self, epoch: int, /) -> None: ...
-    def seek(self, epoch: int, step: int, /) -> None: ...
-    def _state_at(self, epoch: int, step: int, /) -> dict[str, Any]: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
 
 
 class LoaderPosition(LoaderSource):
