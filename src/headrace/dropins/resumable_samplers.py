@@ -117,7 +117,8 @@ class ResumableBatchSampler(PlannedBatchSampler):
             seed=seed,
             remainder=remainder,
         )
-        super().__init__(plan, dataset=_samples(length), place=place)
+        # Of a dataset that is the user's own, only its length is known.
+        super().__init__(plan, dataset=f"{length} samples", place=place)
 
 
 class BucketBatchSampler(PlannedBatchSampler):
@@ -183,7 +184,7 @@ class ResumableSampler(PlannedSampler[int]):
         plan = SamplePlan(
             length=length, world_size=place.world_size, rank=place.rank, shuffle=shuffle, seed=seed, remainder=remainder
         )
-        super().__init__(plan, dataset=_samples(length), place=place)
+        super().__init__(plan, dataset=f"{length} samples", place=place)
         self._samples = plan
 
     def _steps_from(self, samples: int) -> int:
@@ -199,11 +200,6 @@ class ResumableSampler(PlannedSampler[int]):
 
     def _resume(self, state: State) -> tuple[int, int]:
         return resume_samples(state, self._samples, dataset=self._dataset)
-
-
-def _samples(length: int) -> str:
-    """Describe the dataset in a state: of one that is the user's own, only its length is known."""
-    return f"{length} samples"
 
 
 def _values(buckets: Sequence[Any] | NDArray[Any] | torch.Tensor) -> Sequence[Any] | NDArray[Any]:

@@ -196,11 +196,7 @@ def counts_of(weights: Mapping[str, float]) -> tuple[int, ...]:
                 f"weights[{name!r}]: expected a share of at least 1 in {MAX_WINDOW}, got {float(share):.3g}; leave the "
                 "source out, or raise its weight"
             )
-    return _rounded(shares)
-
-
-def _rounded(shares: list[Fraction]) -> tuple[int, ...]:
-    """Round by the largest remainders, so that the counts sum to the window."""
+    # Rounded by the largest remainders, so that the counts sum to the window.
     counts = [int(share * MAX_WINDOW) for share in shares]
     by_remainder = sorted(range(len(shares)), key=lambda i: counts[i] - shares[i] * MAX_WINDOW)
     for i in by_remainder[: MAX_WINDOW - sum(counts)]:

@@ -109,7 +109,17 @@ class ThreadDataLoader(DataLoader[T_co]):
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
         )
-        _warn_of_meaningless(multiprocessing_context, pin_memory_device, in_order)
+        # No more than a warning, as such a script gets the same batches.
+        for given, text in (
+            (
+                multiprocessing_context is not None,
+                f"multiprocessing_context={multiprocessing_context!r}: the workers are threads of this process",
+            ),
+            (pin_memory_device, f"pin_memory_device={pin_memory_device!r}: batches are pinned for the current device"),
+            (not in_order, "in_order=False: batches come in order, and a slow sample holds up one thread only"),
+        ):
+            if given:
+                warnings.warn(f"{text}; leave it out", stacklevel=2)
         self._next = ThreadLoaderPosition()  # where the next pass starts, unless one has begun
         self._order: EpochOrder | None = None  # of the latest pass, or of the next once `seek` has drawn for it
         self._sought = False
@@ -302,17 +312,6 @@ def _check(dataset: object, threads: object, prefetch_factor: object, timeout: f
             f"timeout: expected 0 with num_workers=0, got {timeout!r}: the calling thread loads, and nobody is left to "
             "watch it; set num_workers=1"
         )
-
-
-def _warn_of_meaningless(context: object, pin_memory_device: str, in_order: bool) -> None:
-    """Warn, and no more: such a script gets the same batches. These are about processes, or allow less than it gets."""
-    for given, text in (
-        (context is not None, f"multiprocessing_context={context!r}: the workers are threads of this process"),
-        (pin_memory_device, f"pin_memory_device={pin_memory_device!r}: batches are pinned for the current device"),
-        (not in_order, "in_order=False: batches come in order, and a slow sample holds up one thread only"),
-    ):
-        if given:
-            warnings.warn(f"{text}; leave it out", stacklevel=3)
 
 
 class ThreadLoaderSource:
