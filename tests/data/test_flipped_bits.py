@@ -119,14 +119,17 @@ def image_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **_: object) ->
 
 def token_lengths(make_tar: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KeptFile:
     monkeypatch.setattr(text_columns, "_WORTH_CACHING", 1)
-    dataset = hr.open(make_tar("a.tar", {f"{i}.txt": b"word " * i for i in range(1, 9)}))
     cache = str(tmp_path / "cache")
+    monkeypatch.setenv("HEADRACE_CACHE", cache)
+    dataset = hr.open(make_tar("a.tar", {f"{i}.txt": b"word " * i for i in range(1, 9)}))
 
     def encode(texts: list[str]) -> list[list[int]]:
         return [[1] * len(text.split()) for text in texts]
 
     def use() -> object:
-        return text_columns.token_lengths(dataset, "txt", encode, max_length=50, version="1", cache=cache).tolist()
+        field = hr.Text(encode, source="txt", max_length=50, version="1", pad_id=0)
+        (text,) = text_columns.resolve_texts(dataset, {"field": field})
+        return text.lengths().tolist()
 
     use()
     (place,) = Path(cache).iterdir()
