@@ -148,6 +148,7 @@ def test_frameworks_replay_through_their_own_iterators(framework: str, tmp_path:
     assert floors_of(run.session).replay_us is not None
 
 
+@pytest.mark.long
 def test_two_ranks_go_through_the_same_windows(tmp_path: Path) -> None:
     run = measured(torchrun(2, "ranks.py", "--steps", 4000, "--shapes", "--workers", 1), tmp_path, "--steps", "12")
     first, second = windows(run)

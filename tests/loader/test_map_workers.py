@@ -215,7 +215,9 @@ def as_picture(sample, rng):
     return {"image": (sample["image"] + 1).as_subclass(Picture)}
 
 
-@pytest.mark.parametrize("kind", ["sparse", pytest.param("gradient", marks=pytest.mark.long), "bfloat16", "conjugate"])
+@pytest.mark.parametrize(
+    "kind", ["sparse", *(pytest.param(one, marks=pytest.mark.long) for one in ("gradient", "bfloat16")), "conjugate"]
+)
 def test_odd_tensors(photos, way, kind):
     def make(sample, rng):
         base = sample["image"].float()

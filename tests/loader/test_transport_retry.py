@@ -215,7 +215,9 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("place", FAULTS)
+@pytest.mark.parametrize(
+    "place", [place if place == "tar" else pytest.param(place, marks=pytest.mark.long) for place in FAULTS]
+)
 def test_reads_that_fail_some_times(load_with, place):
     expected, none = load_with(place)
     assert none == 0
@@ -224,7 +226,7 @@ def test_reads_that_fail_some_times(load_with, place):
     assert retries == sum(count for *_, count in FAULTS[place])
 
 
-@pytest.mark.parametrize("place", ["tar", "zip"])
+@pytest.mark.parametrize("place", ["tar", pytest.param("zip", marks=pytest.mark.long)])
 def test_an_archive_is_opened_again_only_where_its_descriptor_is_lost(load_with, tmp_path, place):
     opens = tmp_path / "opens"
     for code, times in ((errno.EIO, 1), (errno.ESTALE, 4)):
@@ -234,7 +236,7 @@ def test_an_archive_is_opened_again_only_where_its_descriptor_is_lost(load_with,
         opens.unlink()
 
 
-@pytest.mark.parametrize("call", ["open", "read"])
+@pytest.mark.parametrize("call", [pytest.param("open", marks=pytest.mark.long), "read"])
 def test_what_goes_on_failing_stops_the_run(load_with, call):
     said, retries = load_with("folder", (call, "0003.jpg", errno.EIO, 1000))
     assert f"cannot {call}" in said

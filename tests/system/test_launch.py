@@ -176,14 +176,10 @@ def test_ranks_of_multiprocessing_spawn(numbers, tmp_path):
 
 
 STARTS = [(how, strategy) for how in ("trainer", "fabric") for strategy in ("ddp", "ddp_fork", "ddp_spawn")]
-FAST = [("trainer", "ddp_fork")]
-"""Each start imports Lightning, which takes seconds; this one does so once."""
 
 
-@pytest.mark.parametrize(
-    ("how", "strategy"),
-    [pytest.param(*start, marks=() if start in FAST else pytest.mark.long) for start in STARTS],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("how", "strategy"), STARTS)
 def test_ranks_that_lightning_starts(how, strategy, tmp_path):
     """A plain `devices=2`, with the DataModule of the documentation."""
     photos, out = write_folder(tmp_path / "photos"), tmp_path / "out"

@@ -308,6 +308,7 @@ main()
             next(run_rounds(SETTINGS, command=worker(source)))
         assert eventually(lambda: ended(int(orphan.read_text())))
 
+    @pytest.mark.long
     def test_a_worker_ends_with_the_process_that_started_it(self, photos: Path) -> None:
         starter = start_python(
             """

@@ -325,9 +325,9 @@ def harm(codes: list[str], **said: Any) -> Proof:
     "said",
     [
         {"why": "broke", "steps": []},
-        {"why": "timed out", "steps": []},
+        pytest.param({"why": "timed out", "steps": []}, marks=pytest.mark.long),
         {"samples": "different"},
-        {"steps": [10**9] * 40},
+        pytest.param({"steps": [10**9] * 40}, marks=pytest.mark.long),
         {"steps": [10_250] * 40},
     ],
     ids=["broke", "timed out", "other samples", "longer", "no certain gain"],

@@ -54,7 +54,9 @@ print("ends")
 
 
 @pytest.mark.parametrize(
-    ("source", "out"), [(FORKS, 3 * WHOLE), (ENDS_IN_A_BATCH, "ends\n")], ids=["forks", "ends in a batch"]
+    ("source", "out"),
+    [pytest.param(FORKS, 3 * WHOLE, marks=pytest.mark.long), (ENDS_IN_A_BATCH, "ends\n")],
+    ids=["forks", "ends in a batch"],
 )
 def test_a_process_ends_as_it_would(tmp_path: Path, source: str, out: str) -> None:
     """Warnings are errors there, such as that of a fork beside threads."""

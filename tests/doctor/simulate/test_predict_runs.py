@@ -108,6 +108,7 @@ def predictions(case: str, known: dict[Feed, RecordedRun]) -> list[Row]:
     ]
 
 
+@pytest.mark.long
 def test_a_second_worker(paced_run: KeptRun, tmp_path: Path) -> None:
     """The cut: one pair of runs whose batches and steps mostly wait, so that a busy machine changes little."""
     one, two = Feed(1), Feed(2)

@@ -82,7 +82,10 @@ def test_workers_where_there_are_none_are_advised_where_they_gain(recorded: list
     assert [pair.row() for pair in advised if pair.proved_us >= pair.observed_us] == []
 
 
-@pytest.mark.parametrize("shape", shapes())
+@pytest.mark.parametrize(
+    "shape",
+    [pytest.param(one, marks=pytest.mark.long if place % 3 else ()) for place, one in enumerate(shapes())],
+)
 def test_no_more_workers_than_cores_where_batches_compute(shape: str) -> None:
     """Only the remote store's samples wait for anything but a core."""
     for setting in settings(shape)[:2]:
