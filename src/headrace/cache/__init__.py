@@ -4,15 +4,3 @@ from __future__ import annotations
 
 from headrace.cache.spec import CacheIdentity, CacheSpec, CacheStats, identity_of, parse_size, parse_spec
 from headrace.cache.storage import DescriptorServer, Store, shared_descriptor
-
-__all__ = [
-    "CacheIdentity",
-    "CacheSpec",
-    "CacheStats",
-    "DescriptorServer",
-    "Store",
-    "identity_of",
-    "parse_size",
-    "parse_spec",
-    "shared_descriptor",
-]

@@ -5,22 +5,3 @@ from .hands_off import holds_files, restore_session, undo_notes, unfinished_sess
 from .injection import end_fork_server, probe_environment
 from .process_tree import Leftover, Patience, ProcessStat, parse_process_stat, process_stat
 from .undo import UndoReport
-
-__all__ = [
-    "DOCTOR_FAILED",
-    "CommandResult",
-    "Leftover",
-    "Patience",
-    "ProcessStat",
-    "UndoReport",
-    "end_fork_server",
-    "exit_status",
-    "holds_files",
-    "parse_process_stat",
-    "probe_environment",
-    "process_stat",
-    "restore_session",
-    "run_command",
-    "undo_notes",
-    "unfinished_sessions",
-]

@@ -9,22 +9,3 @@ from .processes import hanging
 from .remedy import DISTURBING, Edit, LowerBounds, Prescription, ProofOutcome, Remedy, interval, is_gain
 from .transfers import COPY_LEFT, pinned
 from .workers import bytes_a_worker
-
-__all__ = [
-    "COPY_LEFT",
-    "DISTURBING",
-    "Case",
-    "Edit",
-    "LowerBounds",
-    "Prescription",
-    "ProofOutcome",
-    "Remedy",
-    "bytes_a_worker",
-    "case_of",
-    "diagnose",
-    "hanging",
-    "interval",
-    "is_gain",
-    "pinned",
-    "prescribe",
-]

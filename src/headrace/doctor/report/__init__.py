@@ -8,16 +8,3 @@ from headrace.doctor.report.remedy_text import times
 from headrace.doctor.report.run_text import gpu_busy
 from headrace.doctor.report.terminal import show, text
 from headrace.doctor.report.terminal_layout import TerminalPage, TerminalRow
-
-__all__ = [
-    "LiveView",
-    "Outputs",
-    "TerminalPage",
-    "TerminalRow",
-    "document",
-    "gpu_busy",
-    "show",
-    "text",
-    "times",
-    "write_whole",
-]
