@@ -31,21 +31,8 @@ def job_of(pixels: np.ndarray, out: np.ndarray, dtype: str) -> _core.Job:
     views = np.tile(np.array(view, np.float64), (IMAGES, 1))
     ids = np.arange(IMAGES)
     job = _core.Job(ids, np.zeros(IMAGES, np.uint32), key=0, program=NO_OPS, views=views)
-    job.add_image(
-        paths=None,
-        memory=[pixels] * IMAGES,
-        out=out,
-        width=SIZE,
-        height=SIZE,
-        channels=3,
-        dtype=dtype,
-        planar=dtype != "uint8",
-        fill=[0] * 3,
-        filter="triangle",
-        dct_scaling=True,
-        orient=False,
-        **IMAGENET,
-    )
+    options = _core.ImageOptions(dtype=dtype, planar=dtype != "uint8", **IMAGENET)
+    job.add_image(_core.Ranges(), options, memory=[pixels] * IMAGES, out=out, height=SIZE, width=SIZE)
     return job
 
 

@@ -43,25 +43,8 @@ def run(
     width, height = int(view[0, 8]), int(view[0, 9])
     out = np.zeros(width * height * channels * ITEM_BYTES[dtype], np.uint8)
     job = _core.Job(np.zeros(1, np.int64), np.zeros(1, np.uint32), key=0, program=NO_OPS, views=view)
-    settings = {
-        "subtract": [0.0] * 3,
-        "divide": [255.0] * 3,
-        "fill": [0] * 3,
-        "filter": "triangle",
-        "dct_scaling": True,
-        "orient": False,
-    }
-    job.add_image(
-        paths=None,
-        memory=[item],
-        out=out,
-        width=width,
-        height=height,
-        channels=channels,
-        dtype=dtype,
-        planar=planar,
-        **(settings | options),
-    )
+    described = _core.ImageOptions(channels=channels, dtype=dtype, planar=planar, **options)
+    job.add_image(_core.Ranges(), described, memory=[item], out=out, height=height, width=width)
     engine = _core.Engine(1, level=level, limits=limits or _core.Limits())
     engine.submit(job)
     job.wait()

@@ -31,8 +31,6 @@ using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Table = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using PixelArray = nb::ndarray<nb::ro, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
-// bytes of a value, ignore, and the table of MaskFormat.
-using MaskNumbers = std::tuple<int, std::int64_t, Array<std::int64_t>>;
 
 // The core borrows arrays; these wrappers hold them for as long.
 struct PyPaths {
@@ -41,17 +39,21 @@ struct PyPaths {
     Array<std::uint64_t> offsets;
 };
 
-// Where the bytes of a field lie, as headrace.data.Location has it.
-struct PyLocation {
+// Where the bytes of a field lie in a batch, as headrace.data.Location has it.
+struct PyRanges {
     using Ints = std::optional<Array<std::int64_t>>;
     using Words = std::optional<Array<std::uint32_t>>;
     // packed, room, method, crc, flags: as ZipRanges.
     using Zipped = std::optional<std::tuple<Array<std::int64_t>, Array<std::int64_t>, Array<std::uint32_t>,
                                             Array<std::uint32_t>, Array<std::uint32_t>>>;
+    std::optional<PyPaths> paths;
     Ints path_id, offset, length;
     Words check;
     Zipped zipped;
 };
+
+// Where a field's entries are cached: the store, the first one, and what is cached of it.
+using CachePlace = std::optional<std::tuple<const PyStore*, std::uint64_t, std::string>>;
 
 std::vector<double> seconds(const std::vector<std::chrono::nanoseconds>& times) {
     std::vector<double> seconds;
@@ -106,43 +108,26 @@ public:
     PyJob(const PyJob&) = delete;
     PyJob& operator=(const PyJob&) = delete;
 
-    void add_image(const PyPaths* paths, PyLocation::Ints path_id, PyLocation::Ints offset, PyLocation::Ints length,
-                   PyLocation::Words check, PyLocation::Zipped zipped, std::optional<nb::list> memory, Bytes out,
-                   int width, int height, int channels, const std::string& dtype, bool planar,
-                   std::vector<float> subtract, std::vector<float> divide, std::vector<int> fill,
-                   const std::string& filter, bool dct_scaling, bool orient, const std::string& content,
-                   std::optional<MaskNumbers> mask, std::optional<DepthNumbers> depth, std::optional<Bytes> valid,
-                   int shrink_to, const PyStore* cache, std::uint64_t cache_first, const std::string& cut,
-                   const std::optional<WideNumbers>& wide) {
-        ImageField field;
-        field.ranges = ranges(paths, {path_id, offset, length, check, zipped});
+    void add_image(const PyRanges& at, const PyImageOptions& options, Bytes out, int height, int width,
+                   std::optional<nb::list> memory, std::optional<Bytes> valid, const CachePlace& cache) {
+        ImageField field = options.field;
+        field.ranges = ranges(at);
         if (width < 0 || height < 0) throw nb::value_error("expected a size of at least 0");
-        field.content = parse_content(content);
-        if ((field.content == Content::wide) != wide.has_value())
-            throw nb::value_error("expected wide= for wide pictures");
-        field.format = wide ? parse_wide(*wide, dtype, planar, field.wide)
-                            : parse_format(channels, dtype, planar, subtract, divide, fill);
         if (memory) take_memory(*memory, field);
         field.format.width = width;
         field.format.height = height;
-        field.filter = parse_filter(filter);
-        field.dct_scaling = dct_scaling;
-        field.orient = orient;
-        if (shrink_to < 0) throw nb::value_error("expected shrink_to of at least 0");
-        field.shrink_to = shrink_to;
-        field.cache = cache_use(cache, cache_first, cut);
-        describe_content(field, content, mask, depth);
+        field.cache = cache_use(cache);
+        if (options.table) keep_.push_back(nb::cast(*options.table));
         if (!job_->probe_only) take_outputs(field, out, valid);
         keep_.push_back(nb::cast(out));
         if (valid) keep_.push_back(nb::cast(*valid));
         job_->images.push_back(std::move(field));
     }
 
-    void add_raw(const PyPaths* paths, PyLocation::Ints path_id, PyLocation::Ints offset, PyLocation::Ints length,
-                 PyLocation::Words check, PyLocation::Zipped zipped, const PyStore* cache, std::uint64_t cache_first) {
+    void add_raw(const PyRanges& at, const CachePlace& cache) {
         RawField field;
-        field.ranges = ranges(paths, {path_id, offset, length, check, zipped});
-        field.cache = cache_use(cache, cache_first, cache == nullptr ? "none" : "file");
+        field.ranges = ranges(at);
+        field.cache = cache_use(cache);
         job_->raws.push_back(std::move(field));
     }
 
@@ -179,17 +164,17 @@ public:
     nb::object sizes() { return copy(finished().sizes.data(), job_->samples, 2); }
 
 private:
-    static CacheUse cache_use(const PyStore* cache, std::uint64_t first, const std::string& cut) {
-        const Cut parsed = parse_cut(cut);
-        if ((cache == nullptr) != (parsed == Cut::none)) throw nb::value_error("expected cut= with cache=");
-        return cache == nullptr ? CacheUse{} : CacheUse{cache->store, first, parsed};
+    static CacheUse cache_use(const CachePlace& place) {
+        if (!place) return {};
+        const auto& [store, first, cut] = *place;
+        return {store->store, first, parse_cut(cut)};
     }
 
-    Ranges ranges(const PyPaths* paths, const PyLocation& at) {
+    Ranges ranges(const PyRanges& at) {
         Ranges r;
-        if (paths == nullptr) return r;
+        if (!at.paths) return r;
         if (!at.path_id) throw nb::value_error("paths need path_id");
-        r.paths = paths->paths;
+        r.paths = at.paths->paths;
         r.path_id = borrow(at.path_id, "path_id");
         r.offset = borrow(at.offset, "offset");
         r.length = borrow(at.length, "length");
@@ -201,8 +186,8 @@ private:
                      borrow<std::uint32_t>(method, "method"), borrow<std::uint32_t>(crc, "crc"),
                      borrow<std::uint32_t>(flags, "flags")};
         }
-        keep_.push_back(nb::cast(paths->names));
-        keep_.push_back(nb::cast(paths->offsets));
+        keep_.push_back(nb::cast(at.paths->names));
+        keep_.push_back(nb::cast(at.paths->offsets));
         return r;
     }
 
@@ -217,29 +202,6 @@ private:
         }
         keep_.push_back(nb::cast(*array));
         return array->data();
-    }
-
-    void describe_content(ImageField& field, const std::string& content, const std::optional<MaskNumbers>& mask,
-                          const std::optional<DepthNumbers>& depth) {
-        field.content = parse_content(content);
-        if ((field.content == Content::mask) != mask.has_value() ||
-            (field.content == Content::depth) != depth.has_value()) {
-            throw nb::value_error("expected mask= for a mask, depth= for depth, and neither for others");
-        }
-        if (mask) {
-            const auto& [bytes, ignore, table] = *mask;
-            if (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8) throw nb::value_error("expected 1 to 8 bytes");
-            if (table.size() != MaskFormat::kValues) throw nb::value_error("expected a table of 65,536 values");
-            field.mask = {bytes, ignore, table.data()};
-            keep_.push_back(nb::cast(table));
-        }
-        if (depth) field.depth = parse_depth(*depth);
-        if (field.content != Content::normals) return;
-        if (field.format.dtype == DType::uint8 || field.format.planar || field.format.channels != 3 ||
-            field.filter != Filter::nearest) {
-            throw nb::value_error("expected normals as three interleaved floats, cut by the nearest filter");
-        }
-        field.format.fill_zero = true;
     }
 
     void take_outputs(ImageField& field, Bytes& out, std::optional<Bytes>& valid) {
@@ -373,20 +335,29 @@ void bind_batch(nb::module_& m) {
             "root"_a, "names"_a, "offsets"_a, nb::kw_only(), "keep_open"_a, "inside"_a)
         .def("close", [](PyPaths& self) { self.paths->close(); });
 
+    nb::class_<PyRanges>(m, "Ranges", "Where the bytes of a field lie, for each sample of a batch.")
+        .def(
+            "__init__",
+            [](PyRanges* self, const PyPaths* paths, PyRanges::Ints path_id, PyRanges::Ints offset,
+               PyRanges::Ints length, PyRanges::Words check, PyRanges::Zipped zipped) {
+                new (self) PyRanges{paths == nullptr ? std::nullopt : std::optional(*paths),
+                                    std::move(path_id),
+                                    std::move(offset),
+                                    std::move(length),
+                                    std::move(check),
+                                    std::move(zipped)};
+            },
+            nb::arg("paths").none() = nb::none(), "path_id"_a = nb::none(), "offset"_a = nb::none(),
+            "length"_a = nb::none(), "check"_a = nb::none(), "zipped"_a = nb::none());
+
     nb::class_<PyJob>(m, "Job")
         .def(nb::init<Array<std::int64_t>, Array<std::uint32_t>, std::uint64_t, std::uint16_t, Table,
                       std::optional<Table>, std::optional<Array<std::int64_t>>>(),
              "ids"_a, "passes"_a, nb::kw_only(), "key"_a, "dataset"_a = 0, "program"_a, "views"_a = nb::none(),
              "draw_ids"_a = nb::none())
-        .def("add_image", &PyJob::add_image, nb::kw_only(), "paths"_a.none(), "path_id"_a = nb::none(),
-             "offset"_a = nb::none(), "length"_a = nb::none(), "check"_a = nb::none(), "zipped"_a = nb::none(),
-             "memory"_a = nb::none(), "out"_a, "width"_a, "height"_a, "channels"_a, "dtype"_a, "planar"_a, "subtract"_a,
-             "divide"_a, "fill"_a, "filter"_a, "dct_scaling"_a, "orient"_a, "content"_a = "picture",
-             "mask"_a = nb::none(), "depth"_a = nb::none(), "valid"_a = nb::none(), "shrink_to"_a = 0,
-             "cache"_a = nb::none(), "cache_first"_a = 0, "cut"_a = "none", "wide"_a = nb::none())
-        .def("add_raw", &PyJob::add_raw, nb::kw_only(), "paths"_a.none(), "path_id"_a = nb::none(),
-             "offset"_a = nb::none(), "length"_a = nb::none(), "check"_a = nb::none(), "zipped"_a = nb::none(),
-             "cache"_a = nb::none(), "cache_first"_a = 0)
+        .def("add_image", &PyJob::add_image, "at"_a, "options"_a, nb::kw_only(), "out"_a, "height"_a, "width"_a,
+             "memory"_a = nb::none(), "valid"_a = nb::none(), "cache"_a = nb::none())
+        .def("add_raw", &PyJob::add_raw, "at"_a, nb::kw_only(), "cache"_a = nb::none())
         .def("probe_only", [](PyJob& job) { job.set_probe_only(true); })
         .def("wait", &PyJob::wait)
         .def("cancel", &PyJob::cancel)

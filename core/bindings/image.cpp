@@ -1,5 +1,7 @@
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <array>
@@ -75,15 +77,9 @@ nb::object array_of(std::unique_ptr<std::uint8_t[]> memory, const Format& format
 // Decodes, cuts and resizes one image at a time in the calling thread. Immutable, so any thread may use it.
 class ImageDecoder {
 public:
-    ImageDecoder(const Table& program, int channels, const std::string& dtype, bool planar,
-                 const std::vector<float>& subtract, const std::vector<float>& divide, const std::vector<int>& fill,
-                 const std::string& filter, bool dct_scaling, bool orient, int shrink_to, const Limits& limits)
-        : program_(parse_program({program.data(), program.size()})), limits_(limits) {
-        field_.format = parse_format(channels, dtype, planar, subtract, divide, fill);
-        field_.filter = parse_filter(filter);
-        field_.dct_scaling = dct_scaling;
-        field_.orient = orient;
-        field_.shrink_to = shrink_to;
+    ImageDecoder(const Table& program, const PyImageOptions& options, const Limits& limits)
+        : program_(parse_program({program.data(), program.size()})), limits_(limits), field_(options.field) {
+        if (field_.content != Content::picture) throw nb::value_error("expected options of a picture");
     }
 
     nb::object decode_file(const nb::bytes& path, std::uint64_t key) const {
@@ -148,14 +144,41 @@ private:
 }  // namespace
 
 void bind_image(nb::module_& m) {
+    nb::class_<PyImageOptions>(m, "ImageOptions", "What an image field becomes, the same for every batch.")
+        .def(
+            "__init__",
+            [](PyImageOptions* self, int channels, const std::string& dtype, bool planar,
+               const std::vector<float>& subtract, const std::vector<float>& divide, const std::vector<int>& fill,
+               const std::string& filter, bool dct_scaling, bool orient, int shrink_to, const std::string& content,
+               const std::optional<MaskNumbers>& mask, const std::optional<DepthNumbers>& depth,
+               const std::optional<WideNumbers>& wide) {
+                PyImageOptions options;
+                ImageField& field = options.field;
+                field.content = parse_content(content);
+                if ((field.content == Content::wide) != wide.has_value())
+                    throw nb::value_error("expected wide= for wide pictures");
+                field.format = wide ? parse_wide(*wide, dtype, planar, field.wide)
+                                    : parse_format(channels, dtype, planar, subtract, divide, fill);
+                field.filter = parse_filter(filter);
+                field.dct_scaling = dct_scaling;
+                field.orient = orient;
+                if (shrink_to < 0) throw nb::value_error("expected shrink_to of at least 0");
+                field.shrink_to = shrink_to;
+                options.take_content(mask, depth);
+                new (self) PyImageOptions(std::move(options));
+            },
+            nb::kw_only(), "channels"_a = 3, "dtype"_a = "uint8", "planar"_a = false,
+            "subtract"_a = std::vector<float>(3, 0.0F), "divide"_a = std::vector<float>(3, 255.0F),
+            "fill"_a = std::vector<int>(3, 0), "filter"_a = "triangle", "dct_scaling"_a = true, "orient"_a = false,
+            "shrink_to"_a = 0, "content"_a = "picture", "mask"_a = nb::none(), "depth"_a = nb::none(),
+            "wide"_a = nb::none());
+
     nb::class_<ImageDecoder>(m, "ImageDecoder",
                              "Decodes, cuts and resizes one image at a time in the calling thread, without the GIL.\n"
                              "Every method returns an array [C, H, W] (planar) or [H, W, C], bfloat16 as uint16; or\n"
                              "the code (core/common/fault.hpp) and the text of what is wrong with the image.")
-        .def(nb::init<const Table&, int, const std::string&, bool, const std::vector<float>&, const std::vector<float>&,
-                      const std::vector<int>&, const std::string&, bool, bool, int, const Limits&>(),
-             nb::arg("program").noconvert(), nb::kw_only(), "channels"_a, "dtype"_a, "planar"_a, "subtract"_a,
-             "divide"_a, "fill"_a, "filter"_a, "dct_scaling"_a, "orient"_a, "shrink_to"_a = 0, "limits"_a)
+        .def(nb::init<const Table&, const PyImageOptions&, const Limits&>(), nb::arg("program").noconvert(),
+             "options"_a, nb::kw_only(), "limits"_a)
         .def("decode_file", &ImageDecoder::decode_file, "path"_a, "key"_a)
         .def("decode_bytes", &ImageDecoder::decode_bytes, "data"_a, "key"_a)
         .def("decode_pixels", &ImageDecoder::decode_pixels, nb::arg("pixels").noconvert(), "key"_a);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 
 #include "batch/job.hpp"
 #include "resample/resampler.hpp"
@@ -92,6 +93,38 @@ inline Format parse_wide(const WideNumbers& numbers, const std::string& dtype, b
 inline Filter parse_filter(const std::string& name) {
     return parse_name<Filter>(name, {"triangle", "nearest"}, "expected filter triangle or nearest");
 }
+
+// bytes of a value, ignore, and the table of MaskFormat.
+using MaskTable = nanobind::ndarray<const std::int64_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+using MaskNumbers = std::tuple<int, std::int64_t, MaskTable>;
+
+// What an image field becomes: described once, the same for every batch.
+struct PyImageOptions {
+    ImageField field;
+    std::optional<MaskTable> table;  // of a mask, which the field borrows
+
+    void take_content(const std::optional<MaskNumbers>& mask, const std::optional<DepthNumbers>& depth) {
+        if ((field.content == Content::mask) != mask.has_value() ||
+            (field.content == Content::depth) != depth.has_value()) {
+            throw nanobind::value_error("expected mask= for a mask, depth= for depth, and neither for others");
+        }
+        if (mask) {
+            const auto& [bytes, ignore, values] = *mask;
+            if (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8)
+                throw nanobind::value_error("expected 1 to 8 bytes");
+            if (values.size() != MaskFormat::kValues) throw nanobind::value_error("expected a table of 65,536 values");
+            field.mask = {bytes, ignore, values.data()};
+            table = values;
+        }
+        if (depth) field.depth = parse_depth(*depth);
+        if (field.content != Content::normals) return;
+        if (field.format.dtype == DType::uint8 || field.format.planar || field.format.channels != 3 ||
+            field.filter != Filter::nearest) {
+            throw nanobind::value_error("expected normals as three interleaved floats, cut by the nearest filter");
+        }
+        field.format.fill_zero = true;
+    }
+};
 
 // Paths in messages need not be UTF-8.
 inline nanobind::object text_of(const std::string& why) {

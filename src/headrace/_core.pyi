@@ -203,23 +203,30 @@ def decode_png(
 
 # --- single images, in the calling thread ---
 
-class ImageDecoder:
+class ImageOptions:
+    """What an image field becomes, the same for every batch."""
+
     def __init__(
         self,
-        program: NDArray[np.float64],
         *,
-        channels: int,
-        dtype: str,
-        planar: bool,
-        subtract: list[float],
-        divide: list[float],
-        fill: list[int],
-        filter: str,
-        dct_scaling: bool,
-        orient: bool,
+        channels: int = 3,
+        dtype: str = "uint8",
+        planar: bool = False,
+        subtract: list[float] = ...,
+        divide: list[float] = ...,
+        fill: list[int] = ...,
+        filter: str = "triangle",
+        dct_scaling: bool = True,
+        orient: bool = False,
         shrink_to: int = 0,
-        limits: Limits,
+        content: str = "picture",
+        mask: tuple[int, int, NDArray[np.int64]] | None = None,
+        depth: tuple[str, float, float, float, float, tuple[float, float, float, float, bool] | None] | None = None,
+        wide: tuple[list[float], list[float], list[float]] | None = None,
     ) -> None: ...
+
+class ImageDecoder:
+    def __init__(self, program: NDArray[np.float64], options: ImageOptions, *, limits: Limits) -> None: ...
     def decode_file(self, path: bytes, key: int) -> NDArray[Any] | tuple[int, str]: ...
     def decode_bytes(self, data: Buffer, key: int) -> NDArray[Any] | tuple[int, str]: ...
     def decode_pixels(self, pixels: NDArray[np.uint8], key: int) -> NDArray[Any] | tuple[int, str]: ...
@@ -258,6 +265,20 @@ class Paths:
     ) -> None: ...
     def close(self) -> None: ...
 
+class Ranges:
+    """Where the bytes of a field lie, for each sample of a batch."""
+
+    def __init__(
+        self,
+        paths: Paths | None = None,
+        path_id: NDArray[np.int64] | None = None,
+        offset: NDArray[np.int64] | None = None,
+        length: NDArray[np.int64] | None = None,
+        check: NDArray[np.uint32] | None = None,
+        zipped: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]
+        | None = None,
+    ) -> None: ...
+
 class Job:
     def __init__(
         self,
@@ -272,50 +293,17 @@ class Job:
     ) -> None: ...
     def add_image(
         self,
+        at: Ranges,
+        options: ImageOptions,
         *,
-        paths: Paths | None,
-        path_id: NDArray[np.int64] | None = None,
-        offset: NDArray[np.int64] | None = None,
-        length: NDArray[np.int64] | None = None,
-        check: NDArray[np.uint32] | None = None,
-        zipped: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]
-        | None = None,
-        memory: list[Any] | None = None,
         out: NDArray[np.uint8],
-        width: int,
         height: int,
-        channels: int,
-        dtype: str,
-        planar: bool,
-        subtract: list[float],
-        divide: list[float],
-        fill: list[int],
-        filter: str,
-        dct_scaling: bool,
-        orient: bool,
-        content: str = "picture",
-        mask: tuple[int, int, NDArray[np.int64]] | None = None,
-        depth: tuple[str, float, float, float, float, tuple[float, float, float, float, bool] | None] | None = None,
+        width: int,
+        memory: list[Any] | None = None,
         valid: NDArray[np.uint8] | None = None,
-        shrink_to: int = 0,
-        cache: Store | None = None,
-        cache_first: int = 0,
-        cut: str = "none",
-        wide: tuple[list[float], list[float], list[float]] | None = None,
+        cache: tuple[Store, int, str] | None = None,
     ) -> None: ...
-    def add_raw(
-        self,
-        *,
-        paths: Paths | None,
-        path_id: NDArray[np.int64] | None = None,
-        offset: NDArray[np.int64] | None = None,
-        length: NDArray[np.int64] | None = None,
-        check: NDArray[np.uint32] | None = None,
-        zipped: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]
-        | None = None,
-        cache: Store | None = None,
-        cache_first: int = 0,
-    ) -> None: ...
+    def add_raw(self, at: Ranges, *, cache: tuple[Store, int, str] | None = None) -> None: ...
     def probe_only(self) -> None: ...
     def wait(self) -> None: ...
     def cancel(self) -> None: ...

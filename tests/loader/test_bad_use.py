@@ -24,11 +24,8 @@ from headrace.errors import (
 
 def job_of(views, count=1):
     job = _core.Job(np.arange(count), np.zeros(count, np.uint32), key=1, program=np.zeros((0, 10)), views=views)
-    job.add_image(
-        paths=None, memory=[np.zeros((30, 40, 3), np.uint8)] * count, out=np.zeros(count * 3 * 16 * 16, np.uint8),
-        width=16, height=16, channels=3, dtype="uint8", planar=False, subtract=[0.0] * 3, divide=[255.0] * 3,
-        fill=[0] * 3, filter="triangle", dct_scaling=True, orient=False,
-    )  # fmt: skip
+    pixels, out = [np.zeros((30, 40, 3), np.uint8)] * count, np.zeros(count * 3 * 16 * 16, np.uint8)
+    job.add_image(_core.Ranges(), _core.ImageOptions(), memory=pixels, out=out, height=16, width=16)
     return job
 
 

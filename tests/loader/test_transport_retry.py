@@ -122,7 +122,7 @@ def test_a_job_that_is_dropped_does_not_wait():
     paths = _core.Paths(os.fsencode(files.root), files.names.blob, files.names.offsets, keep_open=True, inside=False)
     at = dataset.locate("image", np.zeros(1, np.int64))
     job = _core.Job(np.zeros(1, np.int64), np.zeros(1, np.uint32), key=0, program=np.zeros((0, 10)))
-    job.add_raw(paths=paths, path_id=at.path_id, offset=at.offset, length=at.length)
+    job.add_raw(_core.Ranges(paths, at.path_id, at.offset, at.length))
     engine.submit(job)
     assert eventually(lambda: engine.counters()["retry"][1] == 1)
     del job

@@ -230,7 +230,7 @@ def jobs(engine, photos, count):
     for _ in range(count):
         at = photos.locate("image", np.arange(COUNT))
         job = _core.Job(np.arange(COUNT), np.zeros(COUNT, np.uint32), key=0, program=np.zeros((0, 10)))
-        job.add_raw(paths=paths, path_id=at.path_id, offset=at.offset, length=at.length)
+        job.add_raw(_core.Ranges(paths, at.path_id, at.offset, at.length))
         engine.submit(job)
         made.append(job)
     return made, paths

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +54,7 @@ def read_members(
 
     def raw_job(at: Location, paths: _core.Paths | None) -> _core.Job:
         job = _blank_job(at)
-        job.add_raw(**_bytes_at(at, paths))
+        job.add_raw(_ranges(at, paths))
         return job
 
     with _jobs(dataset, column, block, threads, _core.Limits(max_file_bytes=most_bytes), raw_job) as jobs:
@@ -108,27 +107,12 @@ def _jobs(
 def _probe_job(at: Location, paths: _core.Paths | None, exif: bool) -> _core.Job:
     job = _blank_job(at)
     job.probe_only()
-    job.add_image(
-        **_bytes_at(at, paths),
-        out=np.empty(0, np.uint8),
-        width=0,
-        height=0,
-        channels=3,
-        dtype="uint8",
-        planar=False,
-        subtract=[0.0] * 3,
-        divide=[1.0] * 3,
-        fill=[0] * 3,
-        filter="nearest",
-        dct_scaling=False,
-        orient=exif,
-    )
+    job.add_image(_ranges(at, paths), _core.ImageOptions(orient=exif), out=np.empty(0, np.uint8), height=0, width=0)
     return job
 
 
-def _bytes_at(at: Location, paths: _core.Paths | None) -> dict[str, Any]:
-    names = ("path_id", "offset", "length", "check", "zipped")
-    return {"paths": paths, **{name: getattr(at, name) for name in names}}
+def _ranges(at: Location, paths: _core.Paths | None) -> _core.Ranges:
+    return _core.Ranges(paths, *at[:-1])
 
 
 def _blank_job(at: Location) -> _core.Job:

@@ -138,7 +138,8 @@ class ImageReader:
         )
         program = compile_view(self.view)
         limits = Limits() if self.limits is None else self.limits
-        decoder = _core.ImageDecoder(program.ops, **image_options(image, program.fill), limits=limits)
+        options = _core.ImageOptions(**image_options(image, program.fill))
+        decoder = _core.ImageDecoder(program.ops, options, limits=limits)
         if isinstance(self.view, list):  # so that it cannot change after it was compiled
             object.__setattr__(self, "view", tuple(self.view))
         derived = {"_image": image, "_limits": limits, "_decoder": decoder, "_draws": _core.is_random(program.ops)}

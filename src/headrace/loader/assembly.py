@@ -66,7 +66,9 @@ class Assembly:
         held = {column: each for column, each in files.items() if isinstance(each.names, StringColumn)}
         shared = {id(each): native_paths(each) for each in held.values()}  # an archive of two columns is open once
         self._paths = {column: shared[id(each)] for column, each in held.items()}
-        self._formats = [core_options(field, recipe.program.fill) for _, field, _ in recipe.images]
+        self._options = [
+            _core.ImageOptions(**core_options(field, recipe.program.fill)) for _, field, _ in recipe.images
+        ]
         self._parts = recipe.parts
         ends = np.cumsum([len(parts_of(name, field)) for name, field, _ in recipe.images], dtype=int).tolist()
         self._outputs = [slice(start, end) for start, end in pairwise([0, *ends])]
@@ -127,17 +129,17 @@ class Assembly:
         for i, (name, _, column) in enumerate(self._recipe.images):
             out = memory[self._outputs[i]]
             job.add_image(
-                **self._ranges(column, rows.samples),
+                self._ranges(column, rows.samples),
+                self._options[i],
                 memory=None if items is None else items[i],
                 out=out[0],
                 valid=out[1] if len(out) > 1 else None,
                 height=size[0],
                 width=size[1],
-                **self._formats[i],
-                **self._cached(name),
+                cache=self._cached(name),
             )
         for name, _, column in self._recipe.raws:
-            job.add_raw(**self._ranges(column, rows.samples), **self._cached(name, is_raw=True))
+            job.add_raw(self._ranges(column, rows.samples), cache=self._cached(name))
         self._engine.submit(job)
         return job
 
@@ -150,7 +152,7 @@ class Assembly:
         dataset = self._recipe.dataset
         ids = samples if dataset.base_ids is None else dataset.base_ids[samples]
         job = _core.Job(ids, np.zeros(1, np.uint32), key=0, program=self._recipe.program.ops)
-        job.add_raw(**self._ranges(column, samples))
+        job.add_raw(self._ranges(column, samples))
         self._engine.submit(job)
         job.wait()
         for _, _, code, _, why in job.failures():
@@ -162,14 +164,13 @@ class Assembly:
     def _job(self, rows: BatchRows, ops: NDArray[np.float64]) -> _core.Job:
         return _core.Job(rows.base_ids, rows.passes, key=rows.key, program=ops, draw_ids=rows.draw_ids)
 
-    def _cached(self, field: str, *, is_raw: bool = False) -> dict[str, Any]:
+    def _cached(self, field: str) -> tuple[_core.Store, int, str] | None:
         cache = self._recipe.cache
-        return {} if cache is None else cache.options(field, is_raw=is_raw)
+        return None if cache is None else cache.place(field)
 
-    def _ranges(self, column: str, samples: Ints) -> dict[str, Any]:
-        at = self._recipe.dataset.locate(column, samples)._asdict()
-        files = at.pop("files")
-        return {"paths": self._paths[column] if files is None else native_paths(files), **at}
+    def _ranges(self, column: str, samples: Ints) -> _core.Ranges:
+        at = self._recipe.dataset.locate(column, samples)
+        return _core.Ranges(self._paths[column] if at.files is None else native_paths(at.files), *at[:-1])
 
     def _measure(self, rows: BatchRows) -> tuple[int, int]:
         """Return the one (height, width) that the view gives every image of the batch.
@@ -218,15 +219,8 @@ class Assembly:
         job = self._job(rows, self._recipe.program.ops)
         job.probe_only()
         nothing = np.empty(0, np.uint8)
-        job.add_image(
-            **self._ranges(column, rows.samples),
-            memory=None,
-            out=nothing,
-            height=0,
-            width=0,
-            **self._formats[0],
-            **self._cached(name),
-        )
+        at = self._ranges(column, rows.samples)
+        job.add_image(at, self._options[0], out=nothing, height=0, width=0, cache=self._cached(name))
         self._engine.submit(job)
         job.wait()
         sizes = job.sizes

@@ -127,11 +127,9 @@ class EpochCache:
     first_tokens: Mapping[str, int]
     """First entry of each text field whose ids are cached. They come after all others, by the texts' numbers."""
 
-    def options(self, field: str, *, is_raw: bool) -> dict[str, Any]:
-        """Return the core's arguments for a field."""
-        first = list(self.cuts).index(field) * self.length
-        options: dict[str, Any] = {"cache": self.store.native, "cache_first": first}
-        return options if is_raw else {**options, "cut": self.cuts[field]}
+    def place(self, field: str) -> tuple[_core.Store, int, str]:
+        """Return where the core caches a field: the store, its first entry, and what of it is cached."""
+        return self.store.native, list(self.cuts).index(field) * self.length, self.cuts[field]
 
     def tokens(self, text: ResolvedText) -> TokenCache | None:
         """Return the token cache of a text field; None if its ids are not cached."""

@@ -100,19 +100,7 @@ def _native() -> Decode | None:
         from headrace import _core
     except ImportError:
         return None
-    decoder = _core.ImageDecoder(
-        numpy.zeros(NO_VIEW),
-        channels=3,
-        dtype="uint8",
-        planar=False,
-        subtract=[0.0] * 3,
-        divide=[255.0] * 3,
-        fill=[0] * 3,
-        filter="triangle",
-        dct_scaling=True,
-        orient=False,
-        limits=_core.Limits(),
-    )
+    decoder = _core.ImageDecoder(numpy.zeros(NO_VIEW), _core.ImageOptions(), limits=_core.Limits())
     return lambda data: decoder.decode_bytes(data, 0)
 
 
