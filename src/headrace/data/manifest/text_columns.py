@@ -151,8 +151,7 @@ class NumberTexts(ColumnTypes):
 
 
 def _all_match(words: pa.StringArray, pattern: str) -> bool:
-    found: bool = pc.all(pc.match_substring_regex(words, pattern)).as_py()
-    return found
+    return bool(pc.all(pc.match_substring_regex(words, pattern)).as_py())
 
 
 class UntypedRows(ManifestSource):

@@ -144,9 +144,7 @@ class TerminalPage:
 
     def _put(self, renderable: RenderableType) -> None:
         for segments in self._console.render_lines(renderable, pad=False):
-            line = Text()
-            for text, style, _ in segments:
-                line.append(self._signs(text.replace(_GLUE, " ")), style)
+            line = Text.assemble(*((self._signs(text.replace(_GLUE, " ")), style or "") for text, style, _ in segments))
             line.rstrip()
             self.lines.append(line)
 

@@ -120,20 +120,17 @@ def write_facts(evidence: EvidenceFile, clock: SessionClock, used: set[str]) -> 
         evidence.write_last(("facts", clock.now_us(), {**_threads(used, torch), **_cuda_facts(torch)}))
 
 
+_OMP_THREADS = re.compile(r"^\s*omp_get_max_threads\(\)\s*:\s*(\d+)", re.MULTILINE)
+
+
 def _threads(used: set[str], torch: ModuleType | Any) -> dict[str, Any]:
     cv2: Any = sys.modules.get("cv2") if "cv2" in used else None
     return {
         "torch_threads": _asked(torch.get_num_threads),
         "interop_threads": _asked(torch.get_num_interop_threads),
-        "omp_threads": _asked(lambda: _omp_threads(torch.__config__.parallel_info())),
+        "omp_threads": _asked(lambda: int(_OMP_THREADS.findall(torch.__config__.parallel_info())[0])),
         "opencv_threads": None if cv2 is None else _asked(cv2.getNumThreads),
     }
-
-
-def _omp_threads(info: str) -> int | None:
-    """Read the line `omp_get_max_threads() : 8`."""
-    found = re.search(r"^\s*omp_get_max_threads\(\)\s*:\s*(\d+)", info, re.MULTILINE)
-    return None if found is None else int(found[1])
 
 
 def _cuda_facts(torch: ModuleType | Any) -> dict[str, Any]:
