@@ -17,7 +17,7 @@ import sys
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
 from typing import Any, Generic, TypeVar, overload
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 _MARSHAL_VERSION = 4
 _LEAVES = frozenset({type(None), bool, int, float, str, bytes})
-_BYTES_PER_WRITE = 1 << 20
+_ITEMS_PER_WRITE = 4096
 _OFFSET_BYTES = 8
 
 
@@ -148,7 +148,7 @@ class UnnamedMemory:
         except (AttributeError, OSError) as error:
             raise _refused("an anonymous file (memfd_create of Linux) could not be made", error) from error
         try:
-            with io.BufferedWriter(_UnnamedFile(descriptor, "wb", closefd=False), _BYTES_PER_WRITE) as file:
+            with io.BufferedWriter(_UnnamedFile(descriptor, "wb", closefd=False)) as file:
                 file.writelines(pieces)
         except BaseException:
             os.close(descriptor)
@@ -195,29 +195,31 @@ def _refused(what: str, error: Exception) -> SharedMemoryError:
     )
 
 
-def _encoded(items: Iterable[Any], *, of_paths: bool) -> Iterator[bytes | memoryview]:
-    """Yield each item, then the offsets of all. Raises UsageError that names the item."""
-    offsets, end = array("Q", [0]), 0
-    for item in items:
+def _encoded(items: Iterator[Any], *, of_paths: bool) -> Iterator[bytes | memoryview]:
+    """Yield some items at a time, then the offsets of all. Raises UsageError that names the item."""
+    encode, offsets = _encode_path if of_paths else _encode, array("Q", [0])
+    while chunk := list(islice(items, _ITEMS_PER_WRITE)):
+        parts: list[bytes] = []
         try:
-            if of_paths:
-                item = _path_text(item)
-            elif type(item) is not str:
-                _check(item)
-            data = marshal.dumps(item, _MARSHAL_VERSION)
+            parts.extend(map(encode, chunk))
         except (TypeError, ValueError, RecursionError) as error:
             what = error if isinstance(error, TypeError) else "lists or dicts nested too deeply, or in a circle"
-            raise UsageError(f"shared_list: item {len(offsets) - 1:,}: {what}") from None
-        end += len(data)
-        offsets.append(end)
-        yield data
+            raise UsageError(f"shared_list: item {len(offsets) - 1 + len(parts):,}: {what}") from None
+        offsets.extend(islice(accumulate(map(len, parts), initial=offsets[-1]), 1, None))
+        yield b"".join(parts)
     yield memoryview(offsets)
 
 
-def _path_text(item: Any) -> str:
+def _encode(item: Any) -> bytes:
+    if type(item) is not str:
+        _check(item)
+    return marshal.dumps(item, _MARSHAL_VERSION)
+
+
+def _encode_path(item: Any) -> bytes:
     if not isinstance(item, pathlib.Path):
         raise TypeError(f"expected a path, as the first item is one, got {_kind(item)}. Pass str(path) for each path")
-    return str(item)
+    return marshal.dumps(str(item), _MARSHAL_VERSION)
 
 
 def _check(item: Any) -> None:
