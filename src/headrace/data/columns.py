@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headrace._core import Paths, leads_out
+from headrace._core import Paths, Ranges, leads_out
 from headrace.data.storage.strings import Ints, StoredArray, StringColumn, Strings
 from headrace.errors import ChangedError, OutsideRootError, ReadError
 
@@ -95,6 +95,12 @@ class Location(NamedTuple):
     """None: bytes lie there as they are. Else offset, length and check are given."""
     files: ColumnFiles | None = None
     """What `path_id` counts in, where it is not the column's `files`: those of this batch alone."""
+
+    def native(self, paths: Paths | None) -> Ranges:
+        """Return the same for the core; `paths` are the column's files, for batches without files of their own."""
+        own = paths if self.files is None else native_paths(self.files)
+        assert own is not None, "names that lie in memory are the column's, others come with the batch"
+        return Ranges(own, self.path_id, self.offset, self.length, self.check, self.zipped)
 
 
 class ByteColumn(ABC):

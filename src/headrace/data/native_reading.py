@@ -54,7 +54,7 @@ def read_members(
 
     def raw_job(at: Location, paths: _core.Paths | None) -> _core.Job:
         job = _blank_job(at)
-        job.add_raw(_ranges(at, paths))
+        job.add_raw(at.native(paths))
         return job
 
     with _jobs(dataset, column, block, threads, _core.Limits(max_file_bytes=most_bytes), raw_job) as jobs:
@@ -82,7 +82,7 @@ def _jobs(
         paths = native_paths(files) if isinstance(files.names, StringColumn) else None
         for positions in position_blocks(len(dataset), block):
             at = dataset.locate(column, positions)
-            job = make(at, paths if at.files is None else native_paths(at.files))
+            job = make(at, paths)
             engine.submit(job)
             yield positions, job
 
@@ -107,12 +107,8 @@ def _jobs(
 def _probe_job(at: Location, paths: _core.Paths | None, exif: bool) -> _core.Job:
     job = _blank_job(at)
     job.probe_only()
-    job.add_image(_ranges(at, paths), _core.ImageOptions(orient=exif), out=np.empty(0, np.uint8), height=0, width=0)
+    job.add_image(at.native(paths), _core.ImageOptions(orient=exif), out=np.empty(0, np.uint8), height=0, width=0)
     return job
-
-
-def _ranges(at: Location, paths: _core.Paths | None) -> _core.Ranges:
-    return _core.Ranges(paths, *at[:-1])
 
 
 def _blank_job(at: Location) -> _core.Job:

@@ -169,8 +169,7 @@ class Assembly:
         return None if cache is None else cache.place(field)
 
     def _ranges(self, column: str, samples: Ints) -> _core.Ranges:
-        at = self._recipe.dataset.locate(column, samples)
-        return _core.Ranges(self._paths[column] if at.files is None else native_paths(at.files), *at[:-1])
+        return self._recipe.dataset.locate(column, samples).native(self._paths.get(column))
 
     def _measure(self, rows: BatchRows) -> tuple[int, int]:
         """Return the one (height, width) that the view gives every image of the batch.
