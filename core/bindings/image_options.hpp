@@ -98,10 +98,22 @@ inline Filter parse_filter(const std::string& name) {
 using MaskTable = nanobind::ndarray<const std::int64_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 using MaskNumbers = std::tuple<int, std::int64_t, MaskTable>;
 
+// A program of augmentations, parsed once.
+struct PyAugmentation {
+    std::shared_ptr<const AugmentProgram> program;
+};
+
 // What an image field becomes: described once, the same for every batch.
 struct PyImageOptions {
     ImageField field;
     std::optional<MaskTable> table;  // of a mask, which the field borrows
+
+    void take_augment(const PyAugmentation* augment, std::uint64_t name_hash) {
+        field.name_hash = name_hash;
+        if (augment == nullptr) return;
+        if (field.content != Content::picture) throw nanobind::value_error("expected augment= of a picture");
+        field.augment = augment->program;
+    }
 
     void take_content(const std::optional<MaskNumbers>& mask, const std::optional<DepthNumbers>& depth) {
         if ((field.content == Content::mask) != mask.has_value() ||

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias, get_args
 
+from headrace.augment import Augmentation, compile_augment
 from headrace.errors import UsageError
 from headrace.views import MAX_SIDE_PX
 
@@ -91,6 +92,9 @@ class Image:
     allows pixels to be taken from a copy of the image whose short side is at most that many pixels: the crop stays the
     same, its detail is bounded. With `cache=` and a random view, that copy is cached. `source` names the column if it
     differs from the field's name.
+
+    `augment` is an augmentation or a list of them, such as `hr.ColorJitter(0.4)`, run on the pixels of the window before
+    they become floats, after those of the Loader. Each image has draws of its own.
     """
 
     _: KW_ONLY
@@ -104,6 +108,7 @@ class Image:
     dct_scaling: bool = True
     exif: bool = False
     shrink_to: int | None = None
+    augment: Augmentation | str | Sequence[Augmentation | str] | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in (("dtype", ImageDType), ("mode", Mode), ("filter", Filter)):
@@ -114,6 +119,7 @@ class Image:
                 f"{self.shrink_to!r}; take about 1.2 times the size that the view cuts"
             )
         self._check_channels()
+        self._check_augment()
         if self.normalize is None:
             return
         if self.dtype in ("uint8", "uint16"):
@@ -134,6 +140,21 @@ class Image:
             raise UsageError(
                 f"Image: expected shrink_to=None with dtype={self.dtype!r} and channels={count!r}, got "
                 f"{self.shrink_to}; what is shrunk is kept in bytes"
+            )
+
+    def _check_augment(self) -> None:
+        program = compile_augment("Image: augment", self.augment)
+        if program is None:
+            return
+        if self.wide:
+            raise UsageError(
+                f"Image: expected augment=None with dtype={self.dtype!r} and channels={self.channels!r}, got "
+                f"{self.augment!r}; augmentations work on 8 bits a channel: take uint8 or floats of 1 or 3 channels"
+            )
+        if self.dtype == "uint8" and program.makes_noise:
+            raise UsageError(
+                'Image: expected RandomErasing(value="random") with a dtype of floats, got "uint8": its values are '
+                'normal; take another value, or dtype="float32"'
             )
 
     @property

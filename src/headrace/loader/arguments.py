@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace import _core
+from headrace.augment import ERASE, AugmentProgram
 from headrace.errors import UnknownArgumentError, UsageError
-from headrace.fields import Field, Spatial
+from headrace.fields import Field, Image, Spatial
 from headrace.loader.recipe import BatchMap, SampleMap
 from headrace.plan import EpochPlan, SequencePacking
 
@@ -120,6 +121,24 @@ def check_map(
         )
 
 
+def check_augment(program: AugmentProgram | None, images: Sequence[tuple[str, Spatial, str]]) -> None:
+    if program is None:
+        return
+    pictures = [field for _, field, _ in images if isinstance(field, Image)]
+    if not pictures:
+        raise UsageError("augment: expected a field of images, got none; leave augment out")
+    wide = [name for name, field, _ in images if isinstance(field, Image) and field.wide]
+    if wide:
+        raise UsageError(
+            f"augment: expected images of 8 bits a channel, got field {wide[0]!r} of more; take uint8 or floats of 1 "
+            "or 3 channels, or give the others augment= of their own"
+        )
+    if program.makes_noise and any(field.dtype == "uint8" for field in pictures):
+        raise UsageError(
+            'augment: expected RandomErasing(value="random") with a dtype of floats, got "uint8": its values are normal'
+        )
+
+
 def check_last_batch(plan: EpochPlan, map: SampleMap | None) -> None:
     """Refuse `map` where a rank may get no sample: it could not know the fields that `map` returns."""
     if map is not None and plan.empty_parts:
@@ -135,13 +154,15 @@ def place_fields(
     fields: Mapping[str, Field],
     map: SampleMap | None,
     batch_map: BatchMap | None,
+    augment: AugmentProgram | None,
 ) -> Placement | None:
     """Return how fields are placed on `device`; None on the CPU."""
     if output != "torch":
         raise UsageError(f"device: expected output='torch' with it, got output={output!r}; leave device out")
     from headrace.device import place
 
-    placement = place(device, fields, host_floats=map is not None or batch_map is not None)
+    erases = augment is not None and ERASE in augment.kinds
+    placement = place(device, fields, host_floats=map is not None or batch_map is not None or erases)
     return None if placement.device.type == "cpu" else placement
 
 

@@ -16,7 +16,7 @@ from headrace.loader.bad_samples import error_of
 from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.batch_values import BatchRows
 from headrace.loader.decoding import pixels
-from headrace.loader.decoding.pixels import core_options, parts_of
+from headrace.loader.decoding.pixels import augment_options, core_options, parts_of
 from headrace.loader.recipe import Recipe
 from headrace.plan import BatchPlan
 
@@ -67,8 +67,10 @@ class Assembly:
         shared = {id(each): native_paths(each) for each in held.values()}  # an archive of two columns is open once
         self._paths = {column: shared[id(each)] for column, each in held.items()}
         self._options = [
-            _core.ImageOptions(**core_options(field, recipe.program.fill)) for _, field, _ in recipe.images
+            _core.ImageOptions(**core_options(field, recipe.program.fill), **augment_options(name, field))
+            for name, field, _ in recipe.images
         ]
+        self._augment = None if recipe.augment is None else recipe.augment.native
         self._parts = recipe.parts
         ends = np.cumsum([len(parts_of(name, field)) for name, field, _ in recipe.images], dtype=int).tolist()
         self._outputs = [slice(start, end) for start, end in pairwise([0, *ends])]
@@ -162,7 +164,9 @@ class Assembly:
         return job.raw(0)[0]
 
     def _job(self, rows: BatchRows, ops: NDArray[np.float64]) -> _core.Job:
-        return _core.Job(rows.base_ids, rows.passes, key=rows.key, program=ops, draw_ids=rows.draw_ids)
+        return _core.Job(
+            rows.base_ids, rows.passes, key=rows.key, program=ops, draw_ids=rows.draw_ids, augment=self._augment
+        )
 
     def _cached(self, field: str) -> tuple[_core.Store, int, str] | None:
         cache = self._recipe.cache

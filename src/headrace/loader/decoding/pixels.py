@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
+from headrace.augment import compile_augment
 from headrace.data import array_files, picture_size
 from headrace.errors import UsageError
 from headrace.fields import MOST_FINITE, Depth, Image, Mask, Normals, Spatial
@@ -78,6 +80,17 @@ def core_options(field: Spatial, fill: tuple[int, ...]) -> Options:
         half = {"subtract": [127.5] * 3, "divide": [127.5] * 3}
         return {**_NEAREST, **half, "channels": 3, "dtype": field.dtype, "content": "normals"}
     return {**_NEAREST, "content": "depth", "depth": _depth_numbers(field)}
+
+
+def augment_options(name: str, field: Spatial) -> Options:
+    """Return the core's arguments for the augmentations of a field of this name, which keys their draws."""
+    program = compile_augment(name, field.augment) if isinstance(field, Image) else None
+    return {"augment": None if program is None else program.native, "name_hash": name_hash(name)}
+
+
+def name_hash(name: str) -> int:
+    """Return 64 bits that stand for a field's name in the keys of its draws."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
 def image_options(image: Image, fill: tuple[int, ...]) -> Options:

@@ -1,0 +1,13 @@
+#if defined(__x86_64__)
+#include "augment/pixel_kernels_of.hpp"
+
+namespace headrace {
+namespace {
+#include "augment/pixel_kernels.inl"
+}  // namespace
+
+const PixelKernels& pixel_kernels_avx2() { return kTable; }
+
+}  // namespace headrace
+
+#endif
