@@ -204,7 +204,7 @@ class GaussianBlur(Augmentation):
 
     def _sigmas(self) -> tuple[float, float]:
         if isinstance(self.sigma, list | tuple):
-            return tuple(self.sigma) if len(self.sigma) == 2 else (0.0, 0.0)  # type: ignore[return-value]
+            return tuple(self.sigma) if len(self.sigma) == 2 else (0.0, 0.0)
         return (self.sigma, self.sigma)  # type: ignore[return-value]
 
 

@@ -130,17 +130,12 @@ def with_weight(node: Node, weight: float) -> Node:
 def compile_augment(where: str, augment: object) -> AugmentProgram | None:
     """Compile an augmentation or a list of them, run one after another; None where there is nothing to do.
 
-    A str is timm's description of a policy, such as "rand-m9-mstd0.5-inc1". Raises UsageError for anything else, and
-    for an erasure that something follows.
+    Raises UsageError for anything else, and for an erasure that something follows.
     """
     if augment is None:
         return None
     nodes: list[Node] = []
     for step in augment if isinstance(augment, list | tuple) else [augment]:
-        if isinstance(step, str):
-            from headrace.augment.policies import timm_policy  # which builds on this chapter
-
-            step = timm_policy(step)
         if not isinstance(step, Augmentation):
             raise UsageError(
                 f"{where}: expected an augmentation such as hr.ColorJitter(0.4), a list of them or None, got {step!r}"

@@ -93,8 +93,8 @@ class Image:
     same, its detail is bounded. With `cache=` and a random view, that copy is cached. `source` names the column if it
     differs from the field's name.
 
-    `augment` is an augmentation or a list of them, such as `hr.ColorJitter(0.4)`, run on the pixels of the window before
-    they become floats, after those of the Loader. Each image has draws of its own.
+    `augment` is an augmentation or a list of them, such as `hr.ColorJitter(0.4)`, run on the pixels of the window
+    before they become floats, after those of the Loader. Each image has draws of its own.
     """
 
     _: KW_ONLY
