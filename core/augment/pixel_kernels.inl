@@ -189,6 +189,7 @@ void sharpness(const std::uint8_t* bytes, int width, int height, float factor, s
 }
 
 inline int reflected(int at, int size) {
+    if (size == 1) return 0;
     while (at < 0 || at >= size) at = at < 0 ? -at : 2 * size - 2 - at;
     return at;
 }
