@@ -171,7 +171,8 @@ def row(kind: float, *p: float) -> list[float]:
     [
         ([row(0)], "op 0 of the view: unknown kind 0"),
         ([row(NAN)], "unknown kind"),
-        ([row(7, 0.5), row(9, 1)], "op 1 of the view: unknown kind 9"),
+        ([row(7, 0.5), row(12, 1)], "op 1 of the view: unknown kind 12"),
+        ([row(11, 8, 8, 65, 1)], "parameter 2 is out of range: 65"),
         ([row(7, NAN)], "parameter 0 is out of range: nan"),
         ([row(3, 8, 8.5)], "parameter 1 is out of range"),
         ([row(3, 8, NAN)], "parameter 1 is out of range: nan"),

@@ -107,7 +107,7 @@ def sampled(program, address):
     ]
     try:
         given = *columns[:2], address["dataset"], *columns[2:]
-        return _core.sample_views(program.ops, address["key"], *given, copy=address["copy"])[0]
+        return _core.sample_views(program.ops, address["key"], *given, copy=address.get("copy", 0))[0]
     except ValueError:
         return None
 
