@@ -48,6 +48,7 @@ def test_public_names_are_pinned():
             "RandomScale",
             "RandomVerticalFlip",
             "Raw",
+            "RepeatFactor",
             "Resize",
             "ResumableBatchSampler",
             "ResumableSampler",

@@ -48,6 +48,7 @@ if _TYPE_CHECKING:
     from headrace.loader import mix as mix
     from headrace.plan import Buckets as Buckets
     from headrace.plan import Budget as Budget
+    from headrace.plan import RepeatFactor as RepeatFactor
     from headrace.plan import SequencePacking as SequencePacking
     from headrace.views import CenterCrop as CenterCrop
     from headrace.views import FiveCrop as FiveCrop
@@ -66,7 +67,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "headrace._core": ("Limits",),
-    "headrace.plan": ("Buckets", "Budget", "SequencePacking"),
+    "headrace.plan": ("Buckets", "Budget", "RepeatFactor", "SequencePacking"),
     "headrace.dropins": (
         "BucketBatchSampler",
         "DevicePrefetcher",

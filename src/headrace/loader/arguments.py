@@ -27,7 +27,8 @@ COUNTERPARTS = {
     "map_workers= are processes for the Python of map=",
     "drop_last": 'remainder="drop" for True; "short", which is the default, for False',
     "sampler": "shuffle= and seed= make the order, and each rank takes its part without a DistributedSampler; "
-    "data.select(indices) chooses and repeats samples, headrace.mix weighs sources",
+    "weights= (WeightedRandomSampler), balanced= and repeats= draw samples, data.select(indices) chooses them, "
+    "headrace.mix weighs sources",
     "batch_sampler": "batch_size= and shuffle= cut the batches; buckets= or batch_size=headrace.Budget(…) group "
     "samples of like size",
     "collate_fn": "batches are made natively, of equal shapes by view= or buckets=; batch_map= changes whole batches",

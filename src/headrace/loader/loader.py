@@ -43,8 +43,11 @@ from headrace.plan import (
     Budget,
     Order,
     Remainder,
+    RepeatFactor,
+    Sampling,
     SequencePacking,
     State,
+    UniformPlan,
     ViewedImages,
     plan_of,
     resume,
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
     import torch
+    from numpy.typing import NDArray
 
 
 class Loader(LoaderPosition):
@@ -77,6 +81,10 @@ class Loader(LoaderPosition):
                  have one shape, the same on every rank; without, batches of unequal images are refused
     `pack`       texts that share rows of tokens. `batch_size` then counts rows
     `shuffle`, `seed`  the order of each epoch and every random view follow from these two and the epoch
+    `weights`    one number a sample, or the name of a column: samples are drawn with replacement in proportion
+    `balanced`   the name of a column of classes: each class is drawn equally often. Or RepeatFactor
+    `repeats`    how often each sample comes in a row, each time with another view, on other ranks where possible
+    `samples_per_epoch`  draws of an epoch over all ranks; default: as many as samples, or as RepeatFactor says
     `remainder`  the epoch's last samples: "short" batch, "drop", or "wrap" (fill up from the epoch's start)
     `threads`    native threads that read, decode and resample; default: autotuned, at first and at most the available
                  cores, shared by the ranks of the node
@@ -117,6 +125,10 @@ class Loader(LoaderPosition):
         pack: SequencePacking | None = None,
         shuffle: bool = False,
         seed: int = 0,
+        weights: str | Sequence[float] | NDArray[Any] | None = None,
+        balanced: str | RepeatFactor | None = None,
+        repeats: int = 1,
+        samples_per_epoch: int | None = None,
         remainder: Remainder = "short",
         threads: int | None = None,
         prefetch: int | None = None,
@@ -184,6 +196,7 @@ class Loader(LoaderPosition):
             images=first_images,
             texts=texts,
             pack=pack,
+            sampling=Sampling(weights=weights, balanced=balanced, repeats=repeats, samples_per_epoch=samples_per_epoch),
         )
         packed = None if pack is None else text_packed(pack, texts).name
         measured = text_of_buckets(buckets, texts)
@@ -213,6 +226,7 @@ class Loader(LoaderPosition):
             level=instruction_set,
             limits=bounds,
             cache=None if cache is None else open_cache(cache, dataset, plan, program, kept_of, bounds),
+            pass_samples=plan.rank_samples if isinstance(plan, UniformPlan) else None,
         )
         if self._recipe.cache is not None:  # closed with the loader: passes refer to themselves and are freed late
             weakref.finalize(self, self._recipe.cache.store.close)
@@ -239,7 +253,7 @@ class Loader(LoaderPosition):
 
     @property
     def samples(self) -> int:
-        """Samples of an epoch over all ranks; those that "wrap" repeats count once."""
+        """Samples or draws of an epoch over all ranks; those that "wrap" repeats count once."""
         plan = self._recipe.plan
         return plan.length - plan.left_out
 

@@ -58,6 +58,11 @@ def check_mixed(sources: Mapping[str, Loader]) -> None:
                 f"batches: expected source {name!r} without buckets, Budget, RandomScale and pack with 'mixed', as "
                 "samples of several sources must have one shape; take 'one-source', or a view of fixed size"
             )
+        if recipe.plan.draws is not None:
+            raise UsageError(
+                f"batches: expected source {name!r} without weights=, balanced=, repeats= and samples_per_epoch= with "
+                "'mixed', which takes every sample in turn; take 'one-source', or mix parts of the dataset by weight"
+            )
         if recipe.batch_map is not None:
             raise UsageError(
                 f"batches: expected source {name!r} without batch_map= with 'mixed', as no source has a batch of its "
