@@ -182,7 +182,10 @@ class Loader(LoaderPosition):
             world_size=self._place.world_size,
         )
         check_map(map, map_workers, multiprocessing_context, pack)
-        self._placement = None if device is None else place_fields(device, output, chosen, map, batch_map, augmented)
+        host_floats = map is not None or batch_map is not None or (augmented is not None and augmented.erases)
+        self._placement = None
+        if device is not None:
+            self._placement = place_fields(device, output, chosen, host_floats=host_floats)
         if self._placement is not None:
             chosen = self._placement.fields
             columns = resolve_columns(dataset, chosen, view_from)
