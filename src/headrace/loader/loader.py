@@ -68,9 +68,9 @@ class Loader(LoaderPosition):
     """Batches of a dataset, decoded and cropped by native threads, the same on every machine and thread count.
 
     `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask, Depth,
-    Normals, Boxes, Keypoints, InstanceMasks, Geometry, Text, Array, Label or Raw; without it the obvious columns are
-    taken. Each batch is a dict: images [N, C, H, W], masks [N, H, W], labels [N], boxes a list of N, texts a dict of
-    ids and mask [N, L].
+    Normals, Boxes, Keypoints, InstanceMasks, Geometry, Text, Array, Label, Raw or Key; without it the obvious columns
+    are taken. Each batch is a dict: images [N, C, H, W], masks [N, H, W], labels [N], boxes a list of N, texts a dict
+    of ids and mask [N, L].
 
     `view`       one geometry for all fields of pixels of a sample, or a list of views that compose
     `view_from`  the field of pixels whose size the view is drawn from (default: the first)
