@@ -52,6 +52,7 @@ if _TYPE_CHECKING:
     from headrace.plan import RepeatFactor as RepeatFactor
     from headrace.plan import SequencePacking as SequencePacking
     from headrace.views import CenterCrop as CenterCrop
+    from headrace.views import FiveCrop as FiveCrop
     from headrace.views import Letterbox as Letterbox
     from headrace.views import RandomCrop as RandomCrop
     from headrace.views import RandomHorizontalFlip as RandomHorizontalFlip
@@ -59,6 +60,8 @@ if _TYPE_CHECKING:
     from headrace.views import RandomScale as RandomScale
     from headrace.views import RandomVerticalFlip as RandomVerticalFlip
     from headrace.views import Resize as Resize
+    from headrace.views import TenCrop as TenCrop
+    from headrace.views import Tiles as Tiles
 
 
 __version__ = "0.1.0"
@@ -104,6 +107,7 @@ _HOMES = {
     "headrace.device": ("fit_budget",),
     "headrace.views": (
         "CenterCrop",
+        "FiveCrop",
         "Letterbox",
         "RandomCrop",
         "RandomHorizontalFlip",
@@ -111,6 +115,8 @@ _HOMES = {
         "RandomScale",
         "RandomVerticalFlip",
         "Resize",
+        "TenCrop",
+        "Tiles",
     ),
 }
 """Modules, and the names that each gives. They are imported when they are asked for: a loader's two hundred modules

@@ -19,6 +19,7 @@ from headrace.loader.arguments import (
     check_last_batch,
     check_map,
     check_values,
+    check_views,
     place_fields,
     refuse_unknown,
 )
@@ -69,10 +70,11 @@ class Loader(LoaderPosition):
 
     `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask, Depth,
     Normals, Boxes, Keypoints, InstanceMasks, Geometry, Text, Array, Label, Raw or Key; without it the obvious columns
-    are taken. Each batch is a dict: images [N, C, H, W], masks [N, H, W], labels [N], boxes a list of N, texts a dict
-    of ids and mask [N, L].
+    are taken. Each batch is a dict: images [N, C, H, W], with copies [N, copies, C, H, W], masks [N, H, W], labels [N],
+    boxes a list of N, texts a dict of ids and mask [N, L].
 
-    `view`       one geometry for all fields of pixels of a sample, or a list of views that compose
+    `view`       one geometry for all fields of pixels of a sample, or a list of views that compose; a field may have a
+                 view of its own: `Image(view=)`
     `view_from`  the field of pixels whose size the view is drawn from (default: the first)
     `batch_size` samples per rank; the global batch is `batch_size * world_size`. Or a Budget, which sizes each batch
     `buckets`    which samples may share a batch. With these, a Budget or a RandomScale, all images of a global batch
@@ -178,10 +180,11 @@ class Loader(LoaderPosition):
             chosen = self._placement.fields
             columns = resolve_columns(dataset, chosen, view_from)
         program = compile_view(view)
+        check_views(columns.images, view, program)
         texts = resolve_texts(dataset, chosen)
         first_images = None  # whose sizes views are drawn from
-        if columns.images:
-            _, field, column = columns.images[0]
+        if columns.followers:
+            _, field, column = columns.followers[0]
             exif = isinstance(field, Image) and field.exif
             first_images = ViewedImages(column=column, exif=exif, threads=threads, limits=limits)
         plan = plan_of(
