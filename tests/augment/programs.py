@@ -9,7 +9,7 @@ import numpy as np
 
 PARAMETERS, COLUMNS, CONSTANTS = 6, 7, 8
 SEQUENCE, CHOICE, ORDER, AUGMIX = 1, 2, 3, 4
-POSTERIZE, BLUR, ERASE, SOLARIZE_ADD, AFFINE, PERSPECTIVE, ELASTIC = 17, 21, 23, 24, 40, 41, 42
+HUE, POSTERIZE, BLUR, ERASE, SOLARIZE_ADD, AFFINE, PERSPECTIVE, ELASTIC = 13, 17, 21, 23, 24, 40, 41, 42
 PIXEL_KINDS, GEOMETRIC_KINDS = range(10, 25), (AFFINE, PERSPECTIVE, ELASTIC)
 FIXED, UNIFORM, STEPS, NORMAL = range(4)
 
@@ -38,7 +38,9 @@ def operation(rng: random.Random, kinds: list[int]) -> Rows:
     parameters = [parameter(rng) for _ in range(rng.randrange(1, PARAMETERS + 1))]
     fill = [rng.randrange(2), 9, 8, 7]
     constants: list[float] = []
-    if kind == POSTERIZE:
+    if kind == HUE:
+        parameters = [[UNIFORM, -0.5, 0.5, 0, 0, 0, 0]]
+    elif kind == POSTERIZE:
         constants = [rng.randrange(3)]
     elif kind == BLUR:
         parameters = [[UNIFORM, 0.1, 2, 0, 0, 0, 0]]
