@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "augment/augment_kernels.hpp"
 #include "augment/draw.hpp"
-#include "augment/pixel_kernels.hpp"
 #include "augment/warp.hpp"
 #include "common/level.hpp"
 #include "common/scratch.hpp"
@@ -19,7 +19,7 @@ namespace headrace {
 class Augmenter final : public PixelRows {
 public:
     explicit Augmenter(Level level)
-        : kernels_(&pixel_kernels(level)), values_(&headrace::kernels(level)), warper_(level) {}
+        : kernels_(&augment_kernels(level)), values_(&headrace::kernels(level)), warper_(level) {}
 
     // Takes the rows that land at `place`; what they do not cover is `fill`.
     void start(const Placement& place, const std::uint8_t* fill);
@@ -52,7 +52,7 @@ private:
     void blur(double sigma, int across, int down);
     void solarize_add(int addend, int threshold);
 
-    const PixelKernels* kernels_;
+    const AugmentKernels* kernels_;
     const Kernels* values_;
     Warper warper_;
     Scratch memory_, other_;

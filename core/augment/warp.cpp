@@ -192,7 +192,8 @@ void Warper::smooth(std::vector<float>& field, double sigma_x, double sigma_y, d
             middle[-k] = row[reflected(-k, width_)];
             middle[width_ - 1 + k] = row[reflected(width_ - 1 + k, width_)];
         }
-        kernels_->symmetric_sum(middle, 1, across.data(), reach + 1, width_, first + width * static_cast<std::size_t>(y));
+        kernels_->symmetric_sum(middle, 1, across.data(), reach + 1, width_,
+                                first + width * static_cast<std::size_t>(y));
     }
     const auto row_at = [&](int y) { return first + static_cast<std::ptrdiff_t>(width) * y; };
     for (int k = 1; k <= rim; ++k) {
