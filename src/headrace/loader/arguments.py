@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace import _core
-from headrace.augment import ERASE, AugmentProgram
+from headrace.augment import AugmentProgram
 from headrace.errors import UnknownArgumentError, UsageError
 from headrace.fields import Field, Image, Spatial
-from headrace.loader.recipe import BatchMap, SampleMap
+from headrace.loader.recipe import SampleMap
 from headrace.plan import EpochPlan, SequencePacking
 from headrace.views import Program
 
@@ -173,20 +173,14 @@ def check_last_batch(plan: EpochPlan, map: SampleMap | None) -> None:
 
 
 def place_fields(
-    device: str | torch.device,
-    output: str,
-    fields: Mapping[str, Field],
-    map: SampleMap | None,
-    batch_map: BatchMap | None,
-    augment: AugmentProgram | None,
+    device: str | torch.device, output: str, fields: Mapping[str, Field], *, host_floats: bool
 ) -> Placement | None:
-    """Return how fields are placed on `device`; None on the CPU."""
+    """Return how fields are placed on `device`; None on the CPU. `host_floats`: something here has to see floats."""
     if output != "torch":
         raise UsageError(f"device: expected output='torch' with it, got output={output!r}; leave device out")
     from headrace.device import place
 
-    erases = augment is not None and ERASE in augment.kinds
-    placement = place(device, fields, host_floats=map is not None or batch_map is not None or erases)
+    placement = place(device, fields, host_floats=host_floats)
     return None if placement.device.type == "cpu" else placement
 
 

@@ -71,8 +71,8 @@ class Loader(LoaderPosition):
     """Batches of a dataset, decoded and cropped by native threads, the same on every machine and thread count.
 
     `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask, Depth,
-    Normals, Boxes, Keypoints, InstanceMasks, Geometry, Text, Array, Label or Raw; without it the obvious columns are
-    taken. Each batch is a dict: images [N, C, H, W], with copies [N, copies, C, H, W], masks [N, H, W], labels [N],
+    Normals, Boxes, Keypoints, InstanceMasks, Geometry, Text, Array, Label, Raw or Key; without it the obvious columns
+    are taken. Each batch is a dict: images [N, C, H, W], with copies [N, copies, C, H, W], masks [N, H, W], labels [N],
     boxes a list of N, texts a dict of ids and mask [N, L].
 
     `view`       one geometry for all fields of pixels of a sample, or a list of views that compose; a field may have a
@@ -182,7 +182,10 @@ class Loader(LoaderPosition):
             world_size=self._place.world_size,
         )
         check_map(map, map_workers, multiprocessing_context, pack)
-        self._placement = None if device is None else place_fields(device, output, chosen, map, batch_map, augmented)
+        host_floats = map is not None or batch_map is not None or (augmented is not None and augmented.erases)
+        self._placement = None
+        if device is not None:
+            self._placement = place_fields(device, output, chosen, host_floats=host_floats)
         if self._placement is not None:
             chosen = self._placement.fields
             columns = resolve_columns(dataset, chosen, view_from)
