@@ -251,8 +251,8 @@ class _ShapedPlanner:
             )
         if budget.unit == "pixels" and self.images is None:
             raise UsageError(
-                "Budget: pixels needs an image field that follows the Loader's view, got none; use tokens=, bytes= or a "
-                "batch_size"
+                "Budget: pixels needs an image field that follows the Loader's view, got none; use tokens=, bytes= or "
+                "a batch_size"
             )
         if budget.unit != "pixels" and (buckets is None or buckets.by != "length"):
             raise UsageError(
