@@ -23,7 +23,7 @@ namespace {
 // More would only take longer: pixels of an output, and of the rows between, which are as many as the source's and as
 // wide as the output.
 constexpr int kMostPixels = 1 << 12, kMostBetween = 1 << 13;
-constexpr Limits kLimits{};
+const Limits kLimits{};
 
 void check_axis(double from, double to, int low, int high, int source, int size, int inner_at, int inner,
                 const char* axis) {
