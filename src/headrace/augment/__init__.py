@@ -7,6 +7,7 @@ list of them into numbers, from which the core draws the operations of each imag
 from __future__ import annotations
 
 from headrace.augment.combinators import RandomApply, RandomChoice, RandomOrder
+from headrace.augment.geometry import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
 from headrace.augment.pixels import (
     ColorJitter,
     GaussianBlur,
