@@ -1,6 +1,7 @@
 // The inner loops of augmentation, one table of functions an instruction-set level, from one source
-// (pixel_kernels.inl). Pixels are RGBX bytes, four a pixel; rows of a canvas follow without gaps. Every level gives the
-// same bits: integers, or floats by single correctly rounded operations in the order of torchvision's kernels on uint8.
+// (augment_kernels.inl). Pixels are RGBX bytes, four a pixel; rows of a canvas follow without gaps. Every level gives
+// the same bits: integers, or floats by single correctly rounded operations in the order of torchvision's kernels on
+// uint8.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 
 namespace headrace {
 
-struct PixelKernels {
+struct AugmentKernels {
     // bytes * factor, cut to bytes: torchvision's adjust_brightness.
     void (*brightness)(std::uint8_t* pixels, std::size_t count, float factor);
     // bytes * factor + mean * (1 - factor).
@@ -44,6 +45,6 @@ struct PixelKernels {
     void (*mix)(std::uint8_t* pixels, std::size_t count, float share, const float* sums);
 };
 
-const PixelKernels& pixel_kernels(Level);
+const AugmentKernels& augment_kernels(Level);
 
 }  // namespace headrace
