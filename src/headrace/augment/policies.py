@@ -65,9 +65,9 @@ def _space(shear: float, translate: float, rotate: float, factor: float, bits: t
     }
 
 
-_AUTO_SPACE = _space(0.3, 150 / 331, 30.0, 0.9, (8, 4)) | {"Invert": None}
-_RAND_SPACE = {"Identity": None} | _space(0.3, 150 / 331, 30.0, 0.9, (8, 4))
-_WIDE_SPACE = {"Identity": None} | _space(0.99, 32.0, 135.0, 0.99, (8, 2))
+_AUTO_SPACE: Magnitudes = {**_space(0.3, 150 / 331, 30.0, 0.9, (8, 4)), "Invert": None}
+_RAND_SPACE: Magnitudes = {"Identity": None, **_space(0.3, 150 / 331, 30.0, 0.9, (8, 4))}
+_WIDE_SPACE: Magnitudes = {"Identity": None, **_space(0.99, 32.0, 135.0, 0.99, (8, 2))}
 _MIX_SPACE = _space(0.3, 1 / 3, 30.0, 0.9, (4, 0))
 _MIX_BINS = 10
 

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Never
 
 from headrace.augment.pixels import is_number
 from headrace.augment.policies import SHARE, Interpolation, Policy, mixture, pairs_of
@@ -24,7 +23,6 @@ from headrace.augment.program import (
     SHARPNESS,
     SOLARIZE,
     SOLARIZE_ADD,
-    Augmentation,
     Drawn,
     Fill,
     Node,
@@ -75,12 +73,20 @@ RAND_SETS: Mapping[str, Mapping[str, float]] = {
     "t3a": dict.fromkeys(["SolarizeIncreasing", "Desaturate", "GaussianBlur"], 1.0),
     "t3aw": {
         **dict.fromkeys(["SolarizeIncreasing", "Desaturate", "GaussianBlur"], 6.0),
-        **{"Rotate": 3.0, "ShearX": 2.0, "ShearY": 2.0, "PosterizeIncreasing": 1.0, "AutoContrast": 1.0},
+        "Rotate": 3.0,
+        "ShearX": 2.0,
+        "ShearY": 2.0,
+        "PosterizeIncreasing": 1.0,
+        "AutoContrast": 1.0,
         **dict.fromkeys(["ColorIncreasing", "SharpnessIncreasing", "ContrastIncreasing"], 1.0),
         **dict.fromkeys(["BrightnessIncreasing", "Equalize", "Invert"], 1.0),
     },
     "tweights": {
-        **{"Rotate": 3.0, "ShearX": 2.0, "ShearY": 2.0, "TranslateXRel": 1.0, "TranslateYRel": 1.0},
+        "Rotate": 3.0,
+        "ShearX": 2.0,
+        "ShearY": 2.0,
+        "TranslateXRel": 1.0,
+        "TranslateYRel": 1.0,
         **dict.fromkeys(["ColorIncreasing", "SharpnessIncreasing", "AutoContrast"], 0.25),
         **dict.fromkeys(["SolarizeIncreasing", "SolarizeAdd", "ContrastIncreasing", "BrightnessIncreasing"], 0.05),
         **dict.fromkeys(["Equalize", "PosterizeIncreasing", "Invert"], 0.05),
@@ -154,7 +160,7 @@ class TimmPolicy(Policy):
             return self._augmix(self._sections(sections, ("m", "w", "d", "a", "b", "mstd")))
         if name in AUTO_POLICIES:
             return self._auto(name, self._sections(sections, ("mstd",)))
-        self._refuse(name, f'"rand", "augmix" or one of {", ".join(map(repr, AUTO_POLICIES))} at the beginning')
+        raise self._wrong(name, f'"rand", "augmix" or one of {", ".join(map(repr, AUTO_POLICIES))} at the beginning')
 
     def _rand(self, given: Mapping[str, str]) -> tuple[Node, ...]:
         deviation = self._number(given, "mstd", 0.0)
@@ -165,10 +171,10 @@ class TimmPolicy(Policy):
         increasing = self._number(given, "inc", 0, whole=True)
         chosen = f"t{given['t']}" if "t" in given else "inc1" if increasing else ""
         if chosen not in RAND_SETS:
-            self._refuse(chosen, '"tweights", "t3a" or "t3aw"')
+            raise self._wrong(chosen, '"tweights", "t3a" or "t3aw"')
         operations = RAND_SETS[chosen]
         if chosen in WEIGHTED and count > len(operations):
-            self._refuse(f"n{count}", f"at most {len(operations)}, since these are drawn without replacement")
+            raise self._wrong(f"n{count}", f"at most {len(operations)}, since these are drawn without replacement")
         children = [with_weight(self._node(name, level, probability), by) for name, by in operations.items()]
         return (group(CHOICE, children, constants=(count, float(chosen in WEIGHTED))),)
 
@@ -183,7 +189,7 @@ class TimmPolicy(Policy):
     def _auto(self, policy: str, given: Mapping[str, str]) -> tuple[Node, ...]:
         deviation = self._number(given, "mstd", 0.0)
         if policy == "3a" and deviation > 0:
-            self._refuse("mstd", '"3a" without mstd, since its blur is drawn already')
+            raise self._wrong("mstd", '"3a" without mstd, since its blur is drawn already')
         lines = [
             group(SEQUENCE, [self._node(name, _Level(level, deviation), p) for name, p, level in line])
             for line in pairs_of(AUTO_POLICIES[policy])
@@ -203,9 +209,7 @@ class TimmPolicy(Policy):
         else:
             parts = _colours(name, level)
         if len(parts) == 1:
-            return Node(
-                parts[0][1].kind, parts[0][1].parameters, parts[0][1].constants, probability=probability
-            )
+            return Node(parts[0][1].kind, parts[0][1].parameters, parts[0][1].constants, probability=probability)
         nodes = [with_weight(node, by) for by, node in parts]
         return group(CHOICE, nodes, probability=probability, constants=(1,))
 
@@ -221,7 +225,7 @@ class TimmPolicy(Policy):
             match = re.fullmatch(r"t(.+)" if section.startswith("t") else r"([a-z]+)(\d.*)", section)
             key, value = ("", "") if match is None else ("t", match[1]) if len(match.groups()) == 1 else match.groups()
             if key not in known or key in found:
-                self._refuse(section, f"sections of {', '.join(known)}, each once and with its value")
+                raise self._wrong(section, f"sections of {', '.join(known)}, each once and with its value")
             found[key] = value
         return found
 
@@ -242,11 +246,15 @@ class TimmPolicy(Policy):
         except ValueError:
             value = math.nan
         if not low <= value <= high:
-            self._refuse(key + given[key], f"{key} to be {'an int' if whole else 'a number'} from {low} to {high:g}")
+            raise self._wrong(
+                key + given[key], f"{key} to be {'an int' if whole else 'a number'} from {low} to {high:g}"
+            )
         return value
 
-    def _refuse(self, section: str, expected: str) -> Never:
-        raise UsageError(f"augmentation {self.text!r}: expected {expected}, got {section!r}; timm's form is meant here")
+    def _wrong(self, section: str, expected: str) -> UsageError:
+        return UsageError(
+            f"augmentation {self.text!r}: expected {expected}, got {section!r}; timm's form is meant here"
+        )
 
 
 def _factors(level: _Level, increasing: bool) -> list[tuple[float, Drawn]]:
