@@ -56,6 +56,7 @@ if _TYPE_CHECKING:
     from headrace.fields import Geometry as Geometry
     from headrace.fields import Image as Image
     from headrace.fields import InstanceMasks as InstanceMasks
+    from headrace.fields import Key as Key
     from headrace.fields import Keypoints as Keypoints
     from headrace.fields import Label as Label
     from headrace.fields import Mask as Mask
@@ -68,8 +69,10 @@ if _TYPE_CHECKING:
     from headrace.loader import mix as mix
     from headrace.plan import Buckets as Buckets
     from headrace.plan import Budget as Budget
+    from headrace.plan import RepeatFactor as RepeatFactor
     from headrace.plan import SequencePacking as SequencePacking
     from headrace.views import CenterCrop as CenterCrop
+    from headrace.views import FiveCrop as FiveCrop
     from headrace.views import Letterbox as Letterbox
     from headrace.views import RandomCrop as RandomCrop
     from headrace.views import RandomHorizontalFlip as RandomHorizontalFlip
@@ -77,6 +80,8 @@ if _TYPE_CHECKING:
     from headrace.views import RandomScale as RandomScale
     from headrace.views import RandomVerticalFlip as RandomVerticalFlip
     from headrace.views import Resize as Resize
+    from headrace.views import TenCrop as TenCrop
+    from headrace.views import Tiles as Tiles
 
 
 __version__ = "0.1.0"
@@ -105,7 +110,7 @@ _HOMES = {
         "TimmPolicy",
         "TrivialAugmentWide",
     ),
-    "headrace.plan": ("Buckets", "Budget", "SequencePacking"),
+    "headrace.plan": ("Buckets", "Budget", "RepeatFactor", "SequencePacking"),
     "headrace.dropins": (
         "BucketBatchSampler",
         "DevicePrefetcher",
@@ -130,6 +135,7 @@ _HOMES = {
         "Geometry",
         "Image",
         "InstanceMasks",
+        "Key",
         "Keypoints",
         "Label",
         "Mask",
@@ -143,6 +149,7 @@ _HOMES = {
     "headrace.device": ("fit_budget",),
     "headrace.views": (
         "CenterCrop",
+        "FiveCrop",
         "Letterbox",
         "RandomCrop",
         "RandomHorizontalFlip",
@@ -150,6 +157,8 @@ _HOMES = {
         "RandomScale",
         "RandomVerticalFlip",
         "Resize",
+        "TenCrop",
+        "Tiles",
     ),
 }
 """Modules, and the names that each gives. They are imported when they are asked for: a loader's two hundred modules

@@ -112,6 +112,11 @@ class AugmentProgram:
     """True if an erasure may write normal values."""
 
     @property
+    def erases(self) -> bool:
+        """True if it may write the batch's own values, which bytes cannot stand for."""
+        return ERASE in self.kinds
+
+    @property
     def native(self) -> _core.Augmentation:
         return _core.Augmentation(self.table)
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from headrace.augment import ERASE, compile_augment
+from headrace.augment import compile_augment
 from headrace.device.image_conversion import Conversion, ImageSelector, NamedImages
 from headrace.device.nested import Path, bytes_of, dense_parts, map_tensors
 from headrace.errors import UsageError
@@ -309,9 +309,8 @@ class Placement:
 
 
 def _erases(image: Image) -> bool:
-    """Tell whether an erasure writes floats, which bytes cannot stand for."""
     program = compile_augment("augment", image.augment)
-    return program is not None and ERASE in program.kinds
+    return program is not None and program.erases
 
 
 def place(device: str | torch.device, fields: Mapping[str, Field], *, host_floats: bool) -> Placement:
