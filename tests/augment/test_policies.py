@@ -321,8 +321,8 @@ def test_bad_strings_are_refused_with_what_was_expected(text: str, says: str | N
     [
         (lambda: hr.RandAugment(num_ops=17), "num_ops to be an int from 0 to 16"),
         (lambda: hr.RandAugment(magnitude=31), "magnitude to be an int from 0 to 30"),
-        (lambda: hr.RandAugment(interpolation="bicubic"), 'one of "nearest" and "bilinear"'),
-        (lambda: hr.RandAugment(fill=256), "fill to be an int from 0 to 255"),
+        (lambda: hr.RandAugment(interpolation="bicubic"), 'interpolation to be "nearest" or "bilinear"'),
+        (lambda: hr.RandAugment(fill=256), "fill to be a number 0..255"),
         (lambda: hr.TrivialAugmentWide(num_magnitude_bins=1), "num_magnitude_bins"),
         (lambda: hr.AutoAugment("imagenet1k"), "one of 'imagenet', 'cifar10', 'svhn'"),
         (lambda: hr.AugMix(severity=11), "severity to be an int from 1 to 10"),

@@ -7,11 +7,8 @@ list of them into numbers, from which the core draws the operations of each imag
 from __future__ import annotations
 
 from headrace.augment.combinators import RandomApply, RandomChoice, RandomOrder
-<<<<<<< HEAD
 from headrace.augment.compiling import compile_augment
-=======
 from headrace.augment.geometry import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
->>>>>>> main
 from headrace.augment.pixels import (
     ColorJitter,
     GaussianBlur,

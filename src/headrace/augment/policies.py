@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import TypeAlias
 
+from headrace.augment.geometry import Interpolation, sampling_of
 from headrace.augment.pixels import is_number
 from headrace.augment.program import (
     AFFINE,
@@ -28,7 +29,6 @@ from headrace.augment.program import (
     group,
 )
 
-Interpolation: TypeAlias = Literal["nearest", "bilinear"]
 Magnitudes: TypeAlias = Mapping[str, tuple[float, float] | None]
 """Operation to its magnitude at the first and at the last bin; None for one that has none."""
 
@@ -113,21 +113,10 @@ class Policy(Augmentation):
     interpolation: Interpolation
     fill: Fill
 
-    def check_pixels(self) -> None:
-        """Check how images are resampled, and what lies outside them."""
-        if self.interpolation not in get_args(Interpolation):
-            raise self.refuse("interpolation", 'one of "nearest" and "bilinear"')
-        values = self.fill_values()
-        if len(values) != 3 or not all(type(value) is int and 0 <= value <= 255 for value in values):
-            raise self.refuse("fill", "an int from 0 to 255, or three of them")
-
     def check_int(self, name: str, low: int, high: int) -> None:
         value = getattr(self, name)
         if type(value) is not int or not low <= value <= high:
             raise self.refuse(name, f"an int from {low} to {high}")
-
-    def fill_values(self) -> tuple[int, ...]:
-        return tuple(self.fill) if isinstance(self.fill, list | tuple) else (self.fill,) * 3  # type: ignore[return-value]
 
     def moved(self, name: str, drawn: Drawn, unit: int, *, probability: float = 1.0) -> Node:
         """Return the node of a shear (a tangent, about the top left corner), a translation or a rotation (degrees)."""
@@ -135,8 +124,7 @@ class Policy(Augmentation):
         parameters = [Drawn.fixed(value) for value in (0.0, 0.0, 0.0, 1.0, 0.0, 0.0)]
         parameters[places[name]] = drawn
         shears = float(name.startswith("Shear"))
-        bilinear = float(self.interpolation == "bilinear")
-        constants = (bilinear, *self.fill_values(), unit, shears, shears)
+        constants = (*sampling_of(self), unit, shears, shears)
         return Node(AFFINE, tuple(parameters), constants, probability=probability)
 
 
@@ -184,7 +172,7 @@ class RandAugment(_BinnedPolicy):
         self.check_int("num_ops", 0, 16)
         self.check_int("num_magnitude_bins", 2, 1000)
         self.check_int("magnitude", 0, self.num_magnitude_bins - 1)
-        self.check_pixels()
+        sampling_of(self)
 
     def nodes(self) -> tuple[Node, ...]:
         bins = self.num_magnitude_bins
@@ -206,7 +194,7 @@ class TrivialAugmentWide(_BinnedPolicy):
 
     def __post_init__(self) -> None:
         self.check_int("num_magnitude_bins", 2, 1000)
-        self.check_pixels()
+        sampling_of(self)
 
     def nodes(self) -> tuple[Node, ...]:
         bins = self.num_magnitude_bins
@@ -228,7 +216,7 @@ class AutoAugment(_BinnedPolicy):
     def __post_init__(self) -> None:
         if self.policy not in _POLICIES:
             raise self.refuse("policy", f"one of {', '.join(map(repr, _POLICIES))}")
-        self.check_pixels()
+        sampling_of(self)
 
     def nodes(self) -> tuple[Node, ...]:
         pairs = [
@@ -264,7 +252,7 @@ class AugMix(_BinnedPolicy):
             raise self.refuse("alpha", "a number from 0.01 to 1000")
         if not isinstance(self.all_ops, bool):
             raise self.refuse("all_ops", "True or False")
-        self.check_pixels()
+        sampling_of(self)
 
     def nodes(self) -> tuple[Node, ...]:
         names = [name for name in _MIX_SPACE if self.all_ops or name not in _FACTORS]

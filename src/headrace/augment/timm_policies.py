@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
+from headrace.augment.geometry import Interpolation, sampling_of
 from headrace.augment.pixels import is_number
-from headrace.augment.policies import SHARE, Interpolation, Policy, mixture, pairs_of
+from headrace.augment.policies import SHARE, Policy, mixture, pairs_of
 from headrace.augment.program import (
     AUTOCONTRAST,
     BRIGHTNESS,
@@ -149,7 +150,7 @@ class TimmPolicy(Policy):
             raise self.refuse("text", 'a str such as "rand-m9-mstd0.5-inc1"')
         if self.translate is not None and (not is_number(self.translate) or not 0 <= self.translate <= 1):
             raise self.refuse("translate", "None or a share from 0 to 1")
-        self.check_pixels()
+        sampling_of(self)
         self.nodes()
 
     def nodes(self) -> tuple[Node, ...]:
