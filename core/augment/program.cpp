@@ -57,7 +57,7 @@ void check_constants(const AugmentNode& node, std::size_t row) {
     const double* c = node.constants;
     const Parameter* p = node.parameters;
     bool fits = true;
-    if (node.kind == kChoice) fits = is_whole(c[0], 1, 16);
+    if (node.kind == kChoice) fits = is_whole(c[0], 1, 16) && is_whole(c[1], 0, 1);
     if (node.kind == kAugMix)
         fits = is_whole(c[0], 1, 8) && (c[1] == -1 || is_whole(c[1], 1, 8)) && c[2] >= kLeastAlpha;
     if (node.kind == kHue) fits = lies_in(p[0], -0.5, 0.5);
@@ -66,9 +66,10 @@ void check_constants(const AugmentNode& node, std::size_t row) {
                lies_in(p[0], kLeastScale, kMost);
     if (node.kind == kErase) fits = c[0] >= 0 && c[0] <= c[1] && c[1] <= 1 && c[2] >= 1 / kMost && c[2] <= c[3];
     if (node.kind == kPosterize) fits = is_whole(c[0], 0, 2);
+    if (node.kind == kSolarize) fits = is_whole(c[0], 0, 1);
     if (node.kind == kAffine) {
         const double shear = c[6] != 0 ? kMost : kMostShear;
-        fits = is_whole(c[4], 0, 3) && lies_in(p[3], kLeastScale, kMost) && lies_in(p[4], -shear, shear) &&
+        fits = is_whole(c[4], 0, 4) && lies_in(p[3], kLeastScale, kMost) && lies_in(p[4], -shear, shear) &&
                lies_in(p[5], -shear, shear);
     }
     if (node.kind == kPerspective) fits = c[4] >= 0 && c[4] <= 1;
@@ -107,9 +108,11 @@ std::size_t close_node(AugmentProgram& program, std::size_t at, std::size_t dept
     AugmentNode& node = program[at];
     next = static_cast<int>(at) + 1;
     std::size_t all = 0, most = 0;
-    double weights = 0;
+    double weights = 0, weighted = 0;
     for (int child = 0; child < node.children; ++child) {
-        weights += program[std::min<std::size_t>(next, program.size() - 1)].weight;
+        const double weight = program[std::min<std::size_t>(next, program.size() - 1)].weight;
+        weights += weight;
+        weighted += weight > 0;
         const std::size_t one = close_node(program, next, depth + 1, next);
         all += one;
         most = std::max(most, one);
@@ -120,6 +123,8 @@ std::size_t close_node(AugmentProgram& program, std::size_t at, std::size_t dept
                     [](const AugmentNode& below) { return below.kind == kAugMix; }))
         refuse(at, "an AugMix in an AugMix");
     if (node.kind == kChoice && !(weights > 0)) refuse(at, "expected a child of weight above 0");
+    if (node.kind == kChoice && node.constants[1] != 0 && weighted < node.constants[0])
+        refuse(at, "expected as many children of weight above 0 as are drawn");
     // An empty sequence takes a turn, too: there may be no more of these than of operations.
     std::size_t longest = is_group(node.kind) ? std::max<std::size_t>(all, 1) : 1;
     if (node.kind == kChoice) longest = most * static_cast<std::size_t>(node.constants[0]);

@@ -9,7 +9,7 @@ import numpy as np
 
 PARAMETERS, COLUMNS, CONSTANTS = 6, 7, 8
 SEQUENCE, CHOICE, ORDER, AUGMIX = 1, 2, 3, 4
-HUE, POSTERIZE, BLUR, ERASE, SOLARIZE_ADD, AFFINE, PERSPECTIVE, ELASTIC = 13, 17, 21, 23, 24, 40, 41, 42
+HUE, SOLARIZE, POSTERIZE, BLUR, ERASE, SOLARIZE_ADD, AFFINE, PERSPECTIVE, ELASTIC = 13, 16, 17, 21, 23, 24, 40, 41, 42
 PIXEL_KINDS, GEOMETRIC_KINDS = range(10, 25), (AFFINE, PERSPECTIVE, ELASTIC)
 FIXED, UNIFORM, STEPS, NORMAL = range(4)
 
@@ -40,6 +40,8 @@ def operation(rng: random.Random, kinds: list[int]) -> Rows:
     constants: list[float] = []
     if kind == HUE:
         parameters = [[UNIFORM, -0.5, 0.5, 0, 0, 0, 0]]
+    elif kind == SOLARIZE:
+        constants = [rng.randrange(2)]
     elif kind == POSTERIZE:
         constants = [rng.randrange(3)]
     elif kind == BLUR:
@@ -53,7 +55,7 @@ def operation(rng: random.Random, kinds: list[int]) -> Rows:
         angle, scale = [UNIFORM, -200, 200, 0, 0, 0, 0], [UNIFORM, 0.4, 2, 0, 0, 0, 0]
         shear = [STEPS, 0, 0.4, 9, 0, 1, 0]
         parameters = [angle, parameter(rng), parameter(rng), scale, shear, shear]
-        constants = [*fill, rng.randrange(4), rng.randrange(2), rng.randrange(2)]
+        constants = [*fill, rng.randrange(5), rng.randrange(2), rng.randrange(2)]
     elif kind == PERSPECTIVE:
         constants = [*fill, rng.choice([0, 0.5, 1])]
     elif kind == ELASTIC:
@@ -66,11 +68,13 @@ def node(rng: random.Random, kinds: list[int], depth: int, groups: tuple[int, ..
     if depth == 0 or rng.random() < 0.5:
         return operation(rng, kinds)
     kind = rng.choice(groups)
+    count = 1 if kind == AUGMIX else rng.randrange(1, 5)
+    turns = [rng.randrange(1, count + 1), rng.randrange(2)]
     mixture = [rng.randrange(1, 4), rng.choice([-1, 1, 2]), rng.choice([0.3, 1, 2.5])]
-    constants = {CHOICE: [rng.randrange(1, 4)], AUGMIX: mixture}
+    constants = {CHOICE: turns, AUGMIX: mixture}
     # One mixture does not hold another.
     below = tuple(group for group in groups if group != AUGMIX) if kind == AUGMIX else groups
-    children = [node(rng, kinds, depth - 1, below) for _ in range(1 if kind == AUGMIX else rng.randrange(1, 5))]
+    children = [node(rng, kinds, depth - 1, below) for _ in range(count)]
     return [row(kind, len(children), [], constants.get(kind, []), rng), *chain.from_iterable(children)]
 
 

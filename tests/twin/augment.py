@@ -16,7 +16,7 @@ from twin.exact_math import exact_exp, exact_log
 from twin.rng import Stream, below, uniform
 
 SEQUENCE, CHOICE, ORDER, AUGMIX = 1, 2, 3, 4
-BLUR, PERMUTE, ERASE, SOLARIZE_ADD, POSTERIZE = 21, 22, 23, 24, 17
+SOLARIZE, POSTERIZE, BLUR, PERMUTE, ERASE, SOLARIZE_ADD = 16, 17, 21, 22, 23, 24
 AFFINE, PERSPECTIVE, ELASTIC = 40, 41, 42
 MIX_BEGIN, MIX_BRANCH, MIX_END = 90, 91, 92
 FIXED, UNIFORM, STEPS, NORMAL = 0, 1, 2, 3
@@ -26,7 +26,7 @@ Words = tuple[int, int]
 Drawn = tuple[int, list[float]]
 
 
-@dataclass
+@dataclass(eq=False)
 class Node:
     """One row of the table, and the nodes below it."""
 
@@ -133,12 +133,12 @@ def sin_cos(degrees: float) -> tuple[float, float]:
 
 
 def translation(value: float, unit_: int, size: int) -> float:
-    pixels, rounded_share, whole_share = range(3)  # and 3: pixels, cut to whole ones
-    if unit_ in (rounded_share, whole_share):
+    rounded_share, whole_share, whole_pixels, share = range(1, 5)
+    if unit_ in (rounded_share, whole_share, share):
         value = value * size
     if unit_ == rounded_share:
         return float(round(value))
-    return value if unit_ == pixels else float(np.trunc(value))
+    return float(np.trunc(value + math.copysign(1e-6, value))) if unit_ in (whole_share, whole_pixels) else value
 
 
 def affine(p: Sequence[float], c: Sequence[float], width: int, height: int) -> list[float]:
@@ -200,8 +200,12 @@ class Drawer:
         elif node.kind == ORDER:
             self.run_all([node.children[place] for place in permutation(len(node.children), self.draw)])
         elif node.kind == CHOICE:
+            left = list(node.children)
             for _ in range(int(node.constants[0])):
-                self.run(self.chosen(node.children))
+                child = self.chosen(left)
+                if node.constants[1]:
+                    left.remove(child)
+                self.run(child)
         elif node.kind == AUGMIX:
             self.mix(node)
         else:
@@ -249,6 +253,8 @@ class Drawer:
             return permutation(3, self.draw)
         if node.kind == ERASE:
             return self.erased(c)
+        if node.kind == SOLARIZE:
+            return [np.floor(p[0]) if c[0] else p[0]]
         if node.kind in (SOLARIZE_ADD, POSTERIZE):
             return [p[0], c[0]]
         if node.kind == AFFINE:
