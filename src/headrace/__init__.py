@@ -13,6 +13,9 @@ if _TYPE_CHECKING:
     from headrace import distributed as distributed
     from headrace import doctor as doctor
     from headrace._core import Limits as Limits
+    from headrace.augment import CutMix as CutMix
+    from headrace.augment import MixUp as MixUp
+    from headrace.augment import RandomChoice as RandomChoice
     from headrace.data import Dataset as Dataset
     from headrace.data import open as open
     from headrace.device import fit_budget as fit_budget
@@ -63,6 +66,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "headrace._core": ("Limits",),
+    "headrace.augment": ("CutMix", "MixUp", "RandomChoice"),
     "headrace.plan": ("Buckets", "Budget", "SequencePacking"),
     "headrace.dropins": (
         "BucketBatchSampler",

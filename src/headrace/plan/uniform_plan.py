@@ -30,6 +30,11 @@ class UniformPlan(Order):
         return self.batch_size * self.world_size
 
     @property
+    def part_multiple(self) -> int:
+        """Number of which a rank's samples of a whole batch are a multiple."""
+        return self.batch_size
+
+    @property
     def grouping(self) -> str:
         """Description of how samples are grouped into batches; "" where the order is cut as it comes."""
         return ""
@@ -63,7 +68,8 @@ class UniformPlan(Order):
         positions = np.arange(first + start, first + stop, dtype=np.int64)
         passes, within = np.divmod(positions, self.length)
         samples = self.shuffled(within, count=self.length, epoch=epoch)
-        return BatchPlan(epoch, step, samples, passes.astype(np.uint32), positions)
+        whole = count == self.global_batch
+        return BatchPlan(epoch, step, samples, passes.astype(np.uint32), positions, whole=whole)
 
     def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]:
         """Return the (dataset position, pass) that replaces a bad sample at this position of the epoch.
