@@ -51,8 +51,10 @@ if _TYPE_CHECKING:
     from headrace.loader import mix as mix
     from headrace.plan import Buckets as Buckets
     from headrace.plan import Budget as Budget
+    from headrace.plan import RepeatFactor as RepeatFactor
     from headrace.plan import SequencePacking as SequencePacking
     from headrace.views import CenterCrop as CenterCrop
+    from headrace.views import FiveCrop as FiveCrop
     from headrace.views import Letterbox as Letterbox
     from headrace.views import RandomCrop as RandomCrop
     from headrace.views import RandomHorizontalFlip as RandomHorizontalFlip
@@ -60,6 +62,8 @@ if _TYPE_CHECKING:
     from headrace.views import RandomScale as RandomScale
     from headrace.views import RandomVerticalFlip as RandomVerticalFlip
     from headrace.views import Resize as Resize
+    from headrace.views import TenCrop as TenCrop
+    from headrace.views import Tiles as Tiles
 
 
 __version__ = "0.1.0"
@@ -67,7 +71,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "headrace._core": ("Limits",),
     "headrace.augment": ("CutMix", "MixUp", "RandomChoice"),
-    "headrace.plan": ("Buckets", "Budget", "SequencePacking"),
+    "headrace.plan": ("Buckets", "Budget", "RepeatFactor", "SequencePacking"),
     "headrace.dropins": (
         "BucketBatchSampler",
         "DevicePrefetcher",
@@ -105,6 +109,7 @@ _HOMES = {
     "headrace.device": ("fit_budget",),
     "headrace.views": (
         "CenterCrop",
+        "FiveCrop",
         "Letterbox",
         "RandomCrop",
         "RandomHorizontalFlip",
@@ -112,6 +117,8 @@ _HOMES = {
         "RandomScale",
         "RandomVerticalFlip",
         "Resize",
+        "TenCrop",
+        "Tiles",
     ),
 }
 """Modules, and the names that each gives. They are imported when they are asked for: a loader's two hundred modules

@@ -50,6 +50,9 @@ CASES = {
     "tar, map": {"place": "tar", "output": "numpy", "map": jitter},
     "folder, unshuffled, drop": {"place": "folder", "output": "numpy", "shuffle": False, "remainder": "drop"},
     "folder, wrap": {"place": "folder", "output": "numpy", "remainder": "wrap"},
+    "folder, weights": {"place": "folder", "output": "numpy", "weights": [0, 3, 1, 0.5] * (COUNT // 4)},
+    "tar, repeats, wrap": {"place": "tar", "output": "numpy", "repeats": 3, "remainder": "wrap"},
+    "bad samples, factors": {"place": "damaged", "output": "numpy", "max_bad": 0.5, "balanced": hr.RepeatFactor(0.6)},
     "bad samples": {"place": "damaged", "output": "numpy", "max_bad": 0.5},
     "bad samples, map, torch": {"place": "damaged", "output": "torch", "max_bad": 0.5, "map": jitter},
 }

@@ -77,6 +77,20 @@ def test_dense_fields_in_batches_of_one_shape_are_the_same_there(tmp_path):
     battery.assert_equal(batches("cuda"), batches(None), "device")
 
 
+def test_copies_are_the_same_there(folder):
+    fields = {
+        "large": hr.Image(source="image", view=VIEW, copies=2, dtype="float32", normalize=hr.IMAGENET),
+        "small": hr.Image(source="image", view=hr.RandomCrop(8), copies=3, dtype="bfloat16", channels_last=False),
+    }
+    given = {"batch_size": GLOBAL_BATCH, "shuffle": True, "threads": 2}
+    host, there = (hr.Loader(folder, fields, device=device, **given) for device in (None, "cuda"))
+    assert there._placement.conversions.keys() == fields.keys()
+    battery.assert_equal(battery.epochs(there), battery.epochs(host), "device")
+    shape = next(iter(there))["small"]
+    assert shape.shape == (GLOBAL_BATCH, 3, 3, 8, 8)
+    assert shape.stride() == next(iter(host))["small"].stride()
+
+
 def test_texts_and_arrays_are_the_same_there(tmp_path):
     pairs = hr.open(text_data.write_tar(tmp_path / "pairs.tar"))
     text = hr.Text(text_data.tokenizer(), max_length=12, source="txt")

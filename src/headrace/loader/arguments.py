@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace import _core
 from headrace.errors import UnknownArgumentError, UsageError
-from headrace.fields import Field, Spatial
+from headrace.fields import Field, Image, Spatial
 from headrace.loader.recipe import BatchMap, SampleMap
 from headrace.plan import EpochPlan, SequencePacking
+from headrace.views import Program
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -26,7 +27,8 @@ COUNTERPARTS = {
     "map_workers= are processes for the Python of map=",
     "drop_last": 'remainder="drop" for True; "short", which is the default, for False',
     "sampler": "shuffle= and seed= make the order, and each rank takes its part without a DistributedSampler; "
-    "data.select(indices) chooses and repeats samples, headrace.mix weighs sources",
+    "weights= (WeightedRandomSampler), balanced= and repeats= draw samples, data.select(indices) chooses them, "
+    "headrace.mix weighs sources",
     "batch_sampler": "batch_size= and shuffle= cut the batches; buckets= or batch_size=headrace.Budget(…) group "
     "samples of like size",
     "collate_fn": "batches are made natively, of equal shapes by view= or buckets=; batch_map= changes whole batches, "
@@ -131,6 +133,28 @@ def check_mixing(on_error: str, pack: SequencePacking | None) -> None:
         raise UsageError(
             "batch: expected None with pack=, whose samples share rows of tokens, got a mixing; leave it out"
         )
+
+
+def check_views(images: Sequence[tuple[str, Spatial, str]], view: object, program: Program) -> None:
+    """Check that the Loader's view, `program`, is one that its fields of pixels can take."""
+    if program.copies is not None:
+        raise UsageError(
+            f"view: expected one window a sample, got {view!r}, which cuts {program.copies}; give it to a field: "
+            "Image(view=…)"
+        )
+    if view is not None and all(isinstance(field, Image) and field.view is not None for _, field, _ in images):
+        raise UsageError(
+            f"view: expected a field of pixels that takes it, got views of their own for all, got {view!r}; leave it "
+            "out, or leave out a field's"
+        )
+    for name, field, _ in images:
+        if not isinstance(field, Image) or field.copies is None or field.view is not None:
+            continue
+        if program.output_size is None or program.drawn_per_step:
+            raise UsageError(
+                f"field {name!r}: expected a view of one fixed size for its {field.copies} copies, got view={view!r} "
+                "of the Loader; give the field its own, as in Image(view=RandomResizedCrop(224), copies=2)"
+            )
 
 
 def check_last_batch(plan: EpochPlan, map: SampleMap | None) -> None:

@@ -69,6 +69,11 @@ def _image_field(choice: Mixing, fields: Mapping[str, Field]) -> Image:
         raise UsageError(
             f"batch: expected field= to be the name of an Image field, one of {names}, got {choice.field!r}"
         )
+    if image.copy_count is not None:
+        raise UsageError(
+            f"batch: expected one window a sample of field {choice.field!r}, got {image.copy_count} copies, of which no "
+            "two belong together; mix in the training step, or leave copies= out"
+        )
     others = [name for name, field in fields.items() if name != choice.field and _has_places(field)]
     if others:
         raise UsageError(

@@ -21,6 +21,7 @@ from headrace.loader.arguments import (
     check_map,
     check_mixing,
     check_values,
+    check_views,
     place_fields,
     refuse_unknown,
 )
@@ -45,8 +46,11 @@ from headrace.plan import (
     Budget,
     Order,
     Remainder,
+    RepeatFactor,
+    Sampling,
     SequencePacking,
     State,
+    UniformPlan,
     ViewedImages,
     plan_of,
     resume,
@@ -61,6 +65,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
     import torch
+    from numpy.typing import NDArray
 
 
 class Loader(LoaderPosition):
@@ -68,16 +73,21 @@ class Loader(LoaderPosition):
 
     `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask, Depth,
     Normals, Boxes, Keypoints, InstanceMasks, Geometry, Text, Array, Label or Raw; without it the obvious columns are
-    taken. Each batch is a dict: images [N, C, H, W], masks [N, H, W], labels [N], boxes a list of N, texts a dict of
-    ids and mask [N, L].
+    taken. Each batch is a dict: images [N, C, H, W], with copies [N, copies, C, H, W], masks [N, H, W], labels [N],
+    boxes a list of N, texts a dict of ids and mask [N, L].
 
-    `view`       one geometry for all fields of pixels of a sample, or a list of views that compose
+    `view`       one geometry for all fields of pixels of a sample, or a list of views that compose; a field may have a
+                 view of its own: `Image(view=)`
     `view_from`  the field of pixels whose size the view is drawn from (default: the first)
     `batch_size` samples per rank; the global batch is `batch_size * world_size`. Or a Budget, which sizes each batch
     `buckets`    which samples may share a batch. With these, a Budget or a RandomScale, all images of a global batch
                  have one shape, the same on every rank; without, batches of unequal images are refused
     `pack`       texts that share rows of tokens. `batch_size` then counts rows
     `shuffle`, `seed`  the order of each epoch and every random view follow from these two and the epoch
+    `weights`    one number a sample, or the name of a column: samples are drawn with replacement in proportion
+    `balanced`   the name of a column of classes: each class is drawn equally often. Or RepeatFactor
+    `repeats`    how often each sample comes in a row, each time with another view, on other ranks where possible
+    `samples_per_epoch`  draws of an epoch over all ranks; default: as many as samples, or as RepeatFactor says
     `remainder`  the epoch's last samples: "short" batch, "drop", or "wrap" (fill up from the epoch's start)
     `threads`    native threads that read, decode and resample; default: autotuned, at first and at most the available
                  cores, shared by the ranks of the node
@@ -121,6 +131,10 @@ class Loader(LoaderPosition):
         pack: SequencePacking | None = None,
         shuffle: bool = False,
         seed: int = 0,
+        weights: str | Sequence[float] | NDArray[Any] | None = None,
+        balanced: str | RepeatFactor | None = None,
+        repeats: int = 1,
+        samples_per_epoch: int | None = None,
         remainder: Remainder = "short",
         threads: int | None = None,
         prefetch: int | None = None,
@@ -180,10 +194,11 @@ class Loader(LoaderPosition):
             chosen = mixing.on_host(chosen)
             columns = resolve_columns(dataset, chosen, view_from)
         program = compile_view(view)
+        check_views(columns.images, view, program)
         texts = resolve_texts(dataset, chosen)
         first_images = None  # whose sizes views are drawn from
-        if columns.images:
-            _, field, column = columns.images[0]
+        if columns.followers:
+            _, field, column = columns.followers[0]
             exif = isinstance(field, Image) and field.exif
             first_images = ViewedImages(column=column, exif=exif, threads=threads, limits=limits)
         plan = plan_of(
@@ -195,6 +210,7 @@ class Loader(LoaderPosition):
             images=first_images,
             texts=texts,
             pack=pack,
+            sampling=Sampling(weights=weights, balanced=balanced, repeats=repeats, samples_per_epoch=samples_per_epoch),
         )
         packed = None if pack is None else text_packed(pack, texts).name
         measured = text_of_buckets(buckets, texts)
@@ -227,6 +243,7 @@ class Loader(LoaderPosition):
             level=instruction_set,
             limits=bounds,
             cache=None if cache is None else open_cache(cache, dataset, plan, program, kept_of, bounds),
+            pass_samples=plan.rank_samples if isinstance(plan, UniformPlan) else None,
         )
         if self._recipe.cache is not None:  # closed with the loader: passes refer to themselves and are freed late
             weakref.finalize(self, self._recipe.cache.store.close)
@@ -253,7 +270,7 @@ class Loader(LoaderPosition):
 
     @property
     def samples(self) -> int:
-        """Samples of an epoch over all ranks; those that "wrap" repeats count once."""
+        """Samples or draws of an epoch over all ranks; those that "wrap" repeats count once."""
         plan = self._recipe.plan
         return plan.length - plan.left_out
 

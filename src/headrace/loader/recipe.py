@@ -57,7 +57,7 @@ class FieldColumns:
     images: tuple[tuple[str, Spatial, str], ...]
     """(field, description, column) of the fields of pixels, in the order in which the core works on them.
 
-    Views are drawn from the size of the first.
+    Views are drawn from the size of the first. Those with views of their own come last.
     """
     raws: tuple[tuple[str, Field, str], ...]
     """Fields made of a column's undecoded bytes."""
@@ -65,6 +65,11 @@ class FieldColumns:
     """(field, column) of what the dataset holds."""
     points: PointFields
     """Fields of places in the images, which follow the views."""
+
+    @property
+    def followers(self) -> tuple[tuple[str, Spatial, str], ...]:
+        """Fields of pixels that follow the Loader's view."""
+        return tuple(image for image in self.images if not _draws_view(image[1]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,13 +177,27 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
     if points and not images:
         names = ", ".join(repr(name) for name, field in fields.items() if isinstance(field, _FOLLOWING))
         raise UsageError(f"field {names}: expected an image field with it, whose view it follows, got none")
+    if points and all(_draws_view(field) for _, field, _ in images):
+        names = ", ".join(repr(name) for name, field in fields.items() if isinstance(field, _FOLLOWING))
+        raise UsageError(
+            f"field {names}: expected a field of pixels with it that follows the Loader's view, got views of their own "
+            "for all; add one without view= and copies="
+        )
     names_of(fields)
-    pixel_names = [name for name, _, _ in images]
+    images.sort(key=lambda image: _draws_view(image[1]))
+    pixel_names = [name for name, field, _ in images if not _draws_view(field)]
     if view_from is not None and view_from not in pixel_names:
-        raise UsageError(f"view_from: expected the name of an image field, one of {pixel_names}, got {view_from!r}")
+        raise UsageError(
+            f"view_from: expected the name of an image field that follows the Loader's view, one of {pixel_names}, got "
+            f"{view_from!r}"
+        )
     if view_from is not None:
         images.sort(key=lambda image: image[0] != view_from)
     return FieldColumns(tuple(images), tuple(raws), tuple(values), points)
+
+
+def _draws_view(field: Spatial) -> bool:
+    return isinstance(field, Image) and field.draws_view
 
 
 def obvious_fields(dataset: Dataset) -> dict[str, Field]:
