@@ -35,9 +35,3 @@ class RandomChoice:
                 f"transforms and not all 0, got {self.p!r}"
             )
         object.__setattr__(self, "p", tuple(map(float, self.p)))
-
-    @property
-    def weights(self) -> tuple[float, ...]:
-        """Probability of each."""
-        given = self.p if self.p is not None else (1.0,) * len(self.transforms)
-        return tuple(each / sum(given) for each in given)

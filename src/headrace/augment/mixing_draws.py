@@ -84,7 +84,8 @@ def draw_mixing(
     by_pair = all(each.mode == "pair" for each in choices)
     places = np.arange(first_pair, first_pair + pairs)
     of_batch, of_pairs = _Words(key, step, np.zeros(1, np.int64)), _Words(key, step, places)
-    edges = np.cumsum(mixing.weights if isinstance(mixing, RandomChoice) else (1.0,))
+    weights = mixing.p if isinstance(mixing, RandomChoice) and mixing.p is not None else (1.0,) * len(choices)
+    edges = np.cumsum(weights) / sum(weights)
     found = DrawnMixing.none(pairs)
     for place in range(pairs):
         at = (of_pairs, place) if by_pair else (of_batch, 0)

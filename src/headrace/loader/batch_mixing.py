@@ -19,7 +19,7 @@ from headrace.loader.batch_memory import BatchMemory, tensor_over
 from headrace.loader.batch_values import BatchRows, PlainArray
 from headrace.loader.decoding.pixels import image_options, parts_of
 from headrace.loader.stats import StageStats
-from headrace.plan import EpochPlan, UniformPlan
+from headrace.plan import EpochPlan, ShapedPlan, UniformPlan
 
 Pairs = NDArray[np.int32]
 
@@ -71,8 +71,8 @@ def _image_field(choice: Mixing, fields: Mapping[str, Field]) -> Image:
         )
     if image.copy_count is not None:
         raise UsageError(
-            f"batch: expected one window a sample of field {choice.field!r}, got {image.copy_count} copies, of which no "
-            "two belong together; mix in the training step, or leave copies= out"
+            f"batch: expected one window a sample of field {choice.field!r}, got {image.copy_count} copies, of which "
+            "no two belong together; mix in the training step, or leave copies= out"
         )
     others = [name for name, field in fields.items() if name != choice.field and _has_places(field)]
     if others:
@@ -126,7 +126,7 @@ def _numbers(column: HeldColumn) -> Any:
 
 def check_pairs(plan: EpochPlan, world_size: int) -> None:
     """Raise UsageError where a rank's part of a full batch cannot be cut into pairs."""
-    if plan.part_multiple % 2 == 0:
+    if not isinstance(plan, UniformPlan | ShapedPlan) or plan.part_multiple % 2 == 0:
         return
     if isinstance(plan, UniformPlan) or plan.part_multiple == plan.batch_size:
         raise UsageError(
@@ -161,7 +161,8 @@ class Mixer:
                 raise UsageError(f"batch: expected map= to return field {name!r}, which is mixed, got {list(batch)}")
         image = self._image(batch[field], len(rows))
         classes = self._classes(batch[labels], rows)
-        drawn = self._draw(rows, image.array.shape)
+        height, width = image.array.shape[2:]
+        drawn = self._draw(rows, (height, width))
         mixed = batch | {labels: self._numbers(soft_labels(classes, drawn.shares, self._mixing, self._choice))}
         if self._mixing.on_device:
             mixed[PAIRS + field] = self._numbers(drawn.pairs)
@@ -175,14 +176,14 @@ class Mixer:
     def stats(self) -> StageStats:
         return StageStats(self._busy_s, self._items, self._bytes)
 
-    def _draw(self, rows: BatchRows, shape: tuple[int, ...]) -> DrawnMixing:
+    def _draw(self, rows: BatchRows, size: tuple[int, int]) -> DrawnMixing:
         count, plan = len(rows), rows.plan
         if not plan.whole or count == 0:
             return DrawnMixing.none(count // 2)
         # Parts of a whole batch have one size on every rank, so that this is the pair's place in the global batch.
         first = self._rank * count // 2
         return draw_mixing(
-            self._mixing.mixing, key=rows.key, step=plan.step, first_pair=first, pairs=count // 2, size=shape[-2:]
+            self._mixing.mixing, key=rows.key, step=plan.step, first_pair=first, pairs=count // 2, size=size
         )
 
     def _image(self, value: Any, count: int) -> PlainArray:
@@ -317,9 +318,12 @@ def _planes(images: NDArray[Any]) -> NDArray[Any] | None:
     """Return images [N, C, H, W] as the core has them: [N, planes, H, W, values] over the same memory."""
     count, channels, height, width = images.shape
     last = images.transpose(0, 2, 3, 1)
+    shaped: NDArray[Any] | None = None
     if last.flags.c_contiguous:
-        return last.reshape(count, 1, height, width, channels)
-    return images.reshape(count, channels, height, width, 1) if images.flags.c_contiguous else None
+        shaped = last.reshape(count, 1, height, width, channels)
+    elif images.flags.c_contiguous:
+        shaped = images.reshape(count, channels, height, width, 1)
+    return shaped
 
 
 def _described(value: Any) -> str:
