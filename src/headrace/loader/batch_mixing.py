@@ -295,8 +295,10 @@ def mix_any(image: PlainArray, pairs: Pairs) -> None:
 
 def _blend(own: NDArray[Any], other: NDArray[Any], weight: int) -> NDArray[Any]:
     if own.dtype.kind == "f":
-        return own * own.dtype.type(weight / ONE) + other * own.dtype.type(1 - weight / ONE)
-    return (own * weight + other * (ONE - weight) + ONE // 2) // ONE
+        floats: NDArray[Any] = own * own.dtype.type(weight / ONE) + other * own.dtype.type(1 - weight / ONE)
+        return floats
+    whole: NDArray[Any] = (own * weight + other * (ONE - weight) + ONE // 2) // ONE
+    return whole
 
 
 def _wide(values: NDArray[Any], narrow: bool) -> NDArray[Any]:
