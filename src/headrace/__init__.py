@@ -13,9 +13,23 @@ if _TYPE_CHECKING:
     from headrace import distributed as distributed
     from headrace import doctor as doctor
     from headrace._core import Limits as Limits
+    from headrace.augment import ColorJitter as ColorJitter
     from headrace.augment import CutMix as CutMix
+    from headrace.augment import GaussianBlur as GaussianBlur
     from headrace.augment import MixUp as MixUp
+    from headrace.augment import RandomAdjustSharpness as RandomAdjustSharpness
+    from headrace.augment import RandomApply as RandomApply
+    from headrace.augment import RandomAutocontrast as RandomAutocontrast
+    from headrace.augment import RandomChannelPermutation as RandomChannelPermutation
     from headrace.augment import RandomChoice as RandomChoice
+    from headrace.augment import RandomEqualize as RandomEqualize
+    from headrace.augment import RandomErasing as RandomErasing
+    from headrace.augment import RandomGrayscale as RandomGrayscale
+    from headrace.augment import RandomInvert as RandomInvert
+    from headrace.augment import RandomOrder as RandomOrder
+    from headrace.augment import RandomPhotometricDistort as RandomPhotometricDistort
+    from headrace.augment import RandomPosterize as RandomPosterize
+    from headrace.augment import RandomSolarize as RandomSolarize
     from headrace.data import Dataset as Dataset
     from headrace.data import open as open
     from headrace.device import fit_budget as fit_budget
@@ -70,7 +84,25 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "headrace._core": ("Limits",),
-    "headrace.augment": ("CutMix", "MixUp", "RandomChoice"),
+    "headrace.augment": (
+        "ColorJitter",
+        "CutMix",
+        "GaussianBlur",
+        "MixUp",
+        "RandomAdjustSharpness",
+        "RandomApply",
+        "RandomAutocontrast",
+        "RandomChannelPermutation",
+        "RandomChoice",
+        "RandomEqualize",
+        "RandomErasing",
+        "RandomGrayscale",
+        "RandomInvert",
+        "RandomOrder",
+        "RandomPhotometricDistort",
+        "RandomPosterize",
+        "RandomSolarize",
+    ),
     "headrace.plan": ("Buckets", "Budget", "RepeatFactor", "SequencePacking"),
     "headrace.dropins": (
         "BucketBatchSampler",

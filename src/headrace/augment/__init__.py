@@ -1,7 +1,36 @@
-"""Augmentation: descriptions of what happens to pixels, and what is drawn for each sample or batch."""
+"""Augmentations: what is done to the pixels of an image after it was cut, natively.
+
+An augmentation is a description, with the names and arguments of torchvision.transforms.v2. `compile_augment` turns a
+list of them into numbers, from which the core draws the operations of each image (core/augment).
+"""
 
 from __future__ import annotations
 
-from headrace.augment.combinators import RandomChoice
+from headrace.augment.combinators import RandomApply, RandomChoice, RandomOrder
 from headrace.augment.mixing import CutMix, Mixing, MixUp
 from headrace.augment.mixing_draws import ONE, PAIRS, AnyMixing, DrawnMixing, choices_of, draw_mixing
+from headrace.augment.pixels import (
+    ColorJitter,
+    GaussianBlur,
+    RandomAdjustSharpness,
+    RandomAutocontrast,
+    RandomChannelPermutation,
+    RandomEqualize,
+    RandomErasing,
+    RandomGrayscale,
+    RandomInvert,
+    RandomPhotometricDistort,
+    RandomPosterize,
+    RandomSolarize,
+)
+from headrace.augment.program import (
+    AFFINE,
+    ELASTIC,
+    ERASE,
+    PERSPECTIVE,
+    Augmentation,
+    AugmentProgram,
+    Drawn,
+    Node,
+    compile_augment,
+)

@@ -1,37 +1,84 @@
-"""Combinators: one of several augmentations, drawn."""
+"""Combinators of augmentations, with the names and arguments of torchvision.transforms.v2."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from headrace.errors import UsageError
+from headrace.augment.mixing import Mixing
+from headrace.augment.pixels import check_probability, is_number
+from headrace.augment.program import CHOICE, ORDER, SEQUENCE, Augmentation, Node, group, with_weight
+
+
+def _parts(augmentation: Augmentation) -> list[Node]:
+    """Return one node for each of its `transforms`. Raises UsageError for what is no augmentation."""
+    transforms = augmentation.transforms  # type: ignore[attr-defined]
+    if not isinstance(transforms, list | tuple) or not transforms:
+        raise augmentation.refuse("transforms", "a list of augmentations")
+    parts = []
+    for each in transforms:
+        if not isinstance(each, Augmentation):
+            raise augmentation.refuse("transforms", "a list of augmentations", "give the classes of headrace")
+        parts.append(group(SEQUENCE, each.nodes()))
+    return parts
 
 
 @dataclass(frozen=True)
-class RandomChoice:
-    """One of `transforms`, drawn by the weights `p`; None: each as likely as the others.
+class RandomApply(Augmentation):
+    """All of `transforms`, one after another, with probability `p`; else none of them."""
 
-    Of MixUp and CutMix, as `batch=` of a Loader, it is drawn for each batch.
+    transforms: Sequence[Augmentation]
+    p: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_probability(self)
+        _parts(self)
+
+    def nodes(self) -> tuple[Node, ...]:
+        return (group(SEQUENCE, _parts(self), probability=self.p),)
+
+
+@dataclass(frozen=True)
+class RandomChoice(Augmentation):
+    """One of `transforms`, drawn by the weights `p` (equal where None).
+
+    Of MixUp and CutMix it is for `Loader(batch=)`, and drawn for a batch.
     """
 
-    transforms: Sequence[Any]
+    transforms: Sequence[Augmentation | Mixing]
     p: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.transforms, list | tuple) or not self.transforms:
-            raise UsageError(f"RandomChoice: expected a list of augmentations, got {self.transforms!r}")
-        object.__setattr__(self, "transforms", tuple(self.transforms))
-        if self.p is None:
+        parts, weights = self.transforms if self.mixes else _parts(self), self.p
+        if weights is None:
             return
-        numbers = isinstance(self.p, list | tuple) and all(
-            isinstance(each, int | float) and not isinstance(each, bool) and 0 <= each < math.inf for each in self.p
-        )
-        if not numbers or len(self.p) != len(self.transforms) or not sum(self.p) > 0:
-            raise UsageError(
-                f"RandomChoice: expected p to be None or {len(self.transforms)} weights of at least 0, one for each of "
-                f"transforms and not all 0, got {self.p!r}"
-            )
-        object.__setattr__(self, "p", tuple(map(float, self.p)))
+        whole = isinstance(weights, list | tuple) and len(weights) == len(parts)
+        if not whole or not all(is_number(weight) and weight >= 0 for weight in weights) or sum(weights) <= 0:
+            raise self.refuse("p", f"None, or {len(parts)} weights of at least 0 that do not sum to 0")
+
+    @property
+    def mixes(self) -> bool:
+        """True if it is one of several mixings of a batch."""
+        given = self.transforms
+        return isinstance(given, list | tuple) and len(given) > 0 and all(isinstance(each, Mixing) for each in given)
+
+    def nodes(self) -> tuple[Node, ...]:
+        if self.mixes:
+            raise self.refuse("transforms", "augmentations of single images", "give mixings to Loader(batch=…)")
+        parts = _parts(self)
+        weights = [1.0] * len(parts) if self.p is None else self.p
+        children = [with_weight(part, weight) for part, weight in zip(parts, weights, strict=True)]
+        return (group(CHOICE, children, constants=(1,)),)
+
+
+@dataclass(frozen=True)
+class RandomOrder(Augmentation):
+    """All of `transforms`, in a random order."""
+
+    transforms: Sequence[Augmentation]
+
+    def __post_init__(self) -> None:
+        _parts(self)
+
+    def nodes(self) -> tuple[Node, ...]:
+        return (group(ORDER, _parts(self)),)

@@ -311,14 +311,16 @@ class Placement:
 def place(device: str | torch.device, fields: Mapping[str, Field], *, host_floats: bool) -> Placement:
     """Divide the work: copy images of floats as bytes, a quarter or half of the size, and convert them on the device.
 
-    `host_floats`: something on the host (the user's `map`) has to see the floats. Raises UsageError for a device that
-    is not here.
+    `host_floats`: something on the host has to see the floats: the user's `map`, or an erasure. Raises UsageError for
+    a device that is not here.
     """
     found = resolve(device)
     on_host, conversions = dict(fields), {}
     if found.type != "cpu" and not host_floats:
         for name, field in fields.items():
-            if isinstance(field, Image) and field.dtype != "uint8" and field.dtype != "uint16" and not field.wide:
+            if not isinstance(field, Image) or field.wide or field.erases:
+                continue
+            if field.dtype != "uint8" and field.dtype != "uint16":
                 on_host[name] = replace(field, dtype="uint8", normalize=None)
                 conversions[name] = Conversion(field.dtype, field.normalize, field.channels_last)
     return Placement(found, on_host, conversions)

@@ -48,9 +48,12 @@ class BatchMixing:
 
 
 def resolve_mixing(
-    mixing: AnyMixing, dataset: Dataset, fields: Mapping[str, Field], *, has_map: bool, on_device: bool
+    mixing: AnyMixing, dataset: Dataset, fields: Mapping[str, Field], *, core_floats: bool, on_device: bool
 ) -> BatchMixing:
-    """Return what a Loader does for `batch=`. Raises UsageError for what does not fit its fields or its dataset."""
+    """Return what a Loader does for `batch=`. Raises UsageError for what does not fit its fields or its dataset.
+
+    `core_floats`: the core has to make the floats, for what comes before the mixing.
+    """
     if not isinstance(mixing, Mixing | RandomChoice):
         raise UsageError(
             f"batch: expected hr.MixUp(…), hr.CutMix(…) or hr.RandomChoice([…]) of them, got {mixing!r}; your own "
@@ -58,8 +61,8 @@ def resolve_mixing(
         )
     choice = choices_of(mixing)[0]
     image = _image_field(choice, fields)
-    bytes_first = not has_map and not on_device and image.dtype in ("float32", "float16", "bfloat16") and not image.wide
-    return BatchMixing(mixing, _class_count(choice, dataset, fields), image if bytes_first else None, on_device)
+    core_floats = core_floats or on_device or image.wide or image.erases or image.dtype == "uint8"
+    return BatchMixing(mixing, _class_count(choice, dataset, fields), None if core_floats else image, on_device)
 
 
 def _image_field(choice: Mixing, fields: Mapping[str, Field]) -> Image:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from headrace._core import Limits
+from headrace.augment import AugmentProgram
 from headrace.data import ByteColumn, Dataset, HeldColumn, label_column
 from headrace.errors import UsageError
 from headrace.fields import (
@@ -79,6 +80,8 @@ class Recipe(FieldColumns):
     dataset: Dataset
     plan: EpochPlan
     program: Program
+    augment: AugmentProgram | None
+    """Augmentations of the sample, with one draw for all its fields."""
     fields: Mapping[str, Field]
     texts: tuple[ResolvedText, ...]
     packed: str | None
