@@ -48,6 +48,7 @@ def test_public_names_are_pinned():
             "IndexedTar",
             "IndexedZip",
             "InstanceMasks",
+            "Key",
             "Keypoints",
             "Label",
             "Letterbox",

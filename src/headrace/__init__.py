@@ -53,6 +53,7 @@ if _TYPE_CHECKING:
     from headrace.fields import Geometry as Geometry
     from headrace.fields import Image as Image
     from headrace.fields import InstanceMasks as InstanceMasks
+    from headrace.fields import Key as Key
     from headrace.fields import Keypoints as Keypoints
     from headrace.fields import Label as Label
     from headrace.fields import Mask as Mask
@@ -128,6 +129,7 @@ _HOMES = {
         "Geometry",
         "Image",
         "InstanceMasks",
+        "Key",
         "Keypoints",
         "Label",
         "Mask",

@@ -73,8 +73,8 @@ class Loader(LoaderPosition):
     """Batches of a dataset, decoded and cropped by native threads, the same on every machine and thread count.
 
     `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask, Depth,
-    Normals, Boxes, Keypoints, InstanceMasks, Geometry, Text, Array, Label or Raw; without it the obvious columns are
-    taken. Each batch is a dict: images [N, C, H, W], with copies [N, copies, C, H, W], masks [N, H, W], labels [N],
+    Normals, Boxes, Keypoints, InstanceMasks, Geometry, Text, Array, Label, Raw or Key; without it the obvious columns
+    are taken. Each batch is a dict: images [N, C, H, W], with copies [N, copies, C, H, W], masks [N, H, W], labels [N],
     boxes a list of N, texts a dict of ids and mask [N, L].
 
     `view`       one geometry for all fields of pixels of a sample, or a list of views that compose; a field may have a
