@@ -59,7 +59,6 @@ def test_public_names_are_pinned():
             "Normalize",
             "Normals",
             "Quantiles",
-            "RandomChoice",
             "RandomCrop",
             "RandomHorizontalFlip",
             "RandomResizedCrop",

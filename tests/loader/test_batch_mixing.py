@@ -201,6 +201,14 @@ def test_numpy_output_is_the_same(make):
         battery.assert_equal(arrays, tensors, "output")
 
 
+def test_floats_with_an_erasure_are_mixed_as_they_are(make):
+    """The erasure writes normalised values, which bytes cannot stand for."""
+    erased = FLOATS | {"image": replace(FLOATS["image"], augment=hr.RandomErasing(p=1.0, value=0.5))}
+    plain = battery.kept(make(None, erased))
+    for batch, (image, _) in zip(make(CASES["mixup"][0], erased), expected(plain, "mixup"), strict=True):
+        np.testing.assert_allclose(batch["image"], image, atol=1e-6)
+
+
 def test_statistics_name_the_stage(make):
     loader = make(hr.MixUp())
     list(loader)

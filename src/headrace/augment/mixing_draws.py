@@ -56,13 +56,14 @@ class DrawnMixing:
 
 def choices_of(mixing: AnyMixing) -> tuple[Mixing, ...]:
     """Return the mixings that may be drawn. Raises UsageError for what is none, or where they are not alike."""
-    choices = mixing.transforms if isinstance(mixing, RandomChoice) else (mixing,)
-    for each in choices:
+    choices: list[Mixing] = []
+    for each in mixing.transforms if isinstance(mixing, RandomChoice) else (mixing,):
         if not isinstance(each, Mixing):
             raise UsageError(
                 f"batch: expected hr.MixUp(…), hr.CutMix(…) or hr.RandomChoice([…]) of them, got {each!r}; "
-                "augmentations of single samples go into augment="
+                "augmentations of single images go into augment="
             )
+        choices.append(each)
     for name in ("labels", "field", "num_classes", "label_smoothing"):
         values = {getattr(each, name) for each in choices}
         if len(values) > 1:
