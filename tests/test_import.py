@@ -15,8 +15,10 @@ def test_public_names_are_pinned():
     assert sorted(headrace.__all__) == sorted(
         [
             "ColorJitter",
+            "ElasticTransform",
             "GaussianBlur",
             "RandomAdjustSharpness",
+            "RandomAffine",
             "RandomApply",
             "RandomAutocontrast",
             "RandomChannelPermutation",
@@ -26,8 +28,10 @@ def test_public_names_are_pinned():
             "RandomGrayscale",
             "RandomInvert",
             "RandomOrder",
+            "RandomPerspective",
             "RandomPhotometricDistort",
             "RandomPosterize",
+            "RandomRotation",
             "RandomSolarize",
             "IMAGENET",
             "Array",

@@ -15,9 +15,11 @@ if _TYPE_CHECKING:
     from headrace._core import Limits as Limits
     from headrace.augment import ColorJitter as ColorJitter
     from headrace.augment import CutMix as CutMix
+    from headrace.augment import ElasticTransform as ElasticTransform
     from headrace.augment import GaussianBlur as GaussianBlur
     from headrace.augment import MixUp as MixUp
     from headrace.augment import RandomAdjustSharpness as RandomAdjustSharpness
+    from headrace.augment import RandomAffine as RandomAffine
     from headrace.augment import RandomApply as RandomApply
     from headrace.augment import RandomAutocontrast as RandomAutocontrast
     from headrace.augment import RandomChannelPermutation as RandomChannelPermutation
@@ -27,8 +29,10 @@ if _TYPE_CHECKING:
     from headrace.augment import RandomGrayscale as RandomGrayscale
     from headrace.augment import RandomInvert as RandomInvert
     from headrace.augment import RandomOrder as RandomOrder
+    from headrace.augment import RandomPerspective as RandomPerspective
     from headrace.augment import RandomPhotometricDistort as RandomPhotometricDistort
     from headrace.augment import RandomPosterize as RandomPosterize
+    from headrace.augment import RandomRotation as RandomRotation
     from headrace.augment import RandomSolarize as RandomSolarize
     from headrace.data import Dataset as Dataset
     from headrace.data import open as open
@@ -88,9 +92,11 @@ _HOMES = {
     "headrace.augment": (
         "ColorJitter",
         "CutMix",
+        "ElasticTransform",
         "GaussianBlur",
         "MixUp",
         "RandomAdjustSharpness",
+        "RandomAffine",
         "RandomApply",
         "RandomAutocontrast",
         "RandomChannelPermutation",
@@ -100,8 +106,10 @@ _HOMES = {
         "RandomGrayscale",
         "RandomInvert",
         "RandomOrder",
+        "RandomPerspective",
         "RandomPhotometricDistort",
         "RandomPosterize",
+        "RandomRotation",
         "RandomSolarize",
     ),
     "headrace.plan": ("Buckets", "Budget", "RepeatFactor", "SequencePacking"),
