@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from headrace.augment.mixing import Mixing
 from headrace.augment.pixels import check_probability, is_number
 from headrace.augment.program import CHOICE, ORDER, SEQUENCE, Augmentation, Node, group, with_weight
+from headrace.augment.timm_policies import as_augmentation
 
 
 def _parts(augmentation: Augmentation) -> list[Node]:
@@ -16,7 +17,8 @@ def _parts(augmentation: Augmentation) -> list[Node]:
     if not isinstance(transforms, list | tuple) or not transforms:
         raise augmentation.refuse("transforms", "a list of augmentations")
     parts = []
-    for each in transforms:
+    for transform in transforms:
+        each = as_augmentation(transform)
         if not isinstance(each, Augmentation):
             raise augmentation.refuse("transforms", "a list of augmentations", "give the classes of headrace")
         parts.append(group(SEQUENCE, each.nodes()))
@@ -27,7 +29,7 @@ def _parts(augmentation: Augmentation) -> list[Node]:
 class RandomApply(Augmentation):
     """All of `transforms`, one after another, with probability `p`; else none of them."""
 
-    transforms: Sequence[Augmentation]
+    transforms: Sequence[Augmentation | str]
     p: float = 0.5
 
     def __post_init__(self) -> None:
@@ -45,7 +47,7 @@ class RandomChoice(Augmentation):
     Of MixUp and CutMix it is for `Loader(batch=)`, and drawn for a batch.
     """
 
-    transforms: Sequence[Augmentation | Mixing]
+    transforms: Sequence[Augmentation | str | Mixing]
     p: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
@@ -75,7 +77,7 @@ class RandomChoice(Augmentation):
 class RandomOrder(Augmentation):
     """All of `transforms`, in a random order."""
 
-    transforms: Sequence[Augmentation]
+    transforms: Sequence[Augmentation | str]
 
     def __post_init__(self) -> None:
         _parts(self)
