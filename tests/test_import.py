@@ -14,9 +14,16 @@ HEAVY = ("torch", "rich", "typer", "jinja2", "PIL", "torchvision", "pandas", "sc
 def test_public_names_are_pinned():
     assert sorted(headrace.__all__) == sorted(
         [
+            "TrivialAugmentWide",
+            "TimmPolicy",
+            "RandAugment",
+            "AutoAugment",
+            "AugMix",
             "ColorJitter",
+            "ElasticTransform",
             "GaussianBlur",
             "RandomAdjustSharpness",
+            "RandomAffine",
             "RandomApply",
             "RandomAutocontrast",
             "RandomChannelPermutation",
@@ -26,8 +33,10 @@ def test_public_names_are_pinned():
             "RandomGrayscale",
             "RandomInvert",
             "RandomOrder",
+            "RandomPerspective",
             "RandomPhotometricDistort",
             "RandomPosterize",
+            "RandomRotation",
             "RandomSolarize",
             "IMAGENET",
             "Array",
