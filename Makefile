@@ -20,10 +20,10 @@ ROUNDS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 DEMO_PHOTOS = $(if $(PHOTOS),--photos "$(PHOTOS)")
 
-.PHONY: help demo test test-long test-torch check format bench bench-peers fuzz build wheel wheel-test clean
+.PHONY: help demo test test-long test-torch check format bench bench-peers bench-recipes fuzz build wheel wheel-test clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: build $(VENV)/.photographs ## photographs become batches, beside torch's DataLoader (PHOTOS=folder for your own)
 	$(BIN)/headrace demo $(DEMO_PHOTOS)
@@ -71,6 +71,10 @@ bench-peers: build $(PEERS_PHOTOS) ## beside nine other loaders, several GB (ROU
 	    $(BIN)/python benchmarks/peers/run.py $$measure $(PEERS_PHOTOS) --environment $(PEERS_VENV) \
 	        --rounds $(ROUNDS) || exit; \
 	done
+
+bench-recipes: build $(PEERS_PHOTOS) ## training recipes beside torchvision v2, DALI and albumentations (ROUNDS=3)
+	PYTHON=$(BIN)/python benchmarks/peers/install.sh $(PEERS_VENV)
+	$(BIN)/python benchmarks/recipes.py $(PEERS_PHOTOS) --environment $(PEERS_VENV) --rounds $(ROUNDS)
 
 build: $(VENV)/.package ## the environment and the package, editable
 

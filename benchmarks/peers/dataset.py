@@ -1,6 +1,7 @@
-"""The two folders of class folders that every loader is measured on, both of hard links to few files.
+"""The folders of class folders that every loader is measured on, all of hard links to few files.
 
 long_folder      the photographs, repeated until one pass is long enough to measure: no loader meets an epoch's end
+pairs_folder     the same as images/, and masks/ of the same names: cells of 150 classes, one in twelve pixels ignored
 million_folder   1,000,000 tiny JPEGs in 1,000 class folders
 """
 
@@ -12,11 +13,14 @@ from io import BytesIO
 from itertools import cycle, islice
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
+from task import IGNORE
 
 MILLION = 1_000_000
 CLASSES = 1000
 TINY_PX = 16
+MASK_CLASSES, IGNORED = 150, 1 / 12
 
 
 def originals(photos):
@@ -36,6 +40,34 @@ def long_folder(photos, folder, count):
             link(path, partial / path.parent.name / name)
 
     return made_once(folder / f"photos-{count}", fill)
+
+
+def pairs_folder(photos, folder, count):
+    """Make `folder` hold `count` photographs in images/ and a mask of each in masks/, one PNG a photograph."""
+    files = originals(photos)
+
+    def fill(partial):
+        masks = {path: partial / "made" / f"{index}.png" for index, path in enumerate(files[:count])}
+        (partial / "made").mkdir()
+        for seed, (path, mask) in enumerate(masks.items()):
+            with Image.open(path) as image:
+                write_mask(mask, image.size, seed)
+        for index, path in enumerate(islice(cycle(files), count)):
+            name = f"{path.parent.name}/{index // len(files):03d}-{path.stem}"
+            link(path, partial / "images" / f"{name}.jpg")
+            link(masks[path], partial / "masks" / f"{name}.png")
+        shutil.rmtree(partial / "made")
+
+    return made_once(folder / f"pairs-{count}", fill)
+
+
+def write_mask(path, size, seed, cells=40):
+    """Write a PNG whose pixels have the class of the nearest of some points, as annotated scenes have regions."""
+    draw, (width, height) = np.random.default_rng(seed), size
+    x, y = draw.integers(0, width, (cells, 1, 1)), draw.integers(0, height, (cells, 1, 1))
+    away = (np.arange(width) - x) ** 2 + (np.arange(height)[:, None] - y) ** 2
+    classes = np.where(draw.random(cells) < IGNORED, IGNORE, draw.integers(0, MASK_CLASSES, cells))
+    Image.fromarray(classes.astype(np.uint8)[away.argmin(0)]).save(path)
 
 
 def million_folder(folder, count=MILLION):

@@ -11,35 +11,41 @@ import argparse
 import importlib
 import json
 import time
+from collections import Counter
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
 from processes import tree_cpu_s
-from registry import BY_NAME
-from task import SIDE_PX, TASKS
+from registry import KNOWN
+from task import AUGMENTED, TASKS
+
+MEASURED = TASKS | AUGMENTED
 
 
 def main():
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     steps = ask.add_subparsers(dest="step", required=True)
     preparing = steps.add_parser("prepare")
-    preparing.add_argument("name", choices=BY_NAME)
+    preparing.add_argument("name", choices=KNOWN)
     preparing.add_argument("photos", type=Path)
     preparing.add_argument("out", type=Path)
     running = steps.add_parser("run")
-    running.add_argument("name", choices=BY_NAME)
-    running.add_argument("task", choices=TASKS)
+    running.add_argument("name", choices=KNOWN)
+    running.add_argument("task", choices=MEASURED)
     running.add_argument("source", type=Path)
     running.add_argument("--warm", type=int, default=6)
     running.add_argument("--counted", type=int, default=24)
+    running.add_argument("--batch-size", type=int)
     args = ask.parse_args()
-    peer = BY_NAME[args.name]
+    peer = KNOWN[args.name]
     loader = import_loader(peer)
     if args.step == "prepare":
         event("finished", **prepare(loader, peer, args.photos, args.out))
     else:
-        task = TASKS[args.task]
+        task = MEASURED[args.task]
+        task = replace(task, batch_size=args.batch_size or task.batch_size)
         event("finished", **run(lambda: loader.batches(args.source, task, peer.variant), task, args.warm, args.counted))
 
 
@@ -85,7 +91,7 @@ def run(start, task, warm, counted):
     cpu_s, start_s, count = tree_cpu_s(), time.perf_counter(), 0
     for _ in range(counted):
         images, labels = next(batches)
-        count += len(images)
+        count += len(labels)
     wall_s, cpu_s = time.perf_counter() - start_s, tree_cpu_s() - cpu_s
     event("counted")
     blank += blank_images(images, labels, task)
@@ -101,16 +107,23 @@ def run(start, task, warm, counted):
 
 def blank_images(images, labels, task):
     """Hold a batch to the contract of task.py, so that no figure is of something else; count images of one colour."""
-    images, labels = np.asarray(images), np.asarray(labels)
-    size = task.batch_size
-    shapes = ((size, 3, SIDE_PX, SIDE_PX), (size, SIDE_PX, SIDE_PX, 3))
-    if images.shape not in shapes or images.dtype != task.dtype:
-        raise ValueError(f"expected {task.dtype} images {shapes[0]} or {shapes[1]}, got {images.dtype} {images.shape}")
-    if labels.shape != (size,):
-        raise ValueError(f"expected {size} labels, got an array {labels.shape}")
-    if task.dtype == "float32" and not -3 < images.min() < 0 < images.max() < 3:
-        raise ValueError(f"expected normalised images, got values from {images.min()} to {images.max()}")
-    return sum(bool((image == image.flat[0]).all()) for image in images)
+    size, labels = task.batch_size, np.asarray(labels)
+    arrays = [np.asarray(array) for array in (images if isinstance(images, list | tuple) else [images])]
+    found = Counter()
+    for array in arrays:
+        side = array.shape[-2]
+        if array.shape[-3:] not in ((3, side, side), (side, side, 3)) or len(array) != size:
+            raise ValueError(f"expected {size} samples of square RGB images, got an array {array.shape}")
+        if array.dtype != task.dtype:
+            raise ValueError(f"expected {task.dtype}, got {array.dtype}")
+        if task.dtype == "float32" and not -3 < array.min() < 0 < array.max() < 3:
+            raise ValueError(f"expected normalised images, got values from {array.min()} to {array.max()}")
+        found[side] += array.size // (3 * side * side * size)
+    if found != task.crops:
+        raise ValueError(f"expected crops {dict(task.crops)} (side: count), got {dict(found)}")
+    if labels.shape != (size, *task.label_shape):
+        raise ValueError(f"expected labels {(size, *task.label_shape)}, got an array {labels.shape}")
+    return sum(bool((image == image.flat[0]).all()) for array in arrays for image in array)
 
 
 if __name__ == "__main__":

@@ -172,4 +172,42 @@ PEERS = (
     ),
 )
 
+OWN_RECIPES = Peer(
+    "headrace",
+    "recipe_headrace",
+    ("headrace", "torch"),
+    "Decodes the window only, at half size or less where it is at least twice as large as the output (`dct_scaling`); "
+    "triangle filter. Segmentation draws one scale a batch.",
+)
+RECIPE_PEERS = (
+    Peer(
+        "torchvision",
+        "recipe_torchvision",
+        TORCHVISION,
+        "`decode_jpeg` of the whole image, transforms v2 on uint8 tensors, antialiased, two worker processes. "
+        "RandAugment is bilinear. Blur has 23 pixels in SimCLR (its paper's tenth of a side), 9 in DINO (as DINOv2).",
+    ),
+    Peer(
+        "dali",
+        "recipe_dali",
+        ("nvidia-dali-cuda130",),
+        "On the CPU, two threads; NHWC. Single crops are decoded by their window, several from one decode of the whole "
+        "image; triangular filter. Colour is one matrix (`color_twist`): its contrast is about a fixed grey, its hue a "
+        "rotation in YIQ, in one order, rounded once. RandAugment is its own `auto_aug`. Photometric distortion is "
+        "`color_twist`, too, without its permutation of channels.",
+        refuses=dict.fromkeys(("mixup-float32", "cutmix-float32"), "it has no such operation"),
+    ),
+    Peer(
+        "albumentations",
+        "recipe_albumentations",
+        ("albumentations", "opencv-python-headless", "torch"),
+        "Whole image by `cv2.imread`, INTER_LINEAR without antialiasing, two worker processes. RandAugment is put "
+        "together of its own operations by `SomeOf`; photometric distortion is its ColorJitter at even chance.",
+        refuses=dict.fromkeys(("mixup-float32", "cutmix-float32"), "it mixes no batches"),
+    ),
+)
+"""Of ../recipes.py. Each loader's own pixels are what `differs` says."""
+
 BY_NAME = {peer.name: peer for peer in (OWN, *PEERS)}
+KNOWN = BY_NAME | {peer.module: peer for peer in (OWN_RECIPES, *RECIPE_PEERS)}
+"""All that measure.py can run: those of recipes by their modules, as some names are taken."""

@@ -2,12 +2,14 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "augment/pixel_kernels_of.hpp"
+#include "augment/augment_kernels_of.hpp"
+#include "augment/warp_kernels.hpp"
 
 namespace headrace {
 namespace {
-#include "augment/pixel_kernels.inl"
-#include "augment/pixel_words.inl"
+#include "augment/augment_kernels.inl"
+#include "augment/blur_words.inl"
+#include "augment/warp_kernels.inl"
 
 struct Words16 {
     static constexpr std::size_t kCount = 16;
@@ -28,17 +30,18 @@ struct Words16 {
     Words16 operator*(Words16 weight) const { return {_mm256_mulhrs_epi16(v, weight.v)}; }
 };
 
-constexpr PixelKernels wide_table() {
-    PixelKernels table = kTable;
+constexpr AugmentKernels wide_table() {
+    AugmentKernels table = kTable;
     table.blur = blur_by_words<Words16>;
     return table;
 }
 
-constexpr PixelKernels kWide = wide_table();
+constexpr AugmentKernels kWide = wide_table();
 
 }  // namespace
 
-const PixelKernels& pixel_kernels_avx2() { return kWide; }
+const AugmentKernels& augment_kernels_avx2() { return kWide; }
+const WarpKernels& warp_kernels_avx2() { return warping::kTable; }
 
 }  // namespace headrace
 

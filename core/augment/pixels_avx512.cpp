@@ -3,12 +3,14 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "augment/pixel_kernels_of.hpp"
+#include "augment/augment_kernels_of.hpp"
+#include "augment/warp_kernels.hpp"
 
 namespace headrace {
 namespace {
-#include "augment/pixel_kernels.inl"
-#include "augment/pixel_words.inl"
+#include "augment/augment_kernels.inl"
+#include "augment/blur_words.inl"
+#include "augment/warp_kernels.inl"
 
 // Loads 64 bytes of `bytes`, gives them to `make`, stores what it returns; the last ones under a mask.
 template <class Make>
@@ -226,8 +228,8 @@ struct Words32 {
     Words32 operator*(Words32 weight) const { return {_mm512_mulhrs_epi16(v, weight.v)}; }
 };
 
-constexpr PixelKernels wide_table() {
-    PixelKernels table = kTable;
+constexpr AugmentKernels wide_table() {
+    AugmentKernels table = kTable;
     table.brightness = brightness_by_table;
     table.contrast = contrast_by_table;
     table.saturation = saturation_by_dots;
@@ -240,11 +242,12 @@ constexpr PixelKernels wide_table() {
     return table;
 }
 
-constexpr PixelKernels kWide = wide_table();
+constexpr AugmentKernels kWide = wide_table();
 
 }  // namespace
 
-const PixelKernels& pixel_kernels_avx512() { return kWide; }
+const AugmentKernels& augment_kernels_avx512() { return kWide; }
+const WarpKernels& warp_kernels_avx512() { return warping::kTable; }
 
 }  // namespace headrace
 

@@ -21,6 +21,7 @@
 #include "dense/pixel_type.hpp"
 #include "dense/wide_sampler.hpp"
 #include "resample/target.hpp"
+#include "rng/hash.hpp"
 #include "view/sample.hpp"
 
 namespace headrace {
@@ -38,7 +39,9 @@ struct Memory {
 // What the pixels of a field are.
 enum class Content : std::uint8_t { picture, mask, depth, normals, wide };
 
-// One image of each sample.
+inline constexpr int kMostCopies = 64;
+
+// One image of each sample, or several pictures of one.
 struct ImageField {
     Ranges ranges;
     std::vector<Memory> memory;  // empty, or one a sample; one without data is read from its range
@@ -47,21 +50,29 @@ struct ImageField {
     MaskFormat mask;                // of a mask
     DepthFormat depth;              // of a depth map
     WideFormat wide;                // of a wide picture
-    std::uint8_t* out = nullptr;    // samples times bytes()
+    std::uint8_t* out = nullptr;    // samples times sample_bytes()
     std::uint8_t* valid = nullptr;  // of a depth map, or null: samples times pixels()
     Filter filter = Filter::triangle;
     bool dct_scaling = true;
     bool orient = false;  // honour EXIF: a turned image is declined
     int shrink_to = 0;    // above 0: pixels of a picture are taken from a copy with a short side of at most that
     CacheUse cache;
-    std::uint64_t name_hash = 0;                    // keys the draws of its own augmentation
+    std::uint64_t name_hash = 0;                    // what draws of its own are keyed by
     std::shared_ptr<const AugmentProgram> augment;  // of a picture, after the job's, or null
+    // Of a picture. With a view of its own it does not follow the job's, and each copy draws another.
+    bool own_view = false;
+    std::vector<ViewOp> program;  // of its own view
+    int copies = 1;               // one after the other in `out`
+    // The field, this one or one before it, with which it is decoded: both are pictures of one column. -1: alone, row
+    // by row as they leave the decoder; it has one copy then.
+    int decoded_with = -1;
 
     std::size_t pixels() const { return static_cast<std::size_t>(format.width) * format.height; }
     std::size_t bytes() const {
         if (content == Content::mask) return pixels() * mask.bytes;
         return content == Content::depth ? pixels() * size_of(depth.dtype) : format.bytes();
     }
+    std::size_t sample_bytes() const { return bytes() * copies; }
 };
 
 // Undecoded bytes of each sample.
@@ -99,7 +110,8 @@ public:
     std::shared_ptr<const AugmentProgram> augment;  // of the sample: one draw for all fields, or null
     const double* given_views = nullptr;            // kViewRow doubles a sample, instead of drawing from the program
     bool probe_only = false;                        // only the size of the first image field, turned as its EXIF says
-    std::vector<ImageField> images;                 // the view is drawn from the size of the first
+    // The view is drawn from the size of the first. Those with views of their own come after those that follow it.
+    std::vector<ImageField> images;
     std::vector<RawField> raws;
 
     // --- the outcome, to be read after wait() ---
@@ -116,6 +128,11 @@ public:
     // Samples not yet begun are skipped; those in progress end normally, those in a pause at once.
     void cancel();
     bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+
+    // What a picture's own draws are keyed by: its view, where it has one, and its augmentation.
+    std::uint64_t key_of(const ImageField& field, int copy) const {
+        return hash64(hash64(key, field.name_hash), static_cast<std::uint64_t>(copy));
+    }
 
     // --- for the engine ---
     // The next sample to work on, or `samples` when none is left.

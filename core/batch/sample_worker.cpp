@@ -21,6 +21,16 @@ SampleWorker::Image image_of(const Store::Item& item) {
     return {SampleWorker::Image::Kind::pixels, static_cast<int>(item.width), static_cast<int>(item.height), {}, {}, 0};
 }
 
+View draw_view(const Job& job, int sample, std::span<const ViewOp> program, std::uint64_t key,
+               const SampleWorker::Image& image, int copy) {
+    try {
+        return sample_view(program, key, static_cast<std::uint64_t>(job.draw_ids[sample]), job.passes[sample],
+                           job.dataset, image.width, image.height, copy);
+    } catch (const Fault& fault) {  // the program was checked before: what does not fit is this image
+        throw Fault(Code::unfit, fault.what());
+    }
+}
+
 bool is_of_pixels(const ImageField& field, int sample) {
     return !field.memory.empty() && field.memory[sample].channels != 0;
 }
@@ -28,8 +38,7 @@ bool is_of_pixels(const ImageField& field, int sample) {
 }  // namespace
 
 void SampleWorker::run(Job& job, int sample) {
-    View base;
-    Image first{};
+    Scene scene;
     int field = 0;
     const int images = static_cast<int>(job.images.size());
     const int fields = job.probe_only ? std::min(1, images) : images + static_cast<int>(job.raws.size());
@@ -39,7 +48,7 @@ void SampleWorker::run(Job& job, int sample) {
             if (job.probe_only) {
                 note_size(job, sample, measure(job, job.images.front(), sample));
             } else if (field < images) {
-                run_image(job, sample, field, base, first);
+                run_image(job, sample, field, scene);
             } else {
                 run_raw(job, sample, job.raws[field - images]);
             }
@@ -71,25 +80,22 @@ void SampleWorker::run_raw(Job& job, int sample, RawField& raw) {
     raw.out[sample].assign(bytes.begin(), bytes.end());
 }
 
-void SampleWorker::run_image(Job& job, int sample, int index, View& base, Image& first) {
+void SampleWorker::run_image(Job& job, int sample, int index, Scene& scene) {
     const ImageField& field = job.images[index];
+    if (field.decoded_with >= 0 && field.decoded_with != index) return;  // done with that one
     const std::optional<Store::Item> kept = find_kept(job, field, sample, true);
     Image image = kept ? image_of(*kept) : probe(job, field, sample);
     if (index == 0) {
         note_size(job, sample, image);
-        first = image;
-        base = choose_view(job, sample, image);
-        write_view(base, job.views.data() + static_cast<std::size_t>(sample) * kViewRow);
+        scene.image = image;
+        if (!field.own_view) {
+            scene.view = choose_view(job, sample, image);
+            write_view(scene.view, job.views.data() + static_cast<std::size_t>(sample) * kViewRow);
+        }
     }
-    const bool same = image.width == first.width && image.height == first.height;
-    const View view = same ? base : scale_view(base, first.width, first.height, image.width, image.height);
-    check_view(view, image.width, image.height);
-    if (view.width != field.format.width || view.height != field.format.height) {
-        throw Fault(Code::view, "the view makes " + size_text(view.width, view.height) + " of an image of " +
-                                    size_text(image.width, image.height) + ", but the batch holds " +
-                                    size_text(field.format.width, field.format.height));
-    }
-    draw(job, field, sample, 0);
+    if (field.decoded_with == index) return deliver_copies(job, sample, index, image, scene);
+    const View view = view_of(job, sample, field, 0, image, scene);
+    draw(job, field, sample, job.key_of(field, 0));
     if (kept) {
         if (take_kept(job, field, sample, *kept, view)) return;
         image = probe(job, field, sample);
@@ -175,14 +181,27 @@ SampleWorker::Image SampleWorker::open(const Reader::Start& start, const ImageFi
     return image;
 }
 
+View SampleWorker::view_of(const Job& job, int sample, const ImageField& field, int copy, const Image& image,
+                           const Scene& scene) const {
+    View view = scene.view;
+    const Image& first = scene.image;
+    if (field.own_view) {
+        view = draw_view(job, sample, field.program, job.key_of(field, copy), image, copy);
+    } else if (image.width != first.width || image.height != first.height) {
+        view = scale_view(view, first.width, first.height, image.width, image.height);
+    }
+    check_view(view, image.width, image.height);
+    if (view.width != field.format.width || view.height != field.format.height) {
+        throw Fault(Code::view, "the view makes " + size_text(view.width, view.height) + " of an image of " +
+                                    size_text(image.width, image.height) + ", but the batch holds " +
+                                    size_text(field.format.width, field.format.height));
+    }
+    return view;
+}
+
 View SampleWorker::choose_view(const Job& job, int sample, const Image& image) const {
     if (job.given_views != nullptr) return read_view(job.given_views + static_cast<std::size_t>(sample) * kViewRow);
-    try {
-        return sample_view(job.program, job.key, static_cast<std::uint64_t>(job.draw_ids[sample]), job.passes[sample],
-                           job.dataset, image.width, image.height);
-    } catch (const Fault& fault) {  // the program was checked before: what does not fit is this image
-        throw Fault(Code::unfit, fault.what());
-    }
+    return draw_view(job, sample, job.program, job.key, image, 0);
 }
 
 void SampleWorker::deliver(Job& job, const ImageField& field, int sample, const Image& image, const View& view) {
@@ -236,18 +255,18 @@ void SampleWorker::deliver_picture(const ImageField& field, const Format& format
     if (augments) finish_augmented(format, out);
 }
 
-void SampleWorker::draw(const Job& job, const ImageField& field, int sample, int copy) {
+void SampleWorker::draw(const Job& job, const ImageField& field, int sample, std::uint64_t key) {
     chain_.clear();
     if (field.content != Content::picture) return;
     const auto id = static_cast<std::uint64_t>(job.draw_ids[sample]);
-    const auto append = [&](const AugmentProgram& program, std::uint64_t key) {
-        const Stream stream{key, id, job.passes[sample], job.dataset, 0};
+    const auto append = [&](const AugmentProgram& program, std::uint64_t under) {
+        const Stream stream{under, id, job.passes[sample], job.dataset, 0};
         const Chain drawn = draw_chain(program, stream, field.format.width, field.format.height);
         chain_.insert(chain_.end(), drawn.begin(), drawn.end());
     };
-    if (job.augment) append(*job.augment, job.key);
-    if (field.augment)
-        append(*field.augment, hash64(hash64(job.key, field.name_hash), static_cast<std::uint64_t>(copy)));
+    // What does not follow the sample's view does not follow its draw either.
+    if (job.augment) append(*job.augment, field.own_view ? hash64(key, 1) : job.key);
+    if (field.augment) append(*field.augment, key);
 }
 
 void SampleWorker::finish_augmented(const Format& format, std::uint8_t* out) {

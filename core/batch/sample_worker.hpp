@@ -10,6 +10,7 @@
 #include "batch/grey_sink.hpp"
 #include "batch/job.hpp"
 #include "batch/reader.hpp"
+#include "batch/row_collector.hpp"
 #include "common/limits.hpp"
 #include "common/scratch.hpp"
 #include "dense/depth_target.hpp"
@@ -59,7 +60,19 @@ public:
     };
 
 private:
-    void run_image(Job& job, int sample, int field, View& base, Image& first);
+    // The first image of a sample and the job's view of it, which the other fields follow.
+    struct Scene {
+        Image image{};
+        View view;
+    };
+    // A copy of a picture that is cut from a decoded image: where it goes, and what its draws are keyed by.
+    struct Picture {
+        const ImageField* field;
+        std::uint8_t* out;
+        View view;
+        std::uint64_t key;
+    };
+    void run_image(Job& job, int sample, int field, Scene& scene);
     void run_raw(Job& job, int sample, RawField& raw);
     static void note_size(Job& job, int sample, const Image& image);
     Image measure(Job& job, const ImageField& field, int sample);
@@ -69,17 +82,25 @@ private:
     Image probe(Job& job, const ImageField& field, int sample);
     Image open(const Reader::Start& start, const ImageField& field, bool for_pixels);
     View choose_view(const Job& job, int sample, const Image& image) const;
+    // Checked against the image and the batch.
+    View view_of(const Job& job, int sample, const ImageField& field, int copy, const Image& image,
+                 const Scene& scene) const;
     void deliver(Job& job, const ImageField& field, int sample, const Image& image, const View& view);
     void deliver_content(Job& job, const ImageField& field, int sample, const Format& format, std::uint8_t* out,
                          const Image& image, const View& view);
     void deliver_picture(const ImageField& field, const Format& format, std::uint8_t* out, const Image& image,
                          const View& view);
+    // --- several pictures of one decode (deliver_copies.cpp) ---
+    void deliver_copies(Job& job, int sample, int field, const Image& image, const Scene& scene);
+    void decode_to_memory(const Image& image, bool to_grey, int eighths, const Reach& reach);
+    void cut_picture(const Picture& picture, const Image& image, int eighths);
+    void resample_decoded(const ImageField& field, const Window& window, PixelRows& out);
     void deliver_mask(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
     void deliver_depth(const ImageField& field, int sample, const Image& image, const View& view);
     void deliver_vectors(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
     void deliver_wide(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
     // Draws the chain of one image of this size: the sample's operations, then the field's. Empty where it has none.
-    void draw(const Job& job, const ImageField& field, int sample, int copy);
+    void draw(const Job& job, const ImageField& field, int sample, std::uint64_t key);
     // The canvas of the augmenter, with the chain run on it, as the batch has it.
     void finish_augmented(const Format& format, std::uint8_t* out);
     // --- what is kept (deliver_cached.cpp) ---
@@ -133,6 +154,8 @@ private:
     GreySink grey_;
     std::vector<std::uint8_t> line_, shrunk_;
     Scratch canvas_, file_;
+    std::vector<Picture> pictures_;
+    RowCollector decoded_;
 };
 
 }  // namespace headrace

@@ -118,6 +118,7 @@ public:
         field.format.width = width;
         field.format.height = height;
         field.cache = cache_use(cache);
+        check_place(field);
         if (options.table) keep_.push_back(nb::cast(*options.table));
         if (!job_->probe_only) take_outputs(field, out, valid);
         keep_.push_back(nb::cast(out));
@@ -205,8 +206,22 @@ private:
         return array->data();
     }
 
+    // Fields of one column that are decoded together are pictures of one kind.
+    void check_place(const ImageField& field) const {
+        const int index = static_cast<int>(job_->images.size()), with = field.decoded_with;
+        if (!field.own_view && index > 0 && job_->images.back().own_view)
+            throw nb::value_error("expected fields that follow the job's view before those with views of their own");
+        if (with < 0) return;
+        if (with > index) throw nb::value_error("expected a field to be decoded with itself or one before it");
+        const ImageField& first = with == index ? field : job_->images[static_cast<std::size_t>(with)];
+        if (first.decoded_with != with || first.orient != field.orient || field.cache.cut > Cut::file ||
+            first.format.channels != field.format.channels)
+            throw nb::value_error("expected fields that are decoded together to be of one kind");
+    }
+
     void take_outputs(ImageField& field, Bytes& out, std::optional<Bytes>& valid) {
-        if (out.size() < field.bytes() * job_->samples || (valid && valid->size() < field.pixels() * job_->samples)) {
+        if (out.size() < field.sample_bytes() * job_->samples ||
+            (valid && valid->size() < field.pixels() * job_->samples)) {
             throw nb::value_error("the output is smaller than the batch");
         }
         if (valid && field.content != Content::depth) throw nb::value_error("expected valid= for depth alone");

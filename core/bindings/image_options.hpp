@@ -96,6 +96,8 @@ inline Filter parse_filter(const std::string& name) {
 
 // bytes of a value, ignore, and the table of MaskFormat.
 using MaskTable = nanobind::ndarray<const std::int64_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+using ViewTable =
+    nanobind::ndarray<const double, nanobind::shape<-1, kProgramColumns>, nanobind::c_contig, nanobind::device::cpu>;
 using MaskNumbers = std::tuple<int, std::int64_t, MaskTable>;
 
 // A program of augmentations, parsed once.
@@ -108,11 +110,29 @@ struct PyImageOptions {
     ImageField field;
     std::optional<MaskTable> table;  // of a mask, which the field borrows
 
-    void take_augment(const PyAugmentation* augment, std::uint64_t name_hash) {
-        field.name_hash = name_hash;
+    void take_augment(const PyAugmentation* augment) {
         if (augment == nullptr) return;
         if (field.content != Content::picture) throw nanobind::value_error("expected augment= of a picture");
         field.augment = augment->program;
+    }
+
+    // The view and copies of a field that does not follow the job's view.
+    void take_view(const std::optional<ViewTable>& view, int copies, int decoded_with) {
+        if (copies < 1 || copies > kMostCopies) throw nanobind::value_error("expected 1 to 64 copies");
+        field.copies = copies;
+        field.decoded_with = decoded_with;
+        field.own_view = view.has_value();
+        if (view) {
+            field.program = parse_program({view->data(), view->size()});
+            if (const auto own = copies_of(field.program); own && *own != copies)
+                throw nanobind::value_error("expected as many copies as the view makes");
+        }
+        if (copies > 1 && (!view || decoded_with < 0))
+            throw nanobind::value_error("expected copies to have a view of their own, and to be decoded together");
+        if ((view || decoded_with >= 0) && (field.content != Content::picture && field.content != Content::wide))
+            throw nanobind::value_error("expected a view of its own for pictures alone");
+        if (decoded_with >= 0 && (field.content != Content::picture || field.shrink_to > 0))
+            throw nanobind::value_error("expected pictures of bytes, not shrunk, to be decoded together");
     }
 
     void take_content(const std::optional<MaskNumbers>& mask, const std::optional<DepthNumbers>& depth) {

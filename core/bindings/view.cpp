@@ -98,14 +98,15 @@ nb::ndarray<nb::numpy, double> table_of(std::size_t count, const MakeView& make_
 
 nb::ndarray<nb::numpy, double> sample_views(const Table& table, std::uint64_t key, const Column<std::int64_t>& ids,
                                             const Column<std::uint32_t>& passes, std::uint16_t dataset,
-                                            const Column<std::int32_t>& widths, const Column<std::int32_t>& heights) {
+                                            const Column<std::int32_t>& widths, const Column<std::int32_t>& heights,
+                                            int copy) {
     const std::size_t count = ids.size();
     if (passes.size() != count || widths.size() != count || heights.size() != count)
         throw nb::value_error("sample_views: expected ids, passes, widths and heights of one length");
     const std::vector<ViewOp> program = program_of(table);
     return table_of(count, [&](std::size_t i) {
         return sample_view(program, key, static_cast<std::uint64_t>(ids.data()[i]), passes.data()[i], dataset,
-                           widths.data()[i], heights.data()[i]);
+                           widths.data()[i], heights.data()[i], copy);
     });
 }
 
@@ -124,6 +125,8 @@ std::optional<std::pair<int, int>> size_of(const Table& table) {
     return std::pair{size->height, size->width};
 }
 
+std::optional<int> copies(const Table& table) { return copies_of(program_of(table)); }
+
 bool depends_on_key(const Table& table) { return is_random(program_of(table)); }
 
 }  // namespace
@@ -134,14 +137,19 @@ void bind_view(nb::module_& m) {
     m.attr("MAX_VIEW_OPS") = kMaxOps;
     m.def("sample_views", &sample_views, nb::arg("program").noconvert(), "key"_a, nb::arg("ids").noconvert(),
           nb::arg("passes").noconvert(), "dataset"_a, nb::arg("widths").noconvert(), nb::arg("heights").noconvert(),
+          nb::kw_only(), "copy"_a = 0,
           "The views (float64[N, 16], columns as VIEW_COLUMNS) that a program (float64[ops, 10]) draws for samples\n"
-          "of the given ids (int64[N]), passes (uint32[N]), widths and heights (int32[N], pixels).");
+          "of the given ids (int64[N]), passes (uint32[N]), widths and heights (int32[N], pixels). `copy` is the "
+          "number of\n"
+          "each view among those of its sample.");
     m.def("scale_views", &scale_views, nb::arg("views").noconvert(), "from_width"_a, "from_height"_a, "to_width"_a,
           "to_height"_a, "The same views (float64[N, 16]) of a field of another resolution.");
     m.def("exact_exp", &exact_exp, "x"_a, "e**x for |x| < 700, the same bits on every machine.");
     m.def("exact_log", &exact_log, "x"_a, "ln x for positive normal x, the same bits on every machine.");
     m.def("output_size", &size_of, nb::arg("program").noconvert(),
           "(height, width) of every output of a program (float64[ops, 10]), or None when it depends on the source.");
+    m.def("copies_of", &copies, nb::arg("program").noconvert(),
+          "How many views of a sample a program (float64[ops, 10]) stands for, or None when that is left open.");
     m.def("is_random", &depends_on_key, nb::arg("program").noconvert(),
           "Whether views of a program (float64[ops, 10]) depend on their key.");
 }

@@ -36,7 +36,7 @@ inline std::vector<double> program_table(Input& input) {
     std::vector<double> table;
     for (int ops = input.byte() % 6; ops > 0; --ops) {
         const std::vector<double> row = numbers(input, kProgramColumns - 1);
-        table.push_back(input.byte() % 10);
+        table.push_back(input.byte() % 13);
         table.insert(table.end(), row.begin(), row.end());
     }
     return table;

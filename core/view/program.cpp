@@ -15,8 +15,9 @@ static_assert(kMaxOps <= kFirstReservedStage, "op number s draws from stage s");
 
 constexpr int kMaxParameter = 1 << 24;  // pixels; sums of a few stay far inside 32 bits
 constexpr double kMaxRatio = 1e6;       // keeps exp and log in their range
+constexpr int kMaxTiles = 64;           // along a side
 
-enum class Range { size, length, probability, fraction, ratio };
+enum class Range { size, length, count, probability, fraction, ratio };
 
 // What the parameters of one kind hold, in order; the rest of a row is unused.
 struct Signature {
@@ -36,6 +37,9 @@ constexpr Signature kSignatures[] = {
     {kLetterbox, 2, {Range::size, Range::size}},
     {kHorizontalFlip, 1, {Range::probability}},
     {kVerticalFlip, 1, {Range::probability}},
+    {kFiveCrop, 2, {Range::size, Range::size}},
+    {kTenCrop, 3, {Range::size, Range::size, Range::length}},
+    {kTiles, 4, {Range::size, Range::size, Range::count, Range::count}},
 };
 
 // Comparisons are written so that NaN fails them.
@@ -46,6 +50,8 @@ bool within(Range range, double value) {
             return whole && value >= 1;
         case Range::length:
             return whole && value >= 0;
+        case Range::count:
+            return whole && value >= 1 && value <= kMaxTiles;
         case Range::probability:
             return value >= 0 && value <= 1;
         case Range::fraction:
@@ -98,6 +104,16 @@ std::optional<OutputSize> output_size(std::span<const ViewOp> program) {
             size = OutputSize{static_cast<int>(op.p[0]), static_cast<int>(op.p[1])};
     }
     return size;
+}
+
+std::optional<int> copies_of(std::span<const ViewOp> program) {
+    std::optional<int> copies;
+    for (const ViewOp& op : program) {
+        if (op.kind == kFiveCrop) copies = 5;
+        if (op.kind == kTenCrop) copies = 10;
+        if (op.kind == kTiles) copies = static_cast<int>(op.p[2] * op.p[3]);
+    }
+    return copies;
 }
 
 bool is_random(std::span<const ViewOp> program) {

@@ -18,6 +18,10 @@ enum ViewKind : int {
     kLetterbox = 6,          // height, width
     kHorizontalFlip = 7,     // probability
     kVerticalFlip = 8,       // probability
+    // Which window they cut follows from the copy's number.
+    kFiveCrop = 9,  // height, width
+    kTenCrop = 10,  // height, width, 1 if the second five are of the image upside down, else 0: from left to right
+    kTiles = 11,    // height, width, rows, columns
 };
 
 struct ViewOp {
@@ -37,6 +41,9 @@ struct OutputSize {
 
 // What every view of the program measures; nothing when that depends on the source.
 std::optional<OutputSize> output_size(std::span<const ViewOp> program);
+
+// How many views a sample has, as the program says; nothing where that is left open.
+std::optional<int> copies_of(std::span<const ViewOp> program);
 
 // Whether views of the program depend on their key.
 bool is_random(std::span<const ViewOp> program);

@@ -111,7 +111,35 @@ void letterbox(Canvas& canvas, int height, int width) {
     center_crop(canvas.y, height);
 }
 
-void apply(Canvas& canvas, const ViewOp& op, const Stream& stream) {
+// The offset of one of `count` windows that are spread evenly from edge to edge; one alone lies in the middle.
+int spread_offset(int room, int number, int count) {
+    return count == 1 ? rounded(room / 2.0) : rounded(static_cast<double>(room) * number / (count - 1));
+}
+
+void check_fits(const Canvas& canvas, const char* what, int width, int height) {
+    if (width <= canvas.x.size() && height <= canvas.y.size()) return;
+    throw Fault(Code::view, std::string(what) + " of " + extent(width, height) + " from an image of " +
+                                extent(canvas.x.size(), canvas.y.size()) + ": resize first");
+}
+
+// Four corners, row by row, and the middle.
+void five_crop(Canvas& canvas, int height, int width, int copy) {
+    check_fits(canvas, "FiveCrop", width, height);
+    if (copy < 0 || copy > 4) throw Fault(Code::view, "FiveCrop has no copy " + std::to_string(copy));
+    const int right = canvas.x.size() - width, bottom = canvas.y.size() - height;
+    if (copy == 4) return canvas.crop(rounded(right / 2.0), rounded(bottom / 2.0), width, height);
+    canvas.crop(copy % 2 == 0 ? 0 : right, copy < 2 ? 0 : bottom, width, height);
+}
+
+void tile(Canvas& canvas, const ViewOp& op, int height, int width, int copy) {
+    check_fits(canvas, "Tiles", width, height);
+    const int rows = static_cast<int>(op.p[2]), columns = static_cast<int>(op.p[3]);
+    if (copy < 0 || copy >= rows * columns) throw Fault(Code::view, "Tiles have no copy " + std::to_string(copy));
+    canvas.crop(spread_offset(canvas.x.size() - width, copy % columns, columns),
+                spread_offset(canvas.y.size() - height, copy / columns, rows), width, height);
+}
+
+void apply(Canvas& canvas, const ViewOp& op, const Stream& stream, int copy) {
     const int height = static_cast<int>(op.p[0]), width = static_cast<int>(op.p[1]);
     switch (op.kind) {
         case kRandomResizedCrop:
@@ -132,6 +160,13 @@ void apply(Canvas& canvas, const ViewOp& op, const Stream& stream) {
         case kVerticalFlip:
             if (unit_interval(stream.at(0).first) < op.p[0]) (op.kind == kHorizontalFlip ? canvas.x : canvas.y).flip();
             return;
+        case kTenCrop:
+            if (copy >= 5) (op.p[2] != 0 ? canvas.y : canvas.x).flip();
+            return five_crop(canvas, height, width, copy >= 5 ? copy - 5 : copy);
+        case kFiveCrop:
+            return five_crop(canvas, height, width, copy);
+        case kTiles:
+            return tile(canvas, op, height, width, copy);
         default:
             throw Fault(Code::view, "unknown kind of view op: " + std::to_string(op.kind));
     }
@@ -140,10 +175,10 @@ void apply(Canvas& canvas, const ViewOp& op, const Stream& stream) {
 }  // namespace
 
 View sample_view(std::span<const ViewOp> program, std::uint64_t key, std::uint64_t id, std::uint32_t pass,
-                 std::uint16_t dataset, int source_width, int source_height) {
+                 std::uint16_t dataset, int source_width, int source_height, int copy) {
     Canvas canvas(source_width, source_height);
     for (std::size_t stage = 0; stage < program.size(); ++stage)
-        apply(canvas, program[stage], Stream{key, id, pass, dataset, static_cast<std::uint8_t>(stage)});
+        apply(canvas, program[stage], Stream{key, id, pass, dataset, static_cast<std::uint8_t>(stage)}, copy);
     return canvas.view();
 }
 

@@ -13,9 +13,16 @@ if _TYPE_CHECKING:
     from headrace import distributed as distributed
     from headrace import doctor as doctor
     from headrace._core import Limits as Limits
+    from headrace.augment import AugMix as AugMix
+    from headrace.augment import AutoAugment as AutoAugment
     from headrace.augment import ColorJitter as ColorJitter
+    from headrace.augment import CutMix as CutMix
+    from headrace.augment import ElasticTransform as ElasticTransform
     from headrace.augment import GaussianBlur as GaussianBlur
+    from headrace.augment import MixUp as MixUp
+    from headrace.augment import RandAugment as RandAugment
     from headrace.augment import RandomAdjustSharpness as RandomAdjustSharpness
+    from headrace.augment import RandomAffine as RandomAffine
     from headrace.augment import RandomApply as RandomApply
     from headrace.augment import RandomAutocontrast as RandomAutocontrast
     from headrace.augment import RandomChannelPermutation as RandomChannelPermutation
@@ -25,9 +32,13 @@ if _TYPE_CHECKING:
     from headrace.augment import RandomGrayscale as RandomGrayscale
     from headrace.augment import RandomInvert as RandomInvert
     from headrace.augment import RandomOrder as RandomOrder
+    from headrace.augment import RandomPerspective as RandomPerspective
     from headrace.augment import RandomPhotometricDistort as RandomPhotometricDistort
     from headrace.augment import RandomPosterize as RandomPosterize
+    from headrace.augment import RandomRotation as RandomRotation
     from headrace.augment import RandomSolarize as RandomSolarize
+    from headrace.augment import TimmPolicy as TimmPolicy
+    from headrace.augment import TrivialAugmentWide as TrivialAugmentWide
     from headrace.data import Dataset as Dataset
     from headrace.data import open as open
     from headrace.device import fit_budget as fit_budget
@@ -51,6 +62,7 @@ if _TYPE_CHECKING:
     from headrace.fields import Geometry as Geometry
     from headrace.fields import Image as Image
     from headrace.fields import InstanceMasks as InstanceMasks
+    from headrace.fields import Key as Key
     from headrace.fields import Keypoints as Keypoints
     from headrace.fields import Label as Label
     from headrace.fields import Mask as Mask
@@ -63,8 +75,10 @@ if _TYPE_CHECKING:
     from headrace.loader import mix as mix
     from headrace.plan import Buckets as Buckets
     from headrace.plan import Budget as Budget
+    from headrace.plan import RepeatFactor as RepeatFactor
     from headrace.plan import SequencePacking as SequencePacking
     from headrace.views import CenterCrop as CenterCrop
+    from headrace.views import FiveCrop as FiveCrop
     from headrace.views import Letterbox as Letterbox
     from headrace.views import RandomCrop as RandomCrop
     from headrace.views import RandomHorizontalFlip as RandomHorizontalFlip
@@ -72,6 +86,8 @@ if _TYPE_CHECKING:
     from headrace.views import RandomScale as RandomScale
     from headrace.views import RandomVerticalFlip as RandomVerticalFlip
     from headrace.views import Resize as Resize
+    from headrace.views import TenCrop as TenCrop
+    from headrace.views import Tiles as Tiles
 
 
 __version__ = "0.1.0"
@@ -79,9 +95,16 @@ __version__ = "0.1.0"
 _HOMES = {
     "headrace._core": ("Limits",),
     "headrace.augment": (
+        "AugMix",
+        "AutoAugment",
         "ColorJitter",
+        "CutMix",
+        "ElasticTransform",
         "GaussianBlur",
+        "MixUp",
+        "RandAugment",
         "RandomAdjustSharpness",
+        "RandomAffine",
         "RandomApply",
         "RandomAutocontrast",
         "RandomChannelPermutation",
@@ -91,11 +114,15 @@ _HOMES = {
         "RandomGrayscale",
         "RandomInvert",
         "RandomOrder",
+        "RandomPerspective",
         "RandomPhotometricDistort",
         "RandomPosterize",
+        "RandomRotation",
         "RandomSolarize",
+        "TimmPolicy",
+        "TrivialAugmentWide",
     ),
-    "headrace.plan": ("Buckets", "Budget", "SequencePacking"),
+    "headrace.plan": ("Buckets", "Budget", "RepeatFactor", "SequencePacking"),
     "headrace.dropins": (
         "BucketBatchSampler",
         "DevicePrefetcher",
@@ -120,6 +147,7 @@ _HOMES = {
         "Geometry",
         "Image",
         "InstanceMasks",
+        "Key",
         "Keypoints",
         "Label",
         "Mask",
@@ -133,6 +161,7 @@ _HOMES = {
     "headrace.device": ("fit_budget",),
     "headrace.views": (
         "CenterCrop",
+        "FiveCrop",
         "Letterbox",
         "RandomCrop",
         "RandomHorizontalFlip",
@@ -140,6 +169,8 @@ _HOMES = {
         "RandomScale",
         "RandomVerticalFlip",
         "Resize",
+        "TenCrop",
+        "Tiles",
     ),
 }
 """Modules, and the names that each gives. They are imported when they are asked for: a loader's two hundred modules

@@ -43,11 +43,14 @@ def sample_views(
     dataset: int,
     widths: NDArray[np.int32],
     heights: NDArray[np.int32],
+    *,
+    copy: int = 0,
 ) -> NDArray[np.float64]: ...
 def scale_views(
     views: NDArray[np.float64], from_width: int, from_height: int, to_width: int, to_height: int
 ) -> NDArray[np.float64]: ...
 def output_size(program: NDArray[np.float64]) -> tuple[int, int] | None: ...
+def copies_of(program: NDArray[np.float64]) -> int | None: ...
 def is_random(program: NDArray[np.float64]) -> bool: ...
 def exact_exp(x: float) -> float: ...
 def exact_log(x: float) -> float: ...
@@ -215,6 +218,20 @@ def decode_png(
     max_png_chunk_bytes: int = ...,
 ) -> NDArray[Any]: ...
 
+# --- mixing of batches (core/augment/mixing.hpp) ---
+
+def mix_images(images: NDArray[Any], pairs: NDArray[np.int32], level: str = "best") -> None: ...
+def mix_to_floats(
+    images: NDArray[np.uint8],
+    pairs: NDArray[np.int32],
+    *,
+    out: NDArray[np.uint8],
+    dtype: str,
+    subtract: Sequence[float],
+    divide: Sequence[float],
+    level: str = "best",
+) -> None: ...
+
 # --- single images, in the calling thread ---
 
 class ImageOptions:
@@ -237,8 +254,11 @@ class ImageOptions:
         mask: tuple[int, int, NDArray[np.int64]] | None = None,
         depth: tuple[str, float, float, float, float, tuple[float, float, float, float, bool] | None] | None = None,
         wide: tuple[list[float], list[float], list[float]] | None = None,
-        augment: Augmentation | None = None,
         name_hash: int = 0,
+        view: NDArray[np.float64] | None = None,
+        copies: int = 1,
+        decoded_with: int = -1,
+        augment: Augmentation | None = None,
     ) -> None: ...
 
 class ImageDecoder:

@@ -48,6 +48,17 @@ def test_other_channel_counts_become_fractions(channels):
     assert torch.equal(Conversion("float32", None, True).apply(image), expected(image, None, "float32"))
 
 
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_copies_are_converted_as_images_are(channels_last):
+    images = [every_byte(), every_byte().flip(0)]
+    copies = torch.stack(images, dim=1).movedim(2, -1).contiguous().movedim(-1, 2)  # as a loader has them
+    got = Conversion("float16", hr.IMAGENET, channels_last).apply(copies)
+    assert got.shape == copies.shape
+    for copy, image in enumerate(images):
+        assert torch.equal(got[:, copy], expected(image, hr.IMAGENET, "float16"))
+    assert got.stride(2) == (1 if channels_last else 17 * 16)
+
+
 def test_the_source_keeps_its_bytes():
     image = every_byte()
     before = image.clone()

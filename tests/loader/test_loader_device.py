@@ -33,8 +33,8 @@ def folder(tmp_path_factory):
 def host_as_device(monkeypatch):
     """Fields are placed as for another device, which is then the CPU."""
 
-    def placed(device, output, fields, map, batch_map):
-        placement = place("meta", fields, host_floats=map is not None or batch_map is not None)
+    def placed(device, output, fields, *, host_floats):
+        placement = place("meta", fields, host_floats=host_floats)
         return replace(placement, device=torch.device("cpu"))
 
     monkeypatch.setattr("headrace.loader.loader.place_fields", placed)
@@ -75,6 +75,20 @@ def test_dense_fields_in_batches_of_one_shape_are_the_same_there(tmp_path):
         )
 
     battery.assert_equal(batches("cuda"), batches(None), "device")
+
+
+def test_copies_are_the_same_there(folder):
+    fields = {
+        "large": hr.Image(source="image", view=VIEW, copies=2, dtype="float32", normalize=hr.IMAGENET),
+        "small": hr.Image(source="image", view=hr.RandomCrop(8), copies=3, dtype="bfloat16", channels_last=False),
+    }
+    given = {"batch_size": GLOBAL_BATCH, "shuffle": True, "threads": 2}
+    host, there = (hr.Loader(folder, fields, device=device, **given) for device in (None, "cuda"))
+    assert there._placement.conversions.keys() == fields.keys()
+    battery.assert_equal(battery.epochs(there), battery.epochs(host), "device")
+    shape = next(iter(there))["small"]
+    assert shape.shape == (GLOBAL_BATCH, 3, 3, 8, 8)
+    assert shape.stride() == next(iter(host))["small"].stride()
 
 
 def test_texts_and_arrays_are_the_same_there(tmp_path):

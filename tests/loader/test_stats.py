@@ -14,11 +14,12 @@ import headrace as hr
 from headrace.loader import StageStats, Stats
 from headrace.loader.stats import STAGES
 
-BUSY = {"read": 1.0, "probe": 0.5, "decode": 12.0, "resample": 4.0}
+BUSY = {"read": 1.0, "probe": 0.5, "decode": 12.0, "resample": 4.0, "augment": 0.0}
 
 
 def made_up(*, busy=None, **numbers):
-    stages = {name: StageStats(seconds, 1000, 10**6) for name, seconds in (BUSY | (busy or {})).items()}
+    times = BUSY | (busy or {})
+    stages = {name: StageStats(seconds, 1000 if seconds else 0, 10**6) for name, seconds in times.items()}
     given = {
         "batches": 10,
         "samples": 1000,
@@ -173,13 +174,23 @@ def test_counts_after_a_run(photos):
     assert (stats.bad, stats.replaced, stats.declined, stats.threads) == (0, 0, 0, 2)
     assert stats.batch_bytes == (COUNT - 3 * 12) * 3 * 16 * 16
     files = sum(len(photos.read("image", number)) for number in range(COUNT))
-    for stage in STAGES:
+    assert stats.stages["augment"].items == 0
+    for stage in set(STAGES) - {"augment"}:
         assert stats.stages[stage].items == COUNT
         assert stats.stages[stage].busy_s > 0
     for stage in ("read", "probe", "decode"):
         assert stats.stages[stage].bytes == files
     assert 0 < stats.consumer_wait_s <= stats.wall_s
     assert sum(stage.busy_s for stage in stats.stages.values()) + stats.idle_s <= 2 * stats.wall_s * 1.01
+
+
+def test_augmentation_is_a_stage_of_its_own(photos):
+    loader = load(photos, augment=hr.RandomInvert(p=1.0))
+    list(loader)
+    stage = loader.stats().stages["augment"]
+    assert (stage.items, stage.bytes) == (COUNT, COUNT * 3 * 16 * 16)
+    assert stage.busy_s > 0
+    assert "augment" in str(loader.stats())
 
 
 def test_stats_of_a_finished_pass_stand_still(photos):

@@ -103,3 +103,21 @@ def test_what_has_finished_is_kept_and_what_failed_is_tried_again(tmp_path):
     again = script("run.py", *arguments).splitlines()
     tried = [line.partition(" failed")[0] for line in again]
     assert tried == ["prepare ffcv-jpeg photos-1792", "throughput train-uint8 0 dali"]
+
+
+def test_recipes_tell_ratios_and_why_a_peer_has_none(tmp_path):
+    photos = tmp_path / "photos" / "class"
+    photos.mkdir(parents=True)
+    for index in range(3):
+        Image.linear_gradient("L").convert("RGB").save(photos / f"{index}.jpg")
+    python = tmp_path / "environment" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    where = [photos.parent, "--environment", tmp_path / "environment", "--work", tmp_path / "work"]
+    options = ["--rows", "bare", "--peers", "dali", "--rounds", 1, "--batch-size", 4]
+    page = script("../recipes.py", *where, *options, "--share", 0.1)
+    assert "3 photographs of " in page
+    (own,) = json.loads((tmp_path / "work" / "recipes.json").read_text())["runs"][:1]
+    assert f"| headrace | {own['images_per_s']:,.0f} | " in page
+    assert "- dali: failed: ModuleNotFoundError: No module named 'nvidia'" in page

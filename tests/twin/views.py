@@ -103,7 +103,25 @@ def short_side_size(width: int, height: int, size: int, max_size: int) -> tuple[
     return (new_short, new_long) if width <= height else (new_long, new_short)
 
 
-def step(x: Side, y: Side, op: Op, stream: Stream) -> tuple[Side, Side]:
+def fixed_crop(x: Side, y: Side, op: Op, copy: int) -> tuple[Side, Side]:
+    """FiveCrop, TenCrop and Tiles."""
+    kind, height, width = (int(value) for value in op[:3])
+    rows, columns = (int(op[3]), int(op[4])) if kind == 11 else (2, 2)
+    if kind == 10 and copy >= 5:
+        copy -= 5
+        x, y = (x, replace(y, flipped=not y.flipped)) if op[3] else (replace(x, flipped=not x.flipped), y)
+    if width > x.size or height > y.size or copy > (rows * columns if kind != 11 else rows * columns - 1):
+        raise ViewError("too small, or no such copy")
+
+    def offset(room: int, number: int, count: int) -> int:
+        middle = count == 1 or (kind != 11 and copy == 4)
+        return round(room / 2) if middle else round(room * number / (count - 1))
+
+    left, top = offset(x.size - width, copy % columns, columns), offset(y.size - height, copy // columns, rows)
+    return crop(x, left, width), crop(y, top, height)
+
+
+def step(x: Side, y: Side, op: Op, stream: Stream, copy: int) -> tuple[Side, Side]:
     kind, p = int(op[0]), [int(value) for value in op[1:]]
     if kind == 1:
         left, top, w, h = resized_crop_box(x.size, y.size, op, stream)
@@ -122,6 +140,8 @@ def step(x: Side, y: Side, op: Op, stream: Stream) -> tuple[Side, Side]:
         width = p[1] if scale_by_width else min(p[1], max(1, round(x.size * p[0] / y.size)))
         height = min(p[0], max(1, round(y.size * p[1] / x.size))) if scale_by_width else p[0]
         return center(resize(x, width), p[1]), center(resize(y, height), p[0])
+    if kind >= 9:
+        return fixed_crop(x, y, op, copy)
     if uniform(stream.at(0)[0], 0, 1) < op[1]:
         return (replace(x, flipped=not x.flipped), y) if kind == 7 else (x, replace(y, flipped=not y.flipped))
     return x, y
@@ -140,12 +160,12 @@ def random_crop(x: Side, y: Side, p: Sequence[int], stream: Stream) -> tuple[Sid
 
 
 def sample_view(
-    program: Sequence[Op], *, key: int, sample: int, number: int, dataset: int, width: int, height: int
+    program: Sequence[Op], *, key: int, sample: int, number: int, dataset: int, width: int, height: int, copy: int = 0
 ) -> list[float]:
     """The 16 columns of _core.VIEW_COLUMNS."""
     x, y = whole(width), whole(height)
     for stage, op in enumerate(program):
-        x, y = step(x, y, op, Stream(key, sample, number, dataset, stage))
+        x, y = step(x, y, op, Stream(key, sample, number, dataset, stage), copy)
     if x.size * y.size > 178_956_970:
         raise ViewError("too large")
     x1, y1 = x.window[1], y.window[1]

@@ -74,6 +74,9 @@ def literal_image(ops, width, height):
             x.centre_crop(size[1]), y.centre_crop(size[0])
         elif kind == 5:
             literal_random_crop(x, y, [int(value) for value in p], stream)
+        elif kind in (9, 10, 11):  # the first copy: from the corner, or the middle where that is the only one
+            for side, length, count in ((x, size[1], p[3]), (y, size[0], p[2])):
+                side.crop(round((len(side) - length) / 2) if kind == 11 and count == 1 else 0, length)
         elif kind == 6:
             scale = min(size[1] / len(x), size[0] / len(y))
             new = [min(most, max(1, round(len(side) * scale))) for side, most in ((x, size[1]), (y, size[0]))]

@@ -12,12 +12,15 @@ from headrace import _core
 from headrace.errors import UsageError
 from headrace.views import (
     CenterCrop,
+    FiveCrop,
     Letterbox,
     RandomCrop,
     RandomHorizontalFlip,
     RandomResizedCrop,
     RandomVerticalFlip,
     Resize,
+    TenCrop,
+    Tiles,
     compile_view,
 )
 
@@ -77,6 +80,14 @@ def test_fill_is_that_of_the_steps_that_can_pad(view, fill):
     [
         (lambda: Resize(0), r"Resize: expected size to be an int or \(height, width\), .* got 0; give whole pixels"),
         (lambda: Resize(-3), "got -3"),
+        (lambda: Tiles(8, grid=0), r"Tiles: expected grid to be an int or \(rows, columns\), of at most 64 .*, got 0"),
+        (lambda: Tiles(8, grid=(13, 5)), "each tile is a copy; take larger ones"),
+        (lambda: Tiles(8, grid=True), "got True"),
+        (lambda: TenCrop(8, "yes"), "TenCrop: expected vertical_flip to be True or False, got 'yes'"),
+        (lambda: FiveCrop((8, 0)), "FiveCrop: expected size"),
+        (lambda: compile_view([FiveCrop(8), TenCrop(4)]), "expected one step that makes copies, got FiveCrop"),
+        (lambda: compile_view([RandomCrop(9), FiveCrop(8)]), "nothing random before FiveCrop.* each copy draws for"),
+        (lambda: compile_view([Resize((6, 9)), Tiles(8, grid=2)]), "at most the 6 x 9 .* got 8; resize to more first"),
         (lambda: Resize(2.5), "got 2.5"),
         (lambda: Resize(True), "got True"),
         (lambda: Resize((3, 0)), r"got \(3, 0\)"),
@@ -160,7 +171,8 @@ def row(kind: float, *p: float) -> list[float]:
     [
         ([row(0)], "op 0 of the view: unknown kind 0"),
         ([row(NAN)], "unknown kind"),
-        ([row(7, 0.5), row(9, 1)], "op 1 of the view: unknown kind 9"),
+        ([row(7, 0.5), row(12, 1)], "op 1 of the view: unknown kind 12"),
+        ([row(11, 8, 8, 65, 1)], "parameter 2 is out of range: 65"),
         ([row(7, NAN)], "parameter 0 is out of range: nan"),
         ([row(3, 8, 8.5)], "parameter 1 is out of range"),
         ([row(3, 8, NAN)], "parameter 1 is out of range: nan"),

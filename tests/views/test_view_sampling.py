@@ -15,12 +15,15 @@ from headrace import _core
 from headrace.errors import UsageError
 from headrace.views import (
     CenterCrop,
+    FiveCrop,
     Letterbox,
     RandomCrop,
     RandomHorizontalFlip,
     RandomResizedCrop,
     RandomVerticalFlip,
     Resize,
+    TenCrop,
+    Tiles,
     View,
     compile_view,
 )
@@ -63,6 +66,9 @@ VIEWS: st.SearchStrategy[View] = st.one_of(
     st.builds(Letterbox, sizes, flip=probabilities),
     st.builds(RandomHorizontalFlip, probabilities),
     st.builds(RandomVerticalFlip, probabilities),
+    st.builds(FiveCrop, sizes),
+    st.builds(TenCrop, sizes, st.booleans()),
+    st.builds(Tiles, sizes, grid=st.integers(1, 8) | st.tuples(st.integers(1, 8), st.integers(1, 8))),
 )
 
 
@@ -89,6 +95,7 @@ def draws(draw):
         "dataset": draw(st.integers(0, 2**16 - 1)),
         "width": draw(side),
         "height": draw(side),
+        "copy": draw(st.integers(0, 10)),
     }
 
 
@@ -99,7 +106,8 @@ def sampled(program, address):
         for name, dtype in [("sample", np.int64), ("number", np.uint32), ("width", np.int32), ("height", np.int32)]
     ]
     try:
-        return _core.sample_views(program.ops, address["key"], *columns[:2], address["dataset"], *columns[2:])[0]
+        given = *columns[:2], address["dataset"], *columns[2:]
+        return _core.sample_views(program.ops, address["key"], *given, copy=address.get("copy", 0))[0]
     except ValueError:
         return None
 

@@ -19,6 +19,12 @@ def read(path):
         return file.read()
 
 
+def mask_of(path):
+    """The mask beside a photograph: masks/NAME.png of a folder of pairs (../../dataset.py)."""
+    folder, name = os.path.split(path)
+    return os.path.join(os.path.dirname(folder), "..", "masks", os.path.basename(folder), name[:-4] + ".png")
+
+
 def write_tar(photos, path):
     """Write one tar of class/file members, in the order of samples(); a hard link becomes a file of its own."""
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT, dereference=True) as tar:

@@ -98,7 +98,7 @@ TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in D
 
 @dataclass(frozen=True)
 class Conversion:
-    """Of images [N, C, H, W]. uint8 becomes floats as `headrace.Image` makes them.
+    """Of images [N, C, H, W] or [N, copies, C, H, W]. uint8 becomes floats as `headrace.Image` makes them.
 
     `(byte - 255 mean) / (255 std)`, rounded once, so 0…1 without `normalize`, and the same bits on every device.
     """
@@ -113,7 +113,13 @@ class Conversion:
         return self.dtype is not None and self.dtype != "uint8"
 
     def apply(self, image: Tensor) -> Tensor:
-        """Return the converted image, on its own device; the image itself where nothing has to change."""
+        """Return the converted image, on its own device; the image itself where nothing has to change.
+
+        Copies, [N, copies, C, H, W], are converted as that many images.
+        """
+        if image.ndim == WITH_COPIES:
+            each = self.apply(image.flatten(0, 1))
+            return each.view(*image.shape[:2], *each.shape[1:])
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         wanted = image.dtype if self.dtype is None else TORCH_DTYPES[self.dtype]
         if image.dtype != torch.uint8 or not self.makes_floats:
@@ -146,6 +152,8 @@ def _convert_with_torch(image: Tensor, out: Tensor, subtract: tuple[float, ...],
 
 
 RGB = 3
+IMAGES, WITH_COPIES = 4, 5
+"""Dimensions of images, and of images with copies of each sample."""
 
 
 class ImageSelector(Protocol):
@@ -203,9 +211,13 @@ class NamedImages(ImageSelector):
         if conversion is None:
             return None
         what, got = f"images: expected {path[-1]!r} to be uint8 [N, C, H, W]", f"got {_kind_of_tensor(tensor)}"
-        if tensor.ndim != 4 or tensor.is_nested or (conversion.makes_floats and tensor.dtype != torch.uint8):
+        if (
+            tensor.ndim not in (IMAGES, WITH_COPIES)
+            or tensor.is_nested
+            or (conversion.makes_floats and tensor.dtype != torch.uint8)
+        ):
             raise UsageError(f"{what}, {got}; leave bytes as they are in the dataset, or leave it out of images=")
-        if conversion.normalize is not None and tensor.shape[1] != len(conversion.normalize.mean):
+        if conversion.normalize is not None and tensor.shape[-3] != len(conversion.normalize.mean):
             count = len(conversion.normalize.mean)
             raise UsageError(f"{what} with C = {count} for normalize=, {got}; normalise it in the training step")
         return conversion

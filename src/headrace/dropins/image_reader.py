@@ -137,6 +137,11 @@ class ImageReader:
             exif=self.exif,
         )
         program = compile_view(self.view)
+        if program.copies is not None:
+            raise UsageError(
+                f"view: expected one window an image, got {self.view!r}, which cuts {program.copies}; a Loader's "
+                "Image(view=…) takes it"
+            )
         limits = Limits() if self.limits is None else self.limits
         options = _core.ImageOptions(**image_options(image, program.fill))
         decoder = _core.ImageDecoder(program.ops, options, limits=limits)

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, get_args
 
 from headrace.augment import Augmentation, compile_augment
 from headrace.errors import UsageError
-from headrace.views import MAX_SIDE_PX
+from headrace.views import MAX_SIDE_PX, MOST_COPIES, View, compile_view
 
 
 def is_number(value: object) -> bool:
@@ -93,6 +93,12 @@ class Image:
     same, its detail is bounded. With `cache=` and a random view, that copy is cached. `source` names the column if it
     differs from the field's name.
 
+    `view`, of one fixed size, is the field's own: it then does not follow the Loader's, and neither do boxes, masks and
+    keypoints follow it. With `copies` the batch is [N, copies, C, H, W], and each copy draws its view for itself, of
+    `view` or of the Loader's. FiveCrop, TenCrop and Tiles say how many copies there are. Fields that read one column in
+    one mode, with views of their own or copies, share one decode: a JPEG is decoded once for all of their windows, at
+    the finest DCT scale that any of them needs.
+
     `augment` is an augmentation or a list of them, such as `hr.ColorJitter(0.4)`, run on the pixels of the window
     before they become floats, after those of the Loader. Each image has draws of its own.
     """
@@ -109,6 +115,8 @@ class Image:
     exif: bool = False
     shrink_to: int | None = None
     augment: Augmentation | str | Sequence[Augmentation | str] | None = None
+    view: View | Sequence[View] | None = None
+    copies: int | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in (("dtype", ImageDType), ("mode", Mode), ("filter", Filter)):
@@ -120,6 +128,7 @@ class Image:
             )
         self._check_channels()
         self._check_augment()
+        self._check_copies()
         if self.normalize is None:
             return
         if self.dtype in ("uint8", "uint16"):
@@ -156,6 +165,49 @@ class Image:
                 'Image: expected RandomErasing(value="random") with a dtype of floats, got "uint8": its values are '
                 'normal; take another value, or dtype="float32"'
             )
+
+    def _check_copies(self) -> None:
+        count = self.copies
+        if count is not None and (type(count) is not int or not 1 <= count <= MOST_COPIES):
+            raise UsageError(f"Image: expected copies to be None or an int from 1 to {MOST_COPIES}, got {count!r}")
+        if self.view is not None:
+            if isinstance(self.view, list):  # so that it cannot change
+                object.__setattr__(self, "view", tuple(self.view))
+            program = compile_view(self.view)
+            if program.output_size is None or program.drawn_per_step:
+                raise UsageError(
+                    f"Image: expected view= to give every image one size, got {self.view!r}; give a size of (height, "
+                    "width), or let a crop follow"
+                )
+            if program.copies is not None and count not in (None, program.copies):
+                raise UsageError(
+                    f"Image: expected copies={program.copies}, as {self.view!r} makes, got {count}; leave copies out"
+                )
+        if self.copy_count is not None and self.wide:
+            raise UsageError(
+                f"Image: expected copies of a picture of 8 bits, got dtype={self.dtype!r} and channels="
+                f"{self.channels!r}; take mode= and leave channels out, or a field for each view"
+            )
+        if (self.view is not None or count is not None) and self.shrink_to is not None:
+            raise UsageError(
+                f"Image: expected shrink_to=None with view= or copies=, got {self.shrink_to}; leave it out"
+            )
+
+    @property
+    def draws_view(self) -> bool:
+        """True if the field draws a view of its own, so that it does not follow the Loader's."""
+        return self.view is not None or self.copies is not None
+
+    @property
+    def copy_count(self) -> int | None:
+        """Copies of each sample in the batch; None for a batch without that dimension."""
+        return self.copies if self.copies is not None or self.view is None else compile_view(self.view).copies
+
+    @property
+    def erases(self) -> bool:
+        """True if an erasure of its own may write values of the batch, which bytes cannot stand for."""
+        program = compile_augment("Image: augment", self.augment)
+        return program is not None and program.erases
 
     @property
     def channel_count(self) -> int:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace import _core
-from headrace.augment import ERASE, AugmentProgram
+from headrace.augment import AugmentProgram
 from headrace.errors import UnknownArgumentError, UsageError
 from headrace.fields import Field, Image, Spatial
-from headrace.loader.recipe import BatchMap, SampleMap
+from headrace.loader.recipe import SampleMap
 from headrace.plan import EpochPlan, SequencePacking
+from headrace.views import Program
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -27,10 +28,12 @@ COUNTERPARTS = {
     "map_workers= are processes for the Python of map=",
     "drop_last": 'remainder="drop" for True; "short", which is the default, for False',
     "sampler": "shuffle= and seed= make the order, and each rank takes its part without a DistributedSampler; "
-    "data.select(indices) chooses and repeats samples, headrace.mix weighs sources",
+    "weights= (WeightedRandomSampler), balanced= and repeats= draw samples, data.select(indices) chooses them, "
+    "headrace.mix weighs sources",
     "batch_sampler": "batch_size= and shuffle= cut the batches; buckets= or batch_size=headrace.Budget(…) group "
     "samples of like size",
-    "collate_fn": "batches are made natively, of equal shapes by view= or buckets=; batch_map= changes whole batches",
+    "collate_fn": "batches are made natively, of equal shapes by view= or buckets=; batch_map= changes whole batches, "
+    "batch=headrace.MixUp(…) or CutMix(…) mixes them",
     "pin_memory": 'device="cuda": batches are made in pinned memory and copied on a side stream',
     "pin_memory_device": 'device="cuda:1" or another: batches are handed out there',
     "persistent_workers": "nothing: native threads start in a moment; leave it out",
@@ -121,6 +124,18 @@ def check_map(
         )
 
 
+def check_mixing(on_error: str, pack: SequencePacking | None) -> None:
+    if on_error == "skip":
+        raise UsageError(
+            "on_error: expected 'replace' or 'raise' with batch=, got 'skip'; without a skipped sample, those after it "
+            "would have other partners"
+        )
+    if pack is not None:
+        raise UsageError(
+            "batch: expected None with pack=, whose samples share rows of tokens, got a mixing; leave it out"
+        )
+
+
 def check_augment(program: AugmentProgram | None, images: Sequence[tuple[str, Spatial, str]]) -> None:
     if program is None:
         return
@@ -139,6 +154,28 @@ def check_augment(program: AugmentProgram | None, images: Sequence[tuple[str, Sp
         )
 
 
+def check_views(images: Sequence[tuple[str, Spatial, str]], view: object, program: Program) -> None:
+    """Check that the Loader's view, `program`, is one that its fields of pixels can take."""
+    if program.copies is not None:
+        raise UsageError(
+            f"view: expected one window a sample, got {view!r}, which cuts {program.copies}; give it to a field: "
+            "Image(view=…)"
+        )
+    if view is not None and all(isinstance(field, Image) and field.view is not None for _, field, _ in images):
+        raise UsageError(
+            f"view: expected a field of pixels that takes it, got views of their own for all, got {view!r}; leave it "
+            "out, or leave out a field's"
+        )
+    for name, field, _ in images:
+        if not isinstance(field, Image) or field.copies is None or field.view is not None:
+            continue
+        if program.output_size is None or program.drawn_per_step:
+            raise UsageError(
+                f"field {name!r}: expected a view of one fixed size for its {field.copies} copies, got view={view!r} "
+                "of the Loader; give the field its own, as in Image(view=RandomResizedCrop(224), copies=2)"
+            )
+
+
 def check_last_batch(plan: EpochPlan, map: SampleMap | None) -> None:
     """Refuse `map` where a rank may get no sample: it could not know the fields that `map` returns."""
     if map is not None and plan.empty_parts:
@@ -149,20 +186,14 @@ def check_last_batch(plan: EpochPlan, map: SampleMap | None) -> None:
 
 
 def place_fields(
-    device: str | torch.device,
-    output: str,
-    fields: Mapping[str, Field],
-    map: SampleMap | None,
-    batch_map: BatchMap | None,
-    augment: AugmentProgram | None,
+    device: str | torch.device, output: str, fields: Mapping[str, Field], *, host_floats: bool
 ) -> Placement | None:
-    """Return how fields are placed on `device`; None on the CPU."""
+    """Return how fields are placed on `device`; None on the CPU. `host_floats`: something here has to see floats."""
     if output != "torch":
         raise UsageError(f"device: expected output='torch' with it, got output={output!r}; leave device out")
     from headrace.device import place
 
-    erases = augment is not None and ERASE in augment.kinds
-    placement = place(device, fields, host_floats=map is not None or batch_map is not None or erases)
+    placement = place(device, fields, host_floats=host_floats)
     return None if placement.device.type == "cpu" else placement
 
 

@@ -16,7 +16,7 @@ from headrace.loader.bad_samples import error_of
 from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.batch_values import BatchRows
 from headrace.loader.decoding import pixels
-from headrace.loader.decoding.pixels import augment_options, core_options, parts_of
+from headrace.loader.decoding.pixels import all_options, decoded_with, parts_of
 from headrace.loader.recipe import Recipe
 from headrace.plan import BatchPlan
 
@@ -39,7 +39,7 @@ class Pending:
 
     rows: BatchRows
     size: tuple[int, int]
-    """Height and width of every image."""
+    """Height and width of every image that follows the Loader's view."""
     memory: list[NDArray[np.uint8]]
     """One block for each part of the fields of pixels, as the core writes it."""
     raws: list[list[bytes]]
@@ -66,11 +66,9 @@ class Assembly:
         held = {column: each for column, each in files.items() if isinstance(each.names, StringColumn)}
         shared = {id(each): native_paths(each) for each in held.values()}  # an archive of two columns is open once
         self._paths = {column: shared[id(each)] for column, each in held.items()}
-        self._options = [
-            _core.ImageOptions(**core_options(field, recipe.program.fill), **augment_options(name, field))
-            for name, field, _ in recipe.images
-        ]
         self._augment = None if recipe.augment is None else recipe.augment.native
+        self._options = [_core.ImageOptions(**options) for options in all_options(recipe.images, recipe.program)]
+        self._alone = [first in (-1, at) for at, first in enumerate(decoded_with(recipe.images))]
         self._parts = recipe.parts
         ends = np.cumsum([len(parts_of(name, field)) for name, field, _ in recipe.images], dtype=int).tolist()
         self._outputs = [slice(start, end) for start, end in pairwise([0, *ends])]
@@ -88,7 +86,7 @@ class Assembly:
     def resize(self, pending: Pending) -> None:
         """Take the size of a replacement where it is the only image of the batch and the view leaves the size open."""
         left = self._recipe.program.output_size is None and pending.rows.plan.view is None
-        if left and len(pending.rows) == 1:
+        if left and self._recipe.followers and len(pending.rows) == 1:
             pending.size = self._measure(pending.rows)
             pending.memory = self._memory(1, pending.size)
 
@@ -130,15 +128,16 @@ class Assembly:
         job = self._job(rows, self._recipe.program.ops if view is None else view.ops)
         for i, (name, _, column) in enumerate(self._recipe.images):
             out = memory[self._outputs[i]]
+            height, width = self._parts[self._outputs[i].start].own_size or size
             job.add_image(
                 self._ranges(column, rows.samples),
                 self._options[i],
                 memory=None if items is None else items[i],
                 out=out[0],
                 valid=out[1] if len(out) > 1 else None,
-                height=size[0],
-                width=size[1],
-                cache=self._cached(name),
+                height=height,
+                width=width,
+                cache=self._cached(name) if self._alone[i] else None,  # the others are decoded with one before
             )
         for name, _, column in self._recipe.raws:
             job.add_raw(self._ranges(column, rows.samples), cache=self._cached(name))
@@ -182,7 +181,7 @@ class Assembly:
         a replacement gives it one (`resize`). Raises UsageError where sizes differ.
         """
         recipe = self._recipe
-        if not recipe.images or len(rows) == 0:
+        if not recipe.followers or len(rows) == 0:
             return 0, 0
         name = recipe.images[0][0]
         sizes = self._source_sizes(rows)

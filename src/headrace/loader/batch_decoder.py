@@ -134,7 +134,7 @@ class SourceWarnings:
 
     def __init__(self, recipe: Recipe) -> None:
         self._dataset = recipe.dataset
-        self._images = recipe.images
+        self._images, self._followers = recipe.images, recipe.followers
         self._sizes_differ = self._bits_lost = False
 
     def check_sizes(self, plan: BatchPlan, found: NDArray[np.int32], besides: Container[int]) -> None:
@@ -142,7 +142,7 @@ class SourceWarnings:
 
         An image of another size is cropped or padded to the shape planned for its batch.
         """
-        if plan.view is None or plan.view.sources is None or self._sizes_differ or not self._images:
+        if plan.view is None or plan.view.sources is None or self._sizes_differ or not self._followers:
             return
         planned = plan.view.sources
         odd = np.flatnonzero((planned[:, 0] > 0) & (planned != found[:, ::-1]).any(axis=1))
@@ -196,9 +196,9 @@ class Converter:
         values = math.prod(shape)
         if self._torch is None:
             array = memory.view(part.numpy_dtype)[:values].reshape(shape)
-            return array.transpose(0, 3, 1, 2) if part.channels_last else array
+            return np.moveaxis(array, -1, -3) if part.channels_last else array
         tensor = tensor_over(memory).view(getattr(self._torch, part.dtype))[:values].view(shape)
-        return tensor.permute(0, 3, 1, 2) if part.channels_last else tensor
+        return tensor.movedim(-1, -3) if part.channels_last else tensor
 
     def labels(self, values: NDArray[Any]) -> Any:
         """Return numbers as one array; whole numbers as int64, whatever type the column has."""

@@ -29,7 +29,7 @@ from headrace.fields import (
     to_entries,
 )
 from headrace.loader.decoding.arrays import Ints
-from headrace.loader.decoding.pixels import core_options
+from headrace.loader.decoding.pixels import core_options, decoded_with, own_program
 from headrace.plan import EpochPlan, ShapedPlan
 from headrace.views import Program
 
@@ -110,6 +110,7 @@ _AFTER_BYTES = ("dtype", "subtract", "divide")
 """Options that come after the cached pixels: floats are made of the bytes anew."""
 
 Fields = tuple[tuple[str, Field, str], ...]
+Images = tuple[tuple[str, Spatial, str], ...]
 Texts = tuple[ResolvedText, ...]
 
 
@@ -145,7 +146,7 @@ def open_cache(
     dataset: Dataset,
     plan: EpochPlan,
     program: Program,
-    fields: tuple[Fields, Fields, Texts],
+    fields: tuple[Images, Fields, Texts],
     limits: Limits,
 ) -> EpochCache:
     """Open the cache of earlier runs or other ranks, or create it.
@@ -157,12 +158,19 @@ def open_cache(
     images, raws, texts = fields
     shaped = isinstance(plan, ShapedPlan) and program.output_size is None  # padded, step by step
     one_view = not shaped and not program.drawn_per_step
+    views = {name: own_program(field, program) or program for name, field, _ in images}
     cuts: dict[str, Cut] = {}
     words: dict[str, str] = {}
     for name, field, _ in (*images, *raws):
         cuts[name], words[name] = "file", FILES_BYTES
         if isinstance(field, Spatial):
-            cuts[name], words[name] = cut_of(field, program, one_view=one_view)
+            cuts[name], words[name] = cut_of(field, views[name], one_view=one_view or views[name] is not program)
+    for (name, _, _), first in zip(images, decoded_with(images), strict=True):
+        if first >= 0:  # pictures of several views, of one decode
+            cuts[name], words[name] = "file", f"{FILES_BYTES}, for several views"
+        if first >= 0 and images[first][0] != name:
+            del cuts[name]
+            words[name] = f"those of {images[first][0]!r}"
     length = len(dataset.table)
     entries = len(cuts) * length
     first_tokens: dict[str, int] = {}
@@ -186,7 +194,11 @@ def open_cache(
         _core.codec_versions(),
         pillow,
         [limits.max_pixels, limits.max_jpeg_scans, limits.max_png_chunk_bytes, limits.max_file_bytes],
-        [[column, *_entry_identity(field, cuts[name], program)] for name, field, column in (*images, *raws)],
+        [
+            [column, *_entry_identity(field, cuts[name], views.get(name, program))]
+            for name, field, column in (*images, *raws)
+            if name in cuts
+        ],
         [[ENTRY_FORMAT, each.column, each.encoder.identity] for each in texts if each.name in first_tokens],
     ]
     columns = dict.fromkeys(column for _, _, column in (*images, *raws))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Never
 
 from headrace import _core
 from headrace._core import Limits
-from headrace.augment import Augmentation, compile_augment
+from headrace.augment import AnyMixing, Augmentation, compile_augment
 from headrace.data import Dataset, Where
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
@@ -20,13 +20,16 @@ from headrace.loader.arguments import (
     check_augment,
     check_last_batch,
     check_map,
+    check_mixing,
     check_values,
+    check_views,
     place_fields,
     refuse_unknown,
 )
 from headrace.loader.autotuning.tuner import Tuner, tuner_of
 from headrace.loader.bad_samples import Quarantine
 from headrace.loader.batch_memory import PooledMemory, memory_of
+from headrace.loader.batch_mixing import check_pairs, resolve_mixing
 from headrace.loader.cache import open_cache
 from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
 from headrace.loader.recipe import (
@@ -44,8 +47,11 @@ from headrace.plan import (
     Budget,
     Order,
     Remainder,
+    RepeatFactor,
+    Sampling,
     SequencePacking,
     State,
+    UniformPlan,
     ViewedImages,
     plan_of,
     resume,
@@ -60,17 +66,19 @@ if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
     import torch
+    from numpy.typing import NDArray
 
 
 class Loader(LoaderPosition):
     """Batches of a dataset, decoded and cropped by native threads, the same on every machine and thread count.
 
     `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask, Depth,
-    Normals, Boxes, Keypoints, InstanceMasks, Geometry, Text, Array, Label or Raw; without it the obvious columns are
-    taken. Each batch is a dict: images [N, C, H, W], masks [N, H, W], labels [N], boxes a list of N, texts a dict of
-    ids and mask [N, L].
+    Normals, Boxes, Keypoints, InstanceMasks, Geometry, Text, Array, Label, Raw or Key; without it the obvious columns
+    are taken. Each batch is a dict: images [N, C, H, W], with copies [N, copies, C, H, W], masks [N, H, W], labels [N],
+    boxes a list of N, texts a dict of ids and mask [N, L].
 
-    `view`       one geometry for all fields of pixels of a sample, or a list of views that compose
+    `view`       one geometry for all fields of pixels of a sample, or a list of views that compose; a field may have a
+                 view of its own: `Image(view=)`
     `view_from`  the field of pixels whose size the view is drawn from (default: the first)
     `augment`    augmentations of the sample, run after the view: images take all of them, the other fields of pixels
                  and of places the geometric ones, with the same draw. `Image(augment=…)` is for one field
@@ -79,6 +87,10 @@ class Loader(LoaderPosition):
                  have one shape, the same on every rank; without, batches of unequal images are refused
     `pack`       texts that share rows of tokens. `batch_size` then counts rows
     `shuffle`, `seed`  the order of each epoch and every random view follow from these two and the epoch
+    `weights`    one number a sample, or the name of a column: samples are drawn with replacement in proportion
+    `balanced`   the name of a column of classes: each class is drawn equally often. Or RepeatFactor
+    `repeats`    how often each sample comes in a row, each time with another view, on other ranks where possible
+    `samples_per_epoch`  draws of an epoch over all ranks; default: as many as samples, or as RepeatFactor says
     `remainder`  the epoch's last samples: "short" batch, "drop", or "wrap" (fill up from the epoch's start)
     `threads`    native threads that read, decode and resample; default: autotuned, at first and at most the available
                  cores, shared by the ranks of the node
@@ -88,6 +100,9 @@ class Loader(LoaderPosition):
                  batch does not come, so that a pass may have fewer batches than `len(loader)`, and the state counts
                  both as consumed. More than `max_bad` of this rank's samples of a pass end the run in any case
     `map`        `map(sample, rng)` for each sample, in threads; `batch_map(batch, rng)` for each batch
+    `batch`      `MixUp`, `CutMix` or a RandomChoice of them: each image is mixed with its neighbour in the batch, after
+                 `map` and before `batch_map`, and labels become float32 [N, classes]. `batch_size` must be even; a
+                 short last batch is not mixed
     `map_workers`  number of processes for `map` instead of threads, for Python that holds the GIL. Results do not
                  depend on it. Processes start with each pass, and know what `map` knows then
     `multiprocessing_context`  how they start: "fork", "forkserver", "spawn" or a context; default: the program's
@@ -120,6 +135,10 @@ class Loader(LoaderPosition):
         pack: SequencePacking | None = None,
         shuffle: bool = False,
         seed: int = 0,
+        weights: str | Sequence[float] | NDArray[Any] | None = None,
+        balanced: str | RepeatFactor | None = None,
+        repeats: int = 1,
+        samples_per_epoch: int | None = None,
         remainder: Remainder = "short",
         threads: int | None = None,
         prefetch: int | None = None,
@@ -130,6 +149,7 @@ class Loader(LoaderPosition):
         map_workers: int = 0,
         multiprocessing_context: str | BaseContext | None = None,
         batch_map: BatchMap | None = None,
+        batch: AnyMixing | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         output: Output = "torch",
@@ -168,15 +188,26 @@ class Loader(LoaderPosition):
             world_size=self._place.world_size,
         )
         check_map(map, map_workers, multiprocessing_context, pack)
-        self._placement = None if device is None else place_fields(device, output, chosen, map, batch_map, augmented)
+        core_floats = map is not None or (augmented is not None and augmented.erases)
+        self._placement = None
+        if device is not None:
+            self._placement = place_fields(device, output, chosen, host_floats=core_floats or batch_map is not None)
         if self._placement is not None:
             chosen = self._placement.fields
             columns = resolve_columns(dataset, chosen, view_from)
+        mixing = None
+        if batch is not None:
+            check_mixing(on_error, pack)
+            on_device = self._placement is not None and batch_map is None
+            mixing = resolve_mixing(batch, dataset, chosen, core_floats=core_floats, on_device=on_device)
+            chosen = mixing.on_host(chosen)
+            columns = resolve_columns(dataset, chosen, view_from)
         program = compile_view(view)
+        check_views(columns.images, view, program)
         texts = resolve_texts(dataset, chosen)
         first_images = None  # whose sizes views are drawn from
-        if columns.images:
-            _, field, column = columns.images[0]
+        if columns.followers:
+            _, field, column = columns.followers[0]
             exif = isinstance(field, Image) and field.exif
             first_images = ViewedImages(column=column, exif=exif, threads=threads, limits=limits)
         plan = plan_of(
@@ -188,10 +219,13 @@ class Loader(LoaderPosition):
             images=first_images,
             texts=texts,
             pack=pack,
+            sampling=Sampling(weights=weights, balanced=balanced, repeats=repeats, samples_per_epoch=samples_per_epoch),
         )
         packed = None if pack is None else text_packed(pack, texts).name
         measured = text_of_buckets(buckets, texts)
         check_last_batch(plan, map)
+        if mixing is not None:
+            check_pairs(plan, self._place.world_size)
         bounds = Limits() if limits is None else limits
         kept_of = columns.images, columns.raws, texts
         self._tuner = tuner_of(threads, prefetch)
@@ -215,9 +249,11 @@ class Loader(LoaderPosition):
             map_workers=map_workers,
             multiprocessing_context=multiprocessing_context,
             batch_map=batch_map,
+            mixing=mixing,
             level=instruction_set,
             limits=bounds,
             cache=None if cache is None else open_cache(cache, dataset, plan, program, kept_of, bounds),
+            pass_samples=plan.rank_samples if isinstance(plan, UniformPlan) else None,
         )
         if self._recipe.cache is not None:  # closed with the loader: passes refer to themselves and are freed late
             weakref.finalize(self, self._recipe.cache.store.close)
@@ -244,7 +280,7 @@ class Loader(LoaderPosition):
 
     @property
     def samples(self) -> int:
-        """Samples of an epoch over all ranks; those that "wrap" repeats count once."""
+        """Samples or draws of an epoch over all ranks; those that "wrap" repeats count once."""
         plan = self._recipe.plan
         return plan.length - plan.left_out
 

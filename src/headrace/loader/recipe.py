@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -19,6 +19,7 @@ from headrace.fields import (
     Geometry,
     Image,
     InstanceMasks,
+    Key,
     Keypoints,
     Label,
     Raw,
@@ -28,9 +29,10 @@ from headrace.fields import (
     find_column,
 )
 from headrace.loader.bad_samples import Quarantine
+from headrace.loader.batch_mixing import BatchMixing
 from headrace.loader.batch_values import part_name
 from headrace.loader.cache import EpochCache
-from headrace.loader.decoding.arrays import ArrayContent, FieldContent, check_held
+from headrace.loader.decoding.arrays import ArrayContent, FieldContent, KeyContent, check_held
 from headrace.loader.decoding.detection import GEOMETRY_PARTS, PointFields, beside_name, resolve_points
 from headrace.loader.decoding.pixels import PixelPart, parts_of
 from headrace.loader.decoding.texts import IDS, MASK, PackedTextContent, TextContent, TextMeter
@@ -57,7 +59,7 @@ class FieldColumns:
     images: tuple[tuple[str, Spatial, str], ...]
     """(field, description, column) of the fields of pixels, in the order in which the core works on them.
 
-    Views are drawn from the size of the first.
+    Views are drawn from the size of the first. Those with views of their own come last.
     """
     raws: tuple[tuple[str, Field, str], ...]
     """Fields made of a column's undecoded bytes."""
@@ -65,6 +67,11 @@ class FieldColumns:
     """(field, column) of what the dataset holds."""
     points: PointFields
     """Fields of places in the images, which follow the views."""
+
+    @property
+    def followers(self) -> tuple[tuple[str, Spatial, str], ...]:
+        """Fields of pixels that follow the Loader's view."""
+        return tuple(image for image in self.images if not _draws_view(image[1]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +102,7 @@ class Recipe(FieldColumns):
     """Processes for `map`; 0: threads."""
     multiprocessing_context: str | BaseContext | None
     batch_map: BatchMap | None
+    mixing: BatchMixing | None
     level: str
     limits: Limits
     cache: EpochCache | None = None
@@ -143,12 +151,12 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
     raws: list[tuple[str, Field, str]] = []
     values: list[tuple[str, HeldColumn]] = []
     for name, field in fields.items():
-        if isinstance(field, _FOLLOWING):
+        if isinstance(field, _FOLLOWING | Key):
             continue
         if not isinstance(field, Spatial | Text | Array | Label | Raw):
             raise UsageError(
                 f"field {name!r}: expected Image, Mask, Depth, Normals, Boxes, Keypoints, InstanceMasks, Geometry, "
-                f"Text, Array, Label or Raw, got {type(field).__name__}"
+                f"Text, Array, Label, Raw or Key, got {type(field).__name__}"
             )
         column_name = field.source if field.source is not None else name
         column = find_column(dataset, column_name, f"field {name!r}")
@@ -173,13 +181,37 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
     if points and not images:
         names = ", ".join(repr(name) for name, field in fields.items() if isinstance(field, _FOLLOWING))
         raise UsageError(f"field {names}: expected an image field with it, whose view it follows, got none")
+    if points and all(_draws_view(field) for _, field, _ in images):
+        names = ", ".join(repr(name) for name, field in fields.items() if isinstance(field, _FOLLOWING))
+        raise UsageError(
+            f"field {names}: expected a field of pixels with it that follows the Loader's view, got views of their own "
+            "for all; add one without view= and copies="
+        )
     names_of(fields)
-    pixel_names = [name for name, _, _ in images]
+    images.sort(key=lambda image: _draws_view(image[1]))
+    pixel_names = [name for name, field, _ in images if not _draws_view(field)]
     if view_from is not None and view_from not in pixel_names:
-        raise UsageError(f"view_from: expected the name of an image field, one of {pixel_names}, got {view_from!r}")
+        raise UsageError(
+            f"view_from: expected the name of an image field that follows the Loader's view, one of {pixel_names}, got "
+            f"{view_from!r}"
+        )
     if view_from is not None:
         images.sort(key=lambda image: image[0] != view_from)
+    for name, field in fields.items():
+        if isinstance(field, Key) and field.what == "path":
+            dataset.expect_paths(_column_of_paths(name, field, images), f"field {name!r}")
     return FieldColumns(tuple(images), tuple(raws), tuple(values), points)
+
+
+def _column_of_paths(name: str, field: Key, images: Sequence[tuple[str, Spatial, str]]) -> str:
+    """Return the column whose files are asked for: that of the images by default."""
+    if field.source is None and not images:
+        raise UsageError(f"field {name!r}: expected a field of pixels, whose files are meant, got none; give source=")
+    return images[0][2] if field.source is None else field.source
+
+
+def _draws_view(field: Spatial) -> bool:
+    return isinstance(field, Image) and field.draws_view
 
 
 def obvious_fields(dataset: Dataset) -> dict[str, Field]:
@@ -222,4 +254,14 @@ def contents_of(recipe: Recipe, meter: TextMeter) -> tuple[FieldContent, ...]:
         for name, field in recipe.fields.items()
         if isinstance(field, Array)
     ]
-    return (*texts, *arrays)
+    keys = [
+        KeyContent(
+            dataset=recipe.dataset,
+            name=name,
+            what=field.what,
+            column=_column_of_paths(name, field, recipe.images) if field.what == "path" else None,
+        )
+        for name, field in recipe.fields.items()
+        if isinstance(field, Key)
+    ]
+    return (*texts, *arrays, *keys)

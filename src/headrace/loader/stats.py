@@ -78,7 +78,7 @@ class Stats:
             return "start"
         if self.consumer_wait_s < 0.02 * self.wall_s:
             return "consumer"
-        core_s = sum(self.stages[name].busy_s for name in STAGES if name in self.stages)
+        core_s = sum(self.stages[name].busy_s for name in STAGES)
         core_share = core_s / (core_s + self.idle_s) if core_s else 0.0
         # Shares of their time in which map workers work, and in which the feed waits for a tokenizer.
         if self.map_workers and self.stages["map"].busy_s / (self.map_workers * self.wall_s) > max(core_share, 0.5):

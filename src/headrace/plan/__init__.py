@@ -10,6 +10,7 @@ from headrace.plan.bucket_members import ListedMembers
 from headrace.plan.loader_plan import ViewedImages, plan_of, text_of_buckets, text_packed
 from headrace.plan.mixture import MIXTURE_VERSION, EpochPlan, Mixture, SourceBatches, SourceSamples, Until, counts_of
 from headrace.plan.order import BatchPlan, Order, PackedRows, Remainder, check_int, epoch_key
+from headrace.plan.sampling import RepeatFactor, Sampling
 from headrace.plan.shaped_plan import ShapedPlan, bucket_plan
 from headrace.plan.state import State, check_state, resume, resume_samples, state_after, state_at
 from headrace.plan.step_views import StepView

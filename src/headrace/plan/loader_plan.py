@@ -23,6 +23,7 @@ from headrace.plan.bucket_members import BucketMembers, OneBucket
 from headrace.plan.mixture import EpochPlan
 from headrace.plan.order import Order
 from headrace.plan.packed_plan import PackedPlan
+from headrace.plan.sampling import Sampling
 from headrace.plan.shaped_plan import ShapedPlan
 from headrace.plan.step_views import ImageSizes, StepViews
 from headrace.plan.uniform_plan import UniformPlan
@@ -141,6 +142,7 @@ def plan_of(
     images: ViewedImages | None,
     texts: Sequence[ResolvedText] = (),
     pack: SequencePacking | None = None,
+    sampling: Sampling | None = None,
 ) -> EpochPlan:
     """Return the plan that these arguments ask for. Sizes of images are read where they matter, unless cached.
 
@@ -148,6 +150,12 @@ def plan_of(
     """
     if buckets is not None and not isinstance(buckets, Buckets):
         raise UsageError(f"buckets: expected hr.Buckets(…) or None, got {buckets!r}")
+    if sampling is not None and sampling.given:
+        sampling.check(order, dataset, _grouped_by(batch_size, buckets, pack, program))
+        assert isinstance(batch_size, int), "a Budget groups samples"
+        order.check_sizes(length=len(dataset), batch_size=batch_size)
+        draws = sampling.draws(dataset)
+        return UniformPlan(length=draws.count, batch_size=batch_size, draws=draws, **vars(order))
     if pack is not None:
         return packed_plan(dataset, order, pack, texts, batch_size=batch_size, buckets=buckets, program=program)
     if buckets is None and not isinstance(batch_size, Budget) and not program.drawn_per_step:
@@ -156,6 +164,17 @@ def plan_of(
     order.check_sizes(length=len(dataset), batch_size=1 if isinstance(batch_size, Budget) else batch_size)
     text = text_of_buckets(buckets, texts)
     return _ShapedPlanner(dataset, order, batch_size, buckets, program, images, text).plan()
+
+
+def _grouped_by(
+    batch_size: int | Budget, buckets: Buckets | None, pack: SequencePacking | None, program: Program
+) -> str | None:
+    """Name the argument that groups samples into batches; None where there is none."""
+    if buckets is not None or pack is not None:
+        return "pack=" if buckets is None else "buckets="
+    if isinstance(batch_size, Budget):
+        return "a Budget as batch_size="
+    return "a RandomScale" if program.drawn_per_step else None
 
 
 def text_of_buckets(buckets: Buckets | None, texts: Sequence[ResolvedText]) -> ResolvedText | None:
@@ -231,7 +250,10 @@ class _ShapedPlanner:
                 f"{budget.rank_multiple}; take a multiple of every world size that the run may have"
             )
         if budget.unit == "pixels" and self.images is None:
-            raise UsageError("Budget: pixels needs an image field, got none; use tokens=, bytes= or a batch_size")
+            raise UsageError(
+                "Budget: pixels needs an image field that follows the Loader's view, got none; use tokens=, bytes= or "
+                "a batch_size"
+            )
         if budget.unit != "pixels" and (buckets is None or buckets.by != "length"):
             raise UsageError(
                 f"Budget: {budget.unit} needs buckets=hr.Buckets('length', source=…), which says how long samples are, "
@@ -248,7 +270,10 @@ class _ShapedPlanner:
         by = None if self.buckets is None or self.buckets.source is not None else self.buckets.by
         if self.images is None:
             if by in BY_SIZE:
-                raise UsageError(f"Buckets: by={by!r} needs an image field, got none; name a column with source=")
+                raise UsageError(
+                    f"Buckets: by={by!r} needs an image field that follows the Loader's view, got none; name a column "
+                    "with source="
+                )
             return False
         return by in BY_SIZE or callable(by) or self.program.output_size is None
 

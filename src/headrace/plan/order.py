@@ -116,9 +116,14 @@ class Order:
         The position is uniform over range(length) and may itself be bad: ask again with the next `attempt` (from 0).
         Every rank and every resume draws the same.
         """
+        bits, pass_ = self.replacement_bits(epoch=epoch, position=position, attempt=attempt)
+        return bits * length >> 64, pass_
+
+    def replacement_bits(self, *, epoch: int, position: int, attempt: int) -> tuple[int, int]:
+        """Return the 64 random bits that choose a replacement, and its pass."""
         counter = np.array([position & 0xFFFF_FFFF, position >> 32, attempt, _REPLACEMENTS], np.uint32)
         low, high, third, _ = (int(word) for word in _core.philox(self.key(epoch), counter))
-        return ((high << 32 | low) * length) >> 64, FIRST_REPLACEMENT_PASS | (third & 0x7FFF_FFFF)
+        return high << 32 | low, FIRST_REPLACEMENT_PASS | (third & 0x7FFF_FFFF)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,14 +135,17 @@ class BatchPlan:
     samples: Ints
     """Positions in the dataset."""
     passes: NDArray[np.uint32]
-    """How often each position came before in this epoch, so that a sample that comes again gets another view.
-    (`Dataset.draw_ids` does so for one that the dataset holds at several positions.)"""
+    """Another number each time that a position comes in this epoch, so that a sample that comes again gets another
+    view: how often it came before, or where it stands if samples are drawn. (`Dataset.draw_ids` does so for one that
+    the dataset holds at several positions.)"""
     positions: Ints
     """Positions in the epoch, over all ranks. Those of a wrapped batch go on beyond the dataset's length."""
     longest: int | None = None
     """The most tokens of a text in the global batch, where the plan measures texts; the same on every rank."""
     view: StepView | None = None
     """The view that images get instead of the loader's own, the same on every rank; None: the loader's."""
+    whole: bool = True
+    """False for a short last batch: the parts of its ranks differ in size."""
     rows: PackedRows | None = None
     """The rows of tokens that the samples share, where texts are packed."""
 

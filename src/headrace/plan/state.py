@@ -25,9 +25,9 @@ class State:
     """Position of the consumer, and the plan that it belongs to.
 
     `samples` counts those consumed in `epoch` over all ranks, `global_batch` a step; an epoch's edge is (epoch + 1, 0).
-    `grouping` describes the buckets, scales and budget that cut the batches. `dataset` is the dataset's fingerprint and
-    `core` the codec versions, which decide the bits of pixels. `plan` and `rng` are the versions of the plan and of the
-    random source.
+    `grouping` describes the draws, or the buckets, scales and budget that cut the batches. `dataset` is the dataset's
+    fingerprint and `core` the codec versions, which decide the bits of pixels. `plan` and `rng` are the versions of the
+    plan and of the random source.
     """
 
     plan: int = PLAN_VERSION
@@ -143,7 +143,10 @@ def resume(
     Raises StateError where the run that saved would have held other batches.
     """
     _check_order(state, plan, dataset=dataset)
-    hint = "pass the buckets=, the RandomScale, the Budget and the pack= of the run that saved"
+    hint = (
+        "pass the weights=, balanced=, repeats=, samples_per_epoch=, buckets= and pack=, the RandomScale and the "
+        "Budget of the run that saved"
+    )
     if "rank_multiple" in state.grouping:
         hint += "; a Budget is per rank, so divide the budget of all ranks by the world size, and name rank_multiple"
     if state.grouping != plan.grouping:
@@ -202,7 +205,7 @@ def _check_order(state: State, plan: EpochPlan | SamplePlan, *, dataset: str) ->
         ("plan version", version, PLAN_VERSION, afresh),
         ("random source version", state.rng, _core.RNG_VERSION, afresh),
         ("dataset", state.dataset, dataset, f"{same_data}; it may have changed since"),
-        ("length", state.length, plan.length, same_data),
+        ("length", state.length, plan.length, f"{same_data}, and pass its samples_per_epoch=, repeats= or balanced="),
         ("seed", state.seed, plan.seed, f"pass seed={state.seed}"),
         ("shuffle", state.shuffle, plan.shuffle, f"pass shuffle={state.shuffle}"),
         ("remainder", state.remainder, plan.remainder, f"pass remainder={state.remainder!r}"),

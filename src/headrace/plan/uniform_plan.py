@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from headrace.errors import UsageError
+from headrace.plan.draws import Draws
 from headrace.plan.order import BatchPlan, Order, check_place
 from headrace.plan.step_views import Ints
 
@@ -17,12 +18,16 @@ class UniformPlan(Order):
     """Order cut into global batches of `batch_size` x `world_size` samples."""
 
     length: int
+    """Samples of an epoch: all of the dataset's, each once, or the number of `draws`."""
     batch_size: int
+    draws: Draws | None = None
+    """How samples are drawn; None: each comes once."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_sizes(length=self.length, batch_size=self.batch_size)
-        self.check_drop(self.steps, f"the {self.length} samples of the dataset", batch_size=self.batch_size)
+        of = "dataset" if self.draws is None else "epoch"
+        self.check_drop(self.steps, f"the {self.length} samples of the {of}", batch_size=self.batch_size)
 
     @property
     def global_batch(self) -> int:
@@ -30,14 +35,25 @@ class UniformPlan(Order):
         return self.batch_size * self.world_size
 
     @property
+    def part_multiple(self) -> int:
+        """Number of which a rank's samples of a whole batch are a multiple."""
+        return self.batch_size
+
+    @property
     def grouping(self) -> str:
-        """Description of how samples are grouped into batches; "" where the order is cut as it comes."""
-        return ""
+        """Description of how samples are drawn; "" where each comes once, in the order as it is."""
+        return "" if self.draws is None else self.draws.words
 
     @property
     def steps(self) -> int:
         """Steps of an epoch, the same on every rank."""
         return self.steps_of(self.length, global_batch=self.global_batch)
+
+    @property
+    def rank_samples(self) -> int:
+        """Most different samples that this rank takes in an epoch, apart from replacements."""
+        share = -(-self.length // self.world_size)
+        return share if self.draws is None else min(share, self.draws.different)
 
     @property
     def left_out(self) -> int:
@@ -61,16 +77,23 @@ class UniformPlan(Order):
         count = self.global_batch if self.remainder == "wrap" else min(self.global_batch, self.length - first)
         start, stop = self.part(count, batch_size=self.batch_size)
         positions = np.arange(first + start, first + stop, dtype=np.int64)
-        passes, within = np.divmod(positions, self.length)
-        samples = self.shuffled(within, count=self.length, epoch=epoch)
-        return BatchPlan(epoch, step, samples, passes.astype(np.uint32), positions)
+        if self.draws is None:
+            passes, within = np.divmod(positions, self.length)
+            samples = self.shuffled(within, count=self.length, epoch=epoch)
+        else:
+            samples, passes = self.draws.draw(self, epoch, positions, first=first, size=count)
+        whole = count == self.global_batch
+        return BatchPlan(epoch, step, samples, passes.astype(np.uint32), positions, whole=whole)
 
     def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]:
         """Return the (dataset position, pass) that replaces a bad sample at this position of the epoch.
 
-        `attempt` counts from 0, for a replacement that is bad as well.
+        `attempt` counts from 0, for a replacement that is bad as well. It is drawn as likely as any draw.
         """
-        return self.draw_replacement(length=self.length, epoch=epoch, position=position, attempt=attempt)
+        if self.draws is None:
+            return self.draw_replacement(length=self.length, epoch=epoch, position=position, attempt=attempt)
+        bits, pass_ = self.replacement_bits(epoch=epoch, position=position, attempt=attempt)
+        return self.draws.pick(bits), pass_
 
 
 @dataclass(frozen=True, kw_only=True)

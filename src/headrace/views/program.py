@@ -19,7 +19,8 @@ class Program:
 
     `ops` is float64[ops, 10], read-only, one row per step (core/view/program.hpp). `output_size` is the (height, width)
     of every output, or None if it depends on the source. `fill` is the value of padding, 0..255, for all channels or
-    one per channel. `scales` has tables like `ops`, of which one is drawn for each step: one, or those of a
+    one per channel. `copies` is the number of windows that it cuts of each sample, None where it leaves that open.
+    `scales` has tables like `ops`, of which one is drawn for each step: one, or those of a
     RandomScale.
     """
 
@@ -29,6 +30,7 @@ class Program:
     scales: tuple[NDArray[np.float64], ...]
     drawn_per_step: bool = False
     multiple_of: int = 1
+    copies: int | None = None
 
 
 def compile_view(view: View | Sequence[View] | None) -> Program:
@@ -41,13 +43,28 @@ def compile_view(view: View | Sequence[View] | None) -> Program:
     late = [step for step in steps[1:] if step.drawn_per_step]
     if late:
         raise UsageError(f"view: expected {late[0]} to come first, got {steps[0]} before it; put it first")
+    _check_copies(steps)
     ops = _table(_rows(steps))
+    copies = _core.copies_of(ops)
     output_size = _core.output_size(ops)
     if not steps or not steps[0].drawn_per_step:
-        return Program(ops=ops, output_size=output_size, fill=_composed_fill(steps), scales=(ops,))
+        return Program(ops=ops, output_size=output_size, fill=_composed_fill(steps), scales=(ops,), copies=copies)
     scales = tuple(_table([choice, *_rows(steps)[1:]]) for choice in steps[0].choices())
     padded = steps if output_size is None else steps[1:]  # only these can pad after a fixed size
-    return Program(ops, output_size, _composed_fill(padded), scales, True, steps[0].multiple_of)
+    return Program(ops, output_size, _composed_fill(padded), scales, True, steps[0].multiple_of, copies)
+
+
+def _check_copies(steps: Sequence[View]) -> None:
+    """Refuse two steps that make copies, and one after random steps, as each copy draws for itself."""
+    several = [at for at, step in enumerate(steps) if step.copies is not None]
+    if len(several) > 1:
+        first, second = steps[several[0]], steps[several[1]]
+        raise UsageError(f"view: expected one step that makes copies, got {first} and {second}; leave one out")
+    if several and (_core.is_random(_table(_rows(steps[: several[0]])))):
+        raise UsageError(
+            f"view: expected nothing random before {steps[several[0]]}, whose windows would then be of different "
+            "images, as each copy draws for itself; put what is random after it"
+        )
 
 
 def _steps(view: View | Sequence[View] | None) -> list[View]:

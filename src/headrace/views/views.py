@@ -42,6 +42,8 @@ class View(ABC):
     drawn_per_step: bool = False
     """True if one of `choices` is drawn for all samples of a step. Such a view comes first."""
     multiple_of: int = 1
+    copies: int | None = None
+    """Windows that the view cuts of each sample, one for each copy of a field; None leaves their number open."""
 
     def __post_init__(self) -> None:
         """Check what several views have: a size, a fill, and the probability of a flip."""
@@ -49,14 +51,14 @@ class View(ABC):
         sides = size if isinstance(size, tuple | list) else (size, size)
         if len(sides) != 2 or not all(map(is_length, sides)):
             room = f"an int or (height, width), each 1 to {MAX_SIDE_PX} pixels"
-            raise self._refused("size", room, "give whole pixels")
+            raise self.refused("size", room, "give whole pixels")
         values = fill_channels(self.fill)
         if len(values) not in (1, 3) or not all(is_length(value, low=0) and value <= 255 for value in values):
-            raise self._refused("fill", "an int 0..255, or three of them", "give it on the scale of uint8")
+            raise self.refused("fill", "an int 0..255, or three of them", "give it on the scale of uint8")
         for name in ("flip", "p"):
             value = getattr(self, name, 0)
             if not _is_number(value) or not 0 <= value <= 1:
-                raise self._refused(name, "a probability from 0 to 1", "0 never flips, 1 always does")
+                raise self.refused(name, "a probability from 0 to 1", "0 never flips, 1 always does")
 
     @abstractmethod
     def op(self) -> tuple[float, ...]:
@@ -70,7 +72,7 @@ class View(ABC):
         """Tell whether the step can pad an image of this (height, width); None: of any size."""
         return Pads.NEVER
 
-    def _refused(self, name: str, expected: str, hint: str) -> UsageError:
+    def refused(self, name: str, expected: str, hint: str) -> UsageError:
         got = getattr(self, name)
         return UsageError(f"{type(self).__name__}: expected {name} to be {expected}, got {got!r}; {hint}")
 
@@ -98,7 +100,7 @@ class RandomResizedCrop(View):
         _check_range(self, "ratio", low=1 / MAX_RATIO, high=MAX_RATIO, hint="it is width / height, 1 for a square")
 
     def op(self) -> tuple[float, ...]:
-        return (1, *_pair(self.size), *self.scale, *self.ratio)
+        return (1, *pair_of(self.size), *self.scale, *self.ratio)
 
 
 @dataclass(frozen=True)
@@ -121,11 +123,9 @@ class Resize(View):
         if self.max_size is None:
             return
         if not isinstance(self.size, Integral):
-            raise self._refused(
-                "max_size", "None where size is (height, width)", "leave it out, or give size as an int"
-            )
+            raise self.refused("max_size", "None where size is (height, width)", "leave it out, or give size as an int")
         if not is_length(self.max_size) or self.max_size <= int(self.size):
-            raise self._refused(
+            raise self.refused(
                 "max_size", f"an int above size={self.size}", "it bounds the long side; raise it or lower size"
             )
 
@@ -149,12 +149,12 @@ class CenterCrop(View):
     flip: float = 0.0
 
     def op(self) -> tuple[float, ...]:
-        return (4, *_pair(self.size))
+        return (4, *pair_of(self.size))
 
     def pads(self, size: tuple[int, int] | None) -> Pads:
         if size is None:
             return Pads.IF_SMALL
-        return Pads.YES if _exceeds(self.size, size) else Pads.NEVER
+        return Pads.YES if exceeds(self.size, size) else Pads.NEVER
 
 
 @dataclass(frozen=True)
@@ -176,26 +176,26 @@ class RandomCrop(View):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.pad_if_needed, bool):
-            raise self._refused("pad_if_needed", "True or False", "give a bool")
+            raise self.refused("pad_if_needed", "True or False", "give a bool")
         sides = self._sides()
         if len(sides) != 4 or not all(is_length(side, low=0) for side in sides):
-            raise self._refused("padding", "None, an int or (left, top, right, bottom), each 0 or more", "give pixels")
+            raise self.refused("padding", "None, an int or (left, top, right, bottom), each 0 or more", "give pixels")
 
     def op(self) -> tuple[float, ...]:
-        return (5, *_pair(self.size), *self._sides(), self.pad_if_needed)
+        return (5, *pair_of(self.size), *self._sides(), self.pad_if_needed)
 
     def pads(self, size: tuple[int, int] | None) -> Pads:
         left, top, right, bottom = self._sides()
         if size is not None and not self.pad_if_needed:
             height, width = size[0] + top + bottom, size[1] + left + right
-            if _exceeds(self.size, (height, width)):
+            if exceeds(self.size, (height, width)):
                 room = f"at most the {height} x {width} (height x width) that it is given, padding included"
-                raise self._refused("size", room, "set pad_if_needed=True, or resize to more first")
+                raise self.refused("size", room, "set pad_if_needed=True, or resize to more first")
         if left or top or right or bottom:
             return Pads.YES
         if not self.pad_if_needed:
             return Pads.NEVER
-        return Pads.IF_SMALL if size is None else Pads.YES if _exceeds(self.size, size) else Pads.NEVER
+        return Pads.IF_SMALL if size is None else Pads.YES if exceeds(self.size, size) else Pads.NEVER
 
     def _sides(self) -> tuple[int, ...]:
         if self.padding is None:
@@ -219,7 +219,7 @@ class Letterbox(View):
     resizes = True
 
     def op(self) -> tuple[float, ...]:
-        return (6, *_pair(self.size))
+        return (6, *pair_of(self.size))
 
     def pads(self, size: tuple[int, int] | None) -> Pads:
         return Pads.YES
@@ -249,12 +249,12 @@ def fill_channels(fill: Fill) -> tuple[int, ...]:
     return tuple(fill) if isinstance(fill, tuple | list) else (fill,)
 
 
-def _pair(size: Size) -> tuple[int, int]:
+def pair_of(size: Size) -> tuple[int, int]:
     return (size[0], size[1]) if isinstance(size, tuple | list) else (size, size)
 
 
-def _exceeds(crop: Size, size: tuple[int, int]) -> bool:
-    height, width = _pair(crop)
+def exceeds(crop: Size, size: tuple[int, int]) -> bool:
+    height, width = pair_of(crop)
     return height > size[0] or width > size[1]
 
 
@@ -272,7 +272,7 @@ def _check_range(view: View, name: str, *, low: float = 0.0, high: float, hint: 
     pair = isinstance(bounds, tuple | list) and len(bounds) == 2 and all(_is_number(bound) for bound in bounds)
     if not pair or not (low <= bounds[0] <= bounds[1] <= high and bounds[0] > 0):
         at_least = "0 <" if low == 0 else f"{low:g} <="
-        raise view._refused(name, f"(low, high) with {at_least} low <= high <= {high:g}", hint)
+        raise view.refused(name, f"(low, high) with {at_least} low <= high <= {high:g}", hint)
 
 
 @dataclass(frozen=True)
@@ -302,13 +302,11 @@ class RandomScale(View):
         sides = self.short_sides
         whole = isinstance(sides, list | tuple) and len(sides) > 0 and all(is_length(side) for side in sides)
         if not whole or list(sides) != sorted(set(sides)):
-            raise self._refused(
-                "short_sides", "ascending whole numbers of pixels, each once", "such as (300, 450, 600)"
-            )
+            raise self.refused("short_sides", "ascending whole numbers of pixels, each once", "such as (300, 450, 600)")
         if self.long_max is not None and (not is_length(self.long_max) or self.long_max < sides[-1]):
-            raise self._refused("long_max", f"None or an int of at least {sides[-1]}", "it bounds the long side")
+            raise self.refused("long_max", f"None or an int of at least {sides[-1]}", "it bounds the long side")
         if not is_length(self.multiple_of) or self.multiple_of > 1 << 12:
-            raise self._refused("multiple_of", "an int from 1 to 4096", "it is what sides are rounded up to")
+            raise self.refused("multiple_of", "an int from 1 to 4096", "it is what sides are rounded up to")
 
     def op(self) -> tuple[float, ...]:
         return self.choices()[0]

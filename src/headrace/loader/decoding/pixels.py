@@ -17,6 +17,7 @@ from headrace.data import array_files, picture_size
 from headrace.errors import UsageError
 from headrace.fields import MOST_FINITE, Depth, Image, Mask, Normals, Spatial
 from headrace.loader.decoding import pillow
+from headrace.views import Program, compile_view
 
 VALID = "_valid"
 """Suffix of the name of a depth field's mask of validity."""
@@ -34,12 +35,15 @@ Options = dict[str, Any]
 
 @dataclass(frozen=True)
 class PixelPart:
-    """One array of the batch: [N, H, W] without channels, else [N, channels, H, W]."""
+    """One array of the batch: [N, H, W] without channels, else [N, channels, H, W] or [N, copies, channels, H, W]."""
 
     name: str
     dtype: str
     channels: int | None
     channels_last: bool = False
+    copies: int | None = None
+    own_size: tuple[int, int] | None = None
+    """(height, width) of a view of its own; None: that of the batch."""
 
     @property
     def numpy_dtype(self) -> type[np.generic]:
@@ -48,25 +52,78 @@ class PixelPart:
 
     def nbytes(self, size: tuple[int, int]) -> int:
         """Return the bytes of one sample."""
-        return math.prod(size) * (self.channels or 1) * np.dtype(self.numpy_dtype).itemsize
+        return math.prod(self.shape(1, size)) * np.dtype(self.numpy_dtype).itemsize
 
     def shape(self, count: int, size: tuple[int, int]) -> tuple[int, ...]:
         """Return the shape in memory order."""
+        height, width = self.own_size or size
+        outer = (count,) if self.copies is None else (count, self.copies)
         if self.channels is None:
-            return count, *size
-        return (count, *size, self.channels) if self.channels_last else (count, self.channels, *size)
+            return *outer, height, width
+        return (*outer, height, width, self.channels) if self.channels_last else (*outer, self.channels, height, width)
 
 
 def parts_of(name: str, field: Spatial) -> list[PixelPart]:
     """Return what the core writes for a field, its values first."""
     if isinstance(field, Image):
-        return [PixelPart(name, field.dtype, field.channel_count, field.channels_last)]
+        own_size = None if field.view is None else compile_view(field.view).output_size
+        return [PixelPart(name, field.dtype, field.channel_count, field.channels_last, field.copy_count, own_size)]
     if isinstance(field, Mask):
         return [PixelPart(name, field.dtype, None)]
     if isinstance(field, Normals):
         return [PixelPart(name, field.dtype, 3, channels_last=True)]
     valid = [PixelPart(name + VALID, "bool", 1)] if field.valid else []
     return [PixelPart(name, field.dtype, 1), *valid]
+
+
+Images = Sequence[tuple[str, Spatial, str]]
+"""(field, description, column) of fields of pixels."""
+
+
+def own_program(field: Spatial, program: Program) -> Program | None:
+    """Return the view that a field draws for itself; None if it follows `program`, the Loader's."""
+    if not isinstance(field, Image) or not field.draws_view:
+        return None
+    return program if field.view is None else compile_view(field.view)
+
+
+def decoded_with(images: Images) -> list[int]:
+    """Return, for each field, the first of those that share its decoded image; -1 for one that is decoded alone.
+
+    Pictures of one column share it where one of them has copies, or several windows are cut by views of their own.
+    """
+    shared: dict[tuple[str, bool, int], list[int]] = {}
+    for at, (_, field, column) in enumerate(images):
+        if isinstance(field, Image) and not field.wide and field.shrink_to is None:
+            shared.setdefault((column, field.exif, field.channel_count), []).append(at)
+    found = [-1] * len(images)
+    for members in shared.values():
+        fields = [field for _, field, _ in (images[at] for at in members) if isinstance(field, Image)]
+        copies = any((field.copy_count or 1) > 1 for field in fields)
+        if copies or (len(members) > 1 and any(field.draws_view for field in fields)):
+            for at in members:
+                found[at] = members[0]
+    return found
+
+
+def name_hash(name: str) -> int:
+    """Return what a field's own draws are keyed by, below the epoch's key (core/batch/job.hpp)."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+def all_options(images: Images, program: Program) -> list[Options]:
+    """Return the core's arguments for each field of a Loader whose view is `program`."""
+    options = []
+    for (name, field, _), first in zip(images, decoded_with(images), strict=True):
+        own = own_program(field, program)
+        options.append(core_options(field, (program if own is None else own).fill) | {"name_hash": name_hash(name)})
+        if own is not None:
+            assert isinstance(field, Image), "others follow the Loader's view"
+            options[-1] |= {"view": own.ops, "copies": field.copy_count or 1}
+        options[-1]["decoded_with"] = first
+        augmented = compile_augment(name, field.augment) if isinstance(field, Image) else None
+        options[-1]["augment"] = None if augmented is None else augmented.native
+    return options
 
 
 def core_options(field: Spatial, fill: tuple[int, ...]) -> Options:
@@ -80,17 +137,6 @@ def core_options(field: Spatial, fill: tuple[int, ...]) -> Options:
         half = {"subtract": [127.5] * 3, "divide": [127.5] * 3}
         return {**_NEAREST, **half, "channels": 3, "dtype": field.dtype, "content": "normals"}
     return {**_NEAREST, "content": "depth", "depth": _depth_numbers(field)}
-
-
-def augment_options(name: str, field: Spatial) -> Options:
-    """Return the core's arguments for the augmentations of a field of this name, which keys their draws."""
-    program = compile_augment(name, field.augment) if isinstance(field, Image) else None
-    return {"augment": None if program is None else program.native, "name_hash": name_hash(name)}
-
-
-def name_hash(name: str) -> int:
-    """Return 64 bits that stand for a field's name in the keys of its draws."""
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
 def image_options(image: Image, fill: tuple[int, ...]) -> Options:

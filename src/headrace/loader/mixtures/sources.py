@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.errors import StateError, UsageError
 from headrace.loader.batch_values import shown
+from headrace.loader.decoding.pixels import PixelPart
 from headrace.loader.loader import Loader
 from headrace.plan import MIXTURE_VERSION, EpochPlan, State, UniformPlan, check_state, resume
 
@@ -57,6 +58,16 @@ def check_mixed(sources: Mapping[str, Loader]) -> None:
                 f"batches: expected source {name!r} without buckets, Budget, RandomScale and pack with 'mixed', as "
                 "samples of several sources must have one shape; take 'one-source', or a view of fixed size"
             )
+        if recipe.mixing is not None:
+            raise UsageError(
+                f"batches: expected source {name!r} without batch= with 'mixed', as its samples have no neighbours of "
+                "their own in a batch; mix them in the training step, or take 'one-source'"
+            )
+        if recipe.plan.draws is not None:
+            raise UsageError(
+                f"batches: expected source {name!r} without weights=, balanced=, repeats= and samples_per_epoch= with "
+                "'mixed', which takes every sample in turn; take 'one-source', or mix parts of the dataset by weight"
+            )
         if recipe.batch_map is not None:
             raise UsageError(
                 f"batches: expected source {name!r} without batch_map= with 'mixed', as no source has a batch of its "
@@ -96,7 +107,13 @@ def _parts(loader: Loader) -> list[str] | None:
     recipe = loader._recipe
     if recipe.map is not None:
         return None
-    return sorted(f"{part.name} {part.dtype} of {part.channels or 'no'} channels" for part in recipe.parts)
+    return sorted(_part(part) for part in recipe.parts)
+
+
+def _part(part: PixelPart) -> str:
+    copies = "" if part.copies is None else f"{part.copies} copies of "
+    size = "" if part.own_size is None else " of {}x{}".format(*part.own_size)
+    return f"{part.name} {part.dtype} of {copies}{part.channels or 'no'} channels{size}"
 
 
 def _paddings(loader: Loader) -> list[str]:
@@ -111,7 +128,8 @@ def _paddings(loader: Loader) -> list[str]:
 def _size(loader: Loader) -> tuple[int, int] | None:
     """Return (height, width); None if the images set it, or `map` changes it."""
     recipe = loader._recipe
-    return recipe.program.output_size if recipe.images and recipe.map is None else None
+    takes_view = any(part.own_size is None for part in recipe.parts)
+    return recipe.program.output_size if takes_view and recipe.map is None else None
 
 
 _ALIKE_FIELDS = "name them alike, with source= where columns differ, and pack= all texts or none"
@@ -125,7 +143,7 @@ _ALIKE: list[tuple[str, Callable[[Loader], Any], str]] = [
 ]
 _ALIKE_IN_A_BATCH: list[tuple[str, Callable[[Loader], Any], str]] = [
     ("batch_size", lambda loader: loader.batch_size, "samples of all share a batch; weights= says how many of each"),
-    ("fields of pixels", _parts, "give fields of one name the same dtype= and mode="),
+    ("fields of pixels", _parts, "give fields of one name the same dtype=, mode=, view= and copies="),
     ("padding of texts", _paddings, "give them the same tokenizer, pad= and max_length="),
     ("size of images (height, width)", _size, "give each a view of the same size"),
 ]

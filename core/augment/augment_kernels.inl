@@ -1,4 +1,4 @@
-// The loops of pixel_kernels.hpp, compiled once a level. Included in an unnamed namespace; plain loops that compilers
+// The loops of augment_kernels.hpp, compiled once a level. Included in an unnamed namespace; plain loops that compilers
 // turn into vectors of the file's instruction set.
 
 
@@ -282,5 +282,5 @@ void mix(std::uint8_t* bytes, std::size_t count, float share, const float* sums)
         bytes[i] = static_cast<std::uint8_t>(to_byte(static_cast<float>(bytes[i]) * rest + sums[i] * share));
 }
 
-constexpr PixelKernels kTable{brightness, contrast, saturation, hue,       grayscale, invert,       solarize, posterize,
+constexpr AugmentKernels kTable{brightness, contrast, saturation, hue,       grayscale, invert,       solarize, posterize,
                               lookup,     luma_sum, range,      histogram, sharpness, blur, add_weighted, mix};

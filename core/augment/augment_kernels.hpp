@@ -1,6 +1,7 @@
 // The inner loops of augmentation, one table of functions an instruction-set level, from one source
-// (pixel_kernels.inl). Pixels are RGBX bytes, four a pixel; rows of a canvas follow without gaps. Every level gives the
-// same bits: integers, or floats by single correctly rounded operations in the order of torchvision's kernels on uint8.
+// (augment_kernels.inl). Pixels are RGBX bytes, four a pixel; rows of a canvas follow without gaps. Every level gives
+// the same bits: integers, or floats by single correctly rounded operations in the order of torchvision's kernels on
+// uint8.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,7 @@ static inline std::size_t blur_scratch(int width, int height, int taps) {
     return row * (static_cast<std::size_t>(height) + 1) + 2 * blur_margin(taps);
 }
 
-struct PixelKernels {
+struct AugmentKernels {
     // bytes * factor, cut to bytes: torchvision's adjust_brightness.
     void (*brightness)(std::uint8_t* pixels, std::size_t count, float factor);
     // bytes * factor + mean * (1 - factor).
@@ -58,6 +59,9 @@ struct PixelKernels {
     void (*mix)(std::uint8_t* pixels, std::size_t count, float share, const float* sums);
 };
 
-const PixelKernels& pixel_kernels(Level);
+// The level whose tables run at this one: AVX-512's use byte permutes and dot products too, and processors without them
+// (Skylake, Cascade Lake) take AVX2's.
+Level augment_level(Level);
+const AugmentKernels& augment_kernels(Level);
 
 }  // namespace headrace

@@ -1,5 +1,5 @@
 // Gaussian blur by vectors of 16-bit words, for levels that multiply them to a rounded high half. Included after
-// pixel_kernels.inl, whose `blur` gives the same bits. Sums stay in registers while the taps pass by.
+// augment_kernels.inl, whose `blur` gives the same bits. Sums stay in registers while the taps pass by.
 
 // Columns that are blurred downwards at a time: rows of so many words, twice as many as there are taps, fit the
 // first-level cache.

@@ -1,0 +1,100 @@
+// Several pictures of one decoded image: fields of one column, each with its own view and as many copies as it has.
+#include <algorithm>
+
+#include "batch/sample_worker.hpp"
+#include "batch/timed_sink.hpp"
+#include "batch/windows.hpp"
+
+namespace headrace {
+
+namespace {
+
+// The finest scale that any of the pictures needs, so that none has less detail than alone.
+int scale_of(const ImageField& field, const View& view) {
+    return field.dct_scaling && field.filter == Filter::triangle ? dct_scale(view) : 8;
+}
+
+void widen(Reach& all, const Reach& reach) {
+    all.left = std::min(all.left, reach.left);
+    all.top = std::min(all.top, reach.top);
+    all.right = std::max(all.right, reach.right);
+    all.bottom = std::max(all.bottom, reach.bottom);
+}
+
+}  // namespace
+
+void SampleWorker::deliver_copies(Job& job, int sample, int index, const Image& image, const Scene& scene) {
+    stage_ = Stage::decode;
+    if (image.kind == Image::Kind::png && image.png.bit_depth == 16)
+        job.narrowed.fetch_add(1, std::memory_order_relaxed);
+    pictures_.clear();
+    int eighths = image.kind == Image::Kind::jpeg ? 1 : 8;
+    for (std::size_t i = static_cast<std::size_t>(index); i < job.images.size(); ++i) {
+        const ImageField& field = job.images[i];
+        if (field.decoded_with != index) continue;
+        std::uint8_t* out = field.out + static_cast<std::size_t>(sample) * field.sample_bytes();
+        for (int copy = 0; copy < field.copies; ++copy, out += field.bytes()) {
+            const View view = view_of(job, sample, field, copy, image, scene);
+            pictures_.push_back({&field, out, view, job.key_of(field, copy)});
+            if (!lands_nowhere(view)) eighths = std::max(eighths, scale_of(field, view));
+        }
+    }
+    Reach all{image.width, image.height, 0, 0};
+    for (const Picture& picture : pictures_) {
+        if (lands_nowhere(picture.view)) continue;
+        widen(all, reach_of(scaled_window(picture.view, image.width, image.height, eighths), picture.field->filter));
+    }
+    if (all.left < all.right) decode_to_memory(image, job.images[index].format.channels == 1, eighths, all);
+    for (const Picture& picture : pictures_) {
+        stage_ = Stage::resample;
+        draw(job, *picture.field, sample, picture.key);
+        cut_picture(picture, image, eighths);
+    }
+}
+
+void SampleWorker::decode_to_memory(const Image& image, bool to_grey, int eighths, const Reach& reach) {
+    const std::int64_t since = now_ns();
+    JpegDecoder::Columns columns{0, image.width};
+    if (image.kind == Image::Kind::jpeg) columns = jpeg_.begin(eighths, reach.left, reach.right);
+    decoded_.start(reach.top, reach.bottom - reach.top, columns.first, columns.count);
+    if (to_grey) grey_.start(decoded_, columns.count);
+    RowSink& sink = to_grey ? static_cast<RowSink&>(grey_) : decoded_;
+    if (image.kind == Image::Kind::jpeg) {
+        jpeg_.decode(reach.top, reach.bottom, sink);
+    } else if (image.kind == Image::Kind::png) {
+        png_.decode(reach.top, reach.bottom, Layout::rgbx8, sink);
+    } else {
+        send_pixels(image.pixels, reach, sink);
+    }
+    spent(Stage::decode, since, image.bytes);
+}
+
+// As deliver_picture does, from rows that are there already.
+void SampleWorker::cut_picture(const Picture& picture, const Image& image, int eighths) {
+    const auto& [field, out, view, key] = picture;
+    const std::int64_t since = now_ns();
+    const bool augments = !chain_.empty();
+    PixelRows& rows = augments ? static_cast<PixelRows&>(augmenter_) : target_;
+    if (augments) {
+        augmenter_.start(Placement::of(view), field->format.fill);
+    } else {
+        target_.start(field->format, out, Placement::of(view));
+    }
+    if (!lands_nowhere(view)) resample_decoded(*field, scaled_window(view, image.width, image.height, eighths), rows);
+    spent(Stage::resample, since, std::size_t{4} * view.inner_width * view.inner_height);
+    if (augments) finish_augmented(field->format, out);
+}
+
+void SampleWorker::resample_decoded(const ImageField& field, const Window& window, PixelRows& out) {
+    const Reach reach = reach_of(window, field.filter);
+    const bool nearest = field.filter == Filter::nearest;
+    if (nearest) {
+        nearest_.start(window, 4, reach.top, decoded_.first_column(), out);
+    } else {
+        resampler_.start(window, reach.top, decoded_.first_column(), decoded_.columns(), out);
+    }
+    RowSink& sampler = nearest ? static_cast<RowSink&>(nearest_) : resampler_;
+    sampler.take(decoded_.row(reach.top), decoded_.stride(), reach.bottom - reach.top);
+}
+
+}  // namespace headrace

@@ -1,0 +1,147 @@
+"""Draws that fill an epoch's positions: by weights, by repeat factors, and repeated."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace import _core
+from headrace.plan.order import FIRST_REPLACEMENT_PASS, MAX_GLOBAL_BATCH, Order
+from headrace.plan.step_views import Ints
+
+Floats = NDArray[np.float64]
+
+MOST_DRAWS = FIRST_REPLACEMENT_PASS - MAX_GLOBAL_BATCH
+"""Of an epoch: a draw's position is its pass, and a wrapped batch goes on beyond them."""
+
+_DRAWS = 253 << 8
+"""Dataset 0, stage 253, draw 0: above every stage of a view (core/rng/stream.hpp)."""
+_OFFSETS = 252 << 8
+"""The same of the offset that an epoch's repeat factors are rounded by."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Draws(ABC):
+    """Draws that fill an epoch's positions, instead of every sample once.
+
+    Pure, as an order is: what stands at a position follows from the order's seed, the epoch and the position.
+    """
+
+    count: int
+    """Draws of an epoch."""
+    samples: int
+    """Samples to draw from."""
+    words: str
+    """Description of all that the draws depend on, apart from the order: part of a state."""
+
+    @abstractmethod
+    def draw(self, order: Order, epoch: int, positions: Ints, *, first: int, size: int) -> tuple[Ints, Ints]:
+        """Return the samples at positions of the global batch of `size` that begins at `first`, and their passes.
+
+        A sample never has one pass twice in an epoch. Positions from `count` on are those of a wrapped batch.
+        """
+
+    @abstractmethod
+    def pick(self, bits: int) -> int:
+        """Return the sample that 64 random bits choose, to replace a bad one."""
+
+    @property
+    @abstractmethod
+    def different(self) -> int:
+        """Most different samples that an epoch may hold."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WeightedDraws(Draws):
+    """Draws with replacement: each is of a sample in proportion to its weight, whatever the others are."""
+
+    ends: Floats
+    """Cumulative weights: sample i has what lies between ends[i - 1] and ends[i]."""
+
+    def draw(self, order: Order, epoch: int, positions: Ints, *, first: int, size: int) -> tuple[Ints, Ints]:
+        return _sample_at(self.ends, _uniform(order.key(epoch), positions, _DRAWS) * self.ends[-1]), positions
+
+    def pick(self, bits: int) -> int:
+        return _pick(self.ends, bits)
+
+    @property
+    def different(self) -> int:
+        return min(self.count, int(np.count_nonzero(np.diff(self.ends, prepend=0.0))))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FactorDraws(Draws):
+    """Draws that take each sample its factor times, rounded down or up, in a shuffled order.
+
+    Systematic sampling (Madow, 1944): the factors lie end to end on a line, and draw k is the sample at k + u, where u
+    is uniform in [0, 1) and drawn once an epoch. So the number of draws is fixed, which rounding each by itself, as
+    detectron2 does, does not give.
+    """
+
+    ends: Floats
+    """Cumulative factors, scaled so that the last is `count`."""
+
+    def draw(self, order: Order, epoch: int, positions: Ints, *, first: int, size: int) -> tuple[Ints, Ints]:
+        turns = order.shuffled(positions % self.count, count=self.count, epoch=epoch)
+        offset = _uniform(order.key(epoch), np.zeros(1, np.int64), _OFFSETS)
+        return _sample_at(self.ends, turns + offset), positions
+
+    def pick(self, bits: int) -> int:
+        return _pick(self.ends, bits)
+
+    @property
+    def different(self) -> int:
+        return min(self.count, self.samples)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RepeatedDraws(Draws):
+    """Draws of the shuffled samples in turn, each `repeats` times on end, as many as an epoch holds.
+
+    Repeated augmentation (Hoffer et al., 2020; Berman et al., 2019) as in DeiT's RASampler, which deals the repeats out
+    to ranks in turn. Here a global batch has all first repeats, then all second ones, and so on: with as many ranks as
+    repeats, or more, no rank holds a sample twice in a whole batch.
+    """
+
+    repeats: int
+
+    def draw(self, order: Order, epoch: int, positions: Ints, *, first: int, size: int) -> tuple[Ints, Ints]:
+        repeats = np.arange(self.repeats)
+        # Draw t is repeat t % repeats of sample t // repeats: the first such sample of each repeat, and their numbers.
+        starts, stops = (-((repeats - at) // self.repeats) for at in (first, first + size))
+        ends = np.cumsum(stops - starts)
+        again = np.searchsorted(ends, positions - first, side="right")
+        rounds, places = np.divmod(stops[again] - ends[again] + positions - first, self.samples)
+        return order.shuffled(places, count=self.samples, epoch=epoch), rounds * self.repeats + again
+
+    def pick(self, bits: int) -> int:
+        return bits * self.samples >> 64
+
+    @property
+    def different(self) -> int:
+        return min(self.samples, -(-self.count // self.repeats))
+
+
+def _sample_at(ends: Floats, points: Floats) -> Ints:
+    """Return the samples on whose part of the line the points lie. A sample without a part has none."""
+    # A point may be rounded up to the line's end: the last sample that has a part is there.
+    last = np.searchsorted(ends, ends[-1], side="left")
+    found: Ints = np.minimum(np.searchsorted(ends, points, side="right"), last).astype(np.int64)
+    return found
+
+
+def _uniform(key: int, positions: Ints, stage: int) -> Floats:
+    """Return a multiple of 2^-53 in [0, 1) for each position: `unit_interval` of core/rng/stream.hpp."""
+    counters = np.zeros((len(positions), 4), np.uint32)
+    counters[:, 0], counters[:, 1] = positions & 0xFFFF_FFFF, positions >> 32
+    counters[:, 3] = stage
+    words = _core.philox(key, counters).astype(np.uint64)
+    bits = words[:, 1] << np.uint64(32) | words[:, 0]
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _pick(ends: Floats, bits: int) -> int:
+    return int(_sample_at(ends, np.array([(bits >> 11) * 2.0**-53]) * ends[-1])[0])
