@@ -14,6 +14,11 @@ HEAVY = ("torch", "rich", "typer", "jinja2", "PIL", "torchvision", "pandas", "sc
 def test_public_names_are_pinned():
     assert sorted(headrace.__all__) == sorted(
         [
+            "TrivialAugmentWide",
+            "TimmPolicy",
+            "RandAugment",
+            "AutoAugment",
+            "AugMix",
             "ColorJitter",
             "ElasticTransform",
             "GaussianBlur",

@@ -13,9 +13,12 @@ if _TYPE_CHECKING:
     from headrace import distributed as distributed
     from headrace import doctor as doctor
     from headrace._core import Limits as Limits
+    from headrace.augment import AugMix as AugMix
+    from headrace.augment import AutoAugment as AutoAugment
     from headrace.augment import ColorJitter as ColorJitter
     from headrace.augment import ElasticTransform as ElasticTransform
     from headrace.augment import GaussianBlur as GaussianBlur
+    from headrace.augment import RandAugment as RandAugment
     from headrace.augment import RandomAdjustSharpness as RandomAdjustSharpness
     from headrace.augment import RandomAffine as RandomAffine
     from headrace.augment import RandomApply as RandomApply
@@ -32,6 +35,8 @@ if _TYPE_CHECKING:
     from headrace.augment import RandomPosterize as RandomPosterize
     from headrace.augment import RandomRotation as RandomRotation
     from headrace.augment import RandomSolarize as RandomSolarize
+    from headrace.augment import TimmPolicy as TimmPolicy
+    from headrace.augment import TrivialAugmentWide as TrivialAugmentWide
     from headrace.data import Dataset as Dataset
     from headrace.data import open as open
     from headrace.device import fit_budget as fit_budget
@@ -88,9 +93,12 @@ __version__ = "0.1.0"
 _HOMES = {
     "headrace._core": ("Limits",),
     "headrace.augment": (
+        "AugMix",
+        "AutoAugment",
         "ColorJitter",
         "ElasticTransform",
         "GaussianBlur",
+        "RandAugment",
         "RandomAdjustSharpness",
         "RandomAffine",
         "RandomApply",
@@ -107,6 +115,8 @@ _HOMES = {
         "RandomPosterize",
         "RandomRotation",
         "RandomSolarize",
+        "TimmPolicy",
+        "TrivialAugmentWide",
     ),
     "headrace.plan": ("Buckets", "Budget", "RepeatFactor", "SequencePacking"),
     "headrace.dropins": (

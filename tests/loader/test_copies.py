@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from itertools import product
 
 import battery
@@ -13,6 +14,7 @@ from PIL import Image
 
 import headrace as hr
 from headrace import _core
+from headrace.augment import compile_augment
 from headrace.errors import SampleError, UsageError
 from headrace.loader.decoding.pixels import name_hash
 from headrace.views import compile_view
@@ -165,6 +167,22 @@ def test_copies_without_a_view_draw_the_loaders(dataset):
     assert np.array_equal(one["image"], batch["image"][:, :1])
     (own,) = load(dataset, {"image": hr.Image(view=LARGE, dct_scaling=False)})
     assert np.array_equal(own["image"], batch["image"][:, 0])
+
+
+def test_each_copy_has_an_augmentation_of_its_own(dataset):
+    """Drawn under the key of the copy's view. The Loader's comes first, under a key below that."""
+    sample, own = hr.RandomSolarize(128, p=0.5), [hr.ColorJitter(0.4, 0.4, 0.4, 0.1), hr.RandomGrayscale(p=0.5)]
+    plain = {"large": hr.Image(source="image", view=LARGE, copies=3)}
+    (before,) = load(dataset, plain)
+    (batch,) = load(dataset, {"large": replace(plain["large"], augment=own)}, augment=sample)
+    field_key = _core.hash64(_core.hash64(SEED, 0), name_hash("large"))
+    for at, copy in product(range(9), range(3)):
+        chain, copy_key = [], _core.hash64(field_key, copy)
+        for what, key in [(sample, _core.hash64(copy_key, 1)), (own, copy_key)]:
+            program = compile_augment("augment", what).native
+            chain += _core.draw_chain(program, key, at, 0, width=32, height=32)
+        pixels = np.ascontiguousarray(before["large"][at, copy].transpose(1, 2, 0))
+        assert np.array_equal(batch["large"][at, copy].transpose(1, 2, 0), _core.apply_chain(pixels, chain))
 
 
 def test_what_follows_the_loaders_view_does_not_see_other_fields(dataset):

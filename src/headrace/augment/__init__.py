@@ -7,6 +7,7 @@ list of them into numbers, from which the core draws the operations of each imag
 from __future__ import annotations
 
 from headrace.augment.combinators import RandomApply, RandomChoice, RandomOrder
+from headrace.augment.compiling import compile_augment
 from headrace.augment.geometry import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
 from headrace.augment.pixels import (
     ColorJitter,
@@ -22,6 +23,7 @@ from headrace.augment.pixels import (
     RandomPosterize,
     RandomSolarize,
 )
+from headrace.augment.policies import AugMix, AutoAugment, RandAugment, TrivialAugmentWide
 from headrace.augment.program import (
     AFFINE,
     ELASTIC,
@@ -31,5 +33,5 @@ from headrace.augment.program import (
     AugmentProgram,
     Drawn,
     Node,
-    compile_augment,
 )
+from headrace.augment.timm_policies import TimmPolicy

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headrace.augment.pixels import check_probability, is_number
 from headrace.augment.program import CHOICE, ORDER, SEQUENCE, Augmentation, Node, group, with_weight
+from headrace.augment.timm_policies import as_augmentation
 
 
 def _parts(augmentation: Augmentation) -> list[Node]:
@@ -15,7 +16,8 @@ def _parts(augmentation: Augmentation) -> list[Node]:
     if not isinstance(transforms, list | tuple) or not transforms:
         raise augmentation.refuse("transforms", "a list of augmentations")
     parts = []
-    for each in transforms:
+    for transform in transforms:
+        each = as_augmentation(transform)
         if not isinstance(each, Augmentation):
             raise augmentation.refuse("transforms", "a list of augmentations", "give the classes of headrace")
         parts.append(group(SEQUENCE, each.nodes()))
@@ -26,7 +28,7 @@ def _parts(augmentation: Augmentation) -> list[Node]:
 class RandomApply(Augmentation):
     """All of `transforms`, one after another, with probability `p`; else none of them."""
 
-    transforms: Sequence[Augmentation]
+    transforms: Sequence[Augmentation | str]
     p: float = 0.5
 
     def __post_init__(self) -> None:
@@ -41,7 +43,7 @@ class RandomApply(Augmentation):
 class RandomChoice(Augmentation):
     """One of `transforms`, drawn by the weights `p` (equal where None)."""
 
-    transforms: Sequence[Augmentation]
+    transforms: Sequence[Augmentation | str]
     p: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
@@ -63,7 +65,7 @@ class RandomChoice(Augmentation):
 class RandomOrder(Augmentation):
     """All of `transforms`, in a random order."""
 
-    transforms: Sequence[Augmentation]
+    transforms: Sequence[Augmentation | str]
 
     def __post_init__(self) -> None:
         _parts(self)
