@@ -15,6 +15,7 @@ from twin import augment_pixels as twin
 import headrace as hr
 from headrace import _core
 from headrace.augment import compile_augment
+from headrace.data import Dataset, ListColumn
 from headrace.errors import UsageError
 
 COUNT, WIDTH, HEIGHT, BLOCK = 20, 57, 49, 9
@@ -54,9 +55,9 @@ def data():
         a, b, c, d = corners
         outlines.append([json.dumps([[a, b, c, b, c, d, a, d]])])
     found = hr.open(columns)
-    for name, values in (("box", boxes), ("point", points), ("outline", outlines)):
-        found = found.with_column(name, values)
-    return found
+    found = found.with_column("box", boxes).with_column("outline", outlines)
+    column = ListColumn(np.arange(COUNT + 1, dtype=np.uint64), np.array(points, np.float32)[:, None])
+    return Dataset(replace(found.table, columns={**found.columns, "point": column}))
 
 
 def fields(**given):
