@@ -188,7 +188,7 @@ void Warper::nearest(std::size_t bytes, const std::uint8_t* from, std::uint8_t* 
 // True where each row is a part of one of the source's: of translations, and of shears along x.
 bool Warper::by_rows() const {
     const double* m = op_.args + 4;
-    return op_.kind == kAffine && m[0] == 1 && m[3] == 0 && m[4] == 1;
+    return op_.kind == kAffine && m[0] == 1 && m[3] == 0 && m[4] == 1 && std::isfinite(m[1] + m[2] + m[5]);
 }
 
 void Warper::copy_rows(std::size_t bytes, const std::uint8_t* from, std::uint8_t* to) const {
@@ -220,12 +220,8 @@ void Warper::find_row(int y) {
     const double down = y + 0.5;
     if (op_.kind == kElastic) {
         const std::size_t first = static_cast<std::size_t>(y) * static_cast<std::size_t>(width_);
-        kernels_->affine(0, 1, static_cast<float>(y), 0, width_, xs_.data(), ys_.data());
-        for (std::size_t x = 0; x < static_cast<std::size_t>(width_); ++x) {
-            xs_[x] = xs_[x] + across_[first + x];
-            ys_[x] = ys_[x] + down_[first + x];
-        }
-        return;
+        return kernels_->displaced(across_.data() + first, down_.data() + first, static_cast<float>(y), width_,
+                                   xs_.data(), ys_.data());
     }
     const auto at = [&](int row) { return m[row] * 0.5 + m[row + 1] * down + m[row + 2]; };
     if (op_.kind == kAffine) {
@@ -247,8 +243,8 @@ void Warper::displace() {
     displaced_width_ = width_;
     displaced_height_ = height_;
     const std::size_t count = pixels() + pixels() % 2;
-    across_.resize(count);
-    down_.resize(count);
+    across_.resize(count + kWarpBlock);
+    down_.resize(count + kWarpBlock);
     kernels_->noise(static_cast<std::uint64_t>(p[4]) << 32 | static_cast<std::uint64_t>(p[5]), count, across_.data(),
                     down_.data());
     smooth(across_, p[2], p[3], p[0]);
