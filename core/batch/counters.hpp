@@ -10,7 +10,7 @@
 
 namespace headrace {
 
-inline constexpr int kStages = 4;
+inline constexpr int kStages = 5;
 
 // One stage's totals. High nanoseconds beside the other stages' name the bottleneck; nanoseconds / items is the cost
 // of one image.

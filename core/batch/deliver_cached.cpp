@@ -1,5 +1,6 @@
 // Images that are kept for later epochs, and those that were.
 #include <algorithm>
+#include <utility>
 
 #include "batch/sample_worker.hpp"
 #include "batch/windows.hpp"
@@ -8,8 +9,9 @@ namespace headrace {
 
 namespace {
 
-bool is_float_picture(const ImageField& field) {
-    return field.content == Content::picture && field.format.dtype != DType::uint8;
+// Pictures that something happens to after what is kept of them: they become floats, or are augmented.
+bool is_made_of_kept(const ImageField& field, const Chain& chain) {
+    return field.content == Content::picture && (field.format.dtype != DType::uint8 || !chain.empty());
 }
 
 Format as_bytes(Format format) {
@@ -86,7 +88,7 @@ std::span<const std::uint8_t> SampleWorker::read_kept(const Job& job, const Cach
 
 SampleWorker::Kept SampleWorker::kept_of(const ImageField& field, int sample) {
     std::uint8_t* const out = field.out + static_cast<std::size_t>(sample) * field.bytes();
-    if (is_float_picture(field))
+    if (is_made_of_kept(field, chain_))
         return {{Part(canvas_.reserve(as_bytes(field.format).bytes()), as_bytes(field.format).bytes())}, 1};
     if (field.valid == nullptr) return {{Part(out, field.bytes())}, 1};
     return {{Part(out, field.bytes()), Part(field.valid + sample * field.pixels(), field.pixels())}, 2};
@@ -124,8 +126,10 @@ bool SampleWorker::take_kept(const Job& job, const ImageField& field, int sample
 void SampleWorker::deliver_and_keep(Job& job, const ImageField& field, int sample, const Image& image,
                                     const View& view) {
     const Kept kept = kept_of(field, sample);
-    const Format format = is_float_picture(field) ? as_bytes(field.format) : field.format;
+    const Format format = is_made_of_kept(field, chain_) ? as_bytes(field.format) : field.format;
+    augmenting_ = false;
     deliver_content(job, field, sample, format, kept.parts[0].data(), image, unflipped(view));
+    augmenting_ = true;
     const ConstPart parts[kMostParts] = {kept.parts[0], kept.parts[1]};
     field.cache.store->put(entry_of(job, field.cache, sample), std::span(parts).first(kept.count),
                            static_cast<std::uint32_t>(image.width), static_cast<std::uint32_t>(image.height));
@@ -143,9 +147,12 @@ void SampleWorker::finish_kept(const ImageField& field, int sample, const View& 
             mirror(valid, view.hflip, view.vflip);
         }
     }
-    if (is_float_picture(field)) {
-        target_.convert(field.format, kept.parts[0].data(),
-                        field.out + static_cast<std::size_t>(sample) * field.bytes());
+    std::uint8_t* const out = field.out + static_cast<std::size_t>(sample) * field.bytes();
+    if (!chain_.empty()) {
+        augmenter_.load(as_bytes(field.format), kept.parts[0].data());
+        finish_augmented(field.format, out);
+    } else if (is_made_of_kept(field, chain_)) {
+        target_.convert(field.format, kept.parts[0].data(), out);
     }
     counters_[static_cast<int>(Stage::resample)].add(now_ns() - since, 0, 0);
 }
@@ -175,7 +182,9 @@ SampleWorker::Image SampleWorker::shrink(const ImageField& field, const Image& i
     as_whole.format = format;
     as_whole.filter = field.filter;
     as_whole.dct_scaling = field.dct_scaling;
+    const bool before = std::exchange(augmenting_, false);
     deliver_picture(as_whole, format, shrunk_.data(), image, whole(image, {small.width, small.height}));
+    augmenting_ = before;
     return small;
 }
 

@@ -48,6 +48,7 @@ void SampleWorker::deliver_copies(Job& job, int sample, int index, const Image& 
     const std::int64_t since = now_ns();
     std::int64_t made = 0;
     for (const Picture& picture : pictures_) {
+        draw(job, *picture.field, sample, picture.key);
         cut_picture(picture, image, eighths);
         made += std::int64_t{4} * picture.view.inner_width * picture.view.inner_height;
     }
@@ -74,15 +75,24 @@ void SampleWorker::decode_to_memory(const Image& image, bool to_grey, int eighth
 // As deliver_picture does, from rows that are there already.
 void SampleWorker::cut_picture(const Picture& picture, const Image& image, int eighths) {
     const auto& [field, out, view, key] = picture;
-    target_.start(field->format, out, Placement::of(view));
-    if (lands_nowhere(view)) return;
-    const Window window = scaled_window(view, image.width, image.height, eighths);
-    const Reach reach = reach_of(window, field->filter);
-    const bool nearest = field->filter == Filter::nearest;
-    if (nearest) {
-        nearest_.start(window, 4, reach.top, decoded_.first_column(), target_);
+    const bool augments = !chain_.empty();
+    PixelRows& rows = augments ? static_cast<PixelRows&>(augmenter_) : target_;
+    if (augments) {
+        augmenter_.start(Placement::of(view), field->format.fill);
     } else {
-        resampler_.start(window, reach.top, decoded_.first_column(), decoded_.columns(), target_);
+        target_.start(field->format, out, Placement::of(view));
+    }
+    if (!lands_nowhere(view)) resample_decoded(*field, scaled_window(view, image.width, image.height, eighths), rows);
+    if (augments) finish_augmented(field->format, out);
+}
+
+void SampleWorker::resample_decoded(const ImageField& field, const Window& window, PixelRows& out) {
+    const Reach reach = reach_of(window, field.filter);
+    const bool nearest = field.filter == Filter::nearest;
+    if (nearest) {
+        nearest_.start(window, 4, reach.top, decoded_.first_column(), out);
+    } else {
+        resampler_.start(window, reach.top, decoded_.first_column(), decoded_.columns(), out);
     }
     RowSink& sampler = nearest ? static_cast<RowSink&>(nearest_) : resampler_;
     sampler.take(decoded_.row(reach.top), decoded_.stride(), reach.bottom - reach.top);

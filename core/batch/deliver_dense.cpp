@@ -137,7 +137,7 @@ void SampleWorker::deliver_vectors(const ImageField& field, std::uint8_t* out, c
         if (view.hflip) format.divide[0] = -format.divide[0];
         if (view.vflip) format.divide[1] = -format.divide[1];
         target_.start(format, out, Placement::of(view));
-        if (!lands_nowhere(view)) send_picture(field, format, image, window, 8);
+        if (!lands_nowhere(view)) send_picture(field, format, image, window, 8, target_);
         return;
     }
     vectors_.start(field.format.dtype, out, Placement::of(view), view.hflip ? -1.0F : 1.0F, view.vflip ? -1.0F : 1.0F);

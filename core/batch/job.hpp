@@ -6,11 +6,13 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "augment/program.hpp"
 #include "batch/cached_image.hpp"
 #include "batch/source.hpp"
 #include "common/fault.hpp"
@@ -24,7 +26,7 @@
 
 namespace headrace {
 
-enum class Stage : std::uint8_t { read = 0, probe = 1, decode = 2, resample = 3 };
+enum class Stage : std::uint8_t { read = 0, probe = 1, decode = 2, resample = 3, augment = 4 };
 
 // Bytes or pixels that the caller already holds, instead of a range. Borrowed until the job is done.
 struct Memory {
@@ -55,7 +57,8 @@ struct ImageField {
     bool orient = false;  // honour EXIF: a turned image is declined
     int shrink_to = 0;    // above 0: pixels of a picture are taken from a copy with a short side of at most that
     CacheUse cache;
-    std::uint64_t name_hash = 0;  // what draws of its own are keyed by
+    std::uint64_t name_hash = 0;                    // what draws of its own are keyed by
+    std::shared_ptr<const AugmentProgram> augment;  // of a picture, after the job's, or null
     // Of a picture. With a view of its own it does not follow the job's, and each copy draws another.
     bool own_view = false;
     std::vector<ViewOp> program;  // of its own view
@@ -104,8 +107,9 @@ public:
     std::uint64_t key = 0;
     std::uint16_t dataset = 0;
     std::vector<ViewOp> program;
-    const double* given_views = nullptr;  // kViewRow doubles a sample, instead of drawing from the program
-    bool probe_only = false;              // only the size of the first image field, turned as its EXIF says
+    std::shared_ptr<const AugmentProgram> augment;  // of the sample: one draw for all fields, or null
+    const double* given_views = nullptr;            // kViewRow doubles a sample, instead of drawing from the program
+    bool probe_only = false;                        // only the size of the first image field, turned as its EXIF says
     // The view is drawn from the size of the first. Those with views of their own come after those that follow it.
     std::vector<ImageField> images;
     std::vector<RawField> raws;

@@ -8,6 +8,7 @@
 #include "batch/timed_sink.hpp"
 #include "batch/windows.hpp"
 #include "jpeg/orientation.hpp"
+#include "rng/hash.hpp"
 
 namespace headrace {
 
@@ -94,6 +95,7 @@ void SampleWorker::run_image(Job& job, int sample, int index, Scene& scene) {
     }
     if (field.decoded_with == index) return deliver_copies(job, sample, index, image, scene);
     const View view = view_of(job, sample, field, 0, image, scene);
+    draw(job, field, sample, job.key_of(field, 0));
     if (kept) {
         if (take_kept(job, field, sample, *kept, view)) return;
         image = probe(job, field, sample);
@@ -238,15 +240,47 @@ void SampleWorker::deliver_content(Job& job, const ImageField& field, int sample
 
 void SampleWorker::deliver_picture(const ImageField& field, const Format& format, std::uint8_t* out, const Image& image,
                                    const View& view) {
-    target_.start(format, out, Placement::of(view));
-    if (lands_nowhere(view)) return;
-    const bool may_scale = image.kind == Image::Kind::jpeg && field.dct_scaling && field.filter == Filter::triangle;
-    const int eighths = may_scale ? dct_scale(view) : 8;
-    send_picture(field, format, image, scaled_window(view, image.width, image.height, eighths), eighths);
+    const bool augments = !chain_.empty() && augmenting_;
+    if (augments) {
+        augmenter_.start(Placement::of(view), format.fill);
+    } else {
+        target_.start(format, out, Placement::of(view));
+    }
+    if (!lands_nowhere(view)) {
+        const bool may_scale = image.kind == Image::Kind::jpeg && field.dct_scaling && field.filter == Filter::triangle;
+        const int eighths = may_scale ? dct_scale(view) : 8;
+        PixelRows& rows = augments ? static_cast<PixelRows&>(augmenter_) : target_;
+        send_picture(field, format, image, scaled_window(view, image.width, image.height, eighths), eighths, rows);
+    }
+    if (augments) finish_augmented(format, out);
+}
+
+void SampleWorker::draw(const Job& job, const ImageField& field, int sample, std::uint64_t key) {
+    chain_.clear();
+    if (field.content != Content::picture) return;
+    const auto id = static_cast<std::uint64_t>(job.draw_ids[sample]);
+    const auto append = [&](const AugmentProgram& program, std::uint64_t under) {
+        const Stream stream{under, id, job.passes[sample], job.dataset, 0};
+        const Chain drawn = draw_chain(program, stream, field.format.width, field.format.height);
+        chain_.insert(chain_.end(), drawn.begin(), drawn.end());
+    };
+    // What does not follow the sample's view does not follow its draw either.
+    if (job.augment) append(*job.augment, field.own_view ? hash64(key, 1) : job.key);
+    if (field.augment) append(*field.augment, key);
+}
+
+void SampleWorker::finish_augmented(const Format& format, std::uint8_t* out) {
+    const std::int64_t since = now_ns();
+    stage_ = Stage::augment;
+    augmenter_.run(chain_, format.channels == 1);
+    target_.store(format, augmenter_.canvas(), out);
+    for (const DrawnOp& op : chain_)
+        if (op.kind == kErase) augmenter_.erase(format, op, out);
+    spent(Stage::augment, since, format.bytes());
 }
 
 void SampleWorker::send_picture(const ImageField& field, const Format& format, const Image& image, const Window& window,
-                                int eighths) {
+                                int eighths, PixelRows& out) {
     const Reach reach = reach_of(window, field.filter);
     const std::int64_t since = now_ns();
     const bool to_grey = format.channels == 1;  // a grey image passes unchanged
@@ -256,9 +290,9 @@ void SampleWorker::send_picture(const ImageField& field, const Format& format, c
     if (image.kind == Image::Kind::jpeg) columns = jpeg_.begin(eighths, reach.left, reach.right);
     if (to_grey) grey_.start(sampler, columns.count);
     if (field.filter == Filter::nearest) {
-        nearest_.start(window, 4, reach.top, columns.first, target_);
+        nearest_.start(window, 4, reach.top, columns.first, out);
     } else {
-        resampler_.start(window, reach.top, columns.first, columns.count, target_);
+        resampler_.start(window, reach.top, columns.first, columns.count, out);
     }
     if (image.kind == Image::Kind::jpeg) {
         jpeg_.decode(reach.top, reach.bottom, sink);

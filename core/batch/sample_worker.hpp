@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "augment/augmenter.hpp"
 #include "batch/counters.hpp"
 #include "batch/grey_sink.hpp"
 #include "batch/job.hpp"
@@ -36,6 +37,7 @@ public:
           png_(level),
           resampler_(kernels(level)),
           target_(kernels(level)),
+          augmenter_(level),
           depth_(kernels(level)),
           vectors_(kernels(level)),
           wide_(kernels(level)) {}
@@ -92,10 +94,15 @@ private:
     void deliver_copies(Job& job, int sample, int field, const Image& image, const Scene& scene);
     void decode_to_memory(const Image& image, bool to_grey, int eighths, const Reach& reach);
     void cut_picture(const Picture& picture, const Image& image, int eighths);
+    void resample_decoded(const ImageField& field, const Window& window, PixelRows& out);
     void deliver_mask(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
     void deliver_depth(const ImageField& field, int sample, const Image& image, const View& view);
     void deliver_vectors(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
     void deliver_wide(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
+    // Draws the chain of one image of this size: the sample's operations, then the field's. Empty where it has none.
+    void draw(const Job& job, const ImageField& field, int sample, std::uint64_t key);
+    // The canvas of the augmenter, with the chain run on it, as the batch has it.
+    void finish_augmented(const Format& format, std::uint8_t* out);
     // --- what is kept (deliver_cached.cpp) ---
     // The parts of an entry: where the sample lies in the batch, or `canvas_` for pictures that become floats.
     struct Kept {
@@ -117,7 +124,7 @@ private:
                         const Image& small, const View& view);
 
     void send_picture(const ImageField& field, const Format& format, const Image& image, const Window& window,
-                      int eighths);
+                      int eighths, PixelRows& out);
     // The rows from top to bottom, each of `type`; counted as decoding, less what the sink takes.
     void send_samples(const Image& image, PixelType type, const Window& window, int top, int bottom, RowSink& sink);
     void send_pixels(const Memory& pixels, const Reach& reach, RowSink& sink);
@@ -136,6 +143,9 @@ private:
     Resampler resampler_;
     NearestSampler nearest_;
     Target target_;
+    Augmenter augmenter_;
+    Chain chain_;             // of the image that is delivered
+    bool augmenting_ = true;  // false while pixels are made that come before the draw
     MaskTarget mask_;
     DepthTarget depth_;
     DepthCounter depth_counter_;

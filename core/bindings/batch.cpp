@@ -74,7 +74,7 @@ std::vector<std::chrono::nanoseconds> nanoseconds(const std::vector<double>& tim
 class PyJob {
 public:
     PyJob(Array<std::int64_t> ids, Array<std::uint32_t> passes, std::uint64_t key, std::uint16_t dataset, Table program,
-          std::optional<Table> views, std::optional<Array<std::int64_t>> draw_ids)
+          std::optional<Table> views, std::optional<Array<std::int64_t>> draw_ids, const PyAugmentation* augment)
         : job_(std::make_shared<Job>()), owner_(::getpid()) {
         if (program.shape(1) != kProgramColumns) throw nb::value_error("expected a program of 10 columns");
         if (passes.size() != ids.size()) throw nb::value_error("expected as many passes as ids");
@@ -84,6 +84,7 @@ public:
         job_->passes = passes.data();
         job_->key = key;
         job_->dataset = dataset;
+        if (augment != nullptr) job_->augment = augment->program;
         job_->program = parse_program(std::span(program.data(), program.size()));
         if (views) {
             if (views->shape(0) != ids.size() || views->shape(1) != kViewRow) {
@@ -312,7 +313,7 @@ public:
     }
     nb::dict counters() {
         nb::dict all;
-        const char* names[kStages] = {"read", "probe", "decode", "resample"};
+        const char* names[kStages] = {"read", "probe", "decode", "resample", "augment"};
         for (int i = 0; i < kStages; ++i) {
             const StageTotals t = engine().totals(static_cast<Stage>(i));
             all[names[i]] = nb::make_tuple(t.nanoseconds, t.items, t.bytes);
@@ -367,9 +368,9 @@ void bind_batch(nb::module_& m) {
 
     nb::class_<PyJob>(m, "Job")
         .def(nb::init<Array<std::int64_t>, Array<std::uint32_t>, std::uint64_t, std::uint16_t, Table,
-                      std::optional<Table>, std::optional<Array<std::int64_t>>>(),
+                      std::optional<Table>, std::optional<Array<std::int64_t>>, const PyAugmentation*>(),
              "ids"_a, "passes"_a, nb::kw_only(), "key"_a, "dataset"_a = 0, "program"_a, "views"_a = nb::none(),
-             "draw_ids"_a = nb::none())
+             "draw_ids"_a = nb::none(), nb::arg("augment").none() = nb::none())
         .def("add_image", &PyJob::add_image, "at"_a, "options"_a, nb::kw_only(), "out"_a, "height"_a, "width"_a,
              "memory"_a = nb::none(), "valid"_a = nb::none(), "cache"_a = nb::none())
         .def("add_raw", &PyJob::add_raw, "at"_a, nb::kw_only(), "cache"_a = nb::none())

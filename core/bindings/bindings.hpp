@@ -10,6 +10,7 @@ void bind_limits(nanobind::module_&);
 void bind_blocks(nanobind::module_&);
 void bind_rng(nanobind::module_&);
 void bind_view(nanobind::module_&);
+void bind_augment(nanobind::module_&);
 void bind_outlines(nanobind::module_&);
 void bind_names(nanobind::module_&);
 void bind_samples(nanobind::module_&);

@@ -152,7 +152,7 @@ void bind_image(nb::module_& m) {
                const std::string& filter, bool dct_scaling, bool orient, int shrink_to, const std::string& content,
                const std::optional<MaskNumbers>& mask, const std::optional<DepthNumbers>& depth,
                const std::optional<WideNumbers>& wide, std::uint64_t name_hash, const std::optional<ViewTable>& view,
-               int copies, int decoded_with) {
+               int copies, int decoded_with, const PyAugmentation* augment) {
                 PyImageOptions options;
                 ImageField& field = options.field;
                 field.content = parse_content(content);
@@ -166,6 +166,7 @@ void bind_image(nb::module_& m) {
                 if (shrink_to < 0) throw nb::value_error("expected shrink_to of at least 0");
                 field.shrink_to = shrink_to;
                 options.take_content(mask, depth);
+                options.take_augment(augment);
                 field.name_hash = name_hash;
                 options.take_view(view, copies, decoded_with);
                 new (self) PyImageOptions(std::move(options));
@@ -174,7 +175,8 @@ void bind_image(nb::module_& m) {
             "subtract"_a = std::vector<float>(3, 0.0F), "divide"_a = std::vector<float>(3, 255.0F),
             "fill"_a = std::vector<int>(3, 0), "filter"_a = "triangle", "dct_scaling"_a = true, "orient"_a = false,
             "shrink_to"_a = 0, "content"_a = "picture", "mask"_a = nb::none(), "depth"_a = nb::none(),
-            "wide"_a = nb::none(), "name_hash"_a = 0, "view"_a = nb::none(), "copies"_a = 1, "decoded_with"_a = -1);
+            "wide"_a = nb::none(), "name_hash"_a = 0, "view"_a = nb::none(), "copies"_a = 1, "decoded_with"_a = -1,
+            nb::arg("augment").none() = nb::none());
 
     nb::class_<ImageDecoder>(m, "ImageDecoder",
                              "Decodes, cuts and resizes one image at a time in the calling thread, without the GIL.\n"

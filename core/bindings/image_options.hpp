@@ -100,10 +100,21 @@ using ViewTable =
     nanobind::ndarray<const double, nanobind::shape<-1, kProgramColumns>, nanobind::c_contig, nanobind::device::cpu>;
 using MaskNumbers = std::tuple<int, std::int64_t, MaskTable>;
 
+// A program of augmentations, parsed once.
+struct PyAugmentation {
+    std::shared_ptr<const AugmentProgram> program;
+};
+
 // What an image field becomes: described once, the same for every batch.
 struct PyImageOptions {
     ImageField field;
     std::optional<MaskTable> table;  // of a mask, which the field borrows
+
+    void take_augment(const PyAugmentation* augment) {
+        if (augment == nullptr) return;
+        if (field.content != Content::picture) throw nanobind::value_error("expected augment= of a picture");
+        field.augment = augment->program;
+    }
 
     // The view and copies of a field that does not follow the job's view.
     void take_view(const std::optional<ViewTable>& view, int copies, int decoded_with) {

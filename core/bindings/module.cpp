@@ -9,6 +9,7 @@ NB_MODULE(_core, m) {
     headrace::bind_blocks(m);
     headrace::bind_rng(m);
     headrace::bind_view(m);
+    headrace::bind_augment(m);
     headrace::bind_outlines(m);
     headrace::bind_names(m);
     headrace::bind_samples(m);

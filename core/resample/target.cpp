@@ -40,6 +40,12 @@ void Target::convert(const Format& format, const std::uint8_t* canvas, std::uint
     }
 }
 
+void Target::store(const Format& format, const std::uint8_t* rgbx, std::uint8_t* at) {
+    prepare(format, at);
+    const std::size_t stride = 4 * static_cast<std::size_t>(format.width);
+    for (int y = 0; y < format.height; ++y) put(y, 0, format.width, rgbx + stride * static_cast<std::size_t>(y));
+}
+
 void Target::pad() {
     if (format_.fill_zero) {
         std::memset(at_, 0, format_.bytes());

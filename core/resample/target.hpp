@@ -42,6 +42,9 @@ public:
     // Floats at `at` of a whole canvas of bytes that lies as they will, by the arithmetic of rows that are written.
     void convert(const Format&, const std::uint8_t* canvas, std::uint8_t* at);
 
+    // The batch's values of a whole canvas of RGBX bytes, which has kRowSlack readable pixels behind it.
+    void store(const Format&, const std::uint8_t* rgbx, std::uint8_t* at);
+
 private:
     void prepare(const Format&, std::uint8_t* at);
     void pad();

@@ -13,6 +13,21 @@ if _TYPE_CHECKING:
     from headrace import distributed as distributed
     from headrace import doctor as doctor
     from headrace._core import Limits as Limits
+    from headrace.augment import ColorJitter as ColorJitter
+    from headrace.augment import GaussianBlur as GaussianBlur
+    from headrace.augment import RandomAdjustSharpness as RandomAdjustSharpness
+    from headrace.augment import RandomApply as RandomApply
+    from headrace.augment import RandomAutocontrast as RandomAutocontrast
+    from headrace.augment import RandomChannelPermutation as RandomChannelPermutation
+    from headrace.augment import RandomChoice as RandomChoice
+    from headrace.augment import RandomEqualize as RandomEqualize
+    from headrace.augment import RandomErasing as RandomErasing
+    from headrace.augment import RandomGrayscale as RandomGrayscale
+    from headrace.augment import RandomInvert as RandomInvert
+    from headrace.augment import RandomOrder as RandomOrder
+    from headrace.augment import RandomPhotometricDistort as RandomPhotometricDistort
+    from headrace.augment import RandomPosterize as RandomPosterize
+    from headrace.augment import RandomSolarize as RandomSolarize
     from headrace.data import Dataset as Dataset
     from headrace.data import open as open
     from headrace.device import fit_budget as fit_budget
@@ -36,6 +51,7 @@ if _TYPE_CHECKING:
     from headrace.fields import Geometry as Geometry
     from headrace.fields import Image as Image
     from headrace.fields import InstanceMasks as InstanceMasks
+    from headrace.fields import Key as Key
     from headrace.fields import Keypoints as Keypoints
     from headrace.fields import Label as Label
     from headrace.fields import Mask as Mask
@@ -67,6 +83,23 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "headrace._core": ("Limits",),
+    "headrace.augment": (
+        "ColorJitter",
+        "GaussianBlur",
+        "RandomAdjustSharpness",
+        "RandomApply",
+        "RandomAutocontrast",
+        "RandomChannelPermutation",
+        "RandomChoice",
+        "RandomEqualize",
+        "RandomErasing",
+        "RandomGrayscale",
+        "RandomInvert",
+        "RandomOrder",
+        "RandomPhotometricDistort",
+        "RandomPosterize",
+        "RandomSolarize",
+    ),
     "headrace.plan": ("Buckets", "Budget", "RepeatFactor", "SequencePacking"),
     "headrace.dropins": (
         "BucketBatchSampler",
@@ -92,6 +125,7 @@ _HOMES = {
         "Geometry",
         "Image",
         "InstanceMasks",
+        "Key",
         "Keypoints",
         "Label",
         "Mask",

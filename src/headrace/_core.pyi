@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 RNG_VERSION: Final[int]
+AUGMENT_COLUMNS: Final[int]
 VIEW_COLUMNS: Final[tuple[str, ...]]
 MAX_VIEW_OPS: Final[int]
 RETRY_WAITS_S: Final[tuple[float, ...]]
@@ -53,6 +54,19 @@ def copies_of(program: NDArray[np.float64]) -> int | None: ...
 def is_random(program: NDArray[np.float64]) -> bool: ...
 def exact_exp(x: float) -> float: ...
 def exact_log(x: float) -> float: ...
+
+# --- augmentations (core/augment) ---
+
+class Augmentation:
+    def __init__(self, table: NDArray[np.float64]) -> None: ...
+
+def draw_chain(
+    augmentation: Augmentation, key: int, id: int, pass_: int, *, width: int, height: int, dataset: int = 0
+) -> list[tuple[int, list[float]]]: ...
+def apply_chain(
+    pixels: NDArray[np.uint8], chain: Sequence[tuple[int, Sequence[float]]], *, level: str = "best"
+) -> NDArray[np.uint8]: ...
+def exact_sin_cos(degrees: float) -> tuple[float, float]: ...
 
 # --- outlines of instances (core/dense) ---
 
@@ -230,6 +244,7 @@ class ImageOptions:
         view: NDArray[np.float64] | None = None,
         copies: int = 1,
         decoded_with: int = -1,
+        augment: Augmentation | None = None,
     ) -> None: ...
 
 class ImageDecoder:
@@ -297,6 +312,7 @@ class Job:
         program: NDArray[np.float64],
         views: NDArray[np.float64] | None = None,
         draw_ids: NDArray[np.int64] | None = None,
+        augment: Augmentation | None = None,
     ) -> None: ...
     def add_image(
         self,

@@ -107,6 +107,21 @@ def test_split_is_the_reference_draw(ds):
     assert keys(ds.split(0.9, 0.1)[1]) != keys(test)
 
 
+def test_split_in_other_forms(ds):
+    train, test = ds.split(0.9, 0.1, seed=5)
+    for parts in (ds.split(0.9, seed=5), ds.split((0.9, 0.1), seed=5), ds.split([0.9, 0.1], seed=5)):
+        assert [part.fingerprint for part in parts] == [train.fingerprint, test.fingerprint]
+    named = ds.split({"train": 0.9, "val": 0.1}, seed=5)
+    assert {name: part.fingerprint for name, part in named.items()} == {
+        "train": train.fingerprint,
+        "val": test.fingerprint,
+    }
+    (part,) = ds.split((0.9,), seed=5)
+    assert part.fingerprint == train.fingerprint
+    assert [len(part) for part in ds.split(0.29)] == [29, 71]
+    assert [len(part) for part in ds.split(0.0)] == [0, 100]
+
+
 def test_split_of_a_selection_is_keyed_by_base_id(ds):
     part = ds.select([40, 10, 30, 20])
     first, second = part.split(0.5, 0.5)
@@ -135,7 +150,10 @@ def test_split_counts(make_tar, size, fractions, expected):
     assert len(set(drawn.tolist())) == len(drawn)
 
 
-@pytest.mark.parametrize("fractions", [(), (0.9, 0.2), (-0.1, 0.5), (float("nan"),), (float("inf"),)])
+@pytest.mark.parametrize(
+    "fractions",
+    [(), (0.9, 0.2), (-0.1, 0.5), (float("nan"),), (float("inf"),), ({},), ("0.9",), ((), 0.5), (-0.5,)],
+)
 def test_split_says_what_is_wrong(ds, fractions):
     with pytest.raises(UsageError, match="expected fractions"):
         ds.split(*fractions)

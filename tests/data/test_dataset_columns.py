@@ -8,6 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 
 import headrace as hr
 from headrace.errors import UsageError
@@ -95,10 +96,69 @@ def test_filter_by_whole_samples_without_reading_files(pets, tmp_path):
 
 def test_filter_by_bytes_that_are_named(tar):
     assert tar.filter(lambda data: data is not None and int(data) % 9 == 0, ["cls"]).keys[:] == ["000", "009", "018"]
-    with pytest.raises(UsageError, match=r"filter: expected a function of a sample, got \[1\]; select\(\) takes"):
-        tar.filter([1])
     with pytest.raises(UsageError, match="got 'size'; it has"):
         tar.filter(bool, "size")
+
+
+def test_filter_by_a_mask(pets):
+    width = pets.column("width")
+    for mask in (width > 30, (width > 30).tolist(), torch.tensor(width > 30)):
+        assert pets.filter(mask).base_ids.tolist() == np.flatnonzero(width > 30).tolist()
+    part = pets[::-2].filter([True, False, False, True])
+    assert part.base_ids.tolist() == [7, 1]
+    assert part.fingerprint == pets.select([7, 1]).fingerprint
+    with pytest.raises(UsageError, match="expected a mask of 8 entries, one a sample, got 2"):
+        pets.filter([True, False])
+
+
+@pytest.mark.parametrize("wanted", [30, 31, [10, 60], (), np.array([0, 70]), range(20, 50, 10), {50}, np.int64(20)])
+def test_filter_by_numbers(pets, wanted):
+    among = [wanted] if np.isscalar(wanted) else list(wanted)
+    expected = [row for row in range(8) if 10 * row in among]
+    assert pets.filter(width=wanted).base_ids.tolist() == expected
+    assert pets[::-1].filter(width=wanted).base_ids.tolist() == expected[::-1]
+
+
+def test_filter_by_texts_classes_and_keys(pets, photos):
+    names = pets.column("pet")
+    cats = [row for row, name in enumerate(names) if name == "cat"]
+    assert pets.filter(pet="cat").base_ids.tolist() == cats
+    assert pets.filter(pet=["cat", "dog"]).base_ids.tolist() == list(range(8))
+    assert pets.filter(pet=pets.labels("pet")[cats[0]]).base_ids.tolist() == cats
+    assert len(pets.filter(pet="")) == 0
+    assert pets.filter(__key__=pets.keys[3]).base_ids.tolist() == [3]
+    both = pets.filter(lambda width: width > 20, "width", pet="cat", width=[10, 20, 30, 40, 50])
+    assert both.column("width").tolist() == [10 * row for row in cats if 20 < 10 * row <= 50]
+    folder = hr.open(photos)[::-1]
+    last = len(folder.classes) - 1
+    by_name = folder.filter(label=folder.classes[last])
+    assert set(by_name.labels().tolist()) == {last}
+    assert by_name.base_ids.tolist() == folder.filter(label=last).base_ids.tolist()
+    assert by_name.base_ids.tolist() == sorted(by_name.base_ids.tolist(), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"keep": [1]}, r"filter: expected a function of a sample, a mask of .*, got \[1\]; select\(\) takes indices"),
+        ({}, "a function of a sample, a mask of booleans or values of columns, such as label=3, got None"),
+        (
+            {"tags": "a"},
+            r"expected a column of numbers or texts, got 'tags', one of list; .*columns=\['tags'\]",
+        ),
+        ({"pet": "cta"}, "filter: expected pet to be among 'cat', 'dog', got 'cta'"),
+        ({"pet": ["cat", 3.5, "dog"]}, "filter: expected pet to be a text, as its column holds"),
+        (
+            {"width": "wide"},
+            "filter: expected width to be a number, as its column holds, or a list of these, got 'wide'",
+        ),
+        ({"width": None}, "filter: expected width to be a number, as its column holds, or a list of these, got None"),
+        ({"size": 3}, "expected a column of the dataset, got 'size'; it has image"),
+    ],
+)
+def test_filter_says_what_is_wrong(pets, given, message):
+    with pytest.raises(UsageError, match=message):
+        pets.filter(**given)
 
 
 def test_filter_looks_at_more_than_a_block(tmp_path):

@@ -26,8 +26,8 @@ def places(tmp_path_factory):
 def host_as_device(monkeypatch):
     """Fields are placed as for another device, which is then the CPU."""
 
-    def placed(device, output, fields, map, batch_map):
-        placement = place("meta", fields, host_floats=map is not None or batch_map is not None)
+    def placed(device, output, fields, *, host_floats):
+        placement = place("meta", fields, host_floats=host_floats)
         return replace(placement, device=torch.device("cpu"))
 
     monkeypatch.setattr("headrace.loader.loader.place_fields", placed)

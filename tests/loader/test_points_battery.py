@@ -61,8 +61,8 @@ def test_on_the_way_to_a_device(places, monkeypatch):
     make = factory(places, place="good", output="torch")
     expected = battery.epochs(make())
 
-    def placed(device, output, fields, map, batch_map):
-        placement = place("meta", fields, host_floats=map is not None or batch_map is not None)
+    def placed(device, output, fields, *, host_floats):
+        placement = place("meta", fields, host_floats=host_floats)
         return replace(placement, device=torch.device("cpu"))
 
     monkeypatch.setattr("headrace.loader.loader.place_fields", placed)

@@ -14,11 +14,12 @@ import headrace as hr
 from headrace.loader import StageStats, Stats
 from headrace.loader.stats import STAGES
 
-BUSY = {"read": 1.0, "probe": 0.5, "decode": 12.0, "resample": 4.0}
+BUSY = {"read": 1.0, "probe": 0.5, "decode": 12.0, "resample": 4.0, "augment": 0.0}
 
 
 def made_up(*, busy=None, **numbers):
-    stages = {name: StageStats(seconds, 1000, 10**6) for name, seconds in (BUSY | (busy or {})).items()}
+    times = BUSY | (busy or {})
+    stages = {name: StageStats(seconds, 1000 if seconds else 0, 10**6) for name, seconds in times.items()}
     given = {
         "batches": 10,
         "samples": 1000,

@@ -8,11 +8,12 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from headrace.data.columns import Column, HeldColumn, TextColumn, ValueColumn
+from headrace.data.columns import ByteColumn, Column, HeldColumn, KeyColumn, ListColumn, TextColumn, ValueColumn
 from headrace.data.storage.strings import Ints, Strings
 from headrace.data.table import SampleTable
 from headrace.errors import EmptyDatasetError, UsageError
@@ -110,6 +111,34 @@ def label_column(column: HeldColumn, place: str, *, advice: str = "") -> ValueCo
             f"{place}: expected one number a sample, or names of classes, got a {column.kind} column{advice}"
         )
     return column
+
+
+def rows_of_values(column: Column, ids: Ints, wanted: Any, name: str) -> npt.NDArray[np.bool_]:
+    """Tell which of the samples `ids` have one of the `wanted` values, or classes of these names.
+
+    Raises UsageError for a column of bytes or lists, for values of another kind, and where no sample at all has a text.
+    """
+    if isinstance(column, ByteColumn | ListColumn):
+        raise UsageError(
+            f"filter: expected a column of numbers or texts, got {name!r}, one of {column.kind}; "
+            f"pass a function and columns=[{name!r}]"
+        )
+    values = [wanted] if isinstance(wanted, str) or not hasattr(wanted, "__iter__") else list(wanted)
+    numbers = column.labels if isinstance(column, TextColumn) else column
+    if values and all(isinstance(value, str) for value in values):
+        classes = column.classes
+        if isinstance(column, TextColumn | KeyColumn) and (classes is None or "" in values):  # which is no class
+            return np.fromiter((text in values for text in column.take(ids)), bool, len(ids))
+        unknown = [value for value in values if value not in (classes or ())]
+        if unknown and classes is not None:
+            raise UsageError(f"filter: expected {name} to be among {names_text(classes)}, got {unknown[0]!r}")
+        values = [value if classes is None else classes.index(value) for value in values]
+    if not isinstance(numbers, ValueColumn) or not all(isinstance(value, int | float | np.number) for value in values):
+        kind = "a number" if isinstance(column, ValueColumn) else "a text"
+        raise UsageError(
+            f"filter: expected {name} to be {kind}, as its column holds, or a list of these, got {wanted!r}"
+        )
+    return np.isin(numbers.take(ids), values)
 
 
 def named_classes(column: Column, classes: tuple[str, ...], name: str) -> ValueColumn:

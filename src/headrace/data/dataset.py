@@ -15,9 +15,18 @@ import numpy.typing as npt
 
 from headrace.data.archives.zip_reading import read_zipped
 from headrace.data.byte_columns import MemoryColumn
-from headrace.data.class_names import label_column, named_classes, parse_labels
+from headrace.data.class_names import label_column, named_classes, parse_labels, rows_of_values
 from headrace.data.columns import ABSENT, KEY, MISSING, ByteColumn, Column, ColumnFiles, KeyColumn, Location, TextColumn
-from headrace.data.selection import Selector, draw_ids, occurrences, positions, split_positions
+from headrace.data.selection import (
+    Selector,
+    checked_mask,
+    checked_shares,
+    draw_ids,
+    last_places,
+    occurrences,
+    positions,
+    split_positions,
+)
 from headrace.data.sources.memory_samples import columns_of, in_order
 from headrace.data.storage.open_file import OpenFile, read_file, read_member
 from headrace.data.storage.strings import Ints, Strings
@@ -124,13 +133,21 @@ class Dataset:
         chosen = positions(which, len(self))
         return Dataset(self.table, chosen if self.base_ids is None else self.base_ids[chosen])
 
-    def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
+    @overload
+    def split(self, fractions: Mapping[str, float], /, *, seed: int = 0) -> dict[str, Dataset]: ...
+    @overload
+    def split(self, *fractions: float | Sequence[float], seed: int = 0) -> tuple[Dataset, ...]: ...
+    def split(self, *fractions: Any, seed: int = 0) -> tuple[Dataset, ...] | dict[str, Dataset]:
         """Return disjoint random parts with exactly these shares of the samples: `train, val = ds.split(0.9, 0.1)`.
 
-        Each part keeps the dataset's order. It is the same on every machine for one seed and the same base ids.
+        One share below 1 gives that part and the rest: `train, val = ds.split(0.9)`. A tuple of shares is taken as they
+        are, and a dict, such as `{"train": 0.9, "val": 0.1}`, gives a dict of parts. Each part keeps the dataset's
+        order. It is the same on every machine for one seed and the same base ids.
         """
-        ids = np.arange(len(self.table)) if self.base_ids is None else self.base_ids
-        return tuple(Dataset(self.table, ids[part]) for part in split_positions(ids, fractions, seed))
+        names, shares = checked_shares(fractions)
+        ids = self._base_ids()
+        parts = tuple(Dataset(self.table, ids[part]) for part in split_positions(ids, shares, seed))
+        return parts if names is None else dict(zip(names, parts, strict=True))
 
     def column(self, name: str) -> npt.NDArray[Any] | list[Any]:
         """Return the value of each sample in column `name`, or in `"__key__"`, in this dataset's order.
@@ -161,25 +178,38 @@ class Dataset:
             return parse_labels(read, self.keys, column)
         return label_column(found, f"column {column!r}").take(self._base_ids())
 
-    def filter(self, keep: Callable[..., Any], columns: str | Sequence[str] | None = None) -> Dataset:
+    def filter(
+        self,
+        keep: Callable[..., Any] | Selector | None = None,
+        columns: str | Sequence[str] | None = None,
+        **wanted: Any,
+    ) -> Dataset:
         """Return the samples for which `keep` is true, in this order. Base ids stay, as in `select`.
 
-        `columns` names what `keep` is given, a value of each in turn: `data.filter(lambda w, h: w >= 64 <= h,
-        ["width", "height"])`. Without it, `keep` is given a dict of a sample's key and values, but no bytes: these are
-        read only where `columns` names them. Raises UsageError for an unknown column, and as `read` does.
+        `keep` is a function, or a boolean array with an entry a sample. `columns` names what the function is given, a
+        value of each in turn: `data.filter(lambda w, h: w >= 64 <= h, ["width", "height"])`. Without it, the function
+        is given a dict of a sample's key and values, but no bytes: these are read only where `columns` names them.
+
+        Keywords name columns of numbers or texts, and the value that they have, or several of them:
+        `data.filter(split="train", label=["cat", "dog"])`. All have to hold. Numbers that have classes also take
+        their names.
+
+        Raises UsageError for an unknown column or class, and as `read` does.
         """
+        if wanted:
+            chosen = self if keep is None else self.filter(keep, columns)
+            ids = chosen._base_ids()
+            kept = [rows_of_values(self._column(name), ids, values, name) for name, values in wanted.items()]
+            return chosen.select(np.logical_and.reduce(kept))
         if not callable(keep):
-            raise UsageError(f"filter: expected a function of a sample, got {keep!r}; select() takes indices and masks")
+            return self.select(checked_mask(keep))
         names = [columns] if isinstance(columns, str) else None if columns is None else list(columns)
         held = [KEY, *(name for name in self.columns if not isinstance(self.columns[name], ByteColumn))]
-        kept = np.zeros(len(self), bool)
-        for start in range(0, len(self), _BLOCK):
-            block = self[start : start + _BLOCK]
-            values = [block.column(name) for name in (held if names is None else names)]
-            for row in range(len(block)):
-                sample = [value[row] for value in values]
-                kept[start + row] = bool(keep(dict(zip(held, sample, strict=True))) if names is None else keep(*sample))
-        return self.select(kept)
+        blocks = (self[start : start + _BLOCK] for start in range(0, len(self), _BLOCK))
+        values = ([block.column(name) for name in (held if names is None else names)] for block in blocks)
+        rows = (row for block in values for row in zip(*block, strict=True))
+        found = (bool(keep(dict(zip(held, row, strict=True))) if names is None else keep(*row)) for row in rows)
+        return self.select(np.fromiter(found, bool, len(self)))
 
     def with_column(self, name: str, values: Any, *, classes: Sequence[str] | None = None) -> Dataset:
         """Return this dataset with one more column, or another in place of the one of that name.
@@ -241,6 +271,20 @@ class Dataset:
         at = found.locate(np.array([self._base_id(index)]))
         return os.fsdecode(found.path(at)), None if at.offset is None else int(at.offset[0])
 
+    def paths(self, column: str, index: Ints) -> list[str]:
+        """Return the files that hold the bytes of the samples at positions `index`; "" where one has none.
+
+        Of members of an archive it is the archive. Raises OutsideRootError, and ReadError for a name that no file can
+        have.
+        """
+        found, at = self.table.bytes_of(column), self.locate(column, index)
+        return [os.fsdecode(found.path(at, row)) for row in range(len(index))]
+
+    def expect_paths(self, column: str, place: str) -> None:
+        """Raise UsageError, whose text begins with `place`, unless the column's bytes lie in files."""
+        if not self.table.has_bytes(column) or isinstance(self.table.bytes_of(column), MemoryColumn):
+            raise UsageError(f"{place}: expected a column whose bytes lie in files, got {column!r} of {self!r}")
+
     def named(self, column: str, index: SupportsIndex) -> str | None:
         """Return, for messages, which line of a manifest names which file for one sample; None where none does."""
         texts, base_id = self.columns.get(column), self._base_id(index)
@@ -274,11 +318,8 @@ class Dataset:
         if self.base_ids is None:
             return values
         values = in_order(name, values)
-        place = np.zeros(len(self.table), np.int64)
-        place[self.base_ids] = np.arange(len(self))
-        again = np.flatnonzero(place[self.base_ids] != np.arange(len(self)))
-        for row in again.tolist():
-            other = int(place[self.base_ids[row]])
+        place, again = last_places(self.base_ids, len(self.table))
+        for row, other in again:
             if not np.array_equal(values[row], values[other]):
                 raise UsageError(
                     f"with_column({name!r}): expected equal values where a sample comes several times, got "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -42,6 +42,17 @@ def positions(which: Selector, size: int) -> Positions:
     if wrong.any():
         raise UsageError(f"expected indices from {-size} to {size - 1}, got {array[wrong][0]}")
     return np.where(array < 0, array.astype(np.int64) + size, array.astype(np.int64))
+
+
+def checked_mask(mask: object) -> npt.NDArray[np.bool_]:
+    """Return what `filter` was given instead of a function. Raises UsageError unless it is a mask."""
+    array = np.asarray(mask)
+    if mask is None or array.dtype != bool:
+        raise UsageError(
+            f"filter: expected a function of a sample, a mask of booleans or values of columns, such as label=3, got "
+            f"{mask!r}; select() takes indices"
+        )
+    return array
 
 
 def occurrences(ids: Positions, size: int) -> npt.NDArray[Any] | None:
@@ -86,6 +97,14 @@ def draw_ids(ids: Positions, numbers: npt.NDArray[Any]) -> Positions:
     return ids | numbers.astype(np.int64) << DRAW_BITS
 
 
+def last_places(ids: Positions, size: int) -> tuple[Positions, list[tuple[int, int]]]:
+    """Return where each of `size` samples stands last in a selection (0: nowhere), and pairs of (earlier, last)."""
+    place = np.zeros(size, np.int64)
+    place[ids] = np.arange(len(ids))
+    earlier = np.flatnonzero(place[ids] != np.arange(len(ids)))
+    return place, list(zip(earlier.tolist(), place[ids[earlier]].tolist(), strict=True))
+
+
 def split_positions(ids: Positions, fractions: Sequence[float], seed: int) -> list[Positions]:
     """Return disjoint random parts of the positions of `ids`, each in rising order.
 
@@ -97,10 +116,19 @@ def split_positions(ids: Positions, fractions: Sequence[float], seed: int) -> li
     return [np.sort(order[start:stop]) for start, stop in pairwise(bounds)]
 
 
+def checked_shares(given: Sequence[Any]) -> tuple[list[str] | None, list[float]]:
+    """Return the names of parts, if they have any, and their shares, of what `split` was given."""
+    only = given[0] if len(given) == 1 else given
+    names = list(only) if isinstance(only, Mapping) else None
+    shares = list(only.values() if isinstance(only, Mapping) else only) if isinstance(only, Iterable) else [only]
+    numbers = all(isinstance(share, int | float) and math.isfinite(share) for share in shares)
+    if not shares or not numbers or min(shares) < 0:
+        raise UsageError(f"expected fractions from 0 to 1, such as split(0.9, 0.1), got {only!r}")
+    return names, [only, 1 - only] if only is not given and isinstance(only, float) and only < 1 else shares
+
+
 def split_counts(size: int, fractions: Sequence[float]) -> list[int]:
     """Return whole counts for `fractions` of `size`: floors, and the rest to the largest remainders."""
-    if not fractions or not all(math.isfinite(part) and part >= 0 for part in fractions):
-        raise UsageError(f"expected fractions from 0 to 1, such as split(0.9, 0.1), got {tuple(fractions)}")
     exact = [Fraction(repr(float(part))) * size for part in fractions]
     if sum(exact) > size * (1 + _FUZZ):
         raise UsageError(f"expected fractions that sum to at most 1, got {tuple(fractions)}")

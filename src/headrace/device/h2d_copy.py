@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from headrace.augment import compile_augment
 from headrace.device.image_conversion import Conversion, ImageSelector, NamedImages
 from headrace.device.nested import Path, bytes_of, dense_parts, map_tensors
 from headrace.errors import UsageError
@@ -307,17 +308,24 @@ class Placement:
         return lane_to(self.device, NamedImages(dict(self.conversions.items())))
 
 
+def _erases(image: Image) -> bool:
+    program = compile_augment("augment", image.augment)
+    return program is not None and program.erases
+
+
 def place(device: str | torch.device, fields: Mapping[str, Field], *, host_floats: bool) -> Placement:
     """Divide the work: copy images of floats as bytes, a quarter or half of the size, and convert them on the device.
 
-    `host_floats`: something on the host (the user's `map`) has to see the floats. Raises UsageError for a device that
-    is not here.
+    `host_floats`: something on the host has to see the floats: the user's `map`, or an erasure. Raises UsageError for
+    a device that is not here.
     """
     found = resolve(device)
     on_host, conversions = dict(fields), {}
     if found.type != "cpu" and not host_floats:
         for name, field in fields.items():
-            if isinstance(field, Image) and field.dtype != "uint8" and field.dtype != "uint16" and not field.wide:
+            if not isinstance(field, Image) or field.wide or _erases(field):
+                continue
+            if field.dtype != "uint8" and field.dtype != "uint16":
                 on_host[name] = replace(field, dtype="uint8", normalize=None)
                 conversions[name] = Conversion(field.dtype, field.normalize, field.channels_last)
     return Placement(found, on_host, conversions)

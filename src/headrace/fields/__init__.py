@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from headrace.fields.dense import MOST_FINITE, Depth, Mask, MaskDType, Normals, Quantiles
 from headrace.fields.detection import BOX_FORMATS, Boxes, BoxFormat, Geometry, InstanceMasks, Keypoints
 from headrace.fields.image import DTYPES, IMAGENET, DType, Filter, Image, ImageDType, Mode, Normalize
-from headrace.fields.values import ARRAY_DTYPES, CAPTIONS, Array, ArrayDType, Captions, Label, Pad, Raw, Text
+from headrace.fields.values import (
+    ARRAY_DTYPES,
+    CAPTIONS,
+    KEY_KINDS,
+    Array,
+    ArrayDType,
+    Captions,
+    Key,
+    KeyKind,
+    Label,
+    Pad,
+    Raw,
+    Text,
+)
 
 if TYPE_CHECKING:
     from headrace.fields.tokens.text_columns import (
@@ -29,7 +42,7 @@ if TYPE_CHECKING:
 Spatial: TypeAlias = Image | Mask | Depth | Normals
 """Fields of pixels: all of a sample's are cut by its one view."""
 
-Field: TypeAlias = Spatial | Boxes | Keypoints | InstanceMasks | Geometry | Text | Array | Label | Raw
+Field: TypeAlias = Spatial | Boxes | Keypoints | InstanceMasks | Geometry | Text | Array | Label | Raw | Key
 
 
 def __getattr__(name: str) -> Any:

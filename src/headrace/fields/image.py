@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias, get_args
 
+from headrace.augment import Augmentation, compile_augment
 from headrace.errors import UsageError
 from headrace.views import MAX_SIDE_PX, MOST_COPIES, View, compile_view
 
@@ -97,6 +98,9 @@ class Image:
     `view` or of the Loader's. FiveCrop, TenCrop and Tiles say how many copies there are. Fields that read one column in
     one mode, with views of their own or copies, share one decode: a JPEG is decoded once for all of their windows, at
     the finest DCT scale that any of them needs.
+
+    `augment` is an augmentation or a list of them, such as `hr.ColorJitter(0.4)`, run on the pixels of the window
+    before they become floats, after those of the Loader. Each image has draws of its own.
     """
 
     _: KW_ONLY
@@ -110,6 +114,7 @@ class Image:
     dct_scaling: bool = True
     exif: bool = False
     shrink_to: int | None = None
+    augment: Augmentation | str | Sequence[Augmentation | str] | None = None
     view: View | Sequence[View] | None = None
     copies: int | None = None
 
@@ -122,6 +127,7 @@ class Image:
                 f"{self.shrink_to!r}; take about 1.2 times the size that the view cuts"
             )
         self._check_channels()
+        self._check_augment()
         self._check_copies()
         if self.normalize is None:
             return
@@ -143,6 +149,21 @@ class Image:
             raise UsageError(
                 f"Image: expected shrink_to=None with dtype={self.dtype!r} and channels={count!r}, got "
                 f"{self.shrink_to}; what is shrunk is kept in bytes"
+            )
+
+    def _check_augment(self) -> None:
+        program = compile_augment("Image: augment", self.augment)
+        if program is None:
+            return
+        if self.wide:
+            raise UsageError(
+                f"Image: expected augment=None with dtype={self.dtype!r} and channels={self.channels!r}, got "
+                f"{self.augment!r}; augmentations work on 8 bits a channel: take uint8 or floats of 1 or 3 channels"
+            )
+        if self.dtype == "uint8" and program.makes_noise:
+            raise UsageError(
+                'Image: expected RandomErasing(value="random") with a dtype of floats, got "uint8": its values are '
+                'normal; take another value, or dtype="float32"'
             )
 
     def _check_copies(self) -> None:

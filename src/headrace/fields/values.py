@@ -1,4 +1,4 @@
-"""Fields without geometry: text, arrays, labels, raw bytes."""
+"""Fields without geometry: text, arrays, labels, raw bytes, and the samples' keys."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from headrace.fields.image import check_choice
 Pad: TypeAlias = Literal["batch", "max"] | int
 Captions: TypeAlias = Literal["random", "first"]
 
+KeyKind: TypeAlias = Literal["key", "path", "index"]
+
+KEY_KINDS: tuple[KeyKind, ...] = get_args(KeyKind)
 CAPTIONS: tuple[Captions, ...] = get_args(Captions)
 MOST_LENGTH = 1 << 24
 
@@ -144,3 +147,27 @@ class Raw:
 
     _: KW_ONLY
     source: str | None = None
+
+
+@dataclass(frozen=True)
+class Key:
+    """Identity of each sample: its key, the file that it lies in, or its position.
+
+    `what`   "key": a list of N str, as `dataset.keys` has them. "path": a list of N str, the file that holds the
+             sample's bytes (of an archive, the archive's own path). "index": int64 [N], positions in `loader.dataset`
+    `source` the column whose files "path" names; default: that of the field of pixels that views are drawn from
+
+    A sample that replaces a bad one shows its own. Samples in memory have no path.
+    """
+
+    what: KeyKind = "key"
+    _: KW_ONLY
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        check_choice(self, "what", KEY_KINDS)
+        if self.source is not None and self.what != "path":
+            raise UsageError(
+                f"Key: expected source only with what='path', whose files it names, got source={self.source!r} with "
+                f"what={self.what!r}; leave it out"
+            )

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace import _core
+from headrace.augment import AugmentProgram
 from headrace.errors import UnknownArgumentError, UsageError
 from headrace.fields import Field, Image, Spatial
-from headrace.loader.recipe import BatchMap, SampleMap
+from headrace.loader.recipe import SampleMap
 from headrace.plan import EpochPlan, SequencePacking
 from headrace.views import Program
 
@@ -122,6 +123,24 @@ def check_map(
         )
 
 
+def check_augment(program: AugmentProgram | None, images: Sequence[tuple[str, Spatial, str]]) -> None:
+    if program is None:
+        return
+    pictures = [field for _, field, _ in images if isinstance(field, Image)]
+    if not pictures:
+        raise UsageError("augment: expected a field of images, got none; leave augment out")
+    wide = [name for name, field, _ in images if isinstance(field, Image) and field.wide]
+    if wide:
+        raise UsageError(
+            f"augment: expected images of 8 bits a channel, got field {wide[0]!r} of more; take uint8 or floats of 1 "
+            "or 3 channels, or give the others augment= of their own"
+        )
+    if program.makes_noise and any(field.dtype == "uint8" for field in pictures):
+        raise UsageError(
+            'augment: expected RandomErasing(value="random") with a dtype of floats, got "uint8": its values are normal'
+        )
+
+
 def check_views(images: Sequence[tuple[str, Spatial, str]], view: object, program: Program) -> None:
     """Check that the Loader's view, `program`, is one that its fields of pixels can take."""
     if program.copies is not None:
@@ -154,18 +173,14 @@ def check_last_batch(plan: EpochPlan, map: SampleMap | None) -> None:
 
 
 def place_fields(
-    device: str | torch.device,
-    output: str,
-    fields: Mapping[str, Field],
-    map: SampleMap | None,
-    batch_map: BatchMap | None,
+    device: str | torch.device, output: str, fields: Mapping[str, Field], *, host_floats: bool
 ) -> Placement | None:
-    """Return how fields are placed on `device`; None on the CPU."""
+    """Return how fields are placed on `device`; None on the CPU. `host_floats`: something here has to see floats."""
     if output != "torch":
         raise UsageError(f"device: expected output='torch' with it, got output={output!r}; leave device out")
     from headrace.device import place
 
-    placement = place(device, fields, host_floats=map is not None or batch_map is not None)
+    placement = place(device, fields, host_floats=host_floats)
     return None if placement.device.type == "cpu" else placement
 
 

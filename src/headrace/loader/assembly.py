@@ -66,6 +66,7 @@ class Assembly:
         held = {column: each for column, each in files.items() if isinstance(each.names, StringColumn)}
         shared = {id(each): native_paths(each) for each in held.values()}  # an archive of two columns is open once
         self._paths = {column: shared[id(each)] for column, each in held.items()}
+        self._augment = None if recipe.augment is None else recipe.augment.native
         self._options = [_core.ImageOptions(**options) for options in all_options(recipe.images, recipe.program)]
         self._alone = [first in (-1, at) for at, first in enumerate(decoded_with(recipe.images))]
         self._parts = recipe.parts
@@ -162,7 +163,9 @@ class Assembly:
         return job.raw(0)[0]
 
     def _job(self, rows: BatchRows, ops: NDArray[np.float64]) -> _core.Job:
-        return _core.Job(rows.base_ids, rows.passes, key=rows.key, program=ops, draw_ids=rows.draw_ids)
+        return _core.Job(
+            rows.base_ids, rows.passes, key=rows.key, program=ops, draw_ids=rows.draw_ids, augment=self._augment
+        )
 
     def _cached(self, field: str) -> tuple[_core.Store, int, str] | None:
         cache = self._recipe.cache

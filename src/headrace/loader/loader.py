@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Never
 
 from headrace import _core
 from headrace._core import Limits
+from headrace.augment import Augmentation, compile_augment
 from headrace.data import Dataset, Where
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
 from headrace.fields import Field, Image, resolve_texts
 from headrace.loader.arguments import (
+    check_augment,
     check_last_batch,
     check_map,
     check_values,
@@ -69,13 +71,15 @@ class Loader(LoaderPosition):
     """Batches of a dataset, decoded and cropped by native threads, the same on every machine and thread count.
 
     `data` is a Dataset or anything that `headrace.open` takes. `fields` maps names of the batch to Image, Mask, Depth,
-    Normals, Boxes, Keypoints, InstanceMasks, Geometry, Text, Array, Label or Raw; without it the obvious columns are
-    taken. Each batch is a dict: images [N, C, H, W], with copies [N, copies, C, H, W], masks [N, H, W], labels [N],
+    Normals, Boxes, Keypoints, InstanceMasks, Geometry, Text, Array, Label, Raw or Key; without it the obvious columns
+    are taken. Each batch is a dict: images [N, C, H, W], with copies [N, copies, C, H, W], masks [N, H, W], labels [N],
     boxes a list of N, texts a dict of ids and mask [N, L].
 
     `view`       one geometry for all fields of pixels of a sample, or a list of views that compose; a field may have a
                  view of its own: `Image(view=)`
     `view_from`  the field of pixels whose size the view is drawn from (default: the first)
+    `augment`    augmentations of the sample, run after the view: images take all of them, the other fields of pixels
+                 and of places the geometric ones, with the same draw. `Image(augment=…)` is for one field
     `batch_size` samples per rank; the global batch is `batch_size * world_size`. Or a Budget, which sizes each batch
     `buckets`    which samples may share a batch. With these, a Budget or a RandomScale, all images of a global batch
                  have one shape, the same on every rank; without, batches of unequal images are refused
@@ -120,6 +124,7 @@ class Loader(LoaderPosition):
         *,
         view: View | Sequence[View] | None = None,
         view_from: str | None = None,
+        augment: Augmentation | str | Sequence[Augmentation | str] | None = None,
         batch_size: int | Budget,
         buckets: Buckets | None = None,
         pack: SequencePacking | None = None,
@@ -162,6 +167,8 @@ class Loader(LoaderPosition):
             )
         chosen: Mapping[str, Field] = dict(fields) if fields is not None else obvious_fields(dataset)
         columns = resolve_columns(dataset, chosen, view_from)
+        augmented = compile_augment("augment", augment)
+        check_augment(augmented, columns.images)
         if view is not None and not columns.images:
             raise UsageError("view: expected a field of pixels to cut, got none; leave view out")
         check_values(
@@ -175,7 +182,10 @@ class Loader(LoaderPosition):
             world_size=self._place.world_size,
         )
         check_map(map, map_workers, multiprocessing_context, pack)
-        self._placement = None if device is None else place_fields(device, output, chosen, map, batch_map)
+        host_floats = map is not None or batch_map is not None or (augmented is not None and augmented.erases)
+        self._placement = None
+        if device is not None:
+            self._placement = place_fields(device, output, chosen, host_floats=host_floats)
         if self._placement is not None:
             chosen = self._placement.fields
             columns = resolve_columns(dataset, chosen, view_from)
@@ -208,6 +218,7 @@ class Loader(LoaderPosition):
             dataset=dataset,
             plan=plan,
             program=program,
+            augment=augmented,
             fields=chosen,
             **vars(columns),
             texts=texts,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from headrace._core import Limits
+from headrace.augment import AugmentProgram
 from headrace.data import ByteColumn, Dataset, HeldColumn, label_column
 from headrace.errors import UsageError
 from headrace.fields import (
@@ -18,6 +19,7 @@ from headrace.fields import (
     Geometry,
     Image,
     InstanceMasks,
+    Key,
     Keypoints,
     Label,
     Raw,
@@ -29,7 +31,7 @@ from headrace.fields import (
 from headrace.loader.bad_samples import Quarantine
 from headrace.loader.batch_values import part_name
 from headrace.loader.cache import EpochCache
-from headrace.loader.decoding.arrays import ArrayContent, FieldContent, check_held
+from headrace.loader.decoding.arrays import ArrayContent, FieldContent, KeyContent, check_held
 from headrace.loader.decoding.detection import GEOMETRY_PARTS, PointFields, beside_name, resolve_points
 from headrace.loader.decoding.pixels import PixelPart, parts_of
 from headrace.loader.decoding.texts import IDS, MASK, PackedTextContent, TextContent, TextMeter
@@ -78,6 +80,8 @@ class Recipe(FieldColumns):
     dataset: Dataset
     plan: EpochPlan
     program: Program
+    augment: AugmentProgram | None
+    """Augmentations of the sample, with one draw for all its fields."""
     fields: Mapping[str, Field]
     texts: tuple[ResolvedText, ...]
     packed: str | None
@@ -145,12 +149,12 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
     raws: list[tuple[str, Field, str]] = []
     values: list[tuple[str, HeldColumn]] = []
     for name, field in fields.items():
-        if isinstance(field, _FOLLOWING):
+        if isinstance(field, _FOLLOWING | Key):
             continue
         if not isinstance(field, Spatial | Text | Array | Label | Raw):
             raise UsageError(
                 f"field {name!r}: expected Image, Mask, Depth, Normals, Boxes, Keypoints, InstanceMasks, Geometry, "
-                f"Text, Array, Label or Raw, got {type(field).__name__}"
+                f"Text, Array, Label, Raw or Key, got {type(field).__name__}"
             )
         column_name = field.source if field.source is not None else name
         column = find_column(dataset, column_name, f"field {name!r}")
@@ -191,7 +195,17 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
         )
     if view_from is not None:
         images.sort(key=lambda image: image[0] != view_from)
+    for name, field in fields.items():
+        if isinstance(field, Key) and field.what == "path":
+            dataset.expect_paths(_column_of_paths(name, field, images), f"field {name!r}")
     return FieldColumns(tuple(images), tuple(raws), tuple(values), points)
+
+
+def _column_of_paths(name: str, field: Key, images: Sequence[tuple[str, Spatial, str]]) -> str:
+    """Return the column whose files are asked for: that of the images by default."""
+    if field.source is None and not images:
+        raise UsageError(f"field {name!r}: expected a field of pixels, whose files are meant, got none; give source=")
+    return images[0][2] if field.source is None else field.source
 
 
 def _draws_view(field: Spatial) -> bool:
@@ -238,4 +252,14 @@ def contents_of(recipe: Recipe, meter: TextMeter) -> tuple[FieldContent, ...]:
         for name, field in recipe.fields.items()
         if isinstance(field, Array)
     ]
-    return (*texts, *arrays)
+    keys = [
+        KeyContent(
+            dataset=recipe.dataset,
+            name=name,
+            what=field.what,
+            column=_column_of_paths(name, field, recipe.images) if field.what == "path" else None,
+        )
+        for name, field in recipe.fields.items()
+        if isinstance(field, Key)
+    ]
+    return (*texts, *arrays, *keys)

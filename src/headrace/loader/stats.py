@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.cache import CacheStats
 
-STAGES = ("read", "probe", "decode", "resample")
+STAGES = ("read", "probe", "decode", "resample", "augment")
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,13 @@ CATEGORIES = {
     "probe": "scan",
     "decode": "decode",
     "resample": "transform",
+    "augment": "transform",
     "map": "map",
     "text": "tokenise",
     "python": "python",
 }
 """Category of docs/doctor/stages.md for each stage of a Loader."""
-CORE = ("read", "probe", "decode", "resample")
+CORE = ("read", "probe", "decode", "resample", "augment")
 MAP, TEXT, PYTHON = "map", "text", "python"
 SOURCE = "source"
 """Category of what is no loader at all: a function, or an iterator, that the loop calls for a batch."""

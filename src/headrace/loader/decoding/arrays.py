@@ -1,4 +1,4 @@
-"""Fields that Python makes, and arrays of numbers among them."""
+"""Fields that Python makes; arrays of numbers and keys among them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from headrace._core import Limits
 from headrace.data import Dataset, HeldColumn, ListColumn, Strings, TooLargeError, ValueColumn, array_files
 from headrace.errors import DecodeError, LimitError, SampleError, UsageError
-from headrace.fields import Array
+from headrace.fields import Array, KeyKind
 from headrace.loader.batch_values import BatchRows
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -30,7 +30,7 @@ class FieldContent(Protocol):
         """Return each row's content, or the SampleError that says why it has none."""
         ...
 
-    def join(self, contents: list[Any], rows: BatchRows, longest: int) -> dict[str, NDArray[Any]]:
+    def join(self, contents: list[Any], rows: BatchRows, longest: int) -> dict[str, Any]:
         """Return the parts of the batch by their flat names.
 
         `longest` is the tokens of the longest text over all ranks, 0 if unknown. Raises UsageError for contents that do
@@ -140,6 +140,25 @@ class ArrayContent:
                 f"{advice}, or take them as they are with Raw()"
             )
         return {self.name: np.stack(contents)}
+
+
+@dataclass(frozen=True)
+class KeyContent:
+    """Keys, paths or positions of a dataset's samples."""
+
+    dataset: Dataset
+    name: str
+    what: KeyKind
+    column: str | None
+    """The column whose files are meant, where these are."""
+
+    def take(self, rows: BatchRows, raws: Raws) -> list[Any]:
+        if self.column is not None:
+            return self.dataset.paths(self.column, rows.samples)
+        return list(self.dataset.table.keys.take(rows.base_ids)) if self.what == "key" else rows.samples.tolist()
+
+    def join(self, contents: list[Any], rows: BatchRows, longest: int) -> dict[str, Any]:
+        return {self.name: np.array(contents, np.int64) if self.what == "index" else contents}
 
 
 def check_held(field: str, name: str, found: HeldColumn) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._core import Limits
+from headrace.augment import compile_augment
 from headrace.data import array_files, picture_size
 from headrace.errors import UsageError
 from headrace.fields import MOST_FINITE, Depth, Image, Mask, Normals, Spatial
@@ -120,6 +121,8 @@ def all_options(images: Images, program: Program) -> list[Options]:
             assert isinstance(field, Image), "others follow the Loader's view"
             options[-1] |= {"view": own.ops, "copies": field.copy_count or 1}
         options[-1]["decoded_with"] = first
+        augmented = compile_augment(name, field.augment) if isinstance(field, Image) else None
+        options[-1]["augment"] = None if augmented is None else augmented.native
     return options
 
 

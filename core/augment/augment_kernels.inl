@@ -1,0 +1,255 @@
+// The loops of augment_kernels.hpp, compiled once a level. Included in an unnamed namespace; plain loops that compilers
+// turn into vectors of the file's instruction set.
+
+
+// Not std::max: a template emitted with this file's instruction set could replace its twin of another file.
+template <class T>
+inline T larger(T a, T b) {
+    return a > b ? a : b;
+}
+template <class T>
+inline T smaller(T a, T b) {
+    return a < b ? a : b;
+}
+
+inline int red_of(std::uint32_t pixel) { return static_cast<int>(pixel & 255); }
+inline int green_of(std::uint32_t pixel) { return static_cast<int>(pixel >> 8 & 255); }
+inline int blue_of(std::uint32_t pixel) { return static_cast<int>(pixel >> 16 & 255); }
+
+inline std::uint32_t pack(int red, int green, int blue) {
+    return static_cast<std::uint32_t>(red) | static_cast<std::uint32_t>(green) << 8 |
+           static_cast<std::uint32_t>(blue) << 16;
+}
+
+inline float luma_of(std::uint32_t pixel) {
+    return static_cast<float>(red_of(pixel)) * 0.2989F + static_cast<float>(green_of(pixel)) * 0.587F +
+           static_cast<float>(blue_of(pixel)) * 0.114F;
+}
+
+inline int to_byte(float value) {
+    value = value < 0 ? 0 : value;
+    value = value > 255 ? 255 : value;
+    return static_cast<int>(value);
+}
+
+inline std::uint32_t* pixels_of(std::uint8_t* bytes) { return reinterpret_cast<std::uint32_t*>(bytes); }
+inline const std::uint32_t* pixels_of(const std::uint8_t* bytes) {
+    return reinterpret_cast<const std::uint32_t*>(bytes);
+}
+
+void brightness(std::uint8_t* bytes, std::size_t count, float factor) {
+    for (std::size_t i = 0; i < 4 * count; ++i)
+        bytes[i] = static_cast<std::uint8_t>(to_byte(static_cast<float>(bytes[i]) * factor));
+}
+
+void contrast(std::uint8_t* bytes, std::size_t count, float factor, float mean) {
+    const float other = mean * (1.0F - factor);
+    for (std::size_t i = 0; i < 4 * count; ++i)
+        bytes[i] = static_cast<std::uint8_t>(to_byte(static_cast<float>(bytes[i]) * factor + other));
+}
+
+void saturation(std::uint8_t* bytes, std::size_t count, float factor) {
+    std::uint32_t* pixels = pixels_of(bytes);
+    const float rest = 1.0F - factor;
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::uint32_t p = pixels[i];
+        const float other = static_cast<float>(static_cast<int>(luma_of(p))) * rest;
+        pixels[i] = pack(to_byte(static_cast<float>(red_of(p)) * factor + other),
+                         to_byte(static_cast<float>(green_of(p)) * factor + other),
+                         to_byte(static_cast<float>(blue_of(p)) * factor + other));
+    }
+}
+
+inline float unit_clamp(float value) {
+    value = value < 0 ? 0 : value;
+    return value > 1 ? 1 : value;
+}
+
+// What torchvision multiplies fractions by before it cuts them to bytes, over 255.
+constexpr float kToBytes = 255.999F / 255.0F;
+
+void hue(std::uint8_t* bytes, std::size_t count, float shift) {
+    std::uint32_t* pixels = pixels_of(bytes);
+    const float turn = 6.0F * shift;
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::uint32_t p = pixels[i];
+        const float r = static_cast<float>(red_of(p)), g = static_cast<float>(green_of(p)),
+                    b = static_cast<float>(blue_of(p));
+        const float most = larger(r, larger(g, b)), least = smaller(r, smaller(g, b));
+        const float range = most - least;
+        const float by = range > 0 ? range : 1.0F;
+        // In sixths of a circle from red.
+        float h = r == most ? (g - b) / by : g == most ? 2.0F + (b - r) / by : 4.0F + (r - g) / by;
+        h = h + turn;
+        h = h < 0 ? h + 6.0F : h;
+        h = h >= 6.0F ? h - 6.0F : h;
+        const float from_red = __builtin_fabsf(h - 3.0F), from_green = __builtin_fabsf(h - 2.0F), from_blue = __builtin_fabsf(h - 4.0F);
+        const float red = unit_clamp(from_red - 1.0F), green = unit_clamp(2.0F - from_green),
+                    blue = unit_clamp(2.0F - from_blue);
+        pixels[i] = pack(to_byte((least + range * red) * kToBytes), to_byte((least + range * green) * kToBytes),
+                         to_byte((least + range * blue) * kToBytes));
+    }
+}
+
+void grayscale(std::uint8_t* bytes, std::size_t count) {
+    std::uint32_t* pixels = pixels_of(bytes);
+    for (std::size_t i = 0; i < count; ++i) {
+        const int luma = static_cast<int>(luma_of(pixels[i]));
+        pixels[i] = pack(luma, luma, luma);
+    }
+}
+
+void invert(std::uint8_t* bytes, std::size_t count) {
+    for (std::size_t i = 0; i < 4 * count; ++i) bytes[i] = static_cast<std::uint8_t>(255 - bytes[i]);
+}
+
+void solarize(std::uint8_t* bytes, std::size_t count, int threshold) {
+    if (threshold > 255) return;
+    const auto from = static_cast<std::uint8_t>(larger(0, threshold));
+    for (std::size_t i = 0; i < 4 * count; ++i) {
+        const std::uint8_t value = bytes[i];
+        bytes[i] = value >= from ? static_cast<std::uint8_t>(255 - value) : value;
+    }
+}
+
+void posterize(std::uint8_t* bytes, std::size_t count, std::uint8_t mask) {
+    for (std::size_t i = 0; i < 4 * count; ++i) bytes[i] = bytes[i] & mask;
+}
+
+void lookup(std::uint8_t* bytes, std::size_t count, const std::uint8_t* tables) {
+    for (std::size_t i = 0; i < count; ++i) {
+        bytes[4 * i] = tables[bytes[4 * i]];
+        bytes[4 * i + 1] = tables[256 + bytes[4 * i + 1]];
+        bytes[4 * i + 2] = tables[512 + bytes[4 * i + 2]];
+    }
+}
+
+std::uint64_t luma_sum(const std::uint8_t* bytes, std::size_t count) {
+    const std::uint32_t* pixels = pixels_of(bytes);
+    std::uint64_t sum = 0;
+    constexpr std::size_t kBlock = 1 << 20;  // 255 * 2^20 fits 32 bits
+    for (std::size_t first = 0; first < count; first += kBlock) {
+        const std::size_t end = smaller(count, first + kBlock);
+        std::uint32_t part = 0;
+        for (std::size_t i = first; i < end; ++i) part += static_cast<std::uint32_t>(luma_of(pixels[i]));
+        sum += part;
+    }
+    return sum;
+}
+
+void range(const std::uint8_t* bytes, std::size_t count, std::uint8_t* low, std::uint8_t* high) {
+    constexpr std::size_t kLanes = 64;
+    std::uint8_t least[kLanes], most[kLanes];
+    std::memset(least, 255, kLanes);
+    std::memset(most, 0, kLanes);
+    std::size_t i = 0;
+    for (; i + kLanes <= 4 * count; i += kLanes) {
+        for (std::size_t k = 0; k < kLanes; ++k) {
+            least[k] = smaller(least[k], bytes[i + k]);
+            most[k] = larger(most[k], bytes[i + k]);
+        }
+    }
+    for (std::size_t k = 0; i + k < 4 * count; ++k) {
+        least[k] = smaller(least[k], bytes[i + k]);
+        most[k] = larger(most[k], bytes[i + k]);
+    }
+    for (std::size_t channel = 0; channel < 3; ++channel) {
+        low[channel] = 255;
+        high[channel] = 0;
+        for (std::size_t k = channel; k < kLanes; k += 4) {
+            low[channel] = smaller(low[channel], least[k]);
+            high[channel] = larger(high[channel], most[k]);
+        }
+    }
+}
+
+void histogram(const std::uint8_t* bytes, std::size_t count, std::uint32_t* counts) {
+    for (std::size_t i = 0; i < count; ++i) {
+        ++counts[bytes[4 * i]];
+        ++counts[256 + bytes[4 * i + 1]];
+        ++counts[512 + bytes[4 * i + 2]];
+    }
+}
+
+void sharpness(const std::uint8_t* bytes, int width, int height, float factor, std::uint8_t* out) {
+    const std::size_t stride = 4 * static_cast<std::size_t>(width);
+    std::memcpy(out, bytes, stride * static_cast<std::size_t>(height));
+    const float rest = 1.0F - factor;
+    for (int y = 1; y + 1 < height; ++y) {
+        const std::uint8_t* row = bytes + stride * static_cast<std::size_t>(y);
+        std::uint8_t* to = out + stride * static_cast<std::size_t>(y);
+        for (std::size_t i = 4; i + 4 < stride; ++i) {
+            const std::uint8_t *up = row - stride + i, *at = row + i, *down = row + stride + i;
+            const int sum = up[-4] + up[0] + up[4] + at[-4] + 5 * at[0] + at[4] + down[-4] + down[0] + down[4];
+            const int mean = (2 * sum + 13) / 26;  // to the nearest: a thirteenth is never a half
+            const auto value = static_cast<float>(at[0]);
+            to[i] = static_cast<std::uint8_t>(to_byte(value + (static_cast<float>(mean) - value) * rest));
+        }
+    }
+}
+
+inline int reflected(int at, int size) {
+    if (size == 1) return 0;
+    while (at < 0 || at >= size) at = at < 0 ? -at : 2 * size - 2 - at;
+    return at;
+}
+
+// Values of 1/64 level in 16 bits: the sum of two neighbours fits, and each product is rounded to 1/64.
+void blur(std::uint8_t* bytes, int width, int height, const std::int16_t* across, int across_taps,
+          const std::int16_t* down, int down_taps, std::int16_t* rows) {
+    const std::size_t stride = 4 * static_cast<std::size_t>(width);
+    std::int16_t* blurred = rows + stride + 8 * static_cast<std::size_t>(across_taps);
+    for (int y = 0; y < height; ++y) {
+        const std::uint8_t* row = bytes + stride * static_cast<std::size_t>(y);
+        std::int16_t* line = rows + 4 * static_cast<std::size_t>(across_taps);
+        for (std::size_t i = 0; i < stride; ++i) line[i] = static_cast<std::int16_t>(row[i] << 6);
+        for (int k = 1; k < across_taps; ++k) {
+            std::memcpy(line - 4 * k, line + 4 * reflected(-k, width), 8);
+            std::memcpy(line + stride + 4 * (k - 1), line + 4 * reflected(width - 1 + k, width), 8);
+        }
+        std::int16_t* to = blurred + stride * static_cast<std::size_t>(y);
+        for (std::size_t i = 0; i < stride; ++i)
+            to[i] = static_cast<std::int16_t>((((line[i] * across[0]) >> 14) + 1) >> 1);
+        for (int k = 1; k < across_taps; ++k) {
+            const std::int16_t weight = across[k];
+            const std::int16_t *before = line - 4 * k, *after = line + 4 * k;
+            for (std::size_t i = 0; i < stride; ++i) {
+                const auto both = static_cast<std::int16_t>(before[i] + after[i]);
+                to[i] = static_cast<std::int16_t>(to[i] + ((((both * weight) >> 14) + 1) >> 1));
+            }
+        }
+    }
+    for (int y = 0; y < height; ++y) {
+        std::int16_t* sum = rows;
+        const std::int16_t* middle = blurred + stride * static_cast<std::size_t>(y);
+        for (std::size_t i = 0; i < stride; ++i)
+            sum[i] = static_cast<std::int16_t>((((middle[i] * down[0]) >> 14) + 1) >> 1);
+        for (int k = 1; k < down_taps; ++k) {
+            const std::int16_t weight = down[k];
+            const std::int16_t* before = blurred + stride * static_cast<std::size_t>(reflected(y - k, height));
+            const std::int16_t* after = blurred + stride * static_cast<std::size_t>(reflected(y + k, height));
+            for (std::size_t i = 0; i < stride; ++i) {
+                const auto both = static_cast<std::int16_t>(before[i] + after[i]);
+                sum[i] = static_cast<std::int16_t>(sum[i] + ((((both * weight) >> 14) + 1) >> 1));
+            }
+        }
+        std::uint8_t* to = bytes + stride * static_cast<std::size_t>(y);
+        for (std::size_t i = 0; i < stride; ++i) {
+            const int value = (sum[i] + 32) >> 6;
+            to[i] = static_cast<std::uint8_t>(value < 0 ? 0 : value > 255 ? 255 : value);
+        }
+    }
+}
+
+void add_weighted(const std::uint8_t* bytes, std::size_t count, float weight, float* sums) {
+    for (std::size_t i = 0; i < 4 * count; ++i) sums[i] = sums[i] + static_cast<float>(bytes[i]) * weight;
+}
+
+void mix(std::uint8_t* bytes, std::size_t count, float share, const float* sums) {
+    const float rest = 1.0F - share;
+    for (std::size_t i = 0; i < 4 * count; ++i)
+        bytes[i] = static_cast<std::uint8_t>(to_byte(static_cast<float>(bytes[i]) * rest + sums[i] * share));
+}
+
+constexpr AugmentKernels kTable{brightness, contrast, saturation, hue,       grayscale, invert,       solarize, posterize,
+                              lookup,     luma_sum, range,      histogram, sharpness, blur, add_weighted, mix};

@@ -1,0 +1,232 @@
+#include "augment/augmenter.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "common/fault.hpp"
+#include "view/exact_math.hpp"
+
+namespace headrace {
+namespace {
+
+// Half of a Gaussian kernel of `size` taps, the middle first, in 1/32768: the weights of both sides sum to one. Taps
+// that round to nothing are left out.
+std::vector<std::int16_t> gaussian_taps(int size, double sigma) {
+    std::vector<double> weights;
+    double sum = 0;
+    for (int k = 0; k <= size / 2; ++k) {
+        const double x = k / sigma;
+        weights.push_back(x * x > 100 ? 0 : exact_exp(-0.5 * x * x));
+        sum += k == 0 ? weights[0] : 2 * weights[static_cast<std::size_t>(k)];
+    }
+    std::vector<std::int16_t> taps;
+    int rest = 1 << 15;
+    for (std::size_t k = 1; k < weights.size(); ++k) {
+        const int tap = static_cast<int>(round_half_even(weights[k] / sum * (1 << 15)));
+        if (tap == 0) break;
+        taps.push_back(static_cast<std::int16_t>(tap));
+        rest -= 2 * tap;
+    }
+    taps.insert(taps.begin(), static_cast<std::int16_t>(std::min(rest, 32767)));
+    return taps;
+}
+
+}  // namespace
+
+void Augmenter::start(const Placement& place, const std::uint8_t* fill) {
+    place_ = place;
+    width_ = place.width;
+    height_ = place.height;
+    canvas_ = memory_.reserve(4 * (pixels() + kRowSlack));
+    if (!place.pads()) return;
+    std::uint8_t pixel[4] = {fill[0], fill[1], fill[2], 0};
+    for (std::size_t i = 0; i < pixels(); ++i) std::memcpy(canvas_ + 4 * i, pixel, 4);
+}
+
+void Augmenter::write(int y, const std::uint8_t* rgbx) {
+    std::memcpy(canvas_ + 4 * place_.pixel(y), rgbx, 4 * static_cast<std::size_t>(place_.inner_width));
+}
+
+void Augmenter::load(const Format& format, const std::uint8_t* bytes) {
+    width_ = format.width;
+    height_ = format.height;
+    canvas_ = memory_.reserve(4 * (pixels() + kRowSlack));
+    const std::size_t step = format.planar ? 1 : static_cast<std::size_t>(format.channels);
+    const std::size_t channel = format.channels == 1 ? 0 : format.planar ? pixels() : 1;
+    for (std::size_t i = 0; i < pixels(); ++i)
+        for (std::size_t c = 0; c < 3; ++c) canvas_[4 * i + c] = bytes[i * step + c * channel];
+}
+
+void Augmenter::run(const Chain& chain, bool grey) {
+    for (const DrawnOp& op : chain) apply(op, grey);
+}
+
+void Augmenter::apply(const DrawnOp& op, bool grey) {
+    const double* p = op.args;
+    const auto factor = static_cast<float>(p[0]);
+    switch (op.kind) {
+        case kBrightness:
+            return kernels_->brightness(canvas_, pixels(), factor);
+        case kContrast:
+            return contrast(factor, grey);
+        case kSaturation:
+            if (!grey) kernels_->saturation(canvas_, pixels(), factor);
+            return;
+        case kHue:
+            if (!grey) kernels_->hue(canvas_, pixels(), factor);
+            return;
+        case kGrayscale:
+            if (!grey) kernels_->grayscale(canvas_, pixels());
+            return;
+        case kInvert:
+            return kernels_->invert(canvas_, pixels());
+        case kSolarize:
+            return kernels_->solarize(canvas_, pixels(), static_cast<int>(std::ceil(std::clamp(p[0], 0.0, 256.0))));
+        case kSolarizeAdd:
+            return solarize_add(static_cast<int>(p[0]), static_cast<int>(p[1]));
+        case kPosterize: {
+            const double whole = p[1] == 0 ? round_half_even(p[0]) : p[1] == 1 ? std::floor(p[0]) : std::ceil(p[0]);
+            const int bits = static_cast<int>(std::clamp(whole, 0.0, 8.0));
+            return kernels_->posterize(canvas_, pixels(), static_cast<std::uint8_t>(0xFF << (8 - bits)));
+        }
+        case kAutoContrast:
+            return autocontrast();
+        case kEqualize:
+            return equalize();
+        case kSharpness:
+            return sharpness(factor);
+        case kGaussianBlur:
+            return blur(p[0], static_cast<int>(p[1]), static_cast<int>(p[2]));
+        case kPermuteChannels:
+            return permute(p);
+        case kErase:
+            return;  // of the batch's values, once they are there
+        case kMixBegin:
+            sums_.assign(4 * pixels(), 0.0F);
+            original_.assign(canvas_, canvas_ + 4 * pixels());
+            branch_ = 0;
+            return;
+        case kMixBranch:
+        case kMixEnd:
+            if (branch_ > 0) kernels_->add_weighted(canvas_, pixels(), static_cast<float>(branch_), sums_.data());
+            std::memcpy(canvas_, original_.data(), original_.size());
+            branch_ = p[0];
+            if (op.kind == kMixEnd) kernels_->mix(canvas_, pixels(), factor, sums_.data());
+            return;
+        default:
+            throw Fault(Code::view, "unknown operation on pixels: " + std::to_string(op.kind));
+    }
+}
+
+void Augmenter::contrast(float factor, bool grey) {
+    double sum = 0;
+    if (grey) {
+        for (std::size_t i = 0; i < pixels(); ++i) sum += canvas_[4 * i];
+    } else {
+        sum = static_cast<double>(kernels_->luma_sum(canvas_, pixels()));
+    }
+    kernels_->contrast(canvas_, pixels(), factor, static_cast<float>(sum / static_cast<double>(pixels())));
+}
+
+// Each channel stretched to 0…255; a constant channel stays.
+void Augmenter::autocontrast() {
+    std::uint8_t low[3], high[3];
+    kernels_->range(canvas_, pixels(), low, high);
+    std::array<std::uint8_t, 3 * 256> tables{};
+    for (std::size_t channel = 0; channel < 3; ++channel) {
+        const bool flat = low[channel] == high[channel];
+        const float by = flat ? 1.0F : static_cast<float>(high[channel] - low[channel]) * (1.0F / 255.0F);
+        const float from = flat ? 0.0F : static_cast<float>(low[channel]);
+        for (std::size_t value = 0; value < 256; ++value) {
+            const float stretched = (static_cast<float>(value) - from) / by;
+            tables[256 * channel + value] = static_cast<std::uint8_t>(std::clamp(stretched, 0.0F, 255.0F));
+        }
+    }
+    kernels_->lookup(canvas_, pixels(), tables.data());
+}
+
+// As Pillow and torchvision equalize: by the histogram of each channel, its last filled bin left out of the step.
+void Augmenter::equalize() {
+    std::array<std::uint32_t, 3 * 256> counts{};
+    kernels_->histogram(canvas_, pixels(), counts.data());
+    std::array<std::uint8_t, 3 * 256> tables{};
+    for (std::size_t channel = 0; channel < 3; ++channel) {
+        const std::uint32_t* count = counts.data() + 256 * channel;
+        std::size_t last = 255;
+        while (last > 0 && count[last] == 0) --last;
+        const std::uint64_t step = (pixels() - count[last]) / 255;
+        std::uint64_t below = 0;
+        for (std::size_t value = 0; value < 256; ++value) {
+            const std::uint64_t level = step == 0 ? value : std::min<std::uint64_t>(255, (below + step / 2) / step);
+            tables[256 * channel + value] = static_cast<std::uint8_t>(level);
+            below += count[value];
+        }
+    }
+    kernels_->lookup(canvas_, pixels(), tables.data());
+}
+
+void Augmenter::permute(const double* order) {
+    const auto first = static_cast<std::size_t>(order[0]), second = static_cast<std::size_t>(order[1]),
+               third = static_cast<std::size_t>(order[2]);
+    for (std::size_t i = 0; i < pixels(); ++i) {
+        std::uint8_t* p = canvas_ + 4 * i;
+        const std::uint8_t red = p[first], green = p[second], blue = p[third];
+        p[0] = red;
+        p[1] = green;
+        p[2] = blue;
+    }
+}
+
+void Augmenter::sharpness(float factor) {
+    if (width_ <= 2 || height_ <= 2) return;
+    std::uint8_t* out = other_.reserve(4 * (pixels() + kRowSlack));
+    kernels_->sharpness(canvas_, width_, height_, factor, out);
+    std::swap(memory_, other_);
+    canvas_ = out;
+}
+
+void Augmenter::blur(double sigma, int across, int down) {
+    const auto taps = gaussian_taps(across, sigma), rows = gaussian_taps(down, sigma);
+    rows_.resize(stride() * static_cast<std::size_t>(height_ + 1) + 8 * taps.size());
+    kernels_->blur(canvas_, width_, height_, taps.data(), static_cast<int>(taps.size()), rows.data(),
+                   static_cast<int>(rows.size()), rows_.data());
+}
+
+void Augmenter::solarize_add(int addend, int threshold) {
+    std::array<std::uint8_t, 3 * 256> tables{};
+    for (int value = 0; value < 256; ++value) {
+        const int moved = value < threshold ? std::clamp(value + addend, 0, 255) : value;
+        for (int channel = 0; channel < 3; ++channel)
+            tables[static_cast<std::size_t>(256 * channel + value)] = static_cast<std::uint8_t>(moved);
+    }
+    kernels_->lookup(canvas_, pixels(), tables.data());
+}
+
+void Augmenter::erase(const Format& format, const DrawnOp& op, std::uint8_t* at) const {
+    const double* p = op.args;
+    const auto left = static_cast<int>(p[0]), top = static_cast<int>(p[1]), width = static_cast<int>(p[2]),
+               height = static_cast<int>(p[3]);
+    Noise noise(static_cast<std::uint64_t>(p[8]) << 32 | static_cast<std::uint64_t>(p[9]));
+    for (int y = top; y < top + height; ++y) {
+        for (int x = left; x < left + width; ++x) {
+            for (int channel = 0; channel < format.channels; ++channel) {
+                const auto value = static_cast<float>(p[7] != 0 ? noise.normal() : p[4 + channel]);
+                const std::size_t pixel = static_cast<std::size_t>(y) * format.width + x;
+                const std::size_t index = format.planar
+                                              ? static_cast<std::size_t>(channel) * format.width * format.height + pixel
+                                              : pixel * format.channels + channel;
+                std::uint8_t* out = at + index * size_of(format.dtype);
+                if (format.dtype == DType::uint8)
+                    *out = static_cast<std::uint8_t>(std::clamp(value, 0.0F, 255.0F));
+                else
+                    store_floats(*values_, format.dtype, &value, 1, out);
+            }
+        }
+    }
+}
+
+}  // namespace headrace

@@ -1,0 +1,64 @@
+// Runs a chain of operations on one image that has just been cut, while it lies in the thread's cache.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "augment/augment_kernels.hpp"
+#include "augment/draw.hpp"
+#include "common/level.hpp"
+#include "common/scratch.hpp"
+#include "resample/resampler.hpp"
+#include "resample/target.hpp"
+#include "view/placement.hpp"
+
+namespace headrace {
+
+// One a thread. The canvas holds RGBX bytes, row after row; grey images have R = G = B.
+class Augmenter final : public PixelRows {
+public:
+    explicit Augmenter(Level level) : kernels_(&augment_kernels(level)), values_(&headrace::kernels(level)) {}
+
+    // Takes the rows that land at `place`; what they do not cover is `fill`.
+    void start(const Placement& place, const std::uint8_t* fill);
+    void write(int y, const std::uint8_t* rgbx) override;
+
+    // Takes a whole canvas of bytes as the batch has it.
+    void load(const Format& format, const std::uint8_t* bytes);
+
+    // Runs the chain but for erasures, which are of the batch's own values. `grey` images have one channel.
+    void run(const Chain& chain, bool grey);
+
+    // Sets the drawn rectangle of an image of the batch, which lies at `at`, to the erasure's values.
+    void erase(const Format&, const DrawnOp&, std::uint8_t* at) const;
+
+    int width() const { return width_; }
+    int height() const { return height_; }
+    // Has kRowSlack readable pixels behind it.
+    std::uint8_t* canvas() { return canvas_; }
+
+private:
+    std::size_t stride() const { return 4 * static_cast<std::size_t>(width_); }
+    std::size_t pixels() const { return static_cast<std::size_t>(width_) * static_cast<std::size_t>(height_); }
+    void apply(const DrawnOp& op, bool grey);
+    void contrast(float factor, bool grey);
+    void autocontrast();
+    void equalize();
+    void permute(const double* order);
+    void sharpness(float factor);
+    void blur(double sigma, int across, int down);
+    void solarize_add(int addend, int threshold);
+
+    const AugmentKernels* kernels_;
+    const Kernels* values_;
+    Scratch memory_, other_;
+    std::uint8_t* canvas_ = nullptr;
+    Placement place_{};
+    int width_ = 0, height_ = 0;
+    std::vector<std::int16_t> rows_;
+    std::vector<float> sums_;
+    std::vector<std::uint8_t> original_;
+    double branch_ = 0;  // weight of the branch of AugMix that is run; 0: none
+};
+
+}  // namespace headrace

@@ -1,0 +1,10 @@
+#include "augment/augment_kernels_of.hpp"
+
+namespace headrace {
+namespace {
+#include "augment/augment_kernels.inl"
+}  // namespace
+
+const AugmentKernels& augment_kernels_portable() { return kTable; }
+
+}  // namespace headrace

@@ -1,0 +1,34 @@
+"""Augmentations: what is done to the pixels of an image after it was cut, natively.
+
+An augmentation is a description, with the names and arguments of torchvision.transforms.v2. `compile_augment` turns a
+list of them into numbers, from which the core draws the operations of each image (core/augment).
+"""
+
+from __future__ import annotations
+
+from headrace.augment.combinators import RandomApply, RandomChoice, RandomOrder
+from headrace.augment.pixels import (
+    ColorJitter,
+    GaussianBlur,
+    RandomAdjustSharpness,
+    RandomAutocontrast,
+    RandomChannelPermutation,
+    RandomEqualize,
+    RandomErasing,
+    RandomGrayscale,
+    RandomInvert,
+    RandomPhotometricDistort,
+    RandomPosterize,
+    RandomSolarize,
+)
+from headrace.augment.program import (
+    AFFINE,
+    ELASTIC,
+    ERASE,
+    PERSPECTIVE,
+    Augmentation,
+    AugmentProgram,
+    Drawn,
+    Node,
+    compile_augment,
+)

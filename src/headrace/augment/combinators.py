@@ -1,0 +1,72 @@
+"""Combinators of augmentations, with the names and arguments of torchvision.transforms.v2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.augment.pixels import check_probability, is_number
+from headrace.augment.program import CHOICE, ORDER, SEQUENCE, Augmentation, Node, group, with_weight
+
+
+def _parts(augmentation: Augmentation) -> list[Node]:
+    """Return one node for each of its `transforms`. Raises UsageError for what is no augmentation."""
+    transforms = augmentation.transforms  # type: ignore[attr-defined]
+    if not isinstance(transforms, list | tuple) or not transforms:
+        raise augmentation.refuse("transforms", "a list of augmentations")
+    parts = []
+    for each in transforms:
+        if not isinstance(each, Augmentation):
+            raise augmentation.refuse("transforms", "a list of augmentations", "give the classes of headrace")
+        parts.append(group(SEQUENCE, each.nodes()))
+    return parts
+
+
+@dataclass(frozen=True)
+class RandomApply(Augmentation):
+    """All of `transforms`, one after another, with probability `p`; else none of them."""
+
+    transforms: Sequence[Augmentation]
+    p: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_probability(self)
+        _parts(self)
+
+    def nodes(self) -> tuple[Node, ...]:
+        return (group(SEQUENCE, _parts(self), probability=self.p),)
+
+
+@dataclass(frozen=True)
+class RandomChoice(Augmentation):
+    """One of `transforms`, drawn by the weights `p` (equal where None)."""
+
+    transforms: Sequence[Augmentation]
+    p: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        parts, weights = _parts(self), self.p
+        if weights is None:
+            return
+        whole = isinstance(weights, list | tuple) and len(weights) == len(parts)
+        if not whole or not all(is_number(weight) and weight >= 0 for weight in weights) or sum(weights) <= 0:
+            raise self.refuse("p", f"None, or {len(parts)} weights of at least 0 that do not sum to 0")
+
+    def nodes(self) -> tuple[Node, ...]:
+        parts = _parts(self)
+        weights = [1.0] * len(parts) if self.p is None else self.p
+        children = [with_weight(part, weight) for part, weight in zip(parts, weights, strict=True)]
+        return (group(CHOICE, children, constants=(1,)),)
+
+
+@dataclass(frozen=True)
+class RandomOrder(Augmentation):
+    """All of `transforms`, in a random order."""
+
+    transforms: Sequence[Augmentation]
+
+    def __post_init__(self) -> None:
+        _parts(self)
+
+    def nodes(self) -> tuple[Node, ...]:
+        return (group(ORDER, _parts(self)),)

@@ -1,0 +1,161 @@
+"""From augmentations to the numbers from which the core draws each image's operations (core/augment/program.hpp)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace import _core
+from headrace.errors import UsageError
+
+Fill: TypeAlias = int | Sequence[int]
+"""Value outside the image, 0..255: one for all channels or one per channel."""
+
+SEQUENCE, CHOICE, ORDER, AUGMIX = 1, 2, 3, 4
+BRIGHTNESS, CONTRAST, SATURATION, HUE, GRAYSCALE, INVERT, SOLARIZE, POSTERIZE = range(10, 18)
+AUTOCONTRAST, EQUALIZE, SHARPNESS, GAUSSIAN_BLUR, PERMUTE_CHANNELS, ERASE, SOLARIZE_ADD = range(18, 25)
+AFFINE, PERSPECTIVE, ELASTIC = 40, 41, 42
+
+_FIRST_PARAMETER, _PARAMETER_COLUMNS, _PARAMETERS, _CONSTANTS = 4, 7, 6, 8
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Number that is drawn for each image: `offset` + s * (`low` + t * (`high` - `low`)).
+
+    s is -1 or 1 with equal chance if `signed`, else 1. t is 0 (`distribution` 0), uniform in [0, 1) (1), k / (x - 1)
+    with k uniform below x (2), or a normal variable of mean x and deviation y, clipped to 0…1 (3).
+    """
+
+    low: float
+    high: float
+    distribution: int
+    x: float = 0.0
+    y: float = 0.0
+    signed: bool = False
+    offset: float = 0.0
+
+    @classmethod
+    def fixed(cls, value: float, *, signed: bool = False, offset: float = 0.0) -> Drawn:
+        return cls(value, value, 0, signed=signed, offset=offset)
+
+    @classmethod
+    def uniform(cls, low: float, high: float) -> Drawn:
+        return cls.fixed(low) if low == high else cls(low, high, 1)
+
+    @classmethod
+    def steps(cls, low: float, high: float, count: int, *, signed: bool = False, offset: float = 0.0) -> Drawn:
+        """Draw one of `count` equally spaced values from `low` to `high`."""
+        return cls(low, high, 2, x=count, signed=signed, offset=offset)
+
+    def row(self) -> tuple[float, ...]:
+        return (self.distribution, self.low, self.high, self.x, self.y, float(self.signed), self.offset)
+
+
+@dataclass(frozen=True)
+class Node:
+    """Group of operations, or one operation, as the core takes it."""
+
+    kind: int
+    parameters: tuple[Drawn, ...] = ()
+    constants: tuple[float, ...] = ()
+    children: tuple[Node, ...] = ()
+    probability: float = 1.0
+    weight: float = 1.0
+
+    def rows(self) -> Iterator[NDArray[np.float64]]:
+        row = np.zeros(_core.AUGMENT_COLUMNS)
+        row[:4] = self.kind, len(self.children), self.probability, self.weight
+        for number, parameter in enumerate(self.parameters):
+            start = _FIRST_PARAMETER + number * _PARAMETER_COLUMNS
+            row[start : start + _PARAMETER_COLUMNS] = parameter.row()
+        first = _FIRST_PARAMETER + _PARAMETERS * _PARAMETER_COLUMNS
+        row[first : first + len(self.constants)] = self.constants
+        yield row
+        for child in self.children:
+            yield from child.rows()
+
+    def operations(self) -> Iterator[Node]:
+        """Yield the operations at the leaves, in order."""
+        if self.kind >= BRIGHTNESS:
+            yield self
+        for child in self.children:
+            yield from child.operations()
+
+
+class Augmentation(ABC):
+    """Something that is done to the pixels of an image after it was cut, with numbers drawn for each image."""
+
+    @abstractmethod
+    def nodes(self) -> tuple[Node, ...]:
+        """Return what the core runs, one after another."""
+
+    def refuse(self, name: str, expected: str, hint: str = "") -> UsageError:
+        """Return the error for an argument that is not what was expected."""
+        got = getattr(self, name)
+        return UsageError(f"{type(self).__name__}: expected {name} to be {expected}, got {got!r}{hint and f'; {hint}'}")
+
+
+@dataclass(frozen=True, eq=False)
+class AugmentProgram:
+    """Augmentations of a field or of a sample, compiled. `table` is float64 [nodes, 54], read-only."""
+
+    table: NDArray[np.float64]
+    kinds: frozenset[int] = field(default_factory=frozenset)
+    """Kinds of all operations that it may run."""
+    makes_noise: bool = False
+    """True if an erasure may write normal values."""
+
+    @property
+    def erases(self) -> bool:
+        """True if it may write the batch's own values, which bytes cannot stand for."""
+        return ERASE in self.kinds
+
+    @property
+    def native(self) -> _core.Augmentation:
+        return _core.Augmentation(self.table)
+
+
+def group(kind: int, nodes: Sequence[Node], *, probability: float = 1.0, constants: tuple[float, ...] = ()) -> Node:
+    """Return one node that holds others; a sequence of one that always runs is that one."""
+    if kind == SEQUENCE and len(nodes) == 1 and probability == 1.0:
+        return nodes[0]
+    return Node(kind, constants=constants, children=tuple(nodes), probability=probability)
+
+
+def with_weight(node: Node, weight: float) -> Node:
+    return replace(node, weight=weight)
+
+
+def compile_augment(where: str, augment: object) -> AugmentProgram | None:
+    """Compile an augmentation or a list of them, run one after another; None where there is nothing to do.
+
+    Raises UsageError for anything else, and for an erasure that something follows.
+    """
+    if augment is None:
+        return None
+    nodes: list[Node] = []
+    for step in augment if isinstance(augment, list | tuple) else [augment]:
+        if not isinstance(step, Augmentation):
+            raise UsageError(
+                f"{where}: expected an augmentation such as hr.ColorJitter(0.4), a list of them or None, got {step!r}"
+            )
+        nodes += step.nodes()
+    if not nodes:
+        return None
+    operations = [operation for node in nodes for operation in node.operations()]
+    if any(operation.kind == ERASE for node in nodes[:-1] for operation in node.operations()):
+        raise UsageError(f"{where}: expected RandomErasing to come last, since it writes the batch's own values")
+    table = np.stack([row for node in nodes for row in node.rows()])
+    table.flags.writeable = False
+    try:
+        _core.Augmentation(table)
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}") from None
+    noise = any(operation.kind == ERASE and operation.constants[-1] for operation in operations)
+    return AugmentProgram(table, frozenset(operation.kind for operation in operations), noise)
