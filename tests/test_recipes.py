@@ -130,7 +130,7 @@ def test_each_has_a_sheet_of_what_comes_out(name, data, tmp_path):
     pictures = {"simclr": 2, "dino": 10, "segmentation": 2}.get(name, 1)
     assert json.loads(result.stdout) == {"samples": 4, "pictures": pictures, "sheet": str(out)}
     with PIL.Image.open(out) as sheet:
-        across = pictures if pictures > 1 else 2
+        across = 10 if name == "dino" else 2 * pictures
         assert sheet.size == (across * 38 + 6, 4 * pictures // across * 52 + 6)
     assert (RECIPES / f"{name}.png").stat().st_size < 150_000
 

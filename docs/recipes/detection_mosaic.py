@@ -1,8 +1,8 @@
-"""A detector on COCO: resize, flip and colour in the core; Mosaic, which joins four samples, in Python.
+"""A detector on COCO: resize, crop, flip and colour in the core; Mosaic, which joins four samples, in Python.
 
     python detection_mosaic.py train2017 annotations/instances_train2017.json
 
-Mosaic gets whole batches of letterboxed images, so that it only moves memory: nothing is decoded or resized.
+Mosaic gets batches of images that are decoded and resized, so that it only moves memory.
 """
 
 import sys
@@ -21,7 +21,7 @@ def make_loader(path, annotations=None, batch_size=16, seed=0, *, size=640):
     return hr.Loader(
         data,
         fields,
-        view=hr.Letterbox(size, fill=114, flip=0.5),
+        view=[hr.Resize(size), hr.RandomCrop(size, flip=0.5)],
         augment=[hr.ColorJitter(brightness=0.4, saturation=0.7, hue=0.015)],
         batch_map=mosaic,
         batch_size=batch_size,

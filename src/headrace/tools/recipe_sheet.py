@@ -67,10 +67,11 @@ def write_recipe_sheet(recipe: Path, path: str, out: Path, *, samples: int, size
         for row in range(count)
         for number, column in enumerate(columns)
     ]
-    across = len(columns) if len(columns) > 1 else max(1, round((1.5 * count) ** 0.5))
+    each = len(columns)
+    across = each * max(1, round((1.5 * count * each) ** 0.5 / each))  # whole samples, a sheet wider than high
     sheet = contact_sheet(np.stack(cells).transpose(0, 3, 1, 2), names, columns=across)
     write_file(out, lambda file: sheet.quantize(_COLOURS).save(file, "PNG", optimize=True), "--out")
-    return count, len(columns)
+    return count, each
 
 
 def _make_loader(recipe: Path, **given: object) -> Iterable[Any]:
