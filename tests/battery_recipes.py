@@ -147,6 +147,11 @@ FIELDS: dict[str, Callable[[Callable[[str], str]], dict[str, Any]]] = {
         "image": hr.Image(source=column("image")),
         "mask": hr.Mask(ignore=-1, dtype="int16", source=column("mask")),
     },
+    "images and crops": lambda column: {
+        "image": hr.Image(source=column("image")),
+        "crops": hr.Image(source=column("image"), view=hr.RandomResizedCrop(12, flip=0.5), copies=3, dtype="float16"),
+        "corners": hr.Image(source=column("image"), view=[hr.Resize(20), hr.FiveCrop(16)], channels_last=False),
+    },
     "images and captions": lambda column: {
         "image": hr.Image(source=column("image")),
         "caption": hr.Text(tokenizer(), max_length=10, pad="max", source=column("caption")),

@@ -103,6 +103,10 @@ void Augmenter::apply(const DrawnOp& op, bool grey) {
             return blur(p[0], static_cast<int>(p[1]), static_cast<int>(p[2]));
         case kPermuteChannels:
             return permute(p);
+        case kAffine:
+        case kPerspective:
+        case kElastic:
+            return warp(op);
         case kErase:
             return;  // of the batch's values, once they are there
         case kMixBegin:
@@ -185,6 +189,14 @@ void Augmenter::sharpness(float factor) {
     if (width_ <= 2 || height_ <= 2) return;
     std::uint8_t* out = other_.reserve(4 * (pixels() + kRowSlack));
     kernels_->sharpness(canvas_, width_, height_, factor, out);
+    std::swap(memory_, other_);
+    canvas_ = out;
+}
+
+void Augmenter::warp(const DrawnOp& op) {
+    std::uint8_t* out = other_.reserve(4 * (pixels() + kRowSlack));
+    warper_.start(op, width_, height_);
+    warper_.picture(canvas_, out);
     std::swap(memory_, other_);
     canvas_ = out;
 }

@@ -6,6 +6,7 @@
 
 #include "augment/augment_kernels.hpp"
 #include "augment/draw.hpp"
+#include "augment/warp.hpp"
 #include "common/level.hpp"
 #include "common/scratch.hpp"
 #include "resample/resampler.hpp"
@@ -17,7 +18,8 @@ namespace headrace {
 // One a thread. The canvas holds RGBX bytes, row after row; grey images have R = G = B.
 class Augmenter final : public PixelRows {
 public:
-    explicit Augmenter(Level level) : kernels_(&augment_kernels(level)), values_(&headrace::kernels(level)) {}
+    explicit Augmenter(Level level)
+        : kernels_(&augment_kernels(level)), values_(&headrace::kernels(level)), warper_(level) {}
 
     // Takes the rows that land at `place`; what they do not cover is `fill`.
     void start(const Placement& place, const std::uint8_t* fill);
@@ -46,11 +48,13 @@ private:
     void equalize();
     void permute(const double* order);
     void sharpness(float factor);
+    void warp(const DrawnOp&);
     void blur(double sigma, int across, int down);
     void solarize_add(int addend, int threshold);
 
     const AugmentKernels* kernels_;
     const Kernels* values_;
+    Warper warper_;
     Scratch memory_, other_;
     std::uint8_t* canvas_ = nullptr;
     Placement place_{};

@@ -44,9 +44,15 @@ private:
                 for (const std::size_t child : order) run(child);
                 return;
             }
-            case kChoice:
-                for (int turn = 0; turn < node.constants[0]; ++turn) run(choose(children(at)));
+            case kChoice: {
+                std::vector<std::size_t> left = children(at);
+                for (int turn = 0; turn < node.constants[0]; ++turn) {
+                    const std::size_t child = choose(left);
+                    if (node.constants[1] != 0) left.erase(std::find(left.begin(), left.end(), child));
+                    run(child);
+                }
                 return;
+            }
             case kAugMix:
                 return mix(at);
             default:
@@ -153,6 +159,8 @@ private:
             }
             case kErase:
                 return erase(node);
+            case kSolarize:
+                return add(node.kind, {c[0] != 0 ? std::floor(p[0]) : p[0]});
             case kSolarizeAdd:
             case kPosterize:
                 return add(node.kind, {p[0], c[0]});

@@ -7,7 +7,7 @@
 //   - Order takes one draw for each child but the first: Fisher-Yates from the last place down, below(first, place +
 //   1);
 //   - Choice takes one draw for each of its turns, before the child's own: the child whose cumulative weight first
-//     exceeds unit_interval(first) * sum of weights;
+//     exceeds unit_interval(first) * sum of weights; without replacement, of the children that are left;
 //   - a leaf takes one draw for each parameter that is drawn or signed, in their order: t from first, the sign from
 //     second (negative where its highest bit is set). A normal t takes draws of its own until one is accepted
 //     (Marsaglia's polar method: u = 2 unit(first) - 1, v = 2 unit(second) - 1, accepted where 0 < u u + v v < 1, then

@@ -57,16 +57,17 @@ SinCos exact_sin_cos(double degrees) {
 
 Map affine_map(const double* p, Translation unit, bool corner, bool tangents, int width, int height) {
     double x = p[1], y = p[2];
-    if (unit == Translation::rounded_share || unit == Translation::whole_share) {
+    const bool whole = unit == Translation::whole_share || unit == Translation::whole_pixels;
+    if (unit != Translation::pixels && unit != Translation::whole_pixels) {
         x = x * width;
         y = y * height;
     }
     if (unit == Translation::rounded_share) {
         x = round_half_even(x);
         y = round_half_even(y);
-    } else if (unit != Translation::pixels) {
-        x = std::trunc(x);
-        y = std::trunc(y);
+    } else if (whole) {
+        x = std::trunc(x + std::copysign(1e-6, x));
+        y = std::trunc(y + std::copysign(1e-6, y));
     }
     const double centre_x = corner ? 0 : width * 0.5, centre_y = corner ? 0 : height * 0.5;
     const SinCos turn = exact_sin_cos(p[0]), across = exact_sin_cos(p[4]), down = exact_sin_cos(p[5]);

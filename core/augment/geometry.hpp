@@ -19,8 +19,8 @@ struct SinCos {
 SinCos exact_sin_cos(double degrees);
 
 // What a translation is given in: pixels; shares of the size, as the nearest whole pixels; shares, cut to whole pixels;
-// pixels, cut to whole ones.
-enum class Translation { pixels = 0, rounded_share = 1, whole_share = 2, whole_pixels = 3 };
+// pixels, cut to whole ones; shares. What a rounding error keeps below a whole pixel counts as one.
+enum class Translation { pixels = 0, rounded_share = 1, whole_share = 2, whole_pixels = 3, share = 4 };
 
 // The inverse of torchvision's affine: rotate, then shear, scale and translate about the middle of the image, or its
 // top left corner. p: angle, translate x, y, scale, shear x, y, in degrees; shears may be given as tangents.

@@ -39,13 +39,14 @@ double most_of(const Parameter& p) { return std::max(std::abs(p.offset + p.low),
 void check_constants(const AugmentNode& node, std::size_t row) {
     const double* c = node.constants;
     bool fits = true;
-    if (node.kind == kChoice) fits = is_whole(c[0], 1, 16);
+    if (node.kind == kChoice) fits = is_whole(c[0], 1, 16) && is_whole(c[1], 0, 1);
     if (node.kind == kAugMix) fits = is_whole(c[0], 1, 8) && (c[1] == -1 || is_whole(c[1], 1, 8)) && c[2] > 0;
     if (node.kind == kGaussianBlur)
         fits = is_whole(c[0], 1, 255) && is_whole(c[1], 1, 255) && std::fmod(c[0], 2) == 1 && std::fmod(c[1], 2) == 1;
     if (node.kind == kErase) fits = c[0] >= 0 && c[0] <= c[1] && c[1] <= 1 && c[2] > 0 && c[2] <= c[3];
     if (node.kind == kPosterize) fits = is_whole(c[0], 0, 2);
-    if (node.kind == kAffine) fits = is_whole(c[4], 0, 3);
+    if (node.kind == kSolarize) fits = is_whole(c[0], 0, 1);
+    if (node.kind == kAffine) fits = is_whole(c[4], 0, 4);
     if (node.kind == kPerspective) fits = c[4] >= 0 && c[4] <= 1;
     if (node.kind == kElastic) fits = most_of(node.parameters[2]) <= 100 && most_of(node.parameters[3]) <= 100;
     if (!fits) refuse(row, "a constant is out of range");
@@ -82,9 +83,11 @@ std::size_t close_node(AugmentProgram& program, std::size_t at, std::size_t dept
     AugmentNode& node = program[at];
     next = static_cast<int>(at) + 1;
     std::size_t all = 0, most = 0;
-    double weights = 0;
+    double weights = 0, weighted = 0;
     for (int child = 0; child < node.children; ++child) {
-        weights += program[std::min<std::size_t>(next, program.size() - 1)].weight;
+        const double weight = program[std::min<std::size_t>(next, program.size() - 1)].weight;
+        weights += weight;
+        weighted += weight > 0;
         const std::size_t one = close_node(program, next, depth + 1, next);
         all += one;
         most = std::max(most, one);
@@ -95,6 +98,8 @@ std::size_t close_node(AugmentProgram& program, std::size_t at, std::size_t dept
                     [](const AugmentNode& below) { return below.kind == kAugMix; }))
         refuse(at, "an AugMix in an AugMix");
     if (node.kind == kChoice && !(weights > 0)) refuse(at, "expected a child of weight above 0");
+    if (node.kind == kChoice && node.constants[1] != 0 && weighted < node.constants[0])
+        refuse(at, "expected as many children of weight above 0 as are drawn");
     std::size_t longest = is_group(node.kind) ? all : 1;
     if (node.kind == kChoice) longest = most * static_cast<std::size_t>(node.constants[0]);
     if (node.kind == kAugMix)

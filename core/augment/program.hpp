@@ -10,7 +10,7 @@ namespace headrace {
 // Groups have children; leaves are operations on the pixels of a canvas. Numbers are part of every saved description.
 enum AugmentKind : int {
     kSequence = 1,  // all children, in their order; of none, the image as it is
-    kChoice = 2,    // c[0] children, drawn with replacement by weight
+    kChoice = 2,    // c[0] children, drawn by weight, with replacement unless c[1]
     kOrder = 3,     // all children, in a drawn order
     kAugMix = 4,    // c[0] chains of c[1] draws (-1: 1 to 3) of the one child, mixed; c[2] alpha
 
@@ -20,7 +20,7 @@ enum AugmentKind : int {
     kHue = 13,              // shift in turns
     kGrayscale = 14,        //
     kInvert = 15,           //
-    kSolarize = 16,         // threshold
+    kSolarize = 16,         // threshold; c[0] 1 cuts it to a whole number
     kPosterize = 17,        // bits; c[0] 0 rounds them to the nearest even, 1 down, 2 up
     kAutoContrast = 18,     //
     kEqualize = 19,         //

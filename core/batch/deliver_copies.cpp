@@ -45,14 +45,11 @@ void SampleWorker::deliver_copies(Job& job, int sample, int index, const Image& 
         widen(all, reach_of(scaled_window(picture.view, image.width, image.height, eighths), picture.field->filter));
     }
     if (all.left < all.right) decode_to_memory(image, job.images[index].format.channels == 1, eighths, all);
-    const std::int64_t since = now_ns();
-    std::int64_t made = 0;
     for (const Picture& picture : pictures_) {
+        stage_ = Stage::resample;
         draw(job, *picture.field, sample, picture.key);
         cut_picture(picture, image, eighths);
-        made += std::int64_t{4} * picture.view.inner_width * picture.view.inner_height;
     }
-    counters_[static_cast<int>(Stage::resample)].add(now_ns() - since, 1, made);
 }
 
 void SampleWorker::decode_to_memory(const Image& image, bool to_grey, int eighths, const Reach& reach) {
@@ -75,6 +72,7 @@ void SampleWorker::decode_to_memory(const Image& image, bool to_grey, int eighth
 // As deliver_picture does, from rows that are there already.
 void SampleWorker::cut_picture(const Picture& picture, const Image& image, int eighths) {
     const auto& [field, out, view, key] = picture;
+    const std::int64_t since = now_ns();
     const bool augments = !chain_.empty();
     PixelRows& rows = augments ? static_cast<PixelRows&>(augmenter_) : target_;
     if (augments) {
@@ -83,6 +81,7 @@ void SampleWorker::cut_picture(const Picture& picture, const Image& image, int e
         target_.start(field->format, out, Placement::of(view));
     }
     if (!lands_nowhere(view)) resample_decoded(*field, scaled_window(view, image.width, image.height, eighths), rows);
+    spent(Stage::resample, since, std::size_t{4} * view.inner_width * view.inner_height);
     if (augments) finish_augmented(field->format, out);
 }
 

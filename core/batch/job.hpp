@@ -129,7 +129,7 @@ public:
     void cancel();
     bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
-    // What a picture's own draws are keyed by: its view, where it has one.
+    // What a picture's own draws are keyed by: its view, where it has one, and its augmentation.
     std::uint64_t key_of(const ImageField& field, int copy) const {
         return hash64(hash64(key, field.name_hash), static_cast<std::uint64_t>(copy));
     }

@@ -1,5 +1,6 @@
 // Views and resampling: any program, any given view and any size makes a view that lies in its image, or a fault; and
-// every level cuts the same bits and the same faults from the same pixels.
+// every level cuts the same bits and the same faults from the same pixels. What is cut from a decoded image in memory
+// has the bits of what is cut from its rows as they come.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -22,7 +23,7 @@ namespace {
 // More would only take longer: pixels of an output, and of the rows between, which are as many as the source's and as
 // wide as the output.
 constexpr int kMostPixels = 1 << 12, kMostBetween = 1 << 13;
-constexpr Limits kLimits{};
+const Limits kLimits{};
 
 void check_axis(double from, double to, int low, int high, int source, int size, int inner_at, int inner,
                 const char* axis) {
@@ -89,10 +90,12 @@ Options options_of(Input& input) {
     return o;
 }
 
-// What a level makes of one sample of two fields, whose views are one.
+// What a level makes of one sample: of the first source alone, of the same in memory, of the second source, whose views
+// are one; and copies of the first, with a view each.
 struct Outcome {
     std::vector<std::uint8_t> bytes;
     std::string failures;
+    bool in_memory = false;  // that one was made
 };
 
 // Kept, as an engine's threads keep theirs.
@@ -123,18 +126,27 @@ Outcome cut(Worker& worker, const std::array<Source, 2>& sources, const std::vec
     job.program = program;
     job.given_views = given_view;
     Outcome outcome;
+    const int copies = copies_of(program).value_or(2), fields = given_view == nullptr ? 4 : 3;
+    const std::size_t one = options.format.bytes();
     // Exactly as much as the fields take, so that a byte beyond them is a finding.
-    outcome.bytes.assign(sources.size() * options.format.bytes(), 0xA5);
-    for (std::size_t i = 0; i < sources.size(); ++i) {
+    outcome.bytes.assign((fields == 4 ? 3 + static_cast<std::size_t>(copies) : 3) * one, 0xA5);
+    for (int i = 0; i < fields; ++i) {
         ImageField field;
-        field.memory = {sources[i].memory()};
+        field.memory = {sources[i == 2 ? 1 : 0].memory()};
         field.format = options.format;
-        field.out = outcome.bytes.data() + i * options.format.bytes();
+        field.out = outcome.bytes.data() + static_cast<std::size_t>(i) * one;
         field.filter = options.filter;
+        if (i % 2 == 1) field.decoded_with = 1;
+        if (i == 3) {
+            field.own_view = true;
+            field.program = program;
+            field.copies = copies;
+        }
         job.images.push_back(std::move(field));
     }
     job.prepare();
     worker.worker.run(job, 0);
+    outcome.in_memory = job.failures.empty() || job.failures.front().field > 1;
     for (const Failure& f : job.failures) outcome.failures += std::to_string(static_cast<int>(f.code)) + f.why + "\n";
     return outcome;
 }
@@ -167,6 +179,7 @@ void run(Input input) {
     } else {
         try {
             program = parse_program(program_table(input));
+            if (copies_of(program).value_or(1) > kMostCopies) return;
             check_large(program, key, large);
             const View drawn = sample_view(program, key, 7, 0, 0, sources[0].size.width, sources[0].size.height);
             check_view(drawn, sources[0].size);
@@ -182,6 +195,9 @@ void run(Input input) {
     const double* row = given ? view.data() : nullptr;
     static const std::vector<std::unique_ptr<Worker>> workers = workers_of_every_level();
     const Outcome expected = cut(*workers[0], sources, program, row, key, options);
+    const std::uint8_t* const bytes = expected.bytes.data();
+    const std::size_t one = options.format.bytes();
+    require(!expected.in_memory || std::equal(bytes, bytes + one, bytes + one), "from memory as from rows");
     for (std::size_t level = 1; level < workers.size(); ++level) {
         const Outcome got = cut(*workers[level], sources, program, row, key, options);
         const std::string name(level_name(static_cast<Level>(level)));

@@ -13,9 +13,16 @@ if _TYPE_CHECKING:
     from headrace import distributed as distributed
     from headrace import doctor as doctor
     from headrace._core import Limits as Limits
+    from headrace.augment import AugMix as AugMix
+    from headrace.augment import AutoAugment as AutoAugment
     from headrace.augment import ColorJitter as ColorJitter
+    from headrace.augment import CutMix as CutMix
+    from headrace.augment import ElasticTransform as ElasticTransform
     from headrace.augment import GaussianBlur as GaussianBlur
+    from headrace.augment import MixUp as MixUp
+    from headrace.augment import RandAugment as RandAugment
     from headrace.augment import RandomAdjustSharpness as RandomAdjustSharpness
+    from headrace.augment import RandomAffine as RandomAffine
     from headrace.augment import RandomApply as RandomApply
     from headrace.augment import RandomAutocontrast as RandomAutocontrast
     from headrace.augment import RandomChannelPermutation as RandomChannelPermutation
@@ -25,9 +32,13 @@ if _TYPE_CHECKING:
     from headrace.augment import RandomGrayscale as RandomGrayscale
     from headrace.augment import RandomInvert as RandomInvert
     from headrace.augment import RandomOrder as RandomOrder
+    from headrace.augment import RandomPerspective as RandomPerspective
     from headrace.augment import RandomPhotometricDistort as RandomPhotometricDistort
     from headrace.augment import RandomPosterize as RandomPosterize
+    from headrace.augment import RandomRotation as RandomRotation
     from headrace.augment import RandomSolarize as RandomSolarize
+    from headrace.augment import TimmPolicy as TimmPolicy
+    from headrace.augment import TrivialAugmentWide as TrivialAugmentWide
     from headrace.data import Dataset as Dataset
     from headrace.data import open as open
     from headrace.device import fit_budget as fit_budget
@@ -84,9 +95,16 @@ __version__ = "0.1.0"
 _HOMES = {
     "headrace._core": ("Limits",),
     "headrace.augment": (
+        "AugMix",
+        "AutoAugment",
         "ColorJitter",
+        "CutMix",
+        "ElasticTransform",
         "GaussianBlur",
+        "MixUp",
+        "RandAugment",
         "RandomAdjustSharpness",
+        "RandomAffine",
         "RandomApply",
         "RandomAutocontrast",
         "RandomChannelPermutation",
@@ -96,9 +114,13 @@ _HOMES = {
         "RandomGrayscale",
         "RandomInvert",
         "RandomOrder",
+        "RandomPerspective",
         "RandomPhotometricDistort",
         "RandomPosterize",
+        "RandomRotation",
         "RandomSolarize",
+        "TimmPolicy",
+        "TrivialAugmentWide",
     ),
     "headrace.plan": ("Buckets", "Budget", "RepeatFactor", "SequencePacking"),
     "headrace.dropins": (

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
+from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import battery
 import numpy as np
@@ -13,6 +16,7 @@ from PIL import Image
 
 import headrace as hr
 from headrace import _core
+from headrace.augment import compile_augment
 from headrace.errors import SampleError, UsageError
 from headrace.loader.decoding.pixels import name_hash
 from headrace.views import compile_view
@@ -167,6 +171,22 @@ def test_copies_without_a_view_draw_the_loaders(dataset):
     assert np.array_equal(own["image"], batch["image"][:, 0])
 
 
+def test_each_copy_has_an_augmentation_of_its_own(dataset):
+    """Drawn under the key of the copy's view. The Loader's comes first, under a key below that."""
+    sample, own = hr.RandomSolarize(128, p=0.5), [hr.ColorJitter(0.4, 0.4, 0.4, 0.1), hr.RandomGrayscale(p=0.5)]
+    plain = {"large": hr.Image(source="image", view=LARGE, copies=3)}
+    (before,) = load(dataset, plain)
+    (batch,) = load(dataset, {"large": replace(plain["large"], augment=own)}, augment=sample)
+    field_key = _core.hash64(_core.hash64(SEED, 0), name_hash("large"))
+    for at, copy in product(range(9), range(3)):
+        chain, copy_key = [], _core.hash64(field_key, copy)
+        for what, key in [(sample, _core.hash64(copy_key, 1)), (own, copy_key)]:
+            program = compile_augment("augment", what).native
+            chain += _core.draw_chain(program, key, at, 0, width=32, height=32)
+        pixels = np.ascontiguousarray(before["large"][at, copy].transpose(1, 2, 0))
+        assert np.array_equal(batch["large"][at, copy].transpose(1, 2, 0), _core.apply_chain(pixels, chain))
+
+
 def test_what_follows_the_loaders_view_does_not_see_other_fields(dataset):
     """Pixels beside crops of one column are what they are alone, up to the scale of the decode."""
     plain = {"image": hr.Image(dct_scaling=False), "shape": hr.Geometry()}
@@ -276,7 +296,10 @@ def test_a_view_of_its_own_is_cached_as_far_as_it_is_fixed(dataset):
         (lambda: hr.Mask(copies=2), "Mask: expected one of a sample, which follows the Loader's view, got copies=2"),
         (lambda: hr.Depth(view=LARGE), "Depth: expected one of a sample, .* got view=RandomResizedCrop"),
         (lambda: hr.Normals(copies=2), "Normals: expected one of a sample"),
-        (lambda: hr.ImageReader(view=hr.FiveCrop(9)), "one window an image, got FiveCrop.*, which cuts 5; a Loader's"),
+        (
+            lambda: hr.ImageReader(view=hr.FiveCrop(9), output="numpy"),
+            "one window an image, got FiveCrop.*, which cuts 5; a Loader's",
+        ),
     ],
 )
 def test_bad_fields(make, says):
@@ -319,6 +342,24 @@ def test_buckets_and_scales_leave_views_of_their_own_alone(dataset):
     assert {shape["large"] for shape in shapes} == {(2, 3, 32, 32)}
     assert {shape["small"] for shape in shapes} == {(5, 3, 12, 16)}
     assert len({shape["image"] for shape in shapes}) > 1
+
+
+def test_the_examples_of_the_page(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs/loader.md").read_text()
+    section = page.split("### Several crops of one image")[1].split("\n## ")[0]
+    first, second = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    folder = tmp_path / "train" / "ant"
+    folder.mkdir(parents=True)
+    for number, data in enumerate(files(4)):
+        (folder / f"{number}.jpg").write_bytes(data)
+    monkeypatch.chdir(tmp_path)
+    names = {"hr": hr}
+    exec(first, names)
+    batch = next(iter(names["loader"]))
+    assert [tuple(batch[name].shape) for name in ("global", "local")] == [(4, 2, 3, 224, 224), (4, 8, 3, 96, 96)]
+    exec(second, names)
+    shapes = [next(iter(hr.Loader("train/", names[name], batch_size=4)))["image"].shape for name in ("ten", "sixths")]
+    assert shapes == [(4, 10, 3, 224, 224), (4, 6, 3, 224, 224)]
 
 
 def test_mixtures_have_copies(dataset):

@@ -174,13 +174,23 @@ def test_counts_after_a_run(photos):
     assert (stats.bad, stats.replaced, stats.declined, stats.threads) == (0, 0, 0, 2)
     assert stats.batch_bytes == (COUNT - 3 * 12) * 3 * 16 * 16
     files = sum(len(photos.read("image", number)) for number in range(COUNT))
-    for stage in STAGES:
+    assert stats.stages["augment"].items == 0
+    for stage in set(STAGES) - {"augment"}:
         assert stats.stages[stage].items == COUNT
         assert stats.stages[stage].busy_s > 0
     for stage in ("read", "probe", "decode"):
         assert stats.stages[stage].bytes == files
     assert 0 < stats.consumer_wait_s <= stats.wall_s
     assert sum(stage.busy_s for stage in stats.stages.values()) + stats.idle_s <= 2 * stats.wall_s * 1.01
+
+
+def test_augmentation_is_a_stage_of_its_own(photos):
+    loader = load(photos, augment=hr.RandomInvert(p=1.0))
+    list(loader)
+    stage = loader.stats().stages["augment"]
+    assert (stage.items, stage.bytes) == (COUNT, COUNT * 3 * 16 * 16)
+    assert stage.busy_s > 0
+    assert "augment" in str(loader.stats())
 
 
 def test_stats_of_a_finished_pass_stand_still(photos):

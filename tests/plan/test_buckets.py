@@ -252,9 +252,12 @@ def test_a_bucket_of_fewer_samples_than_ranks():
         ({"buckets": hr.Buckets("length", source="what")}, "source to be a column .* got 'what'; it has image, height"),
         (
             {"buckets": hr.Buckets("aspect"), "images": False},
-            "by='aspect' needs an image field, got none; name",
+            "by='aspect' needs an image field that follows the Loader's view, got none; name",
         ),
-        ({"batch_size": BUDGET, "images": False}, "pixels needs an image field, got none"),
+        (
+            {"batch_size": BUDGET, "images": False},
+            "pixels needs an image field that follows the Loader's view, got none",
+        ),
         ({"batch_size": hr.Budget(tokens=9)}, r"tokens needs buckets=hr.Buckets\('length', source=…\), .* got None"),
         ({"batch_size": hr.Budget(bytes=9), "buckets": hr.Buckets("size")}, "bytes needs buckets"),
         (

@@ -7,6 +7,10 @@ list of them into numbers, from which the core draws the operations of each imag
 from __future__ import annotations
 
 from headrace.augment.combinators import RandomApply, RandomChoice, RandomOrder
+from headrace.augment.compiling import compile_augment
+from headrace.augment.geometry import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
+from headrace.augment.mixing import CutMix, Mixing, MixUp
+from headrace.augment.mixing_draws import ONE, PAIRS, AnyMixing, DrawnMixing, choices_of, draw_mixing
 from headrace.augment.pixels import (
     ColorJitter,
     GaussianBlur,
@@ -21,6 +25,7 @@ from headrace.augment.pixels import (
     RandomPosterize,
     RandomSolarize,
 )
+from headrace.augment.policies import AugMix, AutoAugment, RandAugment, TrivialAugmentWide
 from headrace.augment.program import (
     AFFINE,
     ELASTIC,
@@ -30,5 +35,5 @@ from headrace.augment.program import (
     AugmentProgram,
     Drawn,
     Node,
-    compile_augment,
 )
+from headrace.augment.timm_policies import TimmPolicy

@@ -204,6 +204,12 @@ class Image:
         return self.copies if self.copies is not None or self.view is None else compile_view(self.view).copies
 
     @property
+    def erases(self) -> bool:
+        """True if an erasure of its own may write values of the batch, which bytes cannot stand for."""
+        program = compile_augment("Image: augment", self.augment)
+        return program is not None and program.erases
+
+    @property
     def channel_count(self) -> int:
         """Channels of the batch."""
         if self.channels is not None:

@@ -250,7 +250,10 @@ class _ShapedPlanner:
                 f"{budget.rank_multiple}; take a multiple of every world size that the run may have"
             )
         if budget.unit == "pixels" and self.images is None:
-            raise UsageError("Budget: pixels needs an image field, got none; use tokens=, bytes= or a batch_size")
+            raise UsageError(
+                "Budget: pixels needs an image field that follows the Loader's view, got none; use tokens=, bytes= or "
+                "a batch_size"
+            )
         if budget.unit != "pixels" and (buckets is None or buckets.by != "length"):
             raise UsageError(
                 f"Budget: {budget.unit} needs buckets=hr.Buckets('length', source=…), which says how long samples are, "
@@ -267,7 +270,10 @@ class _ShapedPlanner:
         by = None if self.buckets is None or self.buckets.source is not None else self.buckets.by
         if self.images is None:
             if by in BY_SIZE:
-                raise UsageError(f"Buckets: by={by!r} needs an image field, got none; name a column with source=")
+                raise UsageError(
+                    f"Buckets: by={by!r} needs an image field that follows the Loader's view, got none; name a column "
+                    "with source="
+                )
             return False
         return by in BY_SIZE or callable(by) or self.program.output_size is None
 

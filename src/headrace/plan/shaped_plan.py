@@ -34,6 +34,8 @@ class GlobalBatch:
     start: int
     stop: int
     extra: int
+    size: int
+    """Samples of the batch if it is full."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -85,6 +87,11 @@ class ShapedPlan(Order):
         return max(1, round(mean / multiple)) * multiple
 
     @property
+    def part_multiple(self) -> int:
+        """Number of which a rank's samples of a whole batch are a multiple."""
+        return self.capacity.multiple // self.world_size
+
+    @property
     def steps(self) -> int:
         return int(self._first_batch[-1])
 
@@ -121,6 +128,7 @@ class ShapedPlan(Order):
             positions[part],
             longest=None if self.lengths is None else int(np.nan_to_num(self.lengths(samples)).max(initial=0)),
             view=view.of_rows(part),
+            whole=len(samples) == batch.size,
         )
 
     def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]:
@@ -152,7 +160,7 @@ class ShapedPlan(Order):
         size, end = int(self._runs.sizes[run]), int(self._runs.stops[run])
         start = int(self._runs.starts[run]) + (number - int(self._first_batch[run])) * size
         stop = min(start + size, end)
-        return GlobalBatch(number, start, stop, start + size - stop if self.remainder == "wrap" else 0)
+        return GlobalBatch(number, start, stop, start + size - stop if self.remainder == "wrap" else 0, size)
 
     def _samples(self, epoch: int, batch: GlobalBatch) -> tuple[Ints, NDArray[np.uint32]]:
         """Return the global batch's samples and passes; those that come once more are of its last bucket's start."""

@@ -1,0 +1,42 @@
+// The inner loops of geometric operations, one table of functions an instruction-set level, from one source
+// (warp_kernels.inl). Every level gives the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/level.hpp"
+
+namespace headrace {
+
+// Rows are worked on in blocks of so many pixels: buffers are that much longer than a row, and rows of pixels may be
+// written so far beyond their end.
+inline constexpr int kWarpBlock = 16;
+
+// Places of the source are in pixels, 0 in the middle of the first. Functions that take `count` places read and write
+// up to the end of the last block.
+struct WarpKernels {
+    // x + i dx, y + i dy.
+    void (*affine)(float x, float dx, float y, float dy, int count, float* xs, float* ys);
+    // (x + i dx) / (w + i dw) - 1/2, and the same of y.
+    void (*perspective)(const float* from, const float* step, int count, float* xs, float* ys);
+    // Numbers of the nearest pixels; width * height where that lies outside, or is no number.
+    void (*nearest)(const float* xs, const float* ys, int count, int width, int height, std::int32_t* numbers);
+    // Bilinear values of an RGBX canvas. At its edge as torchvision: pixels outside count as 0, and what comes out is
+    // blended with `fill` by the weight of those inside.
+    void (*bilinear)(const std::uint8_t* canvas, int width, int height, const float* xs, const float* ys, int count,
+                     std::uint32_t fill, std::uint8_t* out);
+    // Uniform values in [-1, 1): words 2 (i % 2) and 2 (i % 2) + 1 of the Philox block of counter i / 2, for even
+    // `count`.
+    void (*noise)(std::uint64_t key, std::size_t count, float* xs, float* ys);
+    // weights[0] * at[i] + sum of weights[k] * (at[i - k step] + at[i + k step]).
+    void (*symmetric_sum)(const float* at, std::ptrdiff_t step, const float* weights, int taps, int count, float* out);
+};
+
+const WarpKernels& warp_kernels(Level);
+const WarpKernels& warp_kernels_scalar();
+const WarpKernels& warp_kernels_portable();
+const WarpKernels& warp_kernels_avx2();
+const WarpKernels& warp_kernels_avx512();
+
+}  // namespace headrace
