@@ -11,8 +11,6 @@ import pytest
 import torch
 from loader_data import encode, photograph
 
-import headrace as hr
-
 DOCS = Path(__file__).parents[1] / "docs"
 COUNTS = {"cat": 40, "dog": 24}
 

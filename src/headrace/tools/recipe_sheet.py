@@ -171,7 +171,7 @@ def _labels(batch: Mapping[str, Any], classes: Iterable[str] | None, count: int)
     lines = []
     for shares in label:
         largest = [int(at) for at in np.argsort(-shares)[:2] if shares[at] >= 0.05]
-        lines.append(" ".join(f"{shares[at]:.2f} {at if names is None else names[at]}" for at in largest))
+        lines.append(" ".join(f"{shares[at]:.0%} {at if names is None else names[at]}" for at in largest))
     return lines
 
 
