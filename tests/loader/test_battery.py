@@ -59,6 +59,14 @@ CASES = {
     "folder, weights": {"place": "folder", "output": "numpy", "weights": [0, 3, 1, 0.5] * (COUNT // 4)},
     "tar, repeats, wrap": {"place": "tar", "output": "numpy", "repeats": 3, "remainder": "wrap"},
     "bad samples, factors": {"place": "damaged", "output": "numpy", "max_bad": 0.5, "balanced": hr.RepeatFactor(0.6)},
+    "bad samples, factors, buckets": {
+        "place": "damaged",
+        "output": "numpy",
+        "max_bad": 0.5,
+        "balanced": hr.RepeatFactor(0.6),
+        "view": hr.RandomScale((16, 20), long_max=32, flip=0.5),
+        "buckets": hr.Buckets("aspect", count=2),
+    },
     "bad samples": {"place": "damaged", "output": "numpy", "max_bad": 0.5},
     "bad samples, several crops": {
         "place": "damaged",

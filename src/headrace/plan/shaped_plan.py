@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace.plan.batch_cutting import ANY, BatchRuns, Capacity, Cells, cut
 from headrace.plan.bucket_members import BucketMembers
+from headrace.plan.draws import BucketFactors
 from headrace.plan.order import BatchPlan, Order, check_place
 from headrace.plan.step_views import NO_VIEWS, Ints, StepViews
 
@@ -63,6 +64,8 @@ class ShapedPlan(Order):
     """Description of all that the batches depend on, apart from the order."""
     lengths: Callable[[Ints], NDArray[np.float64]] | None = None
     """Tokens of texts, by dataset position, NaN where a sample has none: where these decide a sample's bucket."""
+    factors: BucketFactors | None = None
+    """How often each sample comes; None: once."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,9 +145,10 @@ class ShapedPlan(Order):
     def _replacement(self, epoch: int, batch: GlobalBatch, position: int, row: int, attempt: int) -> tuple[int, int]:
         bucket = self._bucket_at(min(batch.start + row, batch.stop - 1))
         of_own = attempt < _OF_OWN_BUCKET
-        length = int(self._counts[bucket]) if of_own else self.length
+        of_all = self.length if self.factors is None else self.factors.samples
+        length = int(self._counts[bucket]) if of_own else of_all
         index, pass_ = self.draw_replacement(length=length, epoch=epoch, position=position, attempt=attempt)
-        return int(self.members.select(bucket, np.array([index]))[0]) if of_own else index, pass_
+        return int(self._select(epoch, bucket, np.array([index]))[0]) if of_own else index, pass_
 
     def _stand_ins(self, epoch: int, batch: GlobalBatch, position: int, row: int, of_all: bool) -> Ints:
         """Return the first that would replace the sample in this row, of its own bucket, or also of all."""
@@ -170,10 +174,12 @@ class ShapedPlan(Order):
             count, bucket_end = int(self._counts[bucket]), int(self._bucket_ends[bucket])
             end, first = min(batch.stop, bucket_end), slot - (bucket_end - count)
             extra = batch.extra if end == batch.stop else 0
-            again, places = np.divmod(np.arange(first, first + end - slot + extra, dtype=np.int64), count)
-            places = self.shuffled(places, count=count, epoch=epoch, stream=1 + bucket)
-            samples.append(self.members.select(bucket, places))
-            passes.append(again.astype(np.uint32))
+            places = np.arange(first, first + end - slot + extra, dtype=np.int64)
+            again, turns = np.divmod(places, count)
+            turns = self.shuffled(turns, count=count, epoch=epoch, stream=1 + bucket)
+            samples.append(self._select(epoch, bucket, turns))
+            # A sample that comes several times has several places of its bucket.
+            passes.append((again if self.factors is None else places).astype(np.uint32))
             slot = end
         return np.concatenate(samples), np.concatenate(passes)
 
@@ -191,12 +197,17 @@ class ShapedPlan(Order):
         turn = _core.hash64(key, self.steps) * scales >> 64 if self.capacity.alike else 0
         return (scale + turn) % scales
 
+    def _select(self, epoch: int, bucket: int, turns: Ints) -> Ints:
+        """Return the dataset positions of those that have these turns of a bucket."""
+        members = turns if self.factors is None else self.factors.members_at(self.key(epoch), bucket, turns)
+        return self.members.select(bucket, members)
+
     def _bucket_at(self, slot: int) -> int:
         return int(np.searchsorted(self._bucket_ends, slot, side="right"))
 
     @cached_property
     def _counts(self) -> Ints:
-        return self.members.counts
+        return self.members.counts if self.factors is None else self.factors.counts
 
     @cached_property
     def _bucket_ends(self) -> Ints:
