@@ -93,6 +93,7 @@ def test_erasures_are_boxes_of_the_final_values():
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of what its compiler imports
 def test_compiled_operations_differ_by_one_level():
     images, chains = pictures(8, (17, 23), 3), chains_of(hr.ColorJitter(0.5, 0.5, 0.5, 0.4), 8, (17, 23))
     tensor = torch.from_numpy(images).permute(0, 3, 1, 2)
