@@ -92,7 +92,7 @@ class Loader(LoaderPosition):
     `shuffle`, `seed`  the order of each epoch and every random view follow from these two and the epoch
     `weights`    one number a sample, or the name of a column: samples are drawn with replacement in proportion
     `balanced`   the name of a column of classes: each class is drawn equally often. Or RepeatFactor
-    `repeats`    how often each sample comes in a row, each time with another view, on other ranks where possible
+    `repeats`    how often an epoch takes each of its samples, with another view each time, on other ranks if possible
     `samples_per_epoch`  draws of an epoch over all ranks; default: as many as samples, or as RepeatFactor says
     `remainder`  the epoch's last samples: "short" batch, "drop", or "wrap" (fill up from the epoch's start)
     `threads`    native threads that read, decode and resample; default: autotuned, at first and at most the available
