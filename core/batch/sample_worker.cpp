@@ -93,7 +93,7 @@ void SampleWorker::run_image(Job& job, int sample, int index, Scene& scene) {
             write_view(scene.view, job.views.data() + static_cast<std::size_t>(sample) * kViewRow);
         }
     }
-    if (field.decoded_with == index) return deliver_copies(job, sample, index, image, scene);
+    if (field.decoded_with == index) return deliver_copies(job, sample, index, image, scene, kept);
     const View view = view_of(job, sample, field, 0, image, scene);
     draw(job, field, sample, job.key_of(field, 0));
     if (kept) {
@@ -209,6 +209,7 @@ void SampleWorker::deliver(Job& job, const ImageField& field, int sample, const 
     if (field.cache.cut == Cut::final) return deliver_and_keep(job, field, sample, image, view);
     std::uint8_t* out = field.out + static_cast<std::size_t>(sample) * field.bytes();
     deliver_content(job, field, sample, field.format, out, image, view);
+    warp_dense(field, sample);
 }
 
 void SampleWorker::deliver_content(Job& job, const ImageField& field, int sample, const Format& format,
@@ -218,14 +219,7 @@ void SampleWorker::deliver_content(Job& job, const ImageField& field, int sample
             if (image.kind == Image::Kind::png && image.png.bit_depth == 16)
                 job.narrowed.fetch_add(1, std::memory_order_relaxed);
             if (field.shrink_to == 0) return deliver_picture(field, format, out, image, view);
-            const Image small = shrink(field, image);
-            const ConstPart pixels(small.pixels.data, small.bytes);
-            if (field.cache.cut == Cut::shrunk) {
-                field.cache.store->put(entry_of(job, field.cache, sample), {&pixels, 1},
-                                       static_cast<std::uint32_t>(image.width),
-                                       static_cast<std::uint32_t>(image.height));
-            }
-            return deliver_shrunk(field, format, out, image, small, view);
+            return deliver_shrunk(field, format, out, image, shrink_and_keep(job, field, sample, image), view);
         }
         case Content::mask:
             return deliver_mask(field, out, image, view);
@@ -257,12 +251,14 @@ void SampleWorker::deliver_picture(const ImageField& field, const Format& format
 
 void SampleWorker::draw(const Job& job, const ImageField& field, int sample, std::uint64_t key) {
     chain_.clear();
-    if (field.content != Content::picture) return;
+    if (field.content == Content::wide) return;
+    const bool is_picture = field.content == Content::picture;
     const auto id = static_cast<std::uint64_t>(job.draw_ids[sample]);
     const auto append = [&](const AugmentProgram& program, std::uint64_t under) {
         const Stream stream{under, id, job.passes[sample], job.dataset, 0};
         const Chain drawn = draw_chain(program, stream, field.format.width, field.format.height);
-        chain_.insert(chain_.end(), drawn.begin(), drawn.end());
+        for (const DrawnOp& op : drawn)
+            if (is_picture || is_geometric(op.kind)) chain_.push_back(op);
     };
     // What does not follow the sample's view does not follow its draw either.
     if (job.augment) append(*job.augment, field.own_view ? hash64(key, 1) : job.key);

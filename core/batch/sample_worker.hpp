@@ -31,6 +31,7 @@ class SampleWorker {
 public:
     SampleWorker(Level level, const Limits& limits, Counters& counters, Retries& retries)
         : limits_(limits),
+          kernels_(&kernels(level)),
           counters_(counters),
           reader_(retries),
           jpeg_(level),
@@ -38,6 +39,7 @@ public:
           resampler_(kernels(level)),
           target_(kernels(level)),
           augmenter_(level),
+          warper_(level),
           depth_(kernels(level)),
           vectors_(kernels(level)),
           wide_(kernels(level)) {}
@@ -91,13 +93,18 @@ private:
     void deliver_picture(const ImageField& field, const Format& format, std::uint8_t* out, const Image& image,
                          const View& view);
     // --- several pictures of one decode (deliver_copies.cpp) ---
-    void deliver_copies(Job& job, int sample, int field, const Image& image, const Scene& scene);
+    void deliver_copies(Job& job, int sample, int field, const Image& image, const Scene& scene,
+                        const std::optional<Store::Item>& kept);
     void decode_to_memory(const Image& image, bool to_grey, int eighths, const Reach& reach);
     void cut_picture(const Picture& picture, const Image& image, int eighths);
     void resample_decoded(const ImageField& field, const Window& window, PixelRows& out);
     void deliver_mask(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
     void deliver_depth(const ImageField& field, int sample, const Image& image, const View& view);
     void deliver_vectors(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
+    // Runs the chain on the values of a mask, depth or normals, which are in the batch.
+    void warp_dense(const ImageField& field, int sample);
+    void warp_values(const ImageField& field, std::size_t bytes, const std::uint8_t* outside, std::uint8_t* values);
+    void turn_normals(const ImageField& field, std::uint8_t* normals);
     void deliver_wide(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
     // Draws the chain of one image of this size: the sample's operations, then the field's. Empty where it has none.
     void draw(const Job& job, const ImageField& field, int sample, std::uint64_t key);
@@ -120,6 +127,9 @@ private:
     std::span<const std::uint8_t> read_kept(const Job& job, const CacheUse& cache, int sample);
     static Image shrunk_of(const ImageField& field, const Image& image);
     Image shrink(const ImageField& field, const Image& image);
+    // What was kept of it; nothing where that is damaged. And a new one, which is then kept, if the cut says so.
+    std::optional<Image> read_shrunk(const Job& job, const ImageField& field, int sample, const Store::Item& item);
+    Image shrink_and_keep(const Job& job, const ImageField& field, int sample, const Image& image);
     void deliver_shrunk(const ImageField& field, const Format& format, std::uint8_t* out, const Image& source,
                         const Image& small, const View& view);
 
@@ -135,6 +145,7 @@ private:
     }
 
     const Limits& limits_;
+    const Kernels* kernels_;
     Counters& counters_;
     Stage stage_ = Stage::read;
     Reader reader_;
@@ -144,6 +155,7 @@ private:
     NearestSampler nearest_;
     Target target_;
     Augmenter augmenter_;
+    Warper warper_;
     Chain chain_;             // of the image that is delivered
     bool augmenting_ = true;  // false while pixels are made that come before the draw
     MaskTarget mask_;
@@ -153,7 +165,8 @@ private:
     WideSampler wide_;
     GreySink grey_;
     std::vector<std::uint8_t> line_, shrunk_;
-    Scratch canvas_, file_;
+    Scratch canvas_, file_, unwarped_;
+    std::vector<float> turned_;
     std::vector<Picture> pictures_;
     RowCollector decoded_;
 };

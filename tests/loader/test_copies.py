@@ -56,7 +56,7 @@ def alone(dataset, views, field, size, level="best"):
     out = np.zeros((len(dataset), *size, 3), np.uint8)
     job = _core.Job(samples, np.zeros(len(samples), np.uint32), key=0, program=np.zeros((0, 10)), views=views)
     items = [dataset[at]["image"] for at in range(len(dataset))]
-    options = _core.ImageOptions(filter=field.filter, dct_scaling=False)
+    options = _core.ImageOptions(filter=field.filter, dct_scaling=False, shrink_to=field.shrink_to or 0)
     job.add_image(_core.Ranges(), options, memory=items, out=out.reshape(-1), height=size[0], width=size[1])
     engine = _core.Engine(1, level=level)
     engine.submit(job)
@@ -88,6 +88,25 @@ def test_each_copy_is_the_crop_that_it_would_be_alone(dataset, level):
             for copy in range(field.copies):
                 views = drawn(dataset, name, field.view, copy, epoch=epoch)
                 assert np.array_equal(batch[name][:, copy], alone(dataset, views, field, size, level)), (name, copy)
+
+
+def test_each_copy_of_a_smaller_image_is_what_it_would_be_alone(dataset):
+    """`shrink_to`: one small copy of the image, of which all windows are cut; and so from a cache of these."""
+    fields = crops(dct_scaling=False, shrink_to=40)
+    plain = battery.epochs(load(dataset, fields))
+    for name, field in fields.items():
+        for copy in range(field.copies):
+            size = plain[0][name].shape[-2:]
+            views = drawn(dataset, name, field.view, copy)
+            assert np.array_equal(plain[0][name][:, copy], alone(dataset, views, field, size)), (name, copy)
+    loader = load(dataset, fields, cache="ram:9MB")
+    battery.assert_equal(battery.epochs(loader), plain, "cache")
+    stats = loader.stats()
+    assert (stats.cache.hits, stats.cache.misses, stats.stages["probe"].items) == (9, 0, 0)
+    assert stats.cache.cuts == {
+        "large": "pixels whose short side is at most 40, for several views",
+        "small": "those of 'large'",
+    }
 
 
 def test_the_key_of_a_field_is_its_names():
@@ -290,7 +309,6 @@ def test_a_view_of_its_own_is_cached_as_far_as_it_is_fixed(dataset):
         (lambda: hr.Image(view=hr.Resize(9)), r"Image: expected view= to give every image one size, got Resize.size=9"),
         (lambda: hr.Image(view=[hr.RandomScale((9, 12)), hr.RandomCrop(9)]), "expected view= to give every image one"),
         (lambda: hr.Image(view=hr.FiveCrop(9), copies=4), r"expected copies=5, as FiveCrop.* got 4; leave copies out"),
-        (lambda: hr.Image(view=LARGE, shrink_to=99), "expected shrink_to=None with view= or copies=, got 99"),
         (lambda: hr.Image(copies=2, dtype="uint16"), "expected copies of a picture of 8 bits, got dtype='uint16'"),
         (lambda: hr.Image(copies=2, channels=4), "and channels=4; take mode="),
         (lambda: hr.Mask(copies=2), "Mask: expected one of a sample, which follows the Loader's view, got copies=2"),
