@@ -14,6 +14,7 @@ from twin.rng import hash64
 import headrace as hr
 from headrace import _core
 from headrace.augment import compile_augment
+from headrace.errors import UsageError
 
 COUNT, SEED = 10, 5
 OF_SAMPLE = [
@@ -100,6 +101,33 @@ def test_floats_are_of_the_augmented_bytes(dataset):
     mean, deviation = (255 * np.array(each)[:, None, None] for each in (hr.IMAGENET.mean, hr.IMAGENET.std))
     made = (load(hr.Image()) - mean) / deviation
     np.testing.assert_allclose(load(hr.Image(dtype="float32", normalize=hr.IMAGENET)), made, atol=2e-6)
+
+
+ERASE = hr.RandomErasing()
+
+
+@pytest.mark.parametrize(
+    "augment",
+    [
+        [ERASE, hr.RandomInvert()],
+        [hr.RandomApply([ERASE, hr.RandomInvert()])],
+        hr.RandomOrder([hr.RandomInvert(), ERASE]),
+        hr.RandomChoice([hr.RandomInvert(), hr.RandomApply([ERASE, ERASE])]),
+    ],
+)
+def test_nothing_follows_an_erasure(augment):
+    """It is of the batch's own values, so it is written when all that is done to bytes is done."""
+    with pytest.raises(UsageError, match="expected RandomErasing to come last"):
+        compile_augment("augment", augment)
+
+
+def test_an_erasure_may_be_one_of_several_ends():
+    for augment in (
+        hr.RandomChoice([hr.RandomInvert(), ERASE, hr.RandomApply([hr.RandomInvert(), ERASE])]),
+        [hr.RandomInvert(), hr.RandomApply([ERASE])],
+        hr.RandomOrder([ERASE]),
+    ):
+        assert compile_augment("augment", augment) is not None
 
 
 def test_augmix_blends_its_branches():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from headrace import _core
-from headrace.augment.program import ERASE, Augmentation, AugmentProgram, Node
+from headrace.augment.program import AUGMIX, CHOICE, ERASE, ORDER, Augmentation, AugmentProgram, Node
 from headrace.augment.timm_policies import as_augmentation
 from headrace.errors import UsageError
 
@@ -29,7 +31,7 @@ def compile_augment(where: str, augment: object) -> AugmentProgram | None:
     if not nodes:
         return None
     operations = [operation for node in nodes for operation in node.operations()]
-    if any(operation.kind == ERASE for node in nodes[:-1] for operation in node.operations()):
+    if _something_follows_an_erasure(nodes):
         raise UsageError(f"{where}: expected RandomErasing to come last, since it writes the batch's own values")
     table = np.stack([row for node in nodes for row in node.rows()])
     table.flags.writeable = False
@@ -39,3 +41,21 @@ def compile_augment(where: str, augment: object) -> AugmentProgram | None:
         raise UsageError(f"{where}: {error}") from None
     noise = any(operation.kind == ERASE and operation.constants[-1] for operation in operations)
     return AugmentProgram(table, frozenset(operation.kind for operation in operations), noise)
+
+
+def _something_follows_an_erasure(nodes: Sequence[Node]) -> bool:
+    """Tell whether nodes that are run one after another may do anything to an image that one of them erased."""
+
+    def erases(node: Node) -> bool:
+        return any(operation.kind == ERASE for operation in node.operations())
+
+    if not any(map(erases, nodes)):
+        return False
+    if any(map(erases, nodes[:-1])):
+        return True
+    last = nodes[-1]
+    if last.kind == AUGMIX or (last.kind == ORDER and len(last.children) > 1):
+        return True
+    if last.kind == CHOICE:
+        return last.constants[0] > 1 or any(_something_follows_an_erasure([child]) for child in last.children)
+    return bool(last.children) and _something_follows_an_erasure(last.children)
