@@ -1,30 +1,26 @@
 """Write tests/augment/torchvision.npz: what torchvision.transforms.v2.functional makes of small uint8 images.
 
-    pip install torch torchvision timm && python scripts/augmentation_table.py
+    pip install torch torchvision && python scripts/augmentation_table.py
 
 headrace and its tests need neither; run this only to renew the table, and name the versions in the commit. The file has
     images/NAME   uint8 [height, width, channels]
     values        uint8, what each case makes of its image, flat and one after another: as large as the image each
     cases         JSON: one {"image", "op", "arguments"} a case; `op` is the function in torchvision
     displacement  float64 [height, width, 2], in torchvision's units: what the `elastic` cases take
-    policies      JSON: magnitudes of torchvision's policies, and arguments by level of timm's operations
-    versions      JSON: of torch, torchvision and timm
+    versions      JSON: of torch and torchvision
 """
 
 from __future__ import annotations
 
 import json
 import math
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import timm
 import torch
 import torchvision
-from timm.data import auto_augment as timm_policies
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
@@ -157,40 +153,6 @@ def value(op: str, image: np.ndarray, arguments: Arguments, moved: np.ndarray) -
     return np.ascontiguousarray(getattr(functional, op)(pixels, **given).permute(1, 2, 0).numpy())
 
 
-def spaces() -> dict[str, Any]:
-    """Every magnitude of torchvision's policies for images of 224 x 331 (height x width)."""
-    bins = {v2.RandAugment: (31, 11), v2.TrivialAugmentWide: (31,), v2.AugMix: (10,), v2.AutoAugment: (10,)}
-    found: dict[str, Any] = {}
-    for policy, counts in bins.items():
-        for count in counts:
-            space = {}
-            for op, (magnitudes, signed) in policy._AUGMENTATION_SPACE.items():
-                drawn = magnitudes(count, 224, 331)
-                space[op] = {"magnitudes": None if drawn is None else drawn.double().tolist(), "signed": signed}
-            found[f"{policy.__name__} {count}"] = space
-    for policy in v2.AutoAugmentPolicy:
-        found[f"AutoAugment {policy.value}"] = v2.AutoAugment(policy)._policies
-    return found
-
-
-def timm_levels() -> dict[str, Any]:
-    """timm's arguments at levels 0 to 10 (where they are drawn with a sign, both), its lists and its weights."""
-    hparams = {"translate_const": 100, "translate_pct": 0.45}
-    levels: dict[str, Any] = {}
-    for op, arguments in timm_policies.LEVEL_TO_ARG.items():
-        random.seed(0)
-        if arguments is not None:
-            levels[op] = [sorted({arguments(level, hparams) for _ in range(40)}) for level in range(11)]
-    return {
-        "levels": levels,
-        "default": timm_policies._RAND_TRANSFORMS,
-        "increasing": timm_policies._RAND_INCREASING_TRANSFORMS,
-        "weights": timm_policies._RAND_WEIGHTED_0,
-        "3a": timm_policies._RAND_3A,
-        "3aw": timm_policies._RAND_WEIGHTED_3A,
-    }
-
-
 def main() -> None:
     made, moved = images(), displacement()
     cases = [*colour_cases(), *geometric_cases()]
@@ -200,8 +162,7 @@ def main() -> None:
     arrays["values"] = np.concatenate([got.ravel() for got in values])
     text = {
         "cases": [{"image": image, "op": op, "arguments": arguments} for image, op, arguments in cases],
-        "policies": spaces() | {"timm": timm_levels()},
-        "versions": {module.__name__: module.__version__ for module in (torch, torchvision, timm)},
+        "versions": {module.__name__: module.__version__ for module in (torch, torchvision)},
     }
     np.savez_compressed(TABLE, displacement=moved, **arrays, **{k: np.array(json.dumps(v)) for k, v in text.items()})
     print(f"{TABLE}: {len(cases)} cases, {TABLE.stat().st_size / 1e3:.0f} kB")

@@ -17,7 +17,7 @@ from originals import jpegs, pngs, tars, zips
 
 from headrace.cache import Store, identity_of, parse_spec
 
-TARGETS = ("jpeg", "png", "png_rows", "tar", "zip", "index", "view", "dense", "cache")
+TARGETS = ("jpeg", "png", "png_rows", "tar", "zip", "index", "view", "augment", "dense", "cache")
 
 
 def seeds_of(target: str) -> Iterator[tuple[str, bytes]]:
@@ -44,7 +44,7 @@ def seeds_of(target: str) -> Iterator[tuple[str, bytes]]:
         case "cache":  # signed anew?
             for entries in (0, 1, 5):
                 yield str(entries), b"\1" + cache_file(entries)
-        case "view" | "dense":  # drawn: the target has meaning for any bytes
+        case "view" | "augment" | "dense":  # drawn: the target has meaning for any bytes
             yield from ((str(number), rng.bytes(300)) for number in range(60))
 
 

@@ -4,8 +4,16 @@
 
 namespace headrace {
 
+Level augment_level(Level level) {
+#if defined(__x86_64__)
+    const bool permutes = __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni");
+    if (level == Level::avx512 && !permutes) return Level::avx2;
+#endif
+    return level;
+}
+
 const AugmentKernels& augment_kernels(Level level) {
-    switch (level) {
+    switch (augment_level(level)) {
 #if defined(__x86_64__)
         case Level::avx512:
             return augment_kernels_avx512();

@@ -11,6 +11,20 @@
 
 namespace headrace {
 
+// Words that vectors of blur() may reach beyond a row. The functions are static, so that no file of a higher level
+// lends its machine code to the others.
+inline constexpr std::size_t kBlurReach = 128;
+
+// The margin of a row in words: four a tap, rounded up so that the row itself starts at a whole vector.
+static inline std::size_t blur_margin(int taps) { return (4 * static_cast<std::size_t>(taps) + 63) / 64 * 64; }
+
+// Words of scratch that blur() takes, aligned to 64 bytes: a row with its margins, and all rows, each with what vectors
+// reach beyond it.
+static inline std::size_t blur_scratch(int width, int height, int taps) {
+    const std::size_t row = 4 * static_cast<std::size_t>(width) + kBlurReach;
+    return row * (static_cast<std::size_t>(height) + 1) + 2 * blur_margin(taps);
+}
+
 struct AugmentKernels {
     // bytes * factor, cut to bytes: torchvision's adjust_brightness.
     void (*brightness)(std::uint8_t* pixels, std::size_t count, float factor);
@@ -37,7 +51,7 @@ struct AugmentKernels {
     // Blend with the 3 x 3 mean (weight 5 in the middle, of 13); the border stays. `out` is another canvas.
     void (*sharpness)(const std::uint8_t* pixels, int width, int height, float factor, std::uint8_t* out);
     // Weighted sums of `taps` neighbours across, then down, edges reflected; weights of 1/32768, symmetric, the middle
-    // first. `rows` is scratch of blur_scratch(width, height) values.
+    // first. `rows` is scratch of blur_scratch(width, height, across_taps) words.
     void (*blur)(std::uint8_t* pixels, int width, int height, const std::int16_t* across, int across_taps,
                  const std::int16_t* down, int down_taps, std::int16_t* rows);
     // sums += weight * bytes; bytes = sums * share + original * (1 - share): the parts of AugMix.
@@ -45,6 +59,9 @@ struct AugmentKernels {
     void (*mix)(std::uint8_t* pixels, std::size_t count, float share, const float* sums);
 };
 
+// The level whose tables run at this one: AVX-512's use byte permutes and dot products too, and processors without them
+// (Skylake, Cascade Lake) take AVX2's.
+Level augment_level(Level);
 const AugmentKernels& augment_kernels(Level);
 
 }  // namespace headrace

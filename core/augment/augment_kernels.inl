@@ -21,10 +21,34 @@ inline std::uint32_t pack(int red, int green, int blue) {
            static_cast<std::uint32_t>(blue) << 16;
 }
 
-inline float luma_of(std::uint32_t pixel) {
-    return static_cast<float>(red_of(pixel)) * 0.2989F + static_cast<float>(green_of(pixel)) * 0.587F +
-           static_cast<float>(blue_of(pixel)) * 0.114F;
+// 0.2989, 0.587 and 0.114 in 1/2^22, and a bias with which the sum cut to a whole number is torchvision's, in floats, for
+// all but 20 of the 2^24 colours.
+constexpr int kLumaShift = 22, kLumaRed = 1253677, kLumaGreen = 2462056, kLumaBlue = 478151, kLumaBias = 256;
+
+inline int luma_of(std::uint32_t pixel) {
+    return (red_of(pixel) * kLumaRed + green_of(pixel) * kLumaGreen + blue_of(pixel) * kLumaBlue + kLumaBias) >>
+           kLumaShift;
 }
+
+// Multiplies whole differences of bytes: floor(difference * share), the share in 1/2^(16 - shift) so that 16 bits hold
+// it. A difference shifted to the left by `shift` fits 16 bits too, and the high half of their product is the floor.
+struct Share {
+    int shift = 1;
+    std::int16_t share = 0;
+
+    explicit Share(float value) {
+        const float most = 63.9F;
+        value = value > most ? most : value < -most ? -most : value;
+        const float size = value < 0 ? -value : value;
+        while (size * static_cast<float>(1 << (16 - shift)) > 32767.0F) ++shift;
+        const float scaled = value * static_cast<float>(1 << (16 - shift));
+        share = static_cast<std::int16_t>(scaled < 0 ? scaled - 0.5F : scaled + 0.5F);
+    }
+
+    int of(int difference) const { return (difference * share) >> (16 - shift); }
+};
+
+inline int cut(int value) { return value < 0 ? 0 : value > 255 ? 255 : value; }
 
 inline int to_byte(float value) {
     value = value < 0 ? 0 : value;
@@ -50,13 +74,12 @@ void contrast(std::uint8_t* bytes, std::size_t count, float factor, float mean) 
 
 void saturation(std::uint8_t* bytes, std::size_t count, float factor) {
     std::uint32_t* pixels = pixels_of(bytes);
-    const float rest = 1.0F - factor;
+    const Share rest(1.0F - factor);
     for (std::size_t i = 0; i < count; ++i) {
         const std::uint32_t p = pixels[i];
-        const float other = static_cast<float>(static_cast<int>(luma_of(p))) * rest;
-        pixels[i] = pack(to_byte(static_cast<float>(red_of(p)) * factor + other),
-                         to_byte(static_cast<float>(green_of(p)) * factor + other),
-                         to_byte(static_cast<float>(blue_of(p)) * factor + other));
+        const int luma = luma_of(p), red = red_of(p), green = green_of(p), blue = blue_of(p);
+        pixels[i] = pack(cut(red + rest.of(luma - red)), cut(green + rest.of(luma - green)),
+                         cut(blue + rest.of(luma - blue)));
     }
 }
 
@@ -79,8 +102,9 @@ void hue(std::uint8_t* bytes, std::size_t count, float shift) {
         const float range = most - least;
         const float by = range > 0 ? range : 1.0F;
         // In sixths of a circle from red.
-        float h = r == most ? (g - b) / by : g == most ? 2.0F + (b - r) / by : 4.0F + (r - g) / by;
-        h = h + turn;
+        const float beyond = r == most ? g - b : g == most ? b - r : r - g;
+        const float from = r == most ? 0.0F : g == most ? 2.0F : 4.0F;
+        float h = from + beyond / by + turn;
         h = h < 0 ? h + 6.0F : h;
         h = h >= 6.0F ? h - 6.0F : h;
         const float from_red = __builtin_fabsf(h - 3.0F), from_green = __builtin_fabsf(h - 2.0F), from_blue = __builtin_fabsf(h - 4.0F);
@@ -94,7 +118,7 @@ void hue(std::uint8_t* bytes, std::size_t count, float shift) {
 void grayscale(std::uint8_t* bytes, std::size_t count) {
     std::uint32_t* pixels = pixels_of(bytes);
     for (std::size_t i = 0; i < count; ++i) {
-        const int luma = static_cast<int>(luma_of(pixels[i]));
+        const int luma = luma_of(pixels[i]);
         pixels[i] = pack(luma, luma, luma);
     }
 }
@@ -171,19 +195,21 @@ void histogram(const std::uint8_t* bytes, std::size_t count, std::uint32_t* coun
     }
 }
 
+// A thirteenth in 1/2^16, exact for sums of 13 bytes.
+constexpr int kThirteenth = 5042;
+
 void sharpness(const std::uint8_t* bytes, int width, int height, float factor, std::uint8_t* out) {
     const std::size_t stride = 4 * static_cast<std::size_t>(width);
     std::memcpy(out, bytes, stride * static_cast<std::size_t>(height));
-    const float rest = 1.0F - factor;
+    const Share rest(1.0F - factor);
     for (int y = 1; y + 1 < height; ++y) {
         const std::uint8_t* row = bytes + stride * static_cast<std::size_t>(y);
         std::uint8_t* to = out + stride * static_cast<std::size_t>(y);
         for (std::size_t i = 4; i + 4 < stride; ++i) {
             const std::uint8_t *up = row - stride + i, *at = row + i, *down = row + stride + i;
             const int sum = up[-4] + up[0] + up[4] + at[-4] + 5 * at[0] + at[4] + down[-4] + down[0] + down[4];
-            const int mean = (2 * sum + 13) / 26;  // to the nearest: a thirteenth is never a half
-            const auto value = static_cast<float>(at[0]);
-            to[i] = static_cast<std::uint8_t>(to_byte(value + (static_cast<float>(mean) - value) * rest));
+            const int mean = ((sum + 6) * kThirteenth) >> 16;  // to the nearest: a thirteenth is never a half
+            to[i] = static_cast<std::uint8_t>(cut(at[0] + rest.of(mean - at[0])));
         }
     }
 }
@@ -194,19 +220,24 @@ inline int reflected(int at, int size) {
     return at;
 }
 
+// Writes the margins of a row of pixels, reflected about its first and its last one.
+inline void reflect_ends(std::int16_t* line, int width, int taps) {
+    for (int k = 1; k < taps; ++k) {
+        std::memcpy(line - 4 * k, line + 4 * reflected(-k, width), 8);
+        std::memcpy(line + 4 * (width - 1 + k), line + 4 * reflected(width - 1 + k, width), 8);
+    }
+}
+
 // Values of 1/64 level in 16 bits: the sum of two neighbours fits, and each product is rounded to 1/64.
 void blur(std::uint8_t* bytes, int width, int height, const std::int16_t* across, int across_taps,
           const std::int16_t* down, int down_taps, std::int16_t* rows) {
     const std::size_t stride = 4 * static_cast<std::size_t>(width);
-    std::int16_t* blurred = rows + stride + 8 * static_cast<std::size_t>(across_taps);
+    std::int16_t* blurred = rows + stride + kBlurReach + 2 * blur_margin(across_taps);
     for (int y = 0; y < height; ++y) {
         const std::uint8_t* row = bytes + stride * static_cast<std::size_t>(y);
-        std::int16_t* line = rows + 4 * static_cast<std::size_t>(across_taps);
+        std::int16_t* line = rows + blur_margin(across_taps);
         for (std::size_t i = 0; i < stride; ++i) line[i] = static_cast<std::int16_t>(row[i] << 6);
-        for (int k = 1; k < across_taps; ++k) {
-            std::memcpy(line - 4 * k, line + 4 * reflected(-k, width), 8);
-            std::memcpy(line + stride + 4 * (k - 1), line + 4 * reflected(width - 1 + k, width), 8);
-        }
+        reflect_ends(line, width, across_taps);
         std::int16_t* to = blurred + stride * static_cast<std::size_t>(y);
         for (std::size_t i = 0; i < stride; ++i)
             to[i] = static_cast<std::int16_t>((((line[i] * across[0]) >> 14) + 1) >> 1);

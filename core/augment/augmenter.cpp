@@ -41,7 +41,7 @@ void Augmenter::start(const Placement& place, const std::uint8_t* fill) {
     place_ = place;
     width_ = place.width;
     height_ = place.height;
-    canvas_ = memory_.reserve(4 * (pixels() + kRowSlack));
+    canvas_ = memory_.reserve_aligned(4 * (pixels() + kRowSlack));
     if (!place.pads()) return;
     std::uint8_t pixel[4] = {fill[0], fill[1], fill[2], 0};
     for (std::size_t i = 0; i < pixels(); ++i) std::memcpy(canvas_ + 4 * i, pixel, 4);
@@ -54,7 +54,7 @@ void Augmenter::write(int y, const std::uint8_t* rgbx) {
 void Augmenter::load(const Format& format, const std::uint8_t* bytes) {
     width_ = format.width;
     height_ = format.height;
-    canvas_ = memory_.reserve(4 * (pixels() + kRowSlack));
+    canvas_ = memory_.reserve_aligned(4 * (pixels() + kRowSlack));
     const std::size_t step = format.planar ? 1 : static_cast<std::size_t>(format.channels);
     const std::size_t channel = format.channels == 1 ? 0 : format.planar ? pixels() : 1;
     for (std::size_t i = 0; i < pixels(); ++i)
@@ -187,14 +187,14 @@ void Augmenter::permute(const double* order) {
 
 void Augmenter::sharpness(float factor) {
     if (width_ <= 2 || height_ <= 2) return;
-    std::uint8_t* out = other_.reserve(4 * (pixels() + kRowSlack));
+    std::uint8_t* out = other_.reserve_aligned(4 * (pixels() + kRowSlack));
     kernels_->sharpness(canvas_, width_, height_, factor, out);
     std::swap(memory_, other_);
     canvas_ = out;
 }
 
 void Augmenter::warp(const DrawnOp& op) {
-    std::uint8_t* out = other_.reserve(4 * (pixels() + kRowSlack));
+    std::uint8_t* out = other_.reserve_aligned(4 * (pixels() + kRowSlack));
     warper_.start(op, width_, height_);
     warper_.picture(canvas_, out);
     std::swap(memory_, other_);
@@ -203,9 +203,10 @@ void Augmenter::warp(const DrawnOp& op) {
 
 void Augmenter::blur(double sigma, int across, int down) {
     const auto taps = gaussian_taps(across, sigma), rows = gaussian_taps(down, sigma);
-    rows_.resize(stride() * static_cast<std::size_t>(height_ + 1) + 8 * taps.size());
+    const std::size_t words = blur_scratch(width_, height_, static_cast<int>(taps.size()));
+    auto* scratch = reinterpret_cast<std::int16_t*>(rows_.reserve_aligned(sizeof(std::int16_t) * words));
     kernels_->blur(canvas_, width_, height_, taps.data(), static_cast<int>(taps.size()), rows.data(),
-                   static_cast<int>(rows.size()), rows_.data());
+                   static_cast<int>(rows.size()), scratch);
 }
 
 void Augmenter::solarize_add(int addend, int threshold) {

@@ -55,11 +55,10 @@ private:
     const AugmentKernels* kernels_;
     const Kernels* values_;
     Warper warper_;
-    Scratch memory_, other_;
+    Scratch memory_, other_, rows_;
     std::uint8_t* canvas_ = nullptr;
     Placement place_{};
     int width_ = 0, height_ = 0;
-    std::vector<std::int16_t> rows_;
     std::vector<float> sums_;
     std::vector<std::uint8_t> original_;
     double branch_ = 0;  // weight of the branch of AugMix that is run; 0: none

@@ -10,9 +10,16 @@ namespace headrace {
 namespace {
 
 constexpr double kMost = 1e6;
+constexpr double kLeastScale = 1e-3;  // of an image, and of a blur in pixels
+constexpr double kMostShear = 89;     // degrees
+constexpr double kLeastAlpha = 0.1;   // keeps the exponent of a gamma draw below where exact_exp ends
 
 [[noreturn]] void refuse(std::size_t row, const std::string& why) {
     throw Fault(Code::view, "node " + std::to_string(row) + " of the augmentation: " + why);
+}
+
+[[noreturn]] void refuse_length(std::size_t row) {
+    refuse(row, "more than " + std::to_string(kMaxChain) + " operations on one image");
 }
 
 bool is_known(int kind) {
@@ -34,22 +41,40 @@ Parameter parse_parameter(const double* at, std::size_t row) {
     return p;
 }
 
-double most_of(const Parameter& p) { return std::max(std::abs(p.offset + p.low), std::abs(p.offset + p.high)); }
+// Whether every number that it can give lies between these.
+bool lies_in(const Parameter& p, double low, double high) {
+    const double last = p.distribution == kFixed ? p.low : p.high;
+    double from = std::min(p.low, last), to = std::max(p.low, last);
+    if (p.is_signed) {
+        to = std::max(-from, to);
+        from = -to;
+    }
+    return p.offset + from >= low && p.offset + to <= high;
+}
 
+// What the arithmetic behind each kind can take.
 void check_constants(const AugmentNode& node, std::size_t row) {
     const double* c = node.constants;
+    const Parameter* p = node.parameters;
     bool fits = true;
     if (node.kind == kChoice) fits = is_whole(c[0], 1, 16) && is_whole(c[1], 0, 1);
-    if (node.kind == kAugMix) fits = is_whole(c[0], 1, 8) && (c[1] == -1 || is_whole(c[1], 1, 8)) && c[2] > 0;
+    if (node.kind == kAugMix)
+        fits = is_whole(c[0], 1, 8) && (c[1] == -1 || is_whole(c[1], 1, 8)) && c[2] >= kLeastAlpha;
+    if (node.kind == kHue) fits = lies_in(p[0], -0.5, 0.5);
     if (node.kind == kGaussianBlur)
-        fits = is_whole(c[0], 1, 255) && is_whole(c[1], 1, 255) && std::fmod(c[0], 2) == 1 && std::fmod(c[1], 2) == 1;
-    if (node.kind == kErase) fits = c[0] >= 0 && c[0] <= c[1] && c[1] <= 1 && c[2] > 0 && c[2] <= c[3];
+        fits = is_whole(c[0], 1, 255) && is_whole(c[1], 1, 255) && std::fmod(c[0], 2) == 1 && std::fmod(c[1], 2) == 1 &&
+               lies_in(p[0], kLeastScale, kMost);
+    if (node.kind == kErase) fits = c[0] >= 0 && c[0] <= c[1] && c[1] <= 1 && c[2] >= 1 / kMost && c[2] <= c[3];
     if (node.kind == kPosterize) fits = is_whole(c[0], 0, 2);
     if (node.kind == kSolarize) fits = is_whole(c[0], 0, 1);
-    if (node.kind == kAffine) fits = is_whole(c[4], 0, 4);
+    if (node.kind == kAffine) {
+        const double shear = c[6] != 0 ? kMost : kMostShear;
+        fits = is_whole(c[4], 0, 4) && lies_in(p[3], kLeastScale, kMost) && lies_in(p[4], -shear, shear) &&
+               lies_in(p[5], -shear, shear);
+    }
     if (node.kind == kPerspective) fits = c[4] >= 0 && c[4] <= 1;
-    if (node.kind == kElastic) fits = most_of(node.parameters[2]) <= 100 && most_of(node.parameters[3]) <= 100;
-    if (!fits) refuse(row, "a constant is out of range");
+    if (node.kind == kElastic) fits = lies_in(p[2], 0, 100) && lies_in(p[3], 0, 100);
+    if (!fits) refuse(row, "a number is out of range");
 }
 
 AugmentNode parse_node(const double* at, std::size_t row) {
@@ -100,12 +125,13 @@ std::size_t close_node(AugmentProgram& program, std::size_t at, std::size_t dept
     if (node.kind == kChoice && !(weights > 0)) refuse(at, "expected a child of weight above 0");
     if (node.kind == kChoice && node.constants[1] != 0 && weighted < node.constants[0])
         refuse(at, "expected as many children of weight above 0 as are drawn");
-    std::size_t longest = is_group(node.kind) ? all : 1;
+    // An empty sequence takes a turn, too: there may be no more of these than of operations.
+    std::size_t longest = is_group(node.kind) ? std::max<std::size_t>(all, 1) : 1;
     if (node.kind == kChoice) longest = most * static_cast<std::size_t>(node.constants[0]);
     if (node.kind == kAugMix)
         longest = 2 + static_cast<std::size_t>(node.constants[0]) *
                           (1 + most * static_cast<std::size_t>(node.constants[1] < 0 ? 3 : node.constants[1]));
-    if (longest > kMaxChain) refuse(at, "more than " + std::to_string(kMaxChain) + " operations on one image");
+    if (longest > kMaxChain) refuse_length(at);
     return longest;
 }
 
@@ -119,7 +145,10 @@ AugmentProgram parse_augment(std::span<const double> table) {
     for (std::size_t row = 0; row < table.size() / kAugmentColumns; ++row)
         program.push_back(parse_node(table.data() + row * kAugmentColumns, row));
     int next = 0;
-    for (std::size_t at = 0; at < program.size(); at = static_cast<std::size_t>(next)) close_node(program, at, 1, next);
+    std::size_t longest = 0;
+    for (std::size_t at = 0; at < program.size(); at = static_cast<std::size_t>(next))
+        longest += close_node(program, at, 1, next);
+    if (longest > kMaxChain) refuse_length(0);
     return program;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "augment/augment_kernels.hpp"
 #include "view/exact_math.hpp"
 
 namespace headrace {
@@ -58,7 +59,7 @@ void take(std::size_t bytes, const std::int32_t* numbers, int count, const std::
 }  // namespace
 
 const WarpKernels& warp_kernels(Level level) {
-    switch (level) {
+    switch (augment_level(level)) {
 #if defined(__x86_64__)
         case Level::avx512:
             return warp_kernels_avx512();

@@ -106,21 +106,30 @@ bool SampleWorker::take_kept(const Job& job, const ImageField& field, int sample
         finish_kept(field, sample, view);
         return true;
     }
+    const auto small = read_shrunk(job, field, sample, item);
+    if (!small) return false;
+    spent(Stage::read, since, item.bytes);
+    stage_ = Stage::decode;
+    const Image source{Image::Kind::pixels, static_cast<int>(item.width), static_cast<int>(item.height), {}, {}, 0};
+    deliver_shrunk(field, field.format, field.out + static_cast<std::size_t>(sample) * field.bytes(), source, *small,
+                   view);
+    return true;
+}
+
+std::optional<SampleWorker::Image> SampleWorker::read_shrunk(const Job& job, const ImageField& field, int sample,
+                                                             const Store::Item& item) {
+    const std::uint64_t entry = entry_of(job, field.cache, sample);
     const Image source{Image::Kind::pixels, static_cast<int>(item.width), static_cast<int>(item.height), {}, {}, 0};
     Image small = shrunk_of(field, source);
     if (small.bytes != item.bytes) {
         field.cache.store->reject(entry, item);
-        return false;
+        return std::nullopt;
     }
     shrunk_.resize(small.bytes);
     const Part part(shrunk_);
-    if (!field.cache.store->read(entry, item, {&part, 1})) return false;
+    if (!field.cache.store->read(entry, item, {&part, 1})) return std::nullopt;
     small.pixels.data = shrunk_.data();
-    spent(Stage::read, since, item.bytes);
-    stage_ = Stage::decode;
-    deliver_shrunk(field, field.format, field.out + static_cast<std::size_t>(sample) * field.bytes(), source, small,
-                   view);
-    return true;
+    return small;
 }
 
 void SampleWorker::deliver_and_keep(Job& job, const ImageField& field, int sample, const Image& image,
@@ -185,6 +194,17 @@ SampleWorker::Image SampleWorker::shrink(const ImageField& field, const Image& i
     const bool before = std::exchange(augmenting_, false);
     deliver_picture(as_whole, format, shrunk_.data(), image, whole(image, {small.width, small.height}));
     augmenting_ = before;
+    return small;
+}
+
+SampleWorker::Image SampleWorker::shrink_and_keep(const Job& job, const ImageField& field, int sample,
+                                                  const Image& image) {
+    const Image small = shrink(field, image);
+    const ConstPart pixels(small.pixels.data, small.bytes);
+    if (field.cache.cut == Cut::shrunk) {
+        field.cache.store->put(entry_of(job, field.cache, sample), {&pixels, 1},
+                               static_cast<std::uint32_t>(image.width), static_cast<std::uint32_t>(image.height));
+    }
     return small;
 }
 

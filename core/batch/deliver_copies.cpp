@@ -23,32 +23,47 @@ void widen(Reach& all, const Reach& reach) {
 
 }  // namespace
 
-void SampleWorker::deliver_copies(Job& job, int sample, int index, const Image& image, const Scene& scene) {
+void SampleWorker::deliver_copies(Job& job, int sample, int index, const Image& image, const Scene& scene,
+                                  const std::optional<Store::Item>& kept) {
+    const ImageField& first = job.images[index];
+    std::optional<Image> small;
+    if (kept) {
+        const std::int64_t since = now_ns();
+        stage_ = Stage::read;
+        small = read_shrunk(job, first, sample, *kept);
+        if (!small) return deliver_copies(job, sample, index, probe(job, first, sample), scene, std::nullopt);
+        spent(Stage::read, since, kept->bytes);
+    }
     stage_ = Stage::decode;
     if (image.kind == Image::Kind::png && image.png.bit_depth == 16)
         job.narrowed.fetch_add(1, std::memory_order_relaxed);
+    if (first.shrink_to > 0 && !small) small = shrink_and_keep(job, first, sample, image);
+    const Image& source = small ? *small : image;
+    const bool same = source.width == image.width && source.height == image.height;
     pictures_.clear();
-    int eighths = image.kind == Image::Kind::jpeg ? 1 : 8;
+    int eighths = source.kind == Image::Kind::jpeg ? 1 : 8;
     for (std::size_t i = static_cast<std::size_t>(index); i < job.images.size(); ++i) {
         const ImageField& field = job.images[i];
         if (field.decoded_with != index) continue;
         std::uint8_t* out = field.out + static_cast<std::size_t>(sample) * field.sample_bytes();
         for (int copy = 0; copy < field.copies; ++copy, out += field.bytes()) {
-            const View view = view_of(job, sample, field, copy, image, scene);
+            View view = view_of(job, sample, field, copy, image, scene);
+            if (!same) view = scale_view(view, image.width, image.height, source.width, source.height);
+            check_view(view, source.width, source.height);
             pictures_.push_back({&field, out, view, job.key_of(field, copy)});
             if (!lands_nowhere(view)) eighths = std::max(eighths, scale_of(field, view));
         }
     }
-    Reach all{image.width, image.height, 0, 0};
+    Reach all{source.width, source.height, 0, 0};
     for (const Picture& picture : pictures_) {
         if (lands_nowhere(picture.view)) continue;
-        widen(all, reach_of(scaled_window(picture.view, image.width, image.height, eighths), picture.field->filter));
+        widen(all, reach_of(scaled_window(picture.view, source.width, source.height, eighths), picture.field->filter));
     }
-    if (all.left < all.right) decode_to_memory(image, job.images[index].format.channels == 1, eighths, all);
+    if (all.left < all.right) decode_to_memory(source, first.format.channels == 1, eighths, all);
     for (const Picture& picture : pictures_) {
         stage_ = Stage::resample;
         draw(job, *picture.field, sample, picture.key);
-        cut_picture(picture, image, eighths);
+        cut_picture(picture, source, eighths);
     }
 }
 

@@ -93,7 +93,7 @@ void SampleWorker::run_image(Job& job, int sample, int index, Scene& scene) {
             write_view(scene.view, job.views.data() + static_cast<std::size_t>(sample) * kViewRow);
         }
     }
-    if (field.decoded_with == index) return deliver_copies(job, sample, index, image, scene);
+    if (field.decoded_with == index) return deliver_copies(job, sample, index, image, scene, kept);
     const View view = view_of(job, sample, field, 0, image, scene);
     draw(job, field, sample, job.key_of(field, 0));
     if (kept) {
@@ -218,14 +218,7 @@ void SampleWorker::deliver_content(Job& job, const ImageField& field, int sample
             if (image.kind == Image::Kind::png && image.png.bit_depth == 16)
                 job.narrowed.fetch_add(1, std::memory_order_relaxed);
             if (field.shrink_to == 0) return deliver_picture(field, format, out, image, view);
-            const Image small = shrink(field, image);
-            const ConstPart pixels(small.pixels.data, small.bytes);
-            if (field.cache.cut == Cut::shrunk) {
-                field.cache.store->put(entry_of(job, field.cache, sample), {&pixels, 1},
-                                       static_cast<std::uint32_t>(image.width),
-                                       static_cast<std::uint32_t>(image.height));
-            }
-            return deliver_shrunk(field, format, out, image, small, view);
+            return deliver_shrunk(field, format, out, image, shrink_and_keep(job, field, sample, image), view);
         }
         case Content::mask:
             return deliver_mask(field, out, image, view);

@@ -91,7 +91,8 @@ private:
     void deliver_picture(const ImageField& field, const Format& format, std::uint8_t* out, const Image& image,
                          const View& view);
     // --- several pictures of one decode (deliver_copies.cpp) ---
-    void deliver_copies(Job& job, int sample, int field, const Image& image, const Scene& scene);
+    void deliver_copies(Job& job, int sample, int field, const Image& image, const Scene& scene,
+                        const std::optional<Store::Item>& kept);
     void decode_to_memory(const Image& image, bool to_grey, int eighths, const Reach& reach);
     void cut_picture(const Picture& picture, const Image& image, int eighths);
     void resample_decoded(const ImageField& field, const Window& window, PixelRows& out);
@@ -120,6 +121,9 @@ private:
     std::span<const std::uint8_t> read_kept(const Job& job, const CacheUse& cache, int sample);
     static Image shrunk_of(const ImageField& field, const Image& image);
     Image shrink(const ImageField& field, const Image& image);
+    // What was kept of it; nothing where that is damaged. And a new one, which is then kept, if the cut says so.
+    std::optional<Image> read_shrunk(const Job& job, const ImageField& field, int sample, const Store::Item& item);
+    Image shrink_and_keep(const Job& job, const ImageField& field, int sample, const Image& image);
     void deliver_shrunk(const ImageField& field, const Format& format, std::uint8_t* out, const Image& source,
                         const Image& small, const View& view);
 

@@ -214,8 +214,10 @@ private:
         if (with < 0) return;
         if (with > index) throw nb::value_error("expected a field to be decoded with itself or one before it");
         const ImageField& first = with == index ? field : job_->images[static_cast<std::size_t>(with)];
-        if (first.decoded_with != with || first.orient != field.orient || field.cache.cut > Cut::file ||
-            first.format.channels != field.format.channels)
+        const bool shrinks = first.shrink_to > 0;
+        if (first.decoded_with != with || first.orient != field.orient || first.shrink_to != field.shrink_to ||
+            first.format.channels != field.format.channels || field.cache.cut > (shrinks ? Cut::shrunk : Cut::file) ||
+            (shrinks && (first.filter != field.filter || first.dct_scaling != field.dct_scaling)))
             throw nb::value_error("expected fields that are decoded together to be of one kind");
     }
 

@@ -21,5 +21,6 @@ void bind_png(nanobind::module_&);
 void bind_cache(nanobind::module_&);
 void bind_batch(nanobind::module_&);
 void bind_image(nanobind::module_&);
+void bind_mixing(nanobind::module_&);
 
 }  // namespace headrace

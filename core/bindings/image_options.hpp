@@ -131,8 +131,8 @@ struct PyImageOptions {
             throw nanobind::value_error("expected copies to have a view of their own, and to be decoded together");
         if ((view || decoded_with >= 0) && (field.content != Content::picture && field.content != Content::wide))
             throw nanobind::value_error("expected a view of its own for pictures alone");
-        if (decoded_with >= 0 && (field.content != Content::picture || field.shrink_to > 0))
-            throw nanobind::value_error("expected pictures of bytes, not shrunk, to be decoded together");
+        if (decoded_with >= 0 && field.content != Content::picture)
+            throw nanobind::value_error("expected pictures of bytes to be decoded together");
     }
 
     void take_content(const std::optional<MaskNumbers>& mask, const std::optional<DepthNumbers>& depth) {

@@ -20,4 +20,5 @@ NB_MODULE(_core, m) {
     headrace::bind_cache(m);
     headrace::bind_batch(m);
     headrace::bind_image(m);
+    headrace::bind_mixing(m);
 }

@@ -25,6 +25,12 @@ public:
         return memory_.get();
     }
 
+    // The same, from an address that vectors of 64 bytes do not straddle cache lines from.
+    std::uint8_t* reserve_aligned(std::size_t bytes) {
+        std::uint8_t* at = reserve(bytes + 63);
+        return at + (64 - reinterpret_cast<std::uintptr_t>(at) % 64) % 64;
+    }
+
 private:
     std::size_t kept_bytes_;
     std::unique_ptr<std::uint8_t[]> memory_;

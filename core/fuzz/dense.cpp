@@ -17,7 +17,7 @@ namespace headrace::fuzz {
 namespace {
 
 constexpr int kMostPixels = 1 << 12;
-constexpr Limits kLimits{};
+const Limits kLimits{};
 
 struct Source {
     Size size;

@@ -14,7 +14,7 @@ struct RowRange {
 };
 
 inline Picture decode_png(Bytes file, PngDecoder& decoder, Layout layout, RowRange range) {
-    constexpr Limits limits{.max_pixels = 1 << 14, .max_png_chunk_bytes = 1 << 16};
+    static const Limits limits{.max_pixels = 1 << 14, .max_png_chunk_bytes = 1 << 16};
     Picture picture;
     try {
         const PngInfo& info = decoder.open(file, limits);

@@ -16,8 +16,10 @@ if _TYPE_CHECKING:
     from headrace.augment import AugMix as AugMix
     from headrace.augment import AutoAugment as AutoAugment
     from headrace.augment import ColorJitter as ColorJitter
+    from headrace.augment import CutMix as CutMix
     from headrace.augment import ElasticTransform as ElasticTransform
     from headrace.augment import GaussianBlur as GaussianBlur
+    from headrace.augment import MixUp as MixUp
     from headrace.augment import RandAugment as RandAugment
     from headrace.augment import RandomAdjustSharpness as RandomAdjustSharpness
     from headrace.augment import RandomAffine as RandomAffine
@@ -101,8 +103,10 @@ _HOMES = {
         "AugMix",
         "AutoAugment",
         "ColorJitter",
+        "CutMix",
         "ElasticTransform",
         "GaussianBlur",
+        "MixUp",
         "RandAugment",
         "RandomAdjustSharpness",
         "RandomAffine",

@@ -218,6 +218,20 @@ def decode_png(
     max_png_chunk_bytes: int = ...,
 ) -> NDArray[Any]: ...
 
+# --- mixing of batches (core/augment/mixing.hpp) ---
+
+def mix_images(images: NDArray[Any], pairs: NDArray[np.int32], level: str = "best") -> None: ...
+def mix_to_floats(
+    images: NDArray[np.uint8],
+    pairs: NDArray[np.int32],
+    *,
+    out: NDArray[np.uint8],
+    dtype: str,
+    subtract: Sequence[float],
+    divide: Sequence[float],
+    level: str = "best",
+) -> None: ...
+
 # --- single images, in the calling thread ---
 
 class ImageOptions:

@@ -38,11 +38,6 @@ def stored() -> dict[str, np.ndarray]:
 
 
 @cache
-def policies() -> dict[str, Any]:
-    return json.loads(str(stored()["policies"]))
-
-
-@cache
 def cases() -> dict[str, list[Case]]:
     """By the operation's name."""
     table, at = stored(), 0

@@ -12,6 +12,12 @@ from loader_data import COUNT, write_folder, write_tar, write_zip
 import headrace as hr
 
 VIEW = hr.RandomResizedCrop(24, flip=0.5)
+JITTER = [hr.ColorJitter(0.4, 0.4, 0.4, 0.1), hr.RandomGrayscale(0.2)]
+CROPS = {
+    "large": hr.Image(source="image", view=VIEW, copies=2, augment=JITTER),
+    "small": hr.Image(source="image", view=hr.RandomResizedCrop(10, scale=(0.05, 0.4)), copies=4, dtype="float16"),
+    "second": hr.Image(source="image", view=VIEW, augment=hr.RandomSolarize(128, p=0.5)),
+}
 
 ARCHIVES = ("tar", "zip", "stored")
 
@@ -53,16 +59,31 @@ CASES = {
     "folder, weights": {"place": "folder", "output": "numpy", "weights": [0, 3, 1, 0.5] * (COUNT // 4)},
     "tar, repeats, wrap": {"place": "tar", "output": "numpy", "repeats": 3, "remainder": "wrap"},
     "bad samples, factors": {"place": "damaged", "output": "numpy", "max_bad": 0.5, "balanced": hr.RepeatFactor(0.6)},
+    "bad samples, factors, buckets": {
+        "place": "damaged",
+        "output": "numpy",
+        "max_bad": 0.5,
+        "balanced": hr.RepeatFactor(0.6),
+        "view": hr.RandomScale((16, 20), long_max=32, flip=0.5),
+        "buckets": hr.Buckets("aspect", count=2),
+    },
     "bad samples": {"place": "damaged", "output": "numpy", "max_bad": 0.5},
+    "bad samples, several crops": {
+        "place": "damaged",
+        "output": "numpy",
+        "max_bad": 0.5,
+        "view": None,
+        "images": CROPS,
+    },
     "bad samples, map, torch": {"place": "damaged", "output": "torch", "max_bad": 0.5, "map": jitter},
 }
 
 
-def factory(places, *, place, output, dtype="uint8", normalize=None, **options):
+def factory(places, *, place, output, dtype="uint8", normalize=None, images=None, **options):
     def make(**overrides):
-        image = hr.Image(dtype=dtype, normalize=normalize)
+        pictures = images or {"image": hr.Image(dtype=dtype, normalize=normalize)}
         given = {"view": VIEW, "batch_size": battery.GLOBAL_BATCH, "shuffle": True, "seed": 5, "threads": 2} | options
-        fields = {"image": image, "label": hr.Label()} | ({"text": hr.Raw()} if place in ARCHIVES else {})
+        fields = {**pictures, "label": hr.Label()} | ({"text": hr.Raw()} if place in ARCHIVES else {})
         return hr.Loader(places[place], fields, output=output, **(given | overrides))
 
     return make

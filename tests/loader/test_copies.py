@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import battery
 import numpy as np
@@ -54,7 +56,7 @@ def alone(dataset, views, field, size, level="best"):
     out = np.zeros((len(dataset), *size, 3), np.uint8)
     job = _core.Job(samples, np.zeros(len(samples), np.uint32), key=0, program=np.zeros((0, 10)), views=views)
     items = [dataset[at]["image"] for at in range(len(dataset))]
-    options = _core.ImageOptions(filter=field.filter, dct_scaling=False)
+    options = _core.ImageOptions(filter=field.filter, dct_scaling=False, shrink_to=field.shrink_to or 0)
     job.add_image(_core.Ranges(), options, memory=items, out=out.reshape(-1), height=size[0], width=size[1])
     engine = _core.Engine(1, level=level)
     engine.submit(job)
@@ -86,6 +88,25 @@ def test_each_copy_is_the_crop_that_it_would_be_alone(dataset, level):
             for copy in range(field.copies):
                 views = drawn(dataset, name, field.view, copy, epoch=epoch)
                 assert np.array_equal(batch[name][:, copy], alone(dataset, views, field, size, level)), (name, copy)
+
+
+def test_each_copy_of_a_smaller_image_is_what_it_would_be_alone(dataset):
+    """`shrink_to`: one small copy of the image, of which all windows are cut; and so from a cache of these."""
+    fields = crops(dct_scaling=False, shrink_to=40)
+    plain = battery.epochs(load(dataset, fields))
+    for name, field in fields.items():
+        for copy in range(field.copies):
+            size = plain[0][name].shape[-2:]
+            views = drawn(dataset, name, field.view, copy)
+            assert np.array_equal(plain[0][name][:, copy], alone(dataset, views, field, size)), (name, copy)
+    loader = load(dataset, fields, cache="ram:9MB")
+    battery.assert_equal(battery.epochs(loader), plain, "cache")
+    stats = loader.stats()
+    assert (stats.cache.hits, stats.cache.misses, stats.stages["probe"].items) == (9, 0, 0)
+    assert stats.cache.cuts == {
+        "large": "pixels whose short side is at most 40, for several views",
+        "small": "those of 'large'",
+    }
 
 
 def test_the_key_of_a_field_is_its_names():
@@ -288,13 +309,15 @@ def test_a_view_of_its_own_is_cached_as_far_as_it_is_fixed(dataset):
         (lambda: hr.Image(view=hr.Resize(9)), r"Image: expected view= to give every image one size, got Resize.size=9"),
         (lambda: hr.Image(view=[hr.RandomScale((9, 12)), hr.RandomCrop(9)]), "expected view= to give every image one"),
         (lambda: hr.Image(view=hr.FiveCrop(9), copies=4), r"expected copies=5, as FiveCrop.* got 4; leave copies out"),
-        (lambda: hr.Image(view=LARGE, shrink_to=99), "expected shrink_to=None with view= or copies=, got 99"),
         (lambda: hr.Image(copies=2, dtype="uint16"), "expected copies of a picture of 8 bits, got dtype='uint16'"),
         (lambda: hr.Image(copies=2, channels=4), "and channels=4; take mode="),
         (lambda: hr.Mask(copies=2), "Mask: expected one of a sample, which follows the Loader's view, got copies=2"),
         (lambda: hr.Depth(view=LARGE), "Depth: expected one of a sample, .* got view=RandomResizedCrop"),
         (lambda: hr.Normals(copies=2), "Normals: expected one of a sample"),
-        (lambda: hr.ImageReader(view=hr.FiveCrop(9)), "one window an image, got FiveCrop.*, which cuts 5; a Loader's"),
+        (
+            lambda: hr.ImageReader(view=hr.FiveCrop(9), output="numpy"),
+            "one window an image, got FiveCrop.*, which cuts 5; a Loader's",
+        ),
     ],
 )
 def test_bad_fields(make, says):
@@ -337,6 +360,24 @@ def test_buckets_and_scales_leave_views_of_their_own_alone(dataset):
     assert {shape["large"] for shape in shapes} == {(2, 3, 32, 32)}
     assert {shape["small"] for shape in shapes} == {(5, 3, 12, 16)}
     assert len({shape["image"] for shape in shapes}) > 1
+
+
+def test_the_examples_of_the_page(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs/loader.md").read_text()
+    section = page.split("### Several crops of one image")[1].split("\n## ")[0]
+    first, second = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    folder = tmp_path / "train" / "ant"
+    folder.mkdir(parents=True)
+    for number, data in enumerate(files(4)):
+        (folder / f"{number}.jpg").write_bytes(data)
+    monkeypatch.chdir(tmp_path)
+    names = {"hr": hr}
+    exec(first, names)
+    batch = next(iter(names["loader"]))
+    assert [tuple(batch[name].shape) for name in ("global", "local")] == [(4, 2, 3, 224, 224), (4, 8, 3, 96, 96)]
+    exec(second, names)
+    shapes = [next(iter(hr.Loader("train/", names[name], batch_size=4)))["image"].shape for name in ("ten", "sixths")]
+    assert shapes == [(4, 10, 3, 224, 224), (4, 6, 3, 224, 224)]
 
 
 def test_mixtures_have_copies(dataset):

@@ -14,7 +14,7 @@ from sized_data import sized
 from twin.views import ViewError, short_side_size
 
 import headrace as hr
-from headrace.plan import Order, ViewedImages, plan_of
+from headrace.plan import Order, Sampling, ViewedImages, plan_of
 from headrace.plan.bucket_codes import by_categories, by_numbers, members_of, shape_bounds
 from headrace.plan.bucket_keys import size_categories, size_numbers
 from headrace.plan.bucket_members import OneBucket
@@ -34,6 +34,9 @@ def plan(dataset, *, view=FIXED, batch_size=2, buckets=None, images=True, **orde
         buckets=buckets,
         program=compile_view(view),
         images=ViewedImages(column="image", exif=False, threads=1, limits=None) if images else None,
+        texts=(),
+        pack=None,
+        sampling=Sampling(),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter, defaultdict
 
@@ -141,6 +142,68 @@ def test_each_epoch_rounds_the_factors_anew_and_keeps_its_length(data):
     share = scaled - np.floor(scaled)
     assert (abs(total / 600 - scaled) <= 5 * np.sqrt(share * (1 - share) / 600) + 1e-9).all()
     assert len({tuple(epoch_of(plan, epoch)[0]) for epoch in range(5)}) == 5
+
+
+def by_label(data, *, batch_size=6, **options):
+    """The plan of a Loader whose buckets are the labels."""
+    buckets = hr.Buckets(lambda sample: sample["label"])
+    loader = hr.Loader(
+        data,
+        {"text": hr.Raw()},
+        batch_size=batch_size,
+        buckets=buckets,
+        balanced=RepeatFactor(0.9, source="many"),
+        shuffle=True,
+        output="numpy",
+        **options,
+    )
+    return loader._recipe.plan
+
+
+def test_factors_hold_in_each_bucket_and_an_epoch_keeps_its_length(data):
+    factors, labels = np.array(lvis_factors(LISTS, 0.9)), np.array(LABELS)
+    scaled = factors.copy()
+    for label in set(LABELS):
+        of = labels == label
+        scaled[of] *= math.ceil(factors[of].sum()) / factors[of].sum()
+    plan = by_label(data)
+    assert plan.length == round(scaled.sum()) > SIZE
+    total = np.zeros(SIZE)
+    for epoch in range(300):
+        samples, passes = epoch_of(plan, epoch)
+        counts = np.bincount(samples, minlength=SIZE)
+        assert (np.floor(scaled + 1e-9) <= counts).all()
+        assert (counts <= np.ceil(scaled - 1e-9)).all()
+        assert len(set(zip(samples.tolist(), passes.tolist(), strict=True))) == plan.length
+        total += counts
+    share = scaled - np.floor(scaled)
+    assert (abs(total / 300 - scaled) <= 5 * np.sqrt(share * (1 - share) / 300) + 1e-9).all()
+    for step in range(plan.steps):
+        batch = plan.batch(7, step)
+        assert len(set(labels[batch.samples].tolist())) == 1
+        stand_ins = [plan.replacement(7, int(batch.positions[0]), attempt)[0] for attempt in range(8)]
+        assert set(labels[stand_ins].tolist()) == {labels[batch.samples[0]]}
+    others = {plan.replacement(7, 0, attempt)[0] for attempt in range(8, 90)}
+    assert max(others) < SIZE
+    assert set(labels[list(others)].tolist()) == set(LABELS)
+
+
+@pytest.mark.parametrize("remainder", ["short", "wrap", "drop"])
+def test_ranks_share_buckets_of_draws(data, remainder):
+    alone = by_label(data, remainder=remainder, seed=2)
+    ranks = [by_label(data, batch_size=2, world_size=3, rank=r, remainder=remainder, seed=2) for r in range(3)]
+    seen = []
+    for step in range(alone.steps):
+        whole, parts = alone.batch(1, step), [plan.batch(1, step) for plan in ranks]
+        for name in ("samples", "passes", "positions"):
+            assert np.array_equal(np.concatenate([getattr(part, name) for part in parts]), getattr(whole, name))
+        seen += zip(whole.samples.tolist(), whole.passes.tolist(), strict=True)
+    assert len(set(seen)) == len(seen) == alone.length - alone.left_out + alone.repeated
+    state = state_after(alone, epoch=1, steps=1, dataset="d", core="c")
+    assert resume(state, ranks[1], dataset="d", core="c").step == 1
+    other = dataclasses.replace(alone, grouping=alone.grouping.partition("; ")[2])
+    with pytest.raises(StateError, match=r"expected batches by 'buckets .* got 'repeat factors \(.*; buckets"):
+        resume(state, other, dataset="d", core="c")
 
 
 class RASampler:
@@ -294,6 +357,11 @@ IMAGE = {"text": hr.Raw()}
         ({"samples_per_epoch": 9, "shuffle": False}, "samples_per_epoch: expected shuffle=True with it"),
         ({"weights": WEIGHTS, "buckets": hr.Buckets("length", source="text")}, "weights: .*, got buckets=, which"),
         ({"repeats": 2, "pack": hr.SequencePacking(8)}, "repeats: .*, got pack=, which groups every sample once"),
+        ({"balanced": RepeatFactor(0.1), "pack": hr.SequencePacking(8)}, "balanced: .*, got pack=, which groups"),
+        (
+            {"balanced": RepeatFactor(0.1), "samples_per_epoch": 9, "buckets": hr.Buckets("length", source="text")},
+            r"balanced: .*, got buckets=, .* \(hr.RepeatFactor, with an epoch of its own length, goes with all",
+        ),
         ({"repeats": 2, "batch_size": hr.Budget(tokens=8)}, "repeats: .*, got a Budget as batch_size="),
         ({"repeats": 0}, "repeats: expected an int from 1 to 65536, got 0; it is how often each sample comes"),
         ({"repeats": 2.0}, "repeats: expected an int from 1"),

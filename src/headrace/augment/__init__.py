@@ -9,6 +9,8 @@ from __future__ import annotations
 from headrace.augment.combinators import RandomApply, RandomChoice, RandomOrder
 from headrace.augment.compiling import compile_augment
 from headrace.augment.geometry import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
+from headrace.augment.mixing import CutMix, Mixing, MixUp
+from headrace.augment.mixing_draws import ONE, PAIRS, AnyMixing, DrawnMixing, choices_of, draw_mixing
 from headrace.augment.pixels import (
     ColorJitter,
     GaussianBlur,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headrace.augment.mixing import Mixing
 from headrace.augment.pixels import check_probability, is_number
 from headrace.augment.program import CHOICE, ORDER, SEQUENCE, Augmentation, Node, group, with_weight
 from headrace.augment.timm_policies import as_augmentation
@@ -41,20 +42,31 @@ class RandomApply(Augmentation):
 
 @dataclass(frozen=True)
 class RandomChoice(Augmentation):
-    """One of `transforms`, drawn by the weights `p` (equal where None)."""
+    """One of `transforms`, drawn by the weights `p` (equal where None).
 
-    transforms: Sequence[Augmentation | str]
+    Of MixUp and CutMix it is for `Loader(batch=)`, and drawn for a batch.
+    """
+
+    transforms: Sequence[Augmentation | str | Mixing]
     p: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        parts, weights = _parts(self), self.p
+        parts, weights = self.transforms if self.mixes else _parts(self), self.p
         if weights is None:
             return
         whole = isinstance(weights, list | tuple) and len(weights) == len(parts)
         if not whole or not all(is_number(weight) and weight >= 0 for weight in weights) or sum(weights) <= 0:
             raise self.refuse("p", f"None, or {len(parts)} weights of at least 0 that do not sum to 0")
 
+    @property
+    def mixes(self) -> bool:
+        """True if it is one of several mixings of a batch."""
+        given = self.transforms
+        return isinstance(given, list | tuple) and len(given) > 0 and all(isinstance(each, Mixing) for each in given)
+
     def nodes(self) -> tuple[Node, ...]:
+        if self.mixes:
+            raise self.refuse("transforms", "augmentations of single images", "give mixings to Loader(batch=…)")
         parts = _parts(self)
         weights = [1.0] * len(parts) if self.p is None else self.p
         children = [with_weight(part, weight) for part, weight in zip(parts, weights, strict=True)]

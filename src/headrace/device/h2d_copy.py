@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from headrace.augment import compile_augment
+from headrace.device.batch_stages import mix_received
 from headrace.device.image_conversion import Conversion, ImageSelector, NamedImages
 from headrace.device.nested import Path, bytes_of, dense_parts, map_tensors
 from headrace.errors import UsageError
@@ -133,7 +133,7 @@ class PlainLane:
             start = time.perf_counter()
             moved = map_tensors(batch, self._move)
             copied = time.perf_counter()
-            converted = map_tensors(moved, self._images.converted)
+            converted = mix_received(map_tensors(moved, self._images.converted))
         self._copy_s += copied - start
         self._convert_s += time.perf_counter() - copied
         return SentBatch(converted, None)
@@ -220,7 +220,7 @@ class CudaLane:
             started = self._event()
             moved = map_tensors(staged, self._move)
             copied = self._event()
-            converted = map_tensors(moved, self._images.converted)
+            converted = mix_received(map_tensors(moved, self._images.converted))
             ticket = _Ticket(started, copied, self._event())
         with self._lock:
             self._resolve()
@@ -308,11 +308,6 @@ class Placement:
         return lane_to(self.device, NamedImages(dict(self.conversions.items())))
 
 
-def _erases(image: Image) -> bool:
-    program = compile_augment("augment", image.augment)
-    return program is not None and program.erases
-
-
 def place(device: str | torch.device, fields: Mapping[str, Field], *, host_floats: bool) -> Placement:
     """Divide the work: copy images of floats as bytes, a quarter or half of the size, and convert them on the device.
 
@@ -323,7 +318,7 @@ def place(device: str | torch.device, fields: Mapping[str, Field], *, host_float
     on_host, conversions = dict(fields), {}
     if found.type != "cpu" and not host_floats:
         for name, field in fields.items():
-            if not isinstance(field, Image) or field.wide or _erases(field):
+            if not isinstance(field, Image) or field.wide or field.erases:
                 continue
             if field.dtype != "uint8" and field.dtype != "uint16":
                 on_host[name] = replace(field, dtype="uint8", normalize=None)

@@ -96,8 +96,8 @@ class Image:
     `view`, of one fixed size, is the field's own: it then does not follow the Loader's, and neither do boxes, masks and
     keypoints follow it. With `copies` the batch is [N, copies, C, H, W], and each copy draws its view for itself, of
     `view` or of the Loader's. FiveCrop, TenCrop and Tiles say how many copies there are. Fields that read one column in
-    one mode, with views of their own or copies, share one decode: a JPEG is decoded once for all of their windows, at
-    the finest DCT scale that any of them needs.
+    one mode and `shrink_to`, with views of their own or copies, share one decode: a JPEG is decoded once for all of
+    their windows, at the finest DCT scale that any of them needs.
 
     `augment` is an augmentation or a list of them, such as `hr.ColorJitter(0.4)`, run on the pixels of the window
     before they become floats, after those of the Loader. Each image has draws of its own.
@@ -188,10 +188,6 @@ class Image:
                 f"Image: expected copies of a picture of 8 bits, got dtype={self.dtype!r} and channels="
                 f"{self.channels!r}; take mode= and leave channels out, or a field for each view"
             )
-        if (self.view is not None or count is not None) and self.shrink_to is not None:
-            raise UsageError(
-                f"Image: expected shrink_to=None with view= or copies=, got {self.shrink_to}; leave it out"
-            )
 
     @property
     def draws_view(self) -> bool:
@@ -202,6 +198,12 @@ class Image:
     def copy_count(self) -> int | None:
         """Copies of each sample in the batch; None for a batch without that dimension."""
         return self.copies if self.copies is not None or self.view is None else compile_view(self.view).copies
+
+    @property
+    def erases(self) -> bool:
+        """True if an erasure of its own may write values of the batch, which bytes cannot stand for."""
+        program = compile_augment("Image: augment", self.augment)
+        return program is not None and program.erases
 
     @property
     def channel_count(self) -> int:

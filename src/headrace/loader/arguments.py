@@ -32,7 +32,8 @@ COUNTERPARTS = {
     "headrace.mix weighs sources",
     "batch_sampler": "batch_size= and shuffle= cut the batches; buckets= or batch_size=headrace.Budget(…) group "
     "samples of like size",
-    "collate_fn": "batches are made natively, of equal shapes by view= or buckets=; batch_map= changes whole batches",
+    "collate_fn": "batches are made natively, of equal shapes by view= or buckets=; batch_map= changes whole batches, "
+    "batch=headrace.MixUp(…) or CutMix(…) mixes them",
     "pin_memory": 'device="cuda": batches are made in pinned memory and copied on a side stream',
     "pin_memory_device": 'device="cuda:1" or another: batches are handed out there',
     "persistent_workers": "nothing: native threads start in a moment; leave it out",
@@ -120,6 +121,18 @@ def check_map(
         raise UsageError(
             "map: expected None with pack=, got a function of a sample, whose text lies in a row with others; use "
             "batch_map=, which is given the rows"
+        )
+
+
+def check_mixing(on_error: str, pack: SequencePacking | None) -> None:
+    if on_error == "skip":
+        raise UsageError(
+            "on_error: expected 'replace' or 'raise' with batch=, got 'skip'; without a skipped sample, those after it "
+            "would have other partners"
+        )
+    if pack is not None:
+        raise UsageError(
+            "batch: expected None with pack=, whose samples share rows of tokens, got a mixing; leave it out"
         )
 
 

@@ -55,7 +55,7 @@ def cut_of(field: Spatial, program: Program, *, one_view: bool) -> tuple[Cut, st
     if one_view and not drawn and not (isinstance(field, Normals) and flips):
         return "final", _final_words(field, program.output_size, flips=flips)
     if isinstance(field, Image) and field.shrink_to is not None:
-        return "shrunk", f"pixels whose short side is at most {field.shrink_to}, for a random view"
+        return "shrunk", f"{_shrunk_words(field.shrink_to)}, for a random view"
     return "file", f"{FILES_BYTES}, for {'a random view' if one_view else 'views that change by batch'}"
 
 
@@ -65,6 +65,10 @@ def ops_before_flips(program: Program) -> NDArray[np.float64]:
     while end and int(program.ops[end - 1, 0]) in _FLIP_KINDS:
         end -= 1
     return program.ops[:end]
+
+
+def _shrunk_words(short_side: int) -> str:
+    return f"pixels whose short side is at most {short_side}"
 
 
 def _final_words(field: Spatial, size: tuple[int, int] | None, *, flips: bool) -> str:
@@ -165,9 +169,11 @@ def open_cache(
         cuts[name], words[name] = "file", FILES_BYTES
         if isinstance(field, Spatial):
             cuts[name], words[name] = cut_of(field, views[name], one_view=one_view or views[name] is not program)
-    for (name, _, _), first in zip(images, decoded_with(images), strict=True):
+    for (name, field, _), first in zip(images, decoded_with(images), strict=True):
         if first >= 0:  # pictures of several views, of one decode
-            cuts[name], words[name] = "file", f"{FILES_BYTES}, for several views"
+            short_side = field.shrink_to if isinstance(field, Image) else None
+            cuts[name] = "file" if short_side is None else "shrunk"
+            words[name] = f"{FILES_BYTES if short_side is None else _shrunk_words(short_side)}, for several views"
         if first >= 0 and images[first][0] != name:
             del cuts[name]
             words[name] = f"those of {images[first][0]!r}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Never
 
 from headrace import _core
 from headrace._core import Limits
-from headrace.augment import Augmentation, compile_augment
+from headrace.augment import AnyMixing, Augmentation, compile_augment
 from headrace.data import Dataset, Where
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
@@ -20,6 +20,7 @@ from headrace.loader.arguments import (
     check_augment,
     check_last_batch,
     check_map,
+    check_mixing,
     check_values,
     check_views,
     place_fields,
@@ -28,6 +29,7 @@ from headrace.loader.arguments import (
 from headrace.loader.autotuning.tuner import Tuner, tuner_of
 from headrace.loader.bad_samples import Quarantine
 from headrace.loader.batch_memory import PooledMemory, memory_of
+from headrace.loader.batch_mixing import check_pairs, resolve_mixing
 from headrace.loader.cache import open_cache
 from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
 from headrace.loader.recipe import (
@@ -98,6 +100,9 @@ class Loader(LoaderPosition):
                  batch does not come, so that a pass may have fewer batches than `len(loader)`, and the state counts
                  both as consumed. More than `max_bad` of this rank's samples of a pass end the run in any case
     `map`        `map(sample, rng)` for each sample, in threads; `batch_map(batch, rng)` for each batch
+    `batch`      `MixUp`, `CutMix` or a RandomChoice of them: each image is mixed with its neighbour in the batch, after
+                 `map` and before `batch_map`, and labels become float32 [N, classes]. `batch_size` must be even; a
+                 short last batch is not mixed
     `map_workers`  number of processes for `map` instead of threads, for Python that holds the GIL. Results do not
                  depend on it. Processes start with each pass, and know what `map` knows then
     `multiprocessing_context`  how they start: "fork", "forkserver", "spawn" or a context; default: the program's
@@ -144,6 +149,7 @@ class Loader(LoaderPosition):
         map_workers: int = 0,
         multiprocessing_context: str | BaseContext | None = None,
         batch_map: BatchMap | None = None,
+        batch: AnyMixing | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         output: Output = "torch",
@@ -182,12 +188,19 @@ class Loader(LoaderPosition):
             world_size=self._place.world_size,
         )
         check_map(map, map_workers, multiprocessing_context, pack)
-        host_floats = map is not None or batch_map is not None or (augmented is not None and augmented.erases)
+        core_floats = map is not None or (augmented is not None and augmented.erases)
         self._placement = None
         if device is not None:
-            self._placement = place_fields(device, output, chosen, host_floats=host_floats)
+            self._placement = place_fields(device, output, chosen, host_floats=core_floats or batch_map is not None)
         if self._placement is not None:
             chosen = self._placement.fields
+            columns = resolve_columns(dataset, chosen, view_from)
+        mixing = None
+        if batch is not None:
+            check_mixing(on_error, pack)
+            on_device = self._placement is not None and batch_map is None
+            mixing = resolve_mixing(batch, dataset, chosen, core_floats=core_floats, on_device=on_device)
+            chosen = mixing.on_host(chosen)
             columns = resolve_columns(dataset, chosen, view_from)
         program = compile_view(view)
         check_views(columns.images, view, program)
@@ -211,6 +224,8 @@ class Loader(LoaderPosition):
         packed = None if pack is None else text_packed(pack, texts).name
         measured = text_of_buckets(buckets, texts)
         check_last_batch(plan, map)
+        if mixing is not None:
+            check_pairs(plan, self._place.world_size)
         bounds = Limits() if limits is None else limits
         kept_of = columns.images, columns.raws, texts
         self._tuner = tuner_of(threads, prefetch)
@@ -234,6 +249,7 @@ class Loader(LoaderPosition):
             map_workers=map_workers,
             multiprocessing_context=multiprocessing_context,
             batch_map=batch_map,
+            mixing=mixing,
             level=instruction_set,
             limits=bounds,
             cache=None if cache is None else open_cache(cache, dataset, plan, program, kept_of, bounds),

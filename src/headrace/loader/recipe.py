@@ -29,6 +29,7 @@ from headrace.fields import (
     find_column,
 )
 from headrace.loader.bad_samples import Quarantine
+from headrace.loader.batch_mixing import BatchMixing
 from headrace.loader.batch_values import part_name
 from headrace.loader.cache import EpochCache
 from headrace.loader.decoding.arrays import ArrayContent, FieldContent, KeyContent, check_held
@@ -101,6 +102,7 @@ class Recipe(FieldColumns):
     """Processes for `map`; 0: threads."""
     multiprocessing_context: str | BaseContext | None
     batch_map: BatchMap | None
+    mixing: BatchMixing | None
     level: str
     limits: Limits
     cache: EpochCache | None = None

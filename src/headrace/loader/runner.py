@@ -23,6 +23,7 @@ from headrace.loader.autotuning.tuner import TunedPass, Tuner
 from headrace.loader.bad_samples import BadSamples
 from headrace.loader.batch_decoder import BatchDecoder
 from headrace.loader.batch_memory import BatchMemory
+from headrace.loader.batch_mixing import Mixer
 from headrace.loader.batch_values import nested
 from headrace.loader.map_stage import MapStage, PythonThreads, ThreadedMap
 from headrace.loader.recipe import Batch, Recipe
@@ -86,6 +87,11 @@ class Runner:
         undo.callback(self._engine.close)
         self._assembly = Assembly(recipe, self._engine, memory)
         self._decoder = BatchDecoder(recipe, self._assembly, self.bad, self._python)
+        self._mixer: Mixer | None = None
+        if recipe.mixing is not None:
+            self._mixer = Mixer(
+                recipe.mixing, rank=recipe.plan.rank, output=recipe.output, memory=memory, level=recipe.level
+            )
         self._map = MapStage(self._deliver)
         if workers is not None:
             workers.begin()
@@ -172,6 +178,8 @@ class Runner:
         """Run the last stages in the thread that has the batch."""
         batch_map, plan = self._recipe.batch_map, decoded.rows.plan
         batch = nested(batch)
+        if self._mixer is not None:
+            batch = self._mixer.mix(batch, decoded.rows)
         if batch_map is not None:
             rng = user_functions.batch_rng(decoded.rows.key, step=plan.step, rank=self._recipe.plan.rank)
             try:
@@ -230,6 +238,8 @@ class Runner:
             stages["text"] = self._decoder.texts.stats()
         if self._recipe.map is not None:
             stages["map"] = self._map.stats()
+        if self._mixer is not None:
+            stages["mixing"] = self._mixer.stats()
         ended = self._ended if self._ended is not None else time.perf_counter()
         cache, before = self._recipe.cache, self._cache_before
         return Stats(

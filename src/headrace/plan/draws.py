@@ -1,4 +1,4 @@
-"""Draws that fill an epoch's positions: by weights, by repeat factors, and repeated."""
+"""Draws that fill an epoch's positions: by weights, by repeat factors, also of buckets, and repeated."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
+from headrace.plan.bucket_members import BucketMembers
 from headrace.plan.order import FIRST_REPLACEMENT_PASS, MAX_GLOBAL_BATCH, Order
 from headrace.plan.step_views import Ints
 
@@ -86,8 +87,7 @@ class FactorDraws(Draws):
 
     def draw(self, order: Order, epoch: int, positions: Ints, *, first: int, size: int) -> tuple[Ints, Ints]:
         turns = order.shuffled(positions % self.count, count=self.count, epoch=epoch)
-        offset = _uniform(order.key(epoch), np.zeros(1, np.int64), _OFFSETS)
-        return _sample_at(self.ends, turns + offset), positions
+        return _at_turns(self.ends, turns, order.key(epoch), 0), positions
 
     def pick(self, bits: int) -> int:
         return _pick(self.ends, bits)
@@ -123,6 +123,47 @@ class RepeatedDraws(Draws):
     @property
     def different(self) -> int:
         return min(self.samples, -(-self.count // self.repeats))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BucketFactors:
+    """Draws that take each bucket's members their factors times, as `FactorDraws` takes all samples."""
+
+    counts: Ints
+    """Draws of each bucket."""
+    samples: int
+    """Samples in all buckets."""
+    ends: Floats
+    """Cumulative factors of the members, scaled so that each bucket's last is its count; bucket by bucket."""
+    offsets: Ints
+    """Bucket b has ends[offsets[b] : offsets[b + 1]]."""
+
+    @classmethod
+    def of(cls, members: BucketMembers, factors: Floats) -> BucketFactors:
+        """Line up the factors, which are by dataset position, in the order of the buckets' members."""
+        counts = members.counts
+        parts = [scaled_ends(factors[members.select(bucket, np.arange(count))]) for bucket, count in enumerate(counts)]
+        draws = np.array([round(part[-1]) if len(part) else 0 for part in parts], np.int64)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        return cls(counts=draws, samples=len(factors), ends=np.concatenate(parts), offsets=offsets)
+
+    def members_at(self, key: int, bucket: int, turns: Ints) -> Ints:
+        """Return the numbers of the members that have these turns of the bucket, below its count."""
+        return _at_turns(self.ends[self.offsets[bucket] : self.offsets[bucket + 1]], turns, key, bucket)
+
+
+def scaled_ends(factors: Floats, count: int | None = None) -> Floats:
+    """Return the cumulative factors, scaled so that the last is `count`; None: their sum, rounded up."""
+    ends = np.cumsum(factors)
+    if len(ends):
+        last = np.ceil(ends[-1]) if count is None else count
+        ends *= last / ends[-1]
+        ends[-1] = last
+    return ends
+
+
+def _at_turns(ends: Floats, turns: Ints, key: int, bucket: int) -> Ints:
+    return _sample_at(ends, turns + _uniform(key, np.array([bucket]), _OFFSETS))
 
 
 def _sample_at(ends: Floats, points: Floats) -> Ints:

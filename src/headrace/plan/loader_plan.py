@@ -20,10 +20,11 @@ from headrace.plan.batching import Buckets, Budget, SequencePacking
 from headrace.plan.best_fit import SequencesByLength
 from headrace.plan.bucket_codes import Coding, by_categories, by_numbers, length_bounds, members_of, shape_bounds
 from headrace.plan.bucket_members import BucketMembers, OneBucket
+from headrace.plan.draws import BucketFactors, Floats
 from headrace.plan.mixture import EpochPlan
 from headrace.plan.order import Order
 from headrace.plan.packed_plan import PackedPlan
-from headrace.plan.sampling import Sampling
+from headrace.plan.sampling import Sampling, digest_of
 from headrace.plan.shaped_plan import ShapedPlan
 from headrace.plan.step_views import ImageSizes, StepViews
 from headrace.plan.uniform_plan import UniformPlan
@@ -140,9 +141,9 @@ def plan_of(
     buckets: Buckets | None,
     program: Program,
     images: ViewedImages | None,
-    texts: Sequence[ResolvedText] = (),
-    pack: SequencePacking | None = None,
-    sampling: Sampling | None = None,
+    texts: Sequence[ResolvedText],
+    pack: SequencePacking | None,
+    sampling: Sampling,
 ) -> EpochPlan:
     """Return the plan that these arguments ask for. Sizes of images are read where they matter, unless cached.
 
@@ -150,31 +151,31 @@ def plan_of(
     """
     if buckets is not None and not isinstance(buckets, Buckets):
         raise UsageError(f"buckets: expected hr.Buckets(…) or None, got {buckets!r}")
-    if sampling is not None and sampling.given:
-        sampling.check(order, dataset, _grouped_by(batch_size, buckets, pack, program))
-        assert isinstance(batch_size, int), "a Budget groups samples"
-        order.check_sizes(length=len(dataset), batch_size=batch_size)
-        draws = sampling.draws(dataset)
-        return UniformPlan(length=draws.count, batch_size=batch_size, draws=draws, **vars(order))
+    grouped_by = _grouped_by(batch_size, buckets, pack, program)
+    sampling.check(order, dataset, grouped_by)
     if pack is not None:
         return packed_plan(dataset, order, pack, texts, batch_size=batch_size, buckets=buckets, program=program)
-    if buckets is None and not isinstance(batch_size, Budget) and not program.drawn_per_step:
-        return UniformPlan(length=len(dataset), batch_size=batch_size, **vars(order))
     # Before anything is read.
     order.check_sizes(length=len(dataset), batch_size=1 if isinstance(batch_size, Budget) else batch_size)
+    if grouped_by is None and not isinstance(batch_size, Budget):
+        draws = sampling.draws(dataset)
+        length = len(dataset) if draws is None else draws.count
+        return UniformPlan(length=length, batch_size=batch_size, draws=draws, **vars(order))
     text = text_of_buckets(buckets, texts)
-    return _ShapedPlanner(dataset, order, batch_size, buckets, program, images, text).plan()
+    return _ShapedPlanner(dataset, order, batch_size, buckets, program, images, text, sampling).plan()
 
 
 def _grouped_by(
     batch_size: int | Budget, buckets: Buckets | None, pack: SequencePacking | None, program: Program
 ) -> str | None:
     """Name the argument that groups samples into batches; None where there is none."""
-    if buckets is not None or pack is not None:
-        return "pack=" if buckets is None else "buckets="
-    if isinstance(batch_size, Budget):
-        return "a Budget as batch_size="
-    return "a RandomScale" if program.drawn_per_step else None
+    groups = {
+        "pack=": pack is not None,
+        "buckets=": buckets is not None,
+        "a Budget as batch_size=": isinstance(batch_size, Budget),
+        "a RandomScale": program.drawn_per_step,
+    }
+    return next((name for name, given in groups.items() if given), None)
 
 
 def text_of_buckets(buckets: Buckets | None, texts: Sequence[ResolvedText]) -> ResolvedText | None:
@@ -195,6 +196,7 @@ class _ShapedPlanner:
     program: Program
     images: ViewedImages | None
     text: ResolvedText | None
+    sampling: Sampling
 
     @cached_property
     def _sizes(self) -> ImageSizes | None:
@@ -211,6 +213,7 @@ class _ShapedPlanner:
     def plan(self) -> ShapedPlan:
         """Return the plan. Raises UsageError before anything is read."""
         self._check()
+        factors = self.sampling.factors(self.dataset)
         coding = None if self.buckets is None else self._coding(self.buckets)
         members: BucketMembers = OneBucket(len(self.dataset))
         if coding is not None:
@@ -230,8 +233,9 @@ class _ShapedPlanner:
             capacity=capacity,
             views=views,
             joined=self.buckets is None or self.buckets.ordered,
-            grouping="; ".join(self._describe(members, capacity)),
+            grouping="; ".join(self._describe(members, capacity, factors)),
             lengths=None if self.text is None else self._lengths,
+            factors=None if factors is None else BucketFactors.of(members, factors),
             **vars(self.order),
         )
 
@@ -354,8 +358,8 @@ class _ShapedPlanner:
             "rank_multiple or the scales, or leave large samples out with select()"
         )
 
-    def _describe(self, members: BucketMembers, capacity: Capacity) -> list[str]:
-        words = []
+    def _describe(self, members: BucketMembers, capacity: Capacity, factors: Floats | None) -> list[str]:
+        words = [] if factors is None else [f"repeat factors ({digest_of(factors)})"]
         if self.buckets is not None:
             words.append(f"buckets {self.buckets} ({len(members.counts)}, {members.digest})")
         if self.program.drawn_per_step:

@@ -144,6 +144,8 @@ class BatchPlan:
     """The most tokens of a text in the global batch, where the plan measures texts; the same on every rank."""
     view: StepView | None = None
     """The view that images get instead of the loader's own, the same on every rank; None: the loader's."""
+    whole: bool = True
+    """False for a short last batch: the parts of its ranks differ in size."""
     rows: PackedRows | None = None
     """The rows of tokens that the samples share, where texts are packed."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from headrace.data import Dataset, ListColumn, ValueColumn
 from headrace.errors import UsageError
-from headrace.plan.draws import MOST_DRAWS, Draws, FactorDraws, Floats, RepeatedDraws, WeightedDraws
+from headrace.plan.draws import MOST_DRAWS, Draws, FactorDraws, Floats, RepeatedDraws, WeightedDraws, scaled_ends
 from headrace.plan.order import Order, check_int
 from headrace.plan.step_views import Ints
 
@@ -79,16 +78,20 @@ class Sampling:
     def check(self, order: Order, dataset: Dataset, besides: str | None) -> None:
         """Raise UsageError for arguments that do not go together, before anything is read.
 
-        `besides` says which other argument decides what shares a batch.
+        `besides` says which other argument decides what shares a batch. Only repeat factors can do with one.
         """
+        if not self.given:
+            return
         ways = [name for name in self.given if name != "samples_per_epoch"]
         name = self.given[0]
         if len(ways) > 1:
             raise UsageError(f"{ways[0]}: expected no {ways[1]}= alongside, got both; leave one out")
-        if besides is not None:
+        if besides is not None and (
+            besides == "pack=" or self.given != ["balanced"] or not isinstance(self.balanced, RepeatFactor)
+        ):
             raise UsageError(
                 f"{name}: expected batches that are cut from the draws as they come, got {besides}, which groups every "
-                "sample once; leave one out"
+                "sample once; leave one out (hr.RepeatFactor, with an epoch of its own length, goes with all but pack=)"
             )
         if not order.shuffle:
             raise UsageError(f"{name}: expected shuffle=True with it, as its samples are drawn, got shuffle=False")
@@ -97,17 +100,20 @@ class Sampling:
             check_int("samples_per_epoch", self.samples_per_epoch, 1, MOST_DRAWS, "it counts the draws of all ranks")
         check_int("length", len(dataset), 1, 1 << 62, "the dataset holds no sample")
 
-    def draws(self, dataset: Dataset) -> Draws:
-        """Return what these arguments ask for, once `check` has passed. Reads labels that lie in members.
+    def draws(self, dataset: Dataset) -> Draws | None:
+        """Return what these arguments ask for, once `check` has passed; None for nothing. Reads labels in members.
 
         Raises UsageError for weights, labels or categories that are none.
         """
         size = len(dataset)
+        if not self.given:
+            return None
         if self.weights is not None:
             weights = _checked_weights(_weights(dataset, self.weights), size)
             return self._weighted(weights, "weights")
-        if isinstance(self.balanced, RepeatFactor):
-            return self._by_factors(self.balanced.factors(*_categories(dataset, self.balanced), count=size))
+        factors = self.factors(dataset)
+        if factors is not None:
+            return self._by_factors(factors)
         if self.balanced is not None:
             classes = _classes(dataset, self.balanced)
             return self._weighted(1 / np.bincount(classes)[classes], f"balanced {self.balanced}")
@@ -116,18 +122,22 @@ class Sampling:
             count=count, samples=size, words=f"{count} draws, repeats {self.repeats}", repeats=self.repeats
         )
 
+    def factors(self, dataset: Dataset) -> Floats | None:
+        """Return each sample's repeat factor; None without these. Reads labels in members."""
+        if not isinstance(self.balanced, RepeatFactor):
+            return None
+        return self.balanced.factors(*_categories(dataset, self.balanced), count=len(dataset))
+
     def _weighted(self, weights: Floats, words: str) -> WeightedDraws:
         ends, count = np.cumsum(weights), self._count(len(weights))
         return WeightedDraws(
-            count=count, samples=len(ends), words=f"{count} draws, {words} ({_digest(ends)})", ends=ends
+            count=count, samples=len(ends), words=f"{count} draws, {words} ({digest_of(ends)})", ends=ends
         )
 
     def _by_factors(self, factors: Floats) -> FactorDraws:
-        ends = np.cumsum(factors)
-        count = self._count(math.ceil(ends[-1]))
-        ends *= count / ends[-1]
-        ends[-1] = count
-        words = f"{count} draws, repeat factors ({_digest(ends)})"
+        ends = scaled_ends(factors, self.samples_per_epoch)
+        count = self._count(int(ends[-1]))
+        words = f"{count} draws, repeat factors ({digest_of(ends)})"
         return FactorDraws(count=count, samples=len(ends), words=words, ends=ends)
 
     def _count(self, default: int) -> int:
@@ -136,8 +146,9 @@ class Sampling:
         return count
 
 
-def _digest(ends: Floats) -> str:
-    return hashlib.blake2b(np.ascontiguousarray(ends, "<f8").data, digest_size=8).hexdigest()
+def digest_of(numbers: Floats) -> str:
+    """Return a short hex identity of the numbers, the same on every machine."""
+    return hashlib.blake2b(np.ascontiguousarray(numbers, "<f8").data, digest_size=8).hexdigest()
 
 
 def _weights(dataset: Dataset, weights: object) -> NDArray[Any]:
@@ -173,7 +184,7 @@ def _checked_weights(weights: NDArray[Any], size: int) -> Floats:
         )
     with np.errstate(over="ignore"):
         total = float(np.cumsum(floats)[-1])
-    if not 0 < total < math.inf:
+    if not 0 < total < np.inf:
         raise UsageError(f"weights: expected a sum above 0 that float64 can hold, got {total}")
     return floats
 

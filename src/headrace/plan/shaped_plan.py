@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace.plan.batch_cutting import ANY, BatchRuns, Capacity, Cells, cut
 from headrace.plan.bucket_members import BucketMembers
+from headrace.plan.draws import BucketFactors
 from headrace.plan.order import BatchPlan, Order, check_place
 from headrace.plan.step_views import NO_VIEWS, Ints, StepViews
 
@@ -34,6 +35,8 @@ class GlobalBatch:
     start: int
     stop: int
     extra: int
+    size: int
+    """Samples of the batch if it is full."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -61,6 +64,8 @@ class ShapedPlan(Order):
     """Description of all that the batches depend on, apart from the order."""
     lengths: Callable[[Ints], NDArray[np.float64]] | None = None
     """Tokens of texts, by dataset position, NaN where a sample has none: where these decide a sample's bucket."""
+    factors: BucketFactors | None = None
+    """How often each sample comes; None: once."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,6 +88,11 @@ class ShapedPlan(Order):
         multiple, runs = self.capacity.multiple, self._every_run
         mean = int((runs.sizes * runs.batches).sum()) / int(runs.batches.sum())
         return max(1, round(mean / multiple)) * multiple
+
+    @property
+    def part_multiple(self) -> int:
+        """Number of which a rank's samples of a whole batch are a multiple."""
+        return self.capacity.multiple // self.world_size
 
     @property
     def steps(self) -> int:
@@ -121,6 +131,7 @@ class ShapedPlan(Order):
             positions[part],
             longest=None if self.lengths is None else int(np.nan_to_num(self.lengths(samples)).max(initial=0)),
             view=view.of_rows(part),
+            whole=len(samples) == batch.size,
         )
 
     def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]:
@@ -134,9 +145,10 @@ class ShapedPlan(Order):
     def _replacement(self, epoch: int, batch: GlobalBatch, position: int, row: int, attempt: int) -> tuple[int, int]:
         bucket = self._bucket_at(min(batch.start + row, batch.stop - 1))
         of_own = attempt < _OF_OWN_BUCKET
-        length = int(self._counts[bucket]) if of_own else self.length
+        of_all = self.length if self.factors is None else self.factors.samples
+        length = int(self._counts[bucket]) if of_own else of_all
         index, pass_ = self.draw_replacement(length=length, epoch=epoch, position=position, attempt=attempt)
-        return int(self.members.select(bucket, np.array([index]))[0]) if of_own else index, pass_
+        return int(self._select(epoch, bucket, np.array([index]))[0]) if of_own else index, pass_
 
     def _stand_ins(self, epoch: int, batch: GlobalBatch, position: int, row: int, of_all: bool) -> Ints:
         """Return the first that would replace the sample in this row, of its own bucket, or also of all."""
@@ -152,7 +164,7 @@ class ShapedPlan(Order):
         size, end = int(self._runs.sizes[run]), int(self._runs.stops[run])
         start = int(self._runs.starts[run]) + (number - int(self._first_batch[run])) * size
         stop = min(start + size, end)
-        return GlobalBatch(number, start, stop, start + size - stop if self.remainder == "wrap" else 0)
+        return GlobalBatch(number, start, stop, start + size - stop if self.remainder == "wrap" else 0, size)
 
     def _samples(self, epoch: int, batch: GlobalBatch) -> tuple[Ints, NDArray[np.uint32]]:
         """Return the global batch's samples and passes; those that come once more are of its last bucket's start."""
@@ -162,10 +174,12 @@ class ShapedPlan(Order):
             count, bucket_end = int(self._counts[bucket]), int(self._bucket_ends[bucket])
             end, first = min(batch.stop, bucket_end), slot - (bucket_end - count)
             extra = batch.extra if end == batch.stop else 0
-            again, places = np.divmod(np.arange(first, first + end - slot + extra, dtype=np.int64), count)
-            places = self.shuffled(places, count=count, epoch=epoch, stream=1 + bucket)
-            samples.append(self.members.select(bucket, places))
-            passes.append(again.astype(np.uint32))
+            places = np.arange(first, first + end - slot + extra, dtype=np.int64)
+            again, turns = np.divmod(places, count)
+            turns = self.shuffled(turns, count=count, epoch=epoch, stream=1 + bucket)
+            samples.append(self._select(epoch, bucket, turns))
+            # A sample that comes several times has several places of its bucket.
+            passes.append((again if self.factors is None else places).astype(np.uint32))
             slot = end
         return np.concatenate(samples), np.concatenate(passes)
 
@@ -183,12 +197,17 @@ class ShapedPlan(Order):
         turn = _core.hash64(key, self.steps) * scales >> 64 if self.capacity.alike else 0
         return (scale + turn) % scales
 
+    def _select(self, epoch: int, bucket: int, turns: Ints) -> Ints:
+        """Return the dataset positions of those that have these turns of a bucket."""
+        members = turns if self.factors is None else self.factors.members_at(self.key(epoch), bucket, turns)
+        return self.members.select(bucket, members)
+
     def _bucket_at(self, slot: int) -> int:
         return int(np.searchsorted(self._bucket_ends, slot, side="right"))
 
     @cached_property
     def _counts(self) -> Ints:
-        return self.members.counts
+        return self.members.counts if self.factors is None else self.factors.counts
 
     @cached_property
     def _bucket_ends(self) -> Ints:

@@ -144,8 +144,8 @@ def resume(
     """
     _check_order(state, plan, dataset=dataset)
     hint = (
-        "pass the weights=, balanced=, repeats=, samples_per_epoch=, buckets= and pack=, the RandomScale and the "
-        "Budget of the run that saved"
+        "pass the buckets=, the RandomScale, the Budget, the pack=, and the weights=, balanced=, repeats= and "
+        "samples_per_epoch= of the run that saved"
     )
     if "rank_multiple" in state.grouping:
         hint += "; a Budget is per rank, so divide the budget of all ranks by the world size, and name rank_multiple"

@@ -35,6 +35,11 @@ class UniformPlan(Order):
         return self.batch_size * self.world_size
 
     @property
+    def part_multiple(self) -> int:
+        """Number of which a rank's samples of a whole batch are a multiple."""
+        return self.batch_size
+
+    @property
     def grouping(self) -> str:
         """Description of how samples are drawn; "" where each comes once, in the order as it is."""
         return "" if self.draws is None else self.draws.words
@@ -77,7 +82,8 @@ class UniformPlan(Order):
             samples = self.shuffled(within, count=self.length, epoch=epoch)
         else:
             samples, passes = self.draws.draw(self, epoch, positions, first=first, size=count)
-        return BatchPlan(epoch, step, samples, passes.astype(np.uint32), positions)
+        whole = count == self.global_batch
+        return BatchPlan(epoch, step, samples, passes.astype(np.uint32), positions, whole=whole)
 
     def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]:
         """Return the (dataset position, pass) that replaces a bad sample at this position of the epoch.

@@ -92,10 +92,11 @@ def decoded_with(images: Images) -> list[int]:
 
     Pictures of one column share it where one of them has copies, or several windows are cut by views of their own.
     """
-    shared: dict[tuple[str, bool, int], list[int]] = {}
+    shared: dict[tuple[object, ...], list[int]] = {}
     for at, (_, field, column) in enumerate(images):
-        if isinstance(field, Image) and not field.wide and field.shrink_to is None:
-            shared.setdefault((column, field.exif, field.channel_count), []).append(at)
+        if isinstance(field, Image) and not field.wide:
+            small = None if field.shrink_to is None else (field.shrink_to, field.filter, field.dct_scaling)
+            shared.setdefault((column, field.exif, field.channel_count, small), []).append(at)
     found = [-1] * len(images)
     for members in shared.values():
         fields = [field for _, field, _ in (images[at] for at in members) if isinstance(field, Image)]

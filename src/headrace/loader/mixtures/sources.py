@@ -58,6 +58,11 @@ def check_mixed(sources: Mapping[str, Loader]) -> None:
                 f"batches: expected source {name!r} without buckets, Budget, RandomScale and pack with 'mixed', as "
                 "samples of several sources must have one shape; take 'one-source', or a view of fixed size"
             )
+        if recipe.mixing is not None:
+            raise UsageError(
+                f"batches: expected source {name!r} without batch= with 'mixed', as its samples have no neighbours of "
+                "their own in a batch; mix them in the training step, or take 'one-source'"
+            )
         if recipe.plan.draws is not None:
             raise UsageError(
                 f"batches: expected source {name!r} without weights=, balanced=, repeats= and samples_per_epoch= with "

@@ -1,0 +1,82 @@
+// Gaussian blur by vectors of 16-bit words, for levels that multiply them to a rounded high half. Included after
+// augment_kernels.inl, whose `blur` gives the same bits. Sums stay in registers while the taps pass by.
+
+// Columns that are blurred downwards at a time: rows of so many words, twice as many as there are taps, fit the
+// first-level cache.
+constexpr std::size_t kStrip = 256;
+
+template <class Words>
+void blur_across(const std::int16_t* line, std::size_t size, const std::int16_t* taps, int count, std::int16_t* to) {
+    constexpr std::size_t kStep = Words::kCount;
+    for (std::size_t i = 0; i < size; i += 2 * kStep) {
+        Words a = Words::load(line + i) * Words::all(taps[0]);
+        Words b = Words::load(line + i + kStep) * Words::all(taps[0]);
+        for (int k = 1; k < count; ++k) {
+            const std::int16_t *before = line + i - 4 * k, *after = line + i + 4 * k;
+            const Words weight = Words::all(taps[k]);
+            a = a + (Words::load(before) + Words::load(after)) * weight;
+            b = b + (Words::load(before + kStep) + Words::load(after + kStep)) * weight;
+        }
+        a.store(to + i);
+        b.store(to + i + kStep);
+    }
+}
+
+// `row_at(k)` is the distance to the row k below, or above where k is negative.
+template <class Words, class RowAt>
+void blur_down(const std::int16_t* middle, std::size_t from, std::size_t end, const std::int16_t* taps, int count,
+               std::uint8_t* to, RowAt row_at) {
+    constexpr std::size_t kStep = Words::kCount;
+    for (std::size_t i = from; i < end; i += 2 * kStep) {
+        const std::int16_t* at = middle + i;
+        Words a = Words::load(at) * Words::all(taps[0]);
+        Words b = Words::load(at + kStep) * Words::all(taps[0]);
+        for (int k = 1; k < count; ++k) {
+            const std::int16_t *before = at + row_at(-k), *after = at + row_at(k);
+            const Words weight = Words::all(taps[k]);
+            a = a + (Words::load(before) + Words::load(after)) * weight;
+            b = b + (Words::load(before + kStep) + Words::load(after + kStep)) * weight;
+        }
+        if (end - i >= 2 * kStep) {
+            a.narrow(to + i);
+            b.narrow(to + i + kStep);
+        } else {
+            alignas(64) std::uint8_t last[2 * kStep];
+            a.narrow(last);
+            b.narrow(last + kStep);
+            std::memcpy(to + i, last, end - i);
+        }
+    }
+}
+
+template <class Words>
+void blur_by_words(std::uint8_t* bytes, int width, int height, const std::int16_t* across, int across_taps,
+                   const std::int16_t* down, int down_taps, std::int16_t* rows) {
+    constexpr std::size_t kStep = Words::kCount;
+    const std::size_t stride = 4 * static_cast<std::size_t>(width);
+    const std::size_t pitch = (stride + 2 * kStep - 1) / (2 * kStep) * (2 * kStep);
+    std::int16_t* line = rows + blur_margin(across_taps);
+    std::int16_t* blurred = line + pitch + kBlurReach / 2 + blur_margin(across_taps);
+    for (int y = 0; y < height; ++y) {
+        const std::uint8_t* row = bytes + stride * static_cast<std::size_t>(y);
+        std::size_t i = 0;
+        for (; i + kStep <= stride; i += kStep) Words::widen(row + i).store(line + i);
+        for (; i < stride; ++i) line[i] = static_cast<std::int16_t>(row[i] << 6);
+        reflect_ends(line, width, across_taps);
+        blur_across<Words>(line, stride, across, across_taps, blurred + pitch * static_cast<std::size_t>(y));
+    }
+    for (std::size_t strip = 0; strip < stride; strip += kStrip) {
+        const std::size_t end = smaller(stride, strip + kStrip);
+        for (int y = 0; y < height; ++y) {
+            const std::int16_t* middle = blurred + pitch * static_cast<std::size_t>(y);
+            std::uint8_t* to = bytes + stride * static_cast<std::size_t>(y);
+            const auto step = static_cast<std::ptrdiff_t>(pitch);
+            if (y >= down_taps && y + down_taps < height) {
+                blur_down<Words>(middle, strip, end, down, down_taps, to, [&](int k) { return k * step; });
+            } else {
+                blur_down<Words>(middle, strip, end, down, down_taps, to,
+                                 [&](int k) { return (reflected(y + k, height) - y) * step; });
+            }
+        }
+    }
+}

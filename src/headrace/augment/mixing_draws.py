@@ -1,0 +1,216 @@
+"""Draws of mixing: which images of a batch are blended how much, or which box they exchange.
+
+Everything here is pure: a draw follows from the epoch's key, the step and, with `mode="pair"`, the pair's place in the
+global batch. Only + - * / sqrt and the core's own exp and log are used, so that every machine draws the same bits.
+
+Drawn at (step, pair, stage 253, draw) of the random source (core/rng/stream.hpp), pair 0 where all pairs share it:
+  draw 0       whether to mix at all; which of several
+  draw 1       the centre of CutMix's box
+  draws 2, …   lambda, by rejection
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace import _core
+from headrace.augment.combinators import RandomChoice
+from headrace.augment.mixing import Mixing, MixUp
+from headrace.errors import UsageError
+
+ONE = 1 << 15
+"""Weights of blends are whole numbers of 1 / ONE: exact in float32, and in the core's fixed point."""
+
+PAIRS = "\0pairs\0"
+"""Prefix of the name under which the pairs of an image field travel to a device with their batch."""
+
+_STAGE = 253 << 8
+_MOST_TRIES = 126
+"""Tries at a lambda. Each succeeds with a probability of at least 0.5."""
+
+AnyMixing: TypeAlias = Mixing | RandomChoice
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnMixing:
+    """Mixing of some pairs."""
+
+    pairs: NDArray[np.int32]
+    """[pairs, 5]: weight of an image's own pixels in 1 / ONE (ONE: no blend), and left, top, right, bottom of the box
+    that changes places (0 0 0 0: none). The core's rows (core/augment/mixing.hpp)."""
+    shares: NDArray[np.float64]
+    """[pairs]: share of each image's own label."""
+
+    @classmethod
+    def none(cls, pairs: int) -> DrawnMixing:
+        rows = np.zeros((pairs, 5), np.int32)
+        rows[:, 0] = ONE
+        return cls(rows, np.ones(pairs))
+
+
+def choices_of(mixing: AnyMixing) -> tuple[Mixing, ...]:
+    """Return the mixings that may be drawn. Raises UsageError for what is none, or where they are not alike."""
+    choices: list[Mixing] = []
+    for each in mixing.transforms if isinstance(mixing, RandomChoice) else (mixing,):
+        if not isinstance(each, Mixing):
+            raise UsageError(
+                f"batch: expected hr.MixUp(…), hr.CutMix(…) or hr.RandomChoice([…]) of them, got {each!r}; "
+                "augmentations of single images go into augment="
+            )
+        choices.append(each)
+    for name in ("labels", "field", "num_classes", "label_smoothing"):
+        values = {getattr(each, name) for each in choices}
+        if len(values) > 1:
+            raise UsageError(
+                f"batch: expected one {name} for all of a RandomChoice, got {' and '.join(map(repr, values))}"
+            )
+    return tuple(choices)
+
+
+def draw_mixing(
+    mixing: AnyMixing, *, key: int, step: int, first_pair: int, pairs: int, size: tuple[int, int]
+) -> DrawnMixing:
+    """Draw what happens to so many pairs of a global batch, from its pair `first_pair` on.
+
+    `key` is the epoch's, `size` the images' (height, width). A RandomChoice is drawn for the batch, or for each pair if
+    all of its mixings are.
+    """
+    choices = choices_of(mixing)
+    by_pair = all(each.mode == "pair" for each in choices)
+    places = np.arange(first_pair, first_pair + pairs)
+    of_batch, of_pairs = _Words(key, step, np.zeros(1, np.int64)), _Words(key, step, places)
+    weights = mixing.p if isinstance(mixing, RandomChoice) and mixing.p is not None else (1.0,) * len(choices)
+    edges = np.cumsum(weights) / sum(weights)
+    found = DrawnMixing.none(pairs)
+    for place in range(pairs):
+        at = (of_pairs, place) if by_pair else (of_batch, 0)
+        chosen = choices[min(int(np.searchsorted(edges, _unit(at[0].at(at[1], 0)[1]), side="right")), len(choices) - 1)]
+        words, row = (of_pairs, place) if chosen.mode == "pair" else (of_batch, 0)
+        found.pairs[place], found.shares[place] = _draw(chosen, words, row, size)
+        if chosen.mode == "batch" and not by_pair:
+            found.pairs[:], found.shares[:] = found.pairs[0], found.shares[0]
+            break
+    return found
+
+
+class _Words:
+    """Random words of some pairs, drawn a few ahead for all of them at once."""
+
+    _AHEAD = 8
+
+    def __init__(self, key: int, step: int, pairs: NDArray[np.int64]) -> None:
+        self._key = key
+        counters = np.empty((len(pairs), self._AHEAD, 4), np.uint32)
+        counters[..., 0], counters[..., 1] = step & 0xFFFF_FFFF, step >> 32
+        counters[..., 2] = pairs[:, None]
+        counters[..., 3] = _STAGE | np.arange(self._AHEAD)
+        self._counters = counters
+        self._words = _paired(_core.philox(key, counters))
+
+    def at(self, row: int, draw: int) -> tuple[int, int]:
+        """Return the two words of a draw, of 64 random bits each."""
+        if draw < self._AHEAD:
+            first, second = self._words[row, draw].tolist()
+        else:
+            counter = self._counters[row, 0].copy()
+            counter[3] = _STAGE | draw
+            first, second = _paired(_core.philox(self._key, counter)).tolist()
+        return first, second
+
+
+def _paired(words: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    wide = words.astype(np.uint64)
+    return wide[..., ::2] | wide[..., 1::2] << np.uint64(32)
+
+
+def _draw(mixing: Mixing, words: _Words, row: int, size: tuple[int, int]) -> tuple[Sequence[int], float]:
+    """Return one pair's row of numbers and the share of each label."""
+    if _unit(words.at(row, 0)[0]) >= mixing.p:
+        return (ONE, 0, 0, 0, 0), 1.0
+    lam = _beta(mixing.alpha, words, row)
+    if isinstance(mixing, MixUp):
+        weight = math.floor(lam * ONE + 0.5)
+        return (weight, 0, 0, 0, 0), weight / ONE
+    height, width = size
+    box = _cut_box(lam, height, width, words.at(row, 1))
+    left, top, right, bottom = box
+    return (ONE, *box), 1.0 - (right - left) * (bottom - top) / (width * height)
+
+
+def _cut_box(lam: float, height: int, width: int, words: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Return left, top, right, bottom of CutMix's box, as torchvision rounds and cuts it."""
+    x, y = words[0] * width >> 64, words[1] * height >> 64
+    half = 0.5 * math.sqrt(1.0 - lam)
+    half_width, half_height = int(half * width), int(half * height)
+    return max(x - half_width, 0), max(y - half_height, 0), min(x + half_width, width), min(y + half_height, height)
+
+
+def _unit(bits: int) -> float:
+    return (bits >> 11) * 2.0**-53
+
+
+def _inside(bits: int) -> float:
+    """Return a number within 0…1, neither of both."""
+    return ((bits >> 12) + 0.5) * 2.0**-52
+
+
+def _beta(alpha: float, words: _Words, row: int) -> float:
+    """Draw from Beta(alpha, alpha), in 0…1."""
+    if alpha == 1:
+        return _unit(words.at(row, 2)[0])
+    for draw in range(2, 2 + _MOST_TRIES):
+        first, second = map(_inside, words.at(row, draw))
+        found = _by_joehnk(alpha, first, second) if alpha < 1 else _by_cheng(alpha, first, second)
+        if found is not None:
+            return found
+    return 0.5
+
+
+def _by_joehnk(alpha: float, u: float, v: float) -> float | None:
+    """Accept x / (x + y), x = u^(1/alpha) and y = v^(1/alpha), where x + y <= 1 (Jöhnk, 1964).
+
+    In logarithms: for a small alpha both powers may be below what a double can hold.
+    """
+    log_x, log_y = _core.exact_log(u) / alpha, _core.exact_log(v) / alpha
+    if _exp(log_x) + _exp(log_y) > 1:
+        return None
+    apart = log_y - log_x
+    return 0.0 if apart > _FAR else 1.0 / (1.0 + _exp(apart))
+
+
+_FAR = 700.0
+"""Beyond it, e^x is not for a double."""
+
+
+def _exp(x: float) -> float:
+    return 0.0 if x < -_FAR else _core.exact_exp(x)
+
+
+def _by_cheng(alpha: float, u: float, v: float) -> float | None:
+    """Draw by Cheng's algorithm BB for a = b = `alpha` above 1 (Communications of the ACM 21, 1978)."""
+    both = alpha + alpha
+    beta = math.sqrt((both - 2) / (2 * alpha * alpha - both))
+    log_odds = beta * (_core.exact_log(u) - _core.exact_log(1 - u))
+    if abs(log_odds) > _FAR:
+        return None
+    w = alpha * _core.exact_exp(log_odds)
+    z = u * u * v
+    r = (alpha + 1 / beta) * log_odds - _LOG_4
+    s = alpha + r - w
+    if s + _CHENG >= 5 * z:
+        return w / (alpha + w)
+    limit = _core.exact_log(z)
+    if s >= limit or r + both * (_core.exact_log(both) - _core.exact_log(alpha + w)) >= limit:
+        return w / (alpha + w)
+    return None
+
+
+_LOG_4 = 1.3862943611198906
+_CHENG = 2.6094379124341003
+"""1 + ln 5."""
