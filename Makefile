@@ -20,7 +20,7 @@ ROUNDS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 DEMO_PHOTOS = $(if $(PHOTOS),--photos "$(PHOTOS)")
 
-.PHONY: help demo test test-long test-torch check format bench bench-peers bench-recipes fuzz build wheel wheel-test clean
+.PHONY: help demo test test-long test-torch check format bench bench-peers bench-recipes gpu fuzz build wheel wheel-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ bench-peers: build $(PEERS_PHOTOS) ## beside nine other loaders, several GB (ROU
 bench-recipes: build $(PEERS_PHOTOS) ## training recipes beside torchvision v2, DALI and albumentations (ROUNDS=3)
 	PYTHON=$(BIN)/python benchmarks/peers/install.sh $(PEERS_VENV)
 	$(BIN)/python benchmarks/recipes.py $(PEERS_PHOTOS) --environment $(PEERS_VENV) --rounds $(ROUNDS)
+
+gpu: build ## every CUDA test and benchmark, into docs/benchmarks/gpu.md; without CUDA, what it would run
+	$(BIN)/python benchmarks/gpu.py
 
 build: $(VENV)/.package ## the environment and the package, editable
 

@@ -157,6 +157,7 @@ FIELDS: dict[str, Callable[[Callable[[str], str]], dict[str, Any]]] = {
         "caption": hr.Text(tokenizer(), max_length=10, pad="max", source=column("caption")),
     },
 }
+AUGMENT = {"images and masks": [hr.RandomAffine(30, shear=20), hr.ColorJitter(0.4), hr.ElasticTransform(sigma=2.0)]}
 PLANS: dict[str, dict[str, Any]] = {
     "shuffled": {},
     "wrap": {"remainder": "wrap"},
@@ -177,7 +178,7 @@ def make_of(recipe: Recipe, dataset: hr.Dataset, folder: Path) -> battery.Make:
     """Return the factory of a recipe's loaders. `folder`: where its disk cache lies."""
     archive = recipe.source in ("tar", "zip")
     taken = FIELDS[recipe.fields](lambda column: SUFFIXES[column] if archive else column)
-    options = WORKERS[recipe.workers] | PLANS[recipe.plan]
+    options = WORKERS[recipe.workers] | PLANS[recipe.plan] | {"augment": AUGMENT.get(recipe.fields)}
     pixels, batches = options.pop("pixels", None), options.pop("batches", None)
     if recipe.cache != "no cache":
         options["cache"] = {"ram": "ram:41MB", "disk": f"disk:{folder}:40MB"}[recipe.cache]

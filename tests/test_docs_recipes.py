@@ -1,4 +1,4 @@
-"""The examples of docs/recipes.md and of the page on a Dataset of one's own, run from top to bottom."""
+"""The examples of docs/recipes/README.md and of the page on a Dataset of one's own, run from top to bottom."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import torch
 from loader_data import encode, photograph
-
-import headrace as hr
 
 DOCS = Path(__file__).parents[1] / "docs"
 COUNTS = {"cat": 40, "dog": 24}
@@ -40,7 +38,7 @@ def recipes(directory):
     steps = []
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
-        for example in examples("recipes.md"):
+        for example in examples("recipes/README.md"):
             exec(example, names)
             steps.append(dict(names))
     return names, steps
@@ -48,27 +46,8 @@ def recipes(directory):
 
 def of_block(recipes, word):
     """What was defined when the block with `word` had run."""
-    (at,) = [at for at, text in enumerate(examples("recipes.md")) if word in text]
+    (at,) = [at for at, text in enumerate(examples("recipes/README.md")) if word in text]
     return recipes[1][at]
-
-
-def test_two_views_are_two_draws_and_the_same_again(recipes):
-    names = of_block(recipes, "def two_views")
-    batch = names["batch"]
-    assert set(batch) == {"query", "key"}
-    assert all(each.shape == (64, 3, 224, 224) and each.dtype == torch.uint8 for each in batch.values())
-    assert (batch["query"] != batch["key"]).flatten(1).any(1).all()
-    again = hr.Loader(
-        names["data"], {"image": hr.Raw()}, batch_size=64, shuffle=True, map=names["two_views"], threads=1
-    )
-    assert torch.equal(next(iter(again))["key"], batch["key"])
-
-
-def test_dino_crops(recipes):
-    batch = of_block(recipes, "def crops")["batch"]
-    assert batch["global"].shape == (16, 2, 3, 224, 224)
-    assert batch["local"].shape == (16, 8, 3, 96, 96)
-    assert all(len({crop.numpy().tobytes() for crop in sample}) == 8 for sample in batch["local"])
 
 
 def test_labels_by_a_rule(recipes):

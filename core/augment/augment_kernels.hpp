@@ -40,6 +40,8 @@ struct AugmentKernels {
     void (*solarize)(std::uint8_t* pixels, std::size_t count, int threshold);
     // Bytes & mask.
     void (*posterize)(std::uint8_t* pixels, std::size_t count, std::uint8_t mask);
+    // Red, green and blue taken from these channels.
+    void (*permute)(std::uint8_t* pixels, std::size_t count, int red, int green, int blue);
     // Bytes by three tables of 256.
     void (*lookup)(std::uint8_t* pixels, std::size_t count, const std::uint8_t* tables);
     // Sum of luma (r 0.2989 + g 0.587 + b 0.114, cut to a whole number).
@@ -54,9 +56,9 @@ struct AugmentKernels {
     // first. `rows` is scratch of blur_scratch(width, height, across_taps) words.
     void (*blur)(std::uint8_t* pixels, int width, int height, const std::int16_t* across, int across_taps,
                  const std::int16_t* down, int down_taps, std::int16_t* rows);
-    // sums += weight * bytes; bytes = sums * share + original * (1 - share): the parts of AugMix.
+    // sums += weight * bytes; out = sums * share + original * (1 - share): the parts of AugMix.
     void (*add_weighted)(const std::uint8_t* pixels, std::size_t count, float weight, float* sums);
-    void (*mix)(std::uint8_t* pixels, std::size_t count, float share, const float* sums);
+    void (*mix)(const std::uint8_t* original, std::size_t count, float share, const float* sums, std::uint8_t* out);
 };
 
 // The level whose tables run at this one: AVX-512's use byte permutes and dot products too, and processors without them

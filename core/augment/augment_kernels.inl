@@ -140,6 +140,15 @@ void posterize(std::uint8_t* bytes, std::size_t count, std::uint8_t mask) {
     for (std::size_t i = 0; i < 4 * count; ++i) bytes[i] = bytes[i] & mask;
 }
 
+void permute(std::uint8_t* bytes, std::size_t count, int red, int green, int blue) {
+    std::uint32_t* pixels = pixels_of(bytes);
+    const int from_red = 8 * red, from_green = 8 * green, from_blue = 8 * blue;
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::uint32_t p = pixels[i];
+        pixels[i] = (p >> from_red & 255) | (p >> from_green & 255) << 8 | (p >> from_blue & 255) << 16;
+    }
+}
+
 void lookup(std::uint8_t* bytes, std::size_t count, const std::uint8_t* tables) {
     for (std::size_t i = 0; i < count; ++i) {
         bytes[4 * i] = tables[bytes[4 * i]];
@@ -276,11 +285,11 @@ void add_weighted(const std::uint8_t* bytes, std::size_t count, float weight, fl
     for (std::size_t i = 0; i < 4 * count; ++i) sums[i] = sums[i] + static_cast<float>(bytes[i]) * weight;
 }
 
-void mix(std::uint8_t* bytes, std::size_t count, float share, const float* sums) {
+void mix(const std::uint8_t* original, std::size_t count, float share, const float* sums, std::uint8_t* out) {
     const float rest = 1.0F - share;
     for (std::size_t i = 0; i < 4 * count; ++i)
-        bytes[i] = static_cast<std::uint8_t>(to_byte(static_cast<float>(bytes[i]) * rest + sums[i] * share));
+        out[i] = static_cast<std::uint8_t>(to_byte(static_cast<float>(original[i]) * rest + sums[i] * share));
 }
 
-constexpr AugmentKernels kTable{brightness, contrast, saturation, hue,       grayscale, invert,       solarize, posterize,
-                              lookup,     luma_sum, range,      histogram, sharpness, blur, add_weighted, mix};
+constexpr AugmentKernels kTable{brightness, contrast, saturation, hue, grayscale, invert, solarize, posterize,
+                                permute, lookup, luma_sum, range, histogram, sharpness, blur, add_weighted, mix};

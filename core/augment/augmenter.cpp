@@ -55,10 +55,19 @@ void Augmenter::load(const Format& format, const std::uint8_t* bytes) {
     width_ = format.width;
     height_ = format.height;
     canvas_ = memory_.reserve_aligned(4 * (pixels() + kRowSlack));
-    const std::size_t step = format.planar ? 1 : static_cast<std::size_t>(format.channels);
-    const std::size_t channel = format.channels == 1 ? 0 : format.planar ? pixels() : 1;
-    for (std::size_t i = 0; i < pixels(); ++i)
-        for (std::size_t c = 0; c < 3; ++c) canvas_[4 * i + c] = bytes[i * step + c * channel];
+    auto* to = reinterpret_cast<std::uint32_t*>(canvas_);
+    const std::size_t count = pixels();
+    if (format.channels == 1) {
+        for (std::size_t i = 0; i < count; ++i) to[i] = bytes[i] * 0x010101U;
+    } else if (format.planar) {
+        const std::uint8_t *red = bytes, *green = bytes + count, *blue = green + count;
+        for (std::size_t i = 0; i < count; ++i)
+            to[i] = red[i] | static_cast<std::uint32_t>(green[i]) << 8 | static_cast<std::uint32_t>(blue[i]) << 16;
+    } else {
+        // Four bytes at a time, the next pixel's red for X; the last pixel has none behind it.
+        for (std::size_t i = 0; i + 1 < count; ++i) std::memcpy(to + i, bytes + 3 * i, 4);
+        std::memcpy(to + count - 1, bytes + 3 * (count - 1), 3);
+    }
 }
 
 void Augmenter::run(const Chain& chain, bool grey) {
@@ -102,7 +111,8 @@ void Augmenter::apply(const DrawnOp& op, bool grey) {
         case kGaussianBlur:
             return blur(p[0], static_cast<int>(p[1]), static_cast<int>(p[2]));
         case kPermuteChannels:
-            return permute(p);
+            return kernels_->permute(canvas_, pixels(), static_cast<int>(p[0]), static_cast<int>(p[1]),
+                                     static_cast<int>(p[2]));
         case kAffine:
         case kPerspective:
         case kElastic:
@@ -115,25 +125,31 @@ void Augmenter::apply(const DrawnOp& op, bool grey) {
             branch_ = 0;
             return;
         case kMixBranch:
-        case kMixEnd:
-            if (branch_ > 0) kernels_->add_weighted(canvas_, pixels(), static_cast<float>(branch_), sums_.data());
+            add_branch();
             std::memcpy(canvas_, original_.data(), original_.size());
             branch_ = p[0];
-            if (op.kind == kMixEnd) kernels_->mix(canvas_, pixels(), factor, sums_.data());
             return;
+        case kMixEnd:
+            add_branch();
+            return kernels_->mix(original_.data(), pixels(), factor, sums_.data(), canvas_);
         default:
             throw Fault(Code::view, "unknown operation on pixels: " + std::to_string(op.kind));
     }
 }
 
+void Augmenter::add_branch() {
+    if (branch_ > 0) kernels_->add_weighted(canvas_, pixels(), static_cast<float>(branch_), sums_.data());
+}
+
 void Augmenter::contrast(float factor, bool grey) {
-    double sum = 0;
+    std::uint64_t sum = 0;
     if (grey) {
         for (std::size_t i = 0; i < pixels(); ++i) sum += canvas_[4 * i];
     } else {
-        sum = static_cast<double>(kernels_->luma_sum(canvas_, pixels()));
+        sum = kernels_->luma_sum(canvas_, pixels());
     }
-    kernels_->contrast(canvas_, pixels(), factor, static_cast<float>(sum / static_cast<double>(pixels())));
+    const double mean = static_cast<double>(sum) / static_cast<double>(pixels());
+    kernels_->contrast(canvas_, pixels(), factor, static_cast<float>(mean));
 }
 
 // Each channel stretched to 0…255; a constant channel stays.
@@ -173,18 +189,6 @@ void Augmenter::equalize() {
     kernels_->lookup(canvas_, pixels(), tables.data());
 }
 
-void Augmenter::permute(const double* order) {
-    const auto first = static_cast<std::size_t>(order[0]), second = static_cast<std::size_t>(order[1]),
-               third = static_cast<std::size_t>(order[2]);
-    for (std::size_t i = 0; i < pixels(); ++i) {
-        std::uint8_t* p = canvas_ + 4 * i;
-        const std::uint8_t red = p[first], green = p[second], blue = p[third];
-        p[0] = red;
-        p[1] = green;
-        p[2] = blue;
-    }
-}
-
 void Augmenter::sharpness(float factor) {
     if (width_ <= 2 || height_ <= 2) return;
     std::uint8_t* out = other_.reserve_aligned(4 * (pixels() + kRowSlack));
@@ -221,24 +225,34 @@ void Augmenter::solarize_add(int addend, int threshold) {
 
 void Augmenter::erase(const Format& format, const DrawnOp& op, std::uint8_t* at) const {
     const double* p = op.args;
-    const auto left = static_cast<int>(p[0]), top = static_cast<int>(p[1]), width = static_cast<int>(p[2]),
-               height = static_cast<int>(p[3]);
+    const auto left = static_cast<std::size_t>(p[0]), top = static_cast<std::size_t>(p[1]),
+               width = static_cast<std::size_t>(p[2]), height = static_cast<std::size_t>(p[3]);
+    const auto channels = static_cast<std::size_t>(format.channels);
+    const std::size_t planes = format.planar ? channels : 1, run = width * channels / planes;
+    const std::size_t size = size_of(format.dtype),
+                      row = size * static_cast<std::size_t>(format.width) * channels / planes;
+    const bool noisy = p[7] != 0;
+    if (width == 0) return;
     Noise noise(static_cast<std::uint64_t>(p[8]) << 32 | static_cast<std::uint64_t>(p[9]));
-    for (int y = top; y < top + height; ++y) {
-        for (int x = left; x < left + width; ++x) {
-            for (int channel = 0; channel < format.channels; ++channel) {
-                const auto value = static_cast<float>(p[7] != 0 ? noise.normal() : p[4 + channel]);
-                const std::size_t pixel = static_cast<std::size_t>(y) * format.width + x;
-                const std::size_t index = format.planar
-                                              ? static_cast<std::size_t>(channel) * format.width * format.height + pixel
-                                              : pixel * format.channels + channel;
-                std::uint8_t* out = at + index * size_of(format.dtype);
-                if (format.dtype == DType::uint8)
-                    *out = static_cast<std::uint8_t>(std::clamp(value, 0.0F, 255.0F));
-                else
-                    store_floats(*values_, format.dtype, &value, 1, out);
+    std::vector<float> line(width * channels);
+    std::vector<std::uint8_t> stored(line.size() * size);
+    for (std::size_t y = 0; y < height; ++y) {
+        if (y == 0 || noisy) {  // the rows of a constant are one
+            for (std::size_t x = 0; x < width; ++x)
+                for (std::size_t channel = 0; channel < channels; ++channel)
+                    line[planes > 1 ? channel * width + x : x * channels + channel] =
+                        static_cast<float>(noisy ? noise.normal() : p[4 + channel]);
+            if (format.dtype == DType::uint8) {
+                for (std::size_t i = 0; i < line.size(); ++i)
+                    stored[i] = static_cast<std::uint8_t>(std::clamp(line[i], 0.0F, 255.0F));
+            } else {
+                store_floats(*values_, format.dtype, line.data(), static_cast<int>(line.size()), stored.data());
             }
         }
+        std::uint8_t* to = at + (top + y) * row + left * size * channels / planes;
+        for (std::size_t plane = 0; plane < planes; ++plane)
+            std::memcpy(to + plane * row * static_cast<std::size_t>(format.height), stored.data() + plane * run * size,
+                        run * size);
     }
 }
 

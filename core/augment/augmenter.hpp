@@ -43,10 +43,11 @@ private:
     std::size_t stride() const { return 4 * static_cast<std::size_t>(width_); }
     std::size_t pixels() const { return static_cast<std::size_t>(width_) * static_cast<std::size_t>(height_); }
     void apply(const DrawnOp& op, bool grey);
+    // Adds the branch of AugMix that has been run to the sums.
+    void add_branch();
     void contrast(float factor, bool grey);
     void autocontrast();
     void equalize();
-    void permute(const double* order);
     void sharpness(float factor);
     void warp(const DrawnOp&);
     void blur(double sigma, int across, int down);

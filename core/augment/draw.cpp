@@ -19,6 +19,7 @@ public:
         : program_(program), stream_(stream), width_(width), height_(height) {}
 
     Chain chain() {
+        chain_.reserve(8);
         for (std::size_t at = 0; at < program_.size(); at = static_cast<std::size_t>(program_[at].end)) run(at);
         return std::move(chain_);
     }
@@ -62,6 +63,7 @@ private:
 
     std::vector<std::size_t> children(std::size_t at) const {
         std::vector<std::size_t> list;
+        list.reserve(16);
         for (auto child = at + 1; child < static_cast<std::size_t>(program_[at].end);
              child = static_cast<std::size_t>(program_[child].end))
             list.push_back(child);

@@ -66,6 +66,13 @@ void lookup_by_permutes(std::uint8_t* bytes, std::size_t count, const std::uint8
     });
 }
 
+void permute_by_shuffles(std::uint8_t* bytes, std::size_t count, int red, int green, int blue) {
+    const int one = red | green << 8 | blue << 16 | 3 << 24;
+    const __m512i order = _mm512_add_epi32(
+        _mm512_set1_epi32(one), _mm512_broadcast_i32x4(_mm_set_epi32(0x0C0C0C0C, 0x08080808, 0x04040404, 0)));
+    each_vector(bytes, 4 * count, [&](__m512i v) { return _mm512_shuffle_epi8(v, order); });
+}
+
 // Weights of luma in digits of 256, -128 to 127, which are what dot products of bytes take.
 struct LumaDigits {
     static constexpr int digit(int weight, int place) {
@@ -235,6 +242,7 @@ constexpr AugmentKernels wide_table() {
     table.saturation = saturation_by_dots;
     table.hue = hue_by_floats;
     table.grayscale = grayscale_by_dots;
+    table.permute = permute_by_shuffles;
     table.lookup = lookup_by_permutes;
     table.luma_sum = luma_sum_by_dots;
     table.sharpness = sharpness_by_words;

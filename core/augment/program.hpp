@@ -37,7 +37,7 @@ enum AugmentKind : int {
 };
 
 inline bool is_group(int kind) { return kind < kBrightness; }
-inline bool is_geometric(int kind) { return kind >= kAffine; }
+inline bool is_geometric(int kind) { return kind >= kAffine && kind <= kElastic; }
 
 enum Distribution : int { kFixed = 0, kUniform = 1, kSteps = 2, kNormal = 3 };
 

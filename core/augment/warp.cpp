@@ -84,6 +84,80 @@ void Warper::start(const DrawnOp& op, int width, int height) {
     if (op.kind == kElastic) displace();
 }
 
+Warper::Turn Warper::turn_at(int x, int y) const {
+    const double* m = op_.args + 4;
+    double a = m[0], b = m[1], c = m[3], d = m[4];  // d(source) / d(output), but for a positive factor
+    if (op_.kind == kPerspective) {
+        const double at_x = x + 0.5, at_y = y + 0.5;
+        const auto row = [&](int k) { return m[k] * at_x + m[k + 1] * at_y + m[k + 2]; };
+        const double across = row(0), down = row(3), by = row(6);
+        a = m[0] * by - across * m[6];
+        b = m[1] * by - across * m[7];
+        c = m[3] * by - down * m[6];
+        d = m[4] * by - down * m[7];
+    } else if (op_.kind == kElastic) {
+        const int left = std::max(0, x - 1), right = std::min(width_ - 1, x + 1);
+        const int above = std::max(0, y - 1), below = std::min(height_ - 1, y + 1);
+        const auto slope = [&](const std::vector<float>& field, bool is_down) {
+            const auto at = [&](int column, int line) {
+                return static_cast<double>(field[static_cast<std::size_t>(line) * static_cast<std::size_t>(width_) +
+                                                 static_cast<std::size_t>(column)]);
+            };
+            const int steps = is_down ? below - above : right - left;
+            if (steps == 0) return 0.0;
+            return (is_down ? at(x, below) - at(x, above) : at(right, y) - at(left, y)) / steps;
+        };
+        a = 1 + slope(across_, false);
+        b = slope(across_, true);
+        c = slope(down_, false);
+        d = 1 + slope(down_, true);
+    }
+    // The orthogonal factor of the polar decomposition of two rows.
+    const bool mirrors = a * d - b * c < 0;
+    const double first = mirrors ? a - d : a + d, second = mirrors ? b + c : b - c;
+    const double length = std::sqrt(first * first + second * second);
+    if (!(length > 0)) return {1, 0, 0, 1};
+    const double cosine = first / length, sine = second / length;
+    return mirrors ? Turn{cosine, sine, sine, -cosine} : Turn{cosine, sine, -sine, cosine};
+}
+
+void Warper::follow(double& x, double& y) const {
+    if (op_.kind == kElastic) {  // solves place + displacement(place) = source
+        const double from_x = x, from_y = y;
+        for (int turn = 0; turn < 12; ++turn) {
+            const Displacement by = displacement_at(x, y);
+            x = from_x - by.x;
+            y = from_y - by.y;
+        }
+        return;
+    }
+    const double* m = op_.args + 4;  // times the inverse, but for the determinant
+    const double across = (m[4] * m[8] - m[5] * m[7]) * x + (m[2] * m[7] - m[1] * m[8]) * y + m[1] * m[5] - m[2] * m[4];
+    const double down = (m[5] * m[6] - m[3] * m[8]) * x + (m[0] * m[8] - m[2] * m[6]) * y + m[2] * m[3] - m[0] * m[5];
+    const double by = (m[3] * m[7] - m[4] * m[6]) * x + (m[1] * m[6] - m[0] * m[7]) * y + m[0] * m[4] - m[1] * m[3];
+    x = across / by;
+    y = down / by;
+}
+
+// Between pixel middles, which lie at halves.
+Warper::Displacement Warper::displacement_at(double x, double y) const {
+    if (!std::isfinite(x) || !std::isfinite(y)) return {0, 0};
+    const double at_x = std::clamp(x - 0.5, 0.0, width_ - 1.0), at_y = std::clamp(y - 0.5, 0.0, height_ - 1.0);
+    const auto column = static_cast<std::size_t>(at_x), line = static_cast<std::size_t>(at_y);
+    const auto right = std::min(column + 1, static_cast<std::size_t>(width_ - 1));
+    const auto below = std::min(line + 1, static_cast<std::size_t>(height_ - 1));
+    const double share_x = at_x - static_cast<double>(column), share_y = at_y - static_cast<double>(line);
+    const auto between = [&](const std::vector<float>& field) {
+        const auto at = [&](std::size_t row, std::size_t place) {
+            return static_cast<double>(field[row * static_cast<std::size_t>(width_) + place]);
+        };
+        const double top = at(line, column) + (at(line, right) - at(line, column)) * share_x;
+        const double low = at(below, column) + (at(below, right) - at(below, column)) * share_x;
+        return top + (low - top) * share_y;
+    };
+    return {between(across_), between(down_)};
+}
+
 void Warper::picture(std::uint8_t* from, std::uint8_t* to) {
     const double* p = op_.args;
     std::uint8_t bytes[4] = {0, 0, 0, 0};
@@ -114,7 +188,7 @@ void Warper::nearest(std::size_t bytes, const std::uint8_t* from, std::uint8_t* 
 // True where each row is a part of one of the source's: of translations, and of shears along x.
 bool Warper::by_rows() const {
     const double* m = op_.args + 4;
-    return op_.kind == kAffine && m[0] == 1 && m[3] == 0 && m[4] == 1;
+    return op_.kind == kAffine && m[0] == 1 && m[3] == 0 && m[4] == 1 && std::isfinite(m[1] + m[2] + m[5]);
 }
 
 void Warper::copy_rows(std::size_t bytes, const std::uint8_t* from, std::uint8_t* to) const {
@@ -146,12 +220,8 @@ void Warper::find_row(int y) {
     const double down = y + 0.5;
     if (op_.kind == kElastic) {
         const std::size_t first = static_cast<std::size_t>(y) * static_cast<std::size_t>(width_);
-        kernels_->affine(0, 1, static_cast<float>(y), 0, width_, xs_.data(), ys_.data());
-        for (std::size_t x = 0; x < static_cast<std::size_t>(width_); ++x) {
-            xs_[x] = xs_[x] + across_[first + x];
-            ys_[x] = ys_[x] + down_[first + x];
-        }
-        return;
+        return kernels_->displaced(across_.data() + first, down_.data() + first, static_cast<float>(y), width_,
+                                   xs_.data(), ys_.data());
     }
     const auto at = [&](int row) { return m[row] * 0.5 + m[row + 1] * down + m[row + 2]; };
     if (op_.kind == kAffine) {
@@ -167,9 +237,14 @@ void Warper::find_row(int y) {
 // Noise of each pixel, blurred, times alpha / 2: torchvision's displacement of alpha / size is of a grid from -1 to 1.
 void Warper::displace() {
     const double* p = op_.args + 4;
+    const bool same = std::equal(p, p + 6, displaced_.args + 4) && width_ == displaced_width_;
+    if (displaced_.kind == kElastic && same && height_ == displaced_height_) return;  // of another field of the sample
+    displaced_ = op_;
+    displaced_width_ = width_;
+    displaced_height_ = height_;
     const std::size_t count = pixels() + pixels() % 2;
-    across_.resize(count);
-    down_.resize(count);
+    across_.resize(count + kWarpBlock);
+    down_.resize(count + kWarpBlock);
     kernels_->noise(static_cast<std::uint64_t>(p[4]) << 32 | static_cast<std::uint64_t>(p[5]), count, across_.data(),
                     down_.data());
     smooth(across_, p[2], p[3], p[0]);

@@ -25,11 +25,22 @@ public:
     // Values of `bytes` each, by the nearest; `from` has the value for places outside behind its last.
     void nearest(std::size_t bytes, const std::uint8_t* from, std::uint8_t* to);
 
-    // Displacements of an elastic operation in pixels, a row after the other.
-    const std::vector<float>& across() const { return across_; }
-    const std::vector<float>& down() const { return down_; }
+    // The directions of an output pixel's two axes in the source, as a rotation or reflection: what is left of the map
+    // there once scale and shear are taken out. A vector of the source becomes its product with the rows' transpose.
+    struct Turn {
+        double xx, xy, yx, yy;
+    };
+    Turn turn_at(int x, int y) const;
+
+    // Moves a place of the source, pixel middles at halves, to where the operation shows it. What is shown nowhere
+    // becomes no number.
+    void follow(double& x, double& y) const;
 
 private:
+    struct Displacement {
+        double x, y;
+    };
+    Displacement displacement_at(double x, double y) const;
     std::size_t pixels() const { return static_cast<std::size_t>(width_) * static_cast<std::size_t>(height_); }
     void displace();
     void smooth(std::vector<float>& field, double sigma_x, double sigma_y, double alpha);
@@ -40,7 +51,10 @@ private:
     const WarpKernels* kernels_;
     DrawnOp op_{};
     int width_ = 0, height_ = 0;
-    std::vector<float> xs_, ys_, across_, down_, padded_, line_;
+    std::vector<float> xs_, ys_, padded_, line_;
+    std::vector<float> across_, down_;  // displacements in pixels of `displaced_`, a row after the other
+    DrawnOp displaced_{};
+    int displaced_width_ = 0, displaced_height_ = 0;
     std::vector<std::int32_t> numbers_;
 };
 

@@ -20,6 +20,8 @@ struct WarpKernels {
     void (*affine)(float x, float dx, float y, float dy, int count, float* xs, float* ys);
     // (x + i dx) / (w + i dw) - 1/2, and the same of y.
     void (*perspective)(const float* from, const float* step, int count, float* xs, float* ys);
+    // i + across[i], y + down[i].
+    void (*displaced)(const float* across, const float* down, float y, int count, float* xs, float* ys);
     // Numbers of the nearest pixels; width * height where that lies outside, or is no number.
     void (*nearest)(const float* xs, const float* ys, int count, int width, int height, std::int32_t* numbers);
     // Bilinear values of an RGBX canvas. At its edge as torchvision: pixels outside count as 0, and what comes out is

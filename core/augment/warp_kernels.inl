@@ -22,6 +22,13 @@ void perspective(const float* from, const float* step, int count, float* xs, flo
     }
 }
 
+void displaced(const float* across, const float* down, float y, int count, float* xs, float* ys) {
+    for (int i = 0, end = blocked(count); i < end; ++i) {
+        xs[i] = static_cast<float>(i) + across[i];
+        ys[i] = y + down[i];
+    }
+}
+
 // What is no number becomes `low`.
 inline float bounded(float value, float low, float high) {
     value = value > low ? value : low;
@@ -276,6 +283,6 @@ void symmetric_sum(const float* at, std::ptrdiff_t step, const float* weights, i
     }
 }
 
-constexpr WarpKernels kTable{affine, perspective, nearest, bilinear, noise, symmetric_sum};
+constexpr WarpKernels kTable{affine, perspective, displaced, nearest, bilinear, noise, symmetric_sum};
 
 }  // namespace warping

@@ -157,7 +157,9 @@ void SampleWorker::finish_kept(const ImageField& field, int sample, const View& 
         }
     }
     std::uint8_t* const out = field.out + static_cast<std::size_t>(sample) * field.bytes();
-    if (!chain_.empty()) {
+    if (field.content != Content::picture) {
+        warp_dense(field, sample);
+    } else if (!chain_.empty()) {
         augmenter_.load(as_bytes(field.format), kept.parts[0].data());
         finish_augmented(field.format, out);
     } else if (is_made_of_kept(field, chain_)) {

@@ -54,6 +54,7 @@ struct ImageField {
     std::uint8_t* valid = nullptr;  // of a depth map, or null: samples times pixels()
     Filter filter = Filter::triangle;
     bool dct_scaling = true;
+    bool y_up = false;    // of normals: y grows upwards
     bool orient = false;  // honour EXIF: a turned image is declined
     int shrink_to = 0;    // above 0: pixels of a picture are taken from a copy with a short side of at most that
     CacheUse cache;

@@ -209,6 +209,7 @@ void SampleWorker::deliver(Job& job, const ImageField& field, int sample, const 
     if (field.cache.cut == Cut::final) return deliver_and_keep(job, field, sample, image, view);
     std::uint8_t* out = field.out + static_cast<std::size_t>(sample) * field.bytes();
     deliver_content(job, field, sample, field.format, out, image, view);
+    warp_dense(field, sample);
 }
 
 void SampleWorker::deliver_content(Job& job, const ImageField& field, int sample, const Format& format,
@@ -250,12 +251,14 @@ void SampleWorker::deliver_picture(const ImageField& field, const Format& format
 
 void SampleWorker::draw(const Job& job, const ImageField& field, int sample, std::uint64_t key) {
     chain_.clear();
-    if (field.content != Content::picture) return;
+    if (field.content == Content::wide) return;
+    const bool is_picture = field.content == Content::picture;
     const auto id = static_cast<std::uint64_t>(job.draw_ids[sample]);
     const auto append = [&](const AugmentProgram& program, std::uint64_t under) {
         const Stream stream{under, id, job.passes[sample], job.dataset, 0};
         const Chain drawn = draw_chain(program, stream, field.format.width, field.format.height);
-        chain_.insert(chain_.end(), drawn.begin(), drawn.end());
+        for (const DrawnOp& op : drawn)
+            if (is_picture || is_geometric(op.kind)) chain_.push_back(op);
     };
     // What does not follow the sample's view does not follow its draw either.
     if (job.augment) append(*job.augment, field.own_view ? hash64(key, 1) : job.key);

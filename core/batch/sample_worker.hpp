@@ -31,6 +31,7 @@ class SampleWorker {
 public:
     SampleWorker(Level level, const Limits& limits, Counters& counters, Retries& retries)
         : limits_(limits),
+          kernels_(&kernels(level)),
           counters_(counters),
           reader_(retries),
           jpeg_(level),
@@ -38,6 +39,7 @@ public:
           resampler_(kernels(level)),
           target_(kernels(level)),
           augmenter_(level),
+          warper_(level),
           depth_(kernels(level)),
           vectors_(kernels(level)),
           wide_(kernels(level)) {}
@@ -99,6 +101,10 @@ private:
     void deliver_mask(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
     void deliver_depth(const ImageField& field, int sample, const Image& image, const View& view);
     void deliver_vectors(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
+    // Runs the chain on the values of a mask, depth or normals, which are in the batch.
+    void warp_dense(const ImageField& field, int sample);
+    void warp_values(const ImageField& field, std::size_t bytes, const std::uint8_t* outside, std::uint8_t* values);
+    void turn_normals(const ImageField& field, std::uint8_t* normals);
     void deliver_wide(const ImageField& field, std::uint8_t* out, const Image& image, const View& view);
     // Draws the chain of one image of this size: the sample's operations, then the field's. Empty where it has none.
     void draw(const Job& job, const ImageField& field, int sample, std::uint64_t key);
@@ -139,6 +145,7 @@ private:
     }
 
     const Limits& limits_;
+    const Kernels* kernels_;
     Counters& counters_;
     Stage stage_ = Stage::read;
     Reader reader_;
@@ -148,6 +155,7 @@ private:
     NearestSampler nearest_;
     Target target_;
     Augmenter augmenter_;
+    Warper warper_;
     Chain chain_;             // of the image that is delivered
     bool augmenting_ = true;  // false while pixels are made that come before the draw
     MaskTarget mask_;
@@ -157,7 +165,8 @@ private:
     WideSampler wide_;
     GreySink grey_;
     std::vector<std::uint8_t> line_, shrunk_;
-    Scratch canvas_, file_;
+    Scratch canvas_, file_, unwarped_;
+    std::vector<float> turned_;
     std::vector<Picture> pictures_;
     RowCollector decoded_;
 };

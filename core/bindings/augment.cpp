@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -70,6 +72,132 @@ nb::ndarray<nb::numpy, std::uint8_t> applied(const Pixels& pixels, const PyChain
     return nb::ndarray<nb::numpy, std::uint8_t>(out.release(), {height, width, channels}, owner);
 }
 
+using Rows = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Passes = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Boxes = nb::ndarray<double, nb::shape<-1, 4>, nb::c_contig, nb::device::cpu>;
+using Points = nb::ndarray<double, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
+using Masks = nb::ndarray<std::uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+
+Chain geometric(const AugmentProgram& program, const Stream& stream, int width, int height) {
+    Chain chain = draw_chain(program, stream, width, height);
+    std::erase_if(chain, [](const DrawnOp& op) { return !is_geometric(op.kind); });
+    return chain;
+}
+
+// Draws of the samples of a batch, whose places follow one another sample by sample.
+struct Draws {
+    const AugmentProgram& program;
+    std::uint64_t key;
+    Rows ids;
+    Passes passes;
+    int width, height;
+
+    // Calls move(warper, first, last) for each operation of each sample that has places.
+    template <typename Move>
+    void each(const Rows& rows, const Move& move) const {
+        Warper warper(best_level());
+        for (std::size_t first = 0, last = 0; first < rows.size(); first = last) {
+            const auto row = static_cast<std::size_t>(rows.data()[first]);
+            while (last < rows.size() && rows.data()[last] == rows.data()[first]) ++last;
+            const Stream stream{key, static_cast<std::uint64_t>(ids.data()[row]), passes.data()[row], 0, 0};
+            for (const DrawnOp& op : geometric(program, stream, width, height)) {
+                warper.start(op, width, height);
+                move(warper, first, last);
+            }
+        }
+    }
+
+    void check(const Rows& rows, std::size_t places) const {
+        if (rows.size() != places || passes.size() != ids.size() || width < 1 || height < 1)
+            throw nb::value_error("expected a row of each place, a pass of each sample and a size of at least 1");
+        for (std::size_t i = 0; i < rows.size(); ++i)
+            if (rows.data()[i] < 0 || static_cast<std::size_t>(rows.data()[i]) >= ids.size())
+                throw nb::value_error("expected rows of the batch");
+    }
+};
+
+// The box around its moved corners, cut at the image. Returns which share of that area is in the image; 0 of a box with
+// a corner that is shown nowhere.
+double move_box(const Warper& warper, double* box, double width, double height) {
+    double least[2], most[2];
+    for (int corner = 0; corner < 4; ++corner) {
+        double at[2] = {box[corner % 2 == 0 ? 0 : 2], box[corner < 2 ? 1 : 3]};
+        warper.follow(at[0], at[1]);
+        for (int axis = 0; axis < 2; ++axis) {
+            if (!std::isfinite(at[axis])) return 0;
+            least[axis] = corner == 0 ? at[axis] : std::min(least[axis], at[axis]);
+            most[axis] = corner == 0 ? at[axis] : std::max(most[axis], at[axis]);
+        }
+    }
+    double share = 1;
+    for (int axis = 0; axis < 2; ++axis) {
+        const double whole = most[axis] - least[axis], side = axis == 0 ? width : height;
+        box[axis] = std::clamp(least[axis], 0.0, side);
+        box[2 + axis] = std::clamp(most[axis], 0.0, side);
+        share = whole > 0 ? share * (box[2 + axis] - box[axis]) / whole : 0;
+    }
+    return share;
+}
+
+nb::ndarray<nb::numpy, double> move_boxes(const PyAugmentation& augmentation, const Boxes& boxes, const Rows& rows,
+                                          std::uint64_t key, const Rows& ids, const Passes& passes, int width,
+                                          int height) {
+    const Draws draws{*augmentation.program, key, ids, passes, width, height};
+    draws.check(rows, boxes.shape(0));
+    auto shares = std::make_unique<double[]>(rows.size());
+    std::fill_n(shares.get(), rows.size(), 1.0);
+    {
+        nb::gil_scoped_release released;
+        draws.each(rows, [&](const Warper& warper, std::size_t first, std::size_t last) {
+            for (std::size_t i = first; i < last; ++i)
+                shares[i] *= move_box(warper, boxes.data() + 4 * i, width, height);
+        });
+    }
+    nb::capsule owner(shares.get(), [](void* p) noexcept { delete[] static_cast<double*>(p); });
+    return nb::ndarray<nb::numpy, double>(shares.release(), {rows.size()}, owner);
+}
+
+nb::ndarray<nb::numpy, bool> move_points(const PyAugmentation& augmentation, const Points& points, const Rows& rows,
+                                         std::uint64_t key, const Rows& ids, const Passes& passes, int width,
+                                         int height) {
+    const Draws draws{*augmentation.program, key, ids, passes, width, height};
+    draws.check(rows, points.shape(0));
+    auto inside = std::make_unique<bool[]>(rows.size());
+    std::fill_n(inside.get(), rows.size(), true);
+    {
+        nb::gil_scoped_release released;
+        draws.each(rows, [&](const Warper& warper, std::size_t first, std::size_t last) {
+            for (std::size_t i = first; i < last; ++i) {
+                double* const at = points.data() + 2 * i;
+                warper.follow(at[0], at[1]);
+                inside[i] = inside[i] && at[0] >= 0 && at[0] < width && at[1] >= 0 && at[1] < height;
+            }
+        });
+    }
+    nb::capsule owner(inside.get(), [](void* p) noexcept { delete[] static_cast<bool*>(p); });
+    return nb::ndarray<nb::numpy, bool>(inside.release(), {rows.size()}, owner);
+}
+
+void move_masks(const PyAugmentation& augmentation, const Masks& masks, std::uint64_t key, std::int64_t id,
+                std::uint32_t pass) {
+    const std::size_t pixels = masks.shape(1) * masks.shape(2);
+    if (masks.size() == 0) return;
+    const auto height = static_cast<int>(masks.shape(1)), width = static_cast<int>(masks.shape(2));
+    nb::gil_scoped_release released;
+    Warper warper(best_level());
+    std::vector<std::uint8_t> from(pixels + 1);
+    const Stream stream{key, static_cast<std::uint64_t>(id), pass, 0, 0};
+    for (const DrawnOp& op : geometric(*augmentation.program, stream, width, height)) {
+        warper.start(op, width, height);
+        for (std::size_t k = 0; k < masks.shape(0); ++k) {
+            std::uint8_t* const mask = masks.data() + k * pixels;
+            std::copy(mask, mask + pixels, from.data());
+            from[pixels] = 0;
+            warper.nearest(1, from.data(), mask);
+        }
+    }
+}
+
 }  // namespace
 
 void bind_augment(nb::module_& m) {
@@ -90,6 +218,16 @@ void bind_augment(nb::module_& m) {
           "dataset"_a = 0, "The operations, as (kind, numbers), that one image gets (core/augment/draw.hpp).");
     m.def("apply_chain", &applied, nb::arg("pixels").noconvert(), "chain"_a, nb::kw_only(), "level"_a = "best",
           "The image, uint8 [H, W, 1 or 3], after such operations.");
+    m.def("move_boxes", &move_boxes, "augmentation"_a, nb::arg("boxes").noconvert(), nb::arg("rows").noconvert(),
+          nb::kw_only(), "key"_a, nb::arg("ids").noconvert(), nb::arg("passes").noconvert(), "width"_a, "height"_a,
+          "Moves boxes, xyxy, by their samples' geometric operations, in place; `rows` ascend. Returns which share of "
+          "each stays in the image.");
+    m.def("move_points", &move_points, "augmentation"_a, nb::arg("points").noconvert(), nb::arg("rows").noconvert(),
+          nb::kw_only(), "key"_a, nb::arg("ids").noconvert(), nb::arg("passes").noconvert(), "width"_a, "height"_a,
+          "Moves points by their samples' geometric operations, in place; `rows` ascend. Returns which stay in the "
+          "image throughout.");
+    m.def("move_masks", &move_masks, "augmentation"_a, nb::arg("masks").noconvert(), nb::kw_only(), "key"_a, "id"_a,
+          "pass_"_a, "Moves the masks [k, H, W] of one sample by its geometric operations, in place; 0 outside.");
     m.def(
         "exact_sin_cos",
         [](double degrees) {

@@ -66,6 +66,36 @@ def draw_chain(
 def apply_chain(
     pixels: NDArray[np.uint8], chain: Sequence[tuple[int, Sequence[float]]], *, level: str = "best"
 ) -> NDArray[np.uint8]: ...
+def move_boxes(
+    augmentation: Augmentation,
+    boxes: NDArray[np.float64],
+    rows: NDArray[np.int64],
+    *,
+    key: int,
+    ids: NDArray[np.int64],
+    passes: NDArray[np.uint32],
+    width: int,
+    height: int,
+) -> NDArray[np.float64]: ...
+def move_points(
+    augmentation: Augmentation,
+    points: NDArray[np.float64],
+    rows: NDArray[np.int64],
+    *,
+    key: int,
+    ids: NDArray[np.int64],
+    passes: NDArray[np.uint32],
+    width: int,
+    height: int,
+) -> NDArray[np.bool_]: ...
+def move_masks(
+    augmentation: Augmentation,
+    masks: NDArray[np.uint8],
+    *,
+    key: int,
+    id: int,
+    pass_: int,
+) -> None: ...
 def exact_sin_cos(degrees: float) -> tuple[float, float]: ...
 
 # --- outlines of instances (core/dense) ---
@@ -249,6 +279,7 @@ class ImageOptions:
         filter: str = "triangle",
         dct_scaling: bool = True,
         orient: bool = False,
+        y_up: bool = False,
         shrink_to: int = 0,
         content: str = "picture",
         mask: tuple[int, int, NDArray[np.int64]] | None = None,

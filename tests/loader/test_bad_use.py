@@ -221,7 +221,7 @@ def test_batches_before_the_failure_are_delivered(photos):
             {"fields": {"image": "rgb"}},
             [
                 "field 'image': expected Image, Mask, Depth, Normals, Boxes, Keypoints, InstanceMasks, Geometry, ",
-                "Text, Array, Label or Raw, got str",
+                "Text, Array, Label, Raw or Key, got str",
             ],
         ),
         ({"fields": ["image"]}, ["fields: expected a dict of names to fields", "got ['image']"]),

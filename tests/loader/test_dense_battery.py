@@ -12,6 +12,12 @@ from dense_data import COUNT, write_tar
 import headrace as hr
 
 VIEW = hr.RandomResizedCrop(24, flip=0.5)
+MOVES = [
+    hr.RandomAffine(30, shear=20),
+    hr.ColorJitter(0.4),
+    hr.RandomPerspective(p=0.7),
+    hr.ElasticTransform(sigma=2.0),
+]
 
 FIELDS = {
     "rgb": hr.Image(filter="nearest"),
@@ -46,7 +52,7 @@ def damage(root) -> hr.Dataset:
 
 CASES = {
     "numpy": {"output": "numpy"},
-    "torch": {"output": "torch"},
+    "torch": {"output": "torch", "augment": MOVES},
     "one shape a step": {
         "output": "numpy",
         "view": hr.RandomScale((16, 24), multiple_of=4, flip=0.5),

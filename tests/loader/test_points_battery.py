@@ -13,6 +13,7 @@ import headrace as hr
 from headrace.device import place
 
 VIEW = hr.RandomResizedCrop(44, flip=0.5)
+MOVES = [hr.RandomRotation(30), hr.RandomApply([hr.ElasticTransform(sigma=2.0)]), hr.RandomPerspective(p=0.7)]
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,7 @@ CASES = {
         "max_bad": 0.5,
         "map": as_they_are,
         "remainder": "wrap",
+        "augment": MOVES,
     },
 }
 

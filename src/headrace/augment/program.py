@@ -117,6 +117,16 @@ class AugmentProgram:
         return ERASE in self.kinds
 
     @property
+    def moves_pixels(self) -> bool:
+        """True if an operation may be geometric."""
+        return bool(self.kinds & {AFFINE, PERSPECTIVE, ELASTIC})
+
+    @property
+    def mixes(self) -> bool:
+        """True if an operation may be an AugMix."""
+        return bool((self.table[:, 0] == AUGMIX).any())
+
+    @property
     def native(self) -> _core.Augmentation:
         return _core.Augmentation(self.table)
 

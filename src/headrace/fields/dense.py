@@ -161,16 +161,18 @@ class Depth(OneOfASample):
 
 @dataclass(frozen=True)
 class Normals(OneOfASample):
-    """One direction per pixel, x to the right and y down or up. Resampled nearest-exact.
+    """One direction per pixel, x to the right and y down, or up if `y` says so. Resampled nearest-exact.
 
     In the batch: [N, 3, H, W] of `dtype`, over channels-last memory. Bytes 0…255 of a PNG's red, green and blue become
     -1…1; floats of EXR, `.npy` and `.npz` stay as they are. A horizontal flip changes the sign of x, a vertical one
-    that of y. Padding is 0.
+    that of y; a geometric augmentation turns both by the rotation in it. Padding is 0.
     """
 
     _: KW_ONLY
     source: str | None = None
     dtype: Floats = "float32"
+    y: Literal["down", "up"] = "down"
 
     def __post_init__(self) -> None:
         check_choice(self, "dtype", get_args(Floats))
+        check_choice(self, "y", ("down", "up"))

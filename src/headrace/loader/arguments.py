@@ -136,12 +136,20 @@ def check_mixing(on_error: str, pack: SequencePacking | None) -> None:
         )
 
 
-def check_augment(program: AugmentProgram | None, images: Sequence[tuple[str, Spatial, str]]) -> None:
+def check_augment(
+    program: AugmentProgram | None, images: Sequence[tuple[str, Spatial, str]], *, has_places: bool
+) -> None:
+    """Raise UsageError where fields cannot take the sample's augmentations. `has_places`: boxes, keypoints and such."""
     if program is None:
         return
     pictures = [field for _, field, _ in images if isinstance(field, Image)]
-    if not pictures:
+    if not pictures and not program.moves_pixels:
         raise UsageError("augment: expected a field of images, got none; leave augment out")
+    if program.mixes and program.moves_pixels and (has_places or len(pictures) < len(images)):
+        raise UsageError(
+            "augment: expected no AugMix of geometric operations with masks, depth, normals, boxes or keypoints, since "
+            "the images that it mixes lie differently; give it to Image(augment=…)"
+        )
     wide = [name for name, field, _ in images if isinstance(field, Image) and field.wide]
     if wide:
         raise UsageError(

@@ -18,7 +18,7 @@ from headrace.loader.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
 from headrace.loader.batch_memory import tensor_over
 from headrace.loader.decoding import pixels
 from headrace.loader.decoding.arrays import FieldContent
-from headrace.loader.decoding.detection import PerSample
+from headrace.loader.decoding.detection import BatchMoves, PerSample
 from headrace.loader.decoding.pixels import PixelPart
 from headrace.loader.decoding.texts import TextMeter
 from headrace.loader.map_stage import PythonThreads
@@ -282,6 +282,12 @@ class BatchDecoder:
             longest = (pending.rows.plan.longest or 0) if content.name == recipe.measured else 0
             for name, joined in content.join(values, pending.rows, longest).items():
                 batch[name] = self._converter.values(joined)
-        parts = recipe.points.make(pending.rows.samples, pending.views, pending.sizes)
+        parts = recipe.points.make(pending.rows.samples, pending.views, pending.sizes, self._moves(pending))
         batch |= {name: self._converter.values(part) for name, part in parts.items()}
         return {name: batch[name] for name in self._names}
+
+    def _moves(self, pending: Pending) -> BatchMoves | None:
+        augment, rows = self._recipe.augment, pending.rows
+        if augment is None or not augment.moves_pixels or not self._recipe.points:
+            return None
+        return BatchMoves(augment.native, rows.key, rows.draw_ids, rows.passes, pending.size)

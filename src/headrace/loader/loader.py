@@ -174,7 +174,7 @@ class Loader(LoaderPosition):
         chosen: Mapping[str, Field] = dict(fields) if fields is not None else obvious_fields(dataset)
         columns = resolve_columns(dataset, chosen, view_from)
         augmented = compile_augment("augment", augment)
-        check_augment(augmented, columns.images)
+        check_augment(augmented, columns.images, has_places=bool(columns.points))
         if view is not None and not columns.images:
             raise UsageError("view: expected a field of pixels to cut, got none; leave view out")
         check_values(

@@ -106,9 +106,20 @@ def peek(
     sheet: Annotated[int, typer.Option(min=1, help="Samples on the contact sheet.")] = 36,
     seed: Annotated[int, typer.Option(help="Which samples, and which crops.")] = 0,
     to: Annotated[Path, typer.Option(help="Folder for peek.png and peek.html.")] = Path(),
+    recipe: Annotated[
+        Path | None, typer.Option(help="A Python file whose make_loader(path, …) makes the sheet's samples; no page.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The sheet of --recipe.")] = Path("recipe.png"),
     json: Json = None,
 ) -> None:
     """Show augmented samples on one sheet, and sizes, classes, near-duplicates and failing samples on a page."""
+    if recipe is not None:
+        from headrace.tools.recipe_sheet import write_recipe_sheet
+
+        shown, each = write_recipe_sheet(recipe, path, out, samples=sheet, size=size, seed=seed)
+        say(console_for(json), [f"{shown:,} samples of {each:,} pictures each", f"→ {out}"])
+        write_json(json, {"samples": shown, "pictures": each, "sheet": str(out)})
+        return
     from headrace.data import open as open_dataset
     from headrace.tools.peek_page import document, peeked, write_files
     from headrace.tools.peek_survey import spread, survey

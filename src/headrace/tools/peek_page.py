@@ -93,19 +93,19 @@ def peeked(
 def write_files(content: PeekContent, sheet: PIL.Image.Image | None, folder: Path) -> None:
     """Write peek.html, and peek.png where there is a sheet. Raises HeadraceError."""
     if sheet is not None:
-        _write(folder / "peek.png", lambda file: sheet.save(file, "PNG"))
+        write_file(folder / "peek.png", lambda file: sheet.save(file, "PNG"), "--to")
     page = render(content).encode()
-    _write(folder / "peek.html", lambda file: file.write(page))
+    write_file(folder / "peek.html", lambda file: file.write(page), "--to")
 
 
-def _write(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Write a file that has its name once it is complete."""
+def write_file(path: Path, write: Callable[[BinaryIO], Any], option: str) -> None:
+    """Write a file that has its name once it is complete. Raises HeadraceError, which names the option."""
     place = str(path.absolute())
     try:
         with partial_file(place) as partial:
             finish_partial_file(partial, place, write)
     except UnwritableError as error:
-        raise HeadraceError(f"--to: expected a folder to write, got {path.parent} ({error})") from error
+        raise HeadraceError(f"{option}: expected a folder to write, got {path.parent} ({error})") from error
 
 
 def class_counts(dataset: Dataset) -> Mapping[str, int]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace import _core
 from headrace.data import Dataset, ListColumn
 from headrace.errors import UsageError
 from headrace.fields import Boxes, Field, Geometry, InstanceMasks, Keypoints
@@ -102,13 +103,57 @@ class BatchViews:
         return begin, begin + length
 
 
+@dataclass(frozen=True)
+class BatchMoves:
+    """Geometric augmentations of a batch's samples, with the draws that their images have.
+
+    `row` [M] names the sample in the batch of each instance, and ascends.
+    """
+
+    augmentation: _core.Augmentation
+    key: int
+    ids: Ints
+    passes: NDArray[np.uint32]
+    size: tuple[int, int]
+    """Height and width of the output."""
+
+    def boxes(self, boxes: NDArray[np.floating[Any]], row: Ints) -> tuple[Floats, Floats]:
+        """Return boxes [M, 4] around the moved ones, cut at the output, and the share of each that is left."""
+        moved = np.ascontiguousarray(boxes, np.float64).copy()
+        return moved, _core.move_boxes(self.augmentation, moved, row, **self._draws())
+
+    def points(self, points: NDArray[np.floating[Any]], row: Ints) -> tuple[Floats, Mask]:
+        """Return the moved points [P, 2], and which of them are still on the output."""
+        moved = np.ascontiguousarray(points, np.float64).copy()
+        return moved, _core.move_points(self.augmentation, moved, row, **self._draws())
+
+    def masks(self, masks: NDArray[np.uint8], row: int) -> NDArray[np.uint8]:
+        """Return masks [k, H, W] of one sample, moved in place."""
+        _core.move_masks(self.augmentation, masks, key=self.key, id=int(self.ids[row]), pass_=int(self.passes[row]))
+        return masks
+
+    def _draws(self) -> dict[str, Any]:
+        height, width = self.size
+        return {"key": self.key, "ids": self.ids, "passes": self.passes, "width": width, "height": height}
+
+
 def boxes_on_output(
-    boxes: Floats, views: BatchViews, *, min_size: float, min_visible: float
+    boxes: Floats,
+    views: BatchViews,
+    *,
+    min_size: float,
+    min_visible: float,
+    moves: BatchMoves | None = None,
+    row: Ints | None = None,
 ) -> tuple[NDArray[np.float32], Mask]:
-    """Map boxes [M, 4] as xyxy, under a view each, to float32 [M, 4] on the output; and tell which are kept."""
+    """Map boxes [M, 4] as xyxy, under a view each, to float32 [M, 4] on the output; and tell which are kept.
+
+    `moves` then moves those of sample `row` [M].
+    """
     seen = np.empty((len(boxes), 4), np.float32)
     whole, left = np.ones(len(boxes)), np.ones(len(boxes))  # areas in the image
     kept = np.ones(len(boxes), bool)
+    least = min_size if moves is None else 0.0
     for axis in (0, 1):
         low, high = (np.clip(boxes[:, side], *views.image(axis)) for side in (axis, 2 + axis))
         whole *= high - low
@@ -117,16 +162,24 @@ def boxes_on_output(
         left *= high - low
         ends = np.stack([views.on_canvas(axis, low), views.on_canvas(axis, high)])
         ends.sort(axis=0)
-        kept &= (high > low) & (ends[1] - ends[0] >= min_size)
+        kept &= (high > low) & (ends[1] - ends[0] >= least)
         seen[:, axis], seen[:, 2 + axis] = (np.clip(end, *views.inner(axis)) for end in ends)
         kept &= seen[:, 2 + axis] > seen[:, axis]
+    if moves is not None and row is not None:
+        moved, share = moves.boxes(seen, row)
+        seen, left = moved.astype(np.float32), left * share
+        sides = seen[:, 2:] - seen[:, :2]
+        kept &= ((sides > 0) & (sides >= min_size)).all(1)
     return seen, kept & (left >= min_visible * whole)
 
 
-def points_on_output(points: Floats, views: BatchViews, pairs: Ints) -> NDArray[np.float32]:
+def points_on_output(
+    points: Floats, views: BatchViews, pairs: Ints, *, moves: BatchMoves | None = None, row: Ints | None = None
+) -> NDArray[np.float32]:
     """Map points [M, K, 3], under a view an instance, to float32 [M, K, 3] on the output.
 
-    The points that `pairs` [P, 2] name change places where the image is mirrored.
+    The points that `pairs` [P, 2] name change places where the image is mirrored. `moves` then moves those of sample
+    `row` [M].
     """
     count = points.shape[1]
     seen = points.astype(np.float32)
@@ -138,6 +191,11 @@ def points_on_output(points: Floats, views: BatchViews, pairs: Ints) -> NDArray[
         begin, end = each.inner(axis)
         visible &= ((lying >= begin) & (lying < end)).reshape(visible.shape)
         seen[..., axis] = lying.reshape(visible.shape)
+    if moves is not None and row is not None:
+        seen[~visible] = 0
+        moved, inside = moves.points(seen[..., :2].reshape(-1, 2), np.repeat(row, count))
+        seen[..., :2] = moved.reshape(*visible.shape, 2)
+        visible &= inside.reshape(visible.shape)
     seen[~visible] = 0
     if len(pairs):
         order = np.arange(count)
@@ -172,7 +230,9 @@ class BoxField:
     field: Boxes
     boxes: Instances
 
-    def make(self, samples: Ints, views: BatchViews) -> tuple[dict[str, PerSample], KeptInstances]:
+    def make(
+        self, samples: Ints, views: BatchViews, moves: BatchMoves | None
+    ) -> tuple[dict[str, PerSample], KeptInstances]:
         """Return the parts of the batch, and which boxes are in it."""
         boxes, counts = self.boxes.take(samples)
         row = np.repeat(np.arange(len(samples)), counts)
@@ -189,6 +249,8 @@ class BoxField:
             views.of(row),
             min_size=self.field.min_size,
             min_visible=self.field.min_visible,
+            moves=moves,
+            row=row,
         )
         kept = KeptInstances(which, counts)
         parts = {self.name: kept.of(seen)}
@@ -209,7 +271,7 @@ class PointField:
     field: Keypoints
     points: Instances
 
-    def make(self, samples: Ints, views: BatchViews, of: KeptInstances | None) -> PerSample:
+    def make(self, samples: Ints, views: BatchViews, of: KeptInstances | None, moves: BatchMoves | None) -> PerSample:
         """Return the points of each sample, of the instances in `of` where the boxes are another field's."""
         points, counts = self.points.take(samples)
         if of is None:
@@ -218,7 +280,7 @@ class PointField:
         points[..., :2] += self.field.offset
         row = np.repeat(np.arange(len(samples)), counts)
         pairs = np.array(self.field.flip_pairs if points.shape[1] else (), np.int64).reshape(-1, 2)
-        return of.of(points_on_output(points, views.of(row), pairs))
+        return of.of(points_on_output(points, views.of(row), pairs, moves=moves, row=row))
 
 
 @dataclass(frozen=True)
@@ -233,26 +295,32 @@ class PointFields:
     def __bool__(self) -> bool:
         return bool(self.boxes or self.points or self.masks or self.geometry)
 
-    def make(self, samples: Ints, rows: Floats, sizes: NDArray[np.int32]) -> dict[str, PerSample | NDArray[Any]]:
+    def make(
+        self, samples: Ints, rows: Floats, sizes: NDArray[np.int32], moves: BatchMoves | None = None
+    ) -> dict[str, PerSample | NDArray[Any]]:
         """Return the parts of a batch by name, for samples at these positions.
 
-        `rows` are the views (core/batch/job.hpp) and `sizes` the images' (width, height). Raises DatasetError.
+        `rows` are the views (core/batch/job.hpp) and `sizes` the images' (width, height); `moves` are
+        what the sample's augmentations do to places, None if nothing. Raises DatasetError.
         """
         views = BatchViews(rows, sizes)
         batch: dict[str, PerSample | NDArray[Any]] = {}
         kept: dict[str, KeptInstances] = {}
         for boxes in self.boxes:
-            parts, kept[boxes.name] = boxes.make(samples, views)
+            parts, kept[boxes.name] = boxes.make(samples, views, moves)
             batch |= parts
         for points in self.points:
             of = points.field.of
-            batch[points.name] = points.make(samples, views, None if of is None else kept[of])
+            batch[points.name] = points.make(samples, views, None if of is None else kept[of], moves)
         for masks in self.masks:
             chosen = None  # which instances of each sample are kept
             if masks.field.of is not None:
                 boxes_kept = kept[masks.field.of]
                 chosen = np.split(boxes_kept.which, np.cumsum(boxes_kept.counts)[:-1])
-            batch[masks.name] = PerSample(masks.make(samples, rows, sizes, chosen))
+            made = masks.make(samples, rows, sizes, chosen)
+            if moves is not None:
+                made = [moves.masks(each, at) for at, each in enumerate(made)]
+            batch[masks.name] = PerSample(made)
         for name in self.geometry:
             batch |= {part_name(name, part): values for part, values in views.geometry().items()}
         return batch

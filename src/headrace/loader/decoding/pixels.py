@@ -136,7 +136,7 @@ def core_options(field: Spatial, fill: tuple[int, ...]) -> Options:
         return {**_NEAREST, "content": "mask", "mask": mask}
     if isinstance(field, Normals):
         half = {"subtract": [127.5] * 3, "divide": [127.5] * 3}
-        return {**_NEAREST, **half, "channels": 3, "dtype": field.dtype, "content": "normals"}
+        return {**_NEAREST, **half, "channels": 3, "dtype": field.dtype, "content": "normals", "y_up": field.y == "up"}
     return {**_NEAREST, "content": "depth", "depth": _depth_numbers(field)}
 
 

@@ -35,7 +35,7 @@ def against_batch_sizes(settings: BenchSettings, round_number: int) -> Iterator[
     assert settings.against is not None
     values = (settings.path, settings.batch_size, settings.threads, settings.seed + round_number)
     factory = _factory(settings.against)
-    batches = factory(**_accepted(factory, dict(zip(KEYWORDS, values, strict=True))))
+    batches = factory(**accepted_arguments(factory, dict(zip(KEYWORDS, values, strict=True))))
     if not isinstance(batches, Iterable):
         raise HeadraceError(
             f"--against {settings.against}: expected something to iterate over, got a {type(batches).__name__}. "
@@ -81,7 +81,7 @@ def _length(value: Any) -> int | None:
     return len(value) if hasattr(value, "__len__") and not isinstance(value, str | bytes) else None
 
 
-def _accepted(factory: Callable[..., Any], wanted: Mapping[str, object]) -> dict[str, object]:
+def accepted_arguments(factory: Callable[..., Any], wanted: Mapping[str, object]) -> dict[str, object]:
     """Return those of the documented keywords that it has parameters for."""
     try:
         parameters = inspect.signature(factory).parameters.values()

@@ -1,0 +1,133 @@
+"""Everything that only a CUDA device can show, in under ten minutes, into docs/benchmarks/gpu.md.
+
+    python benchmarks/gpu.py [--page docs/benchmarks/gpu.md] [--photos .cache/photos] [--limit 570]
+
+It runs the tests that need CUDA, then the benchmarks of the device: the cast and the H2D copies, ResNet-50 with and
+without the loader, mixtures and captions, the simulated wait. Each has a time limit, and all of them --limit seconds
+together; what ran out of time, failed or was skipped is in the page with its last words. Without a CUDA device it
+prints what it would run, and ends well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+PAGE = ROOT / "docs" / "benchmarks" / "gpu.md"
+LIMIT_S = 570.0
+CUDA_TESTS = ("dropins/test_thread_loader.py", "device/test_fit_budget.py")
+"""Tests that need CUDA in files whose names do not say so."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command, and the most seconds that it may take."""
+
+    title: str
+    command: tuple[str, ...]
+    limit_s: float
+
+    def __str__(self) -> str:
+        words = ("python" if part == sys.executable else part.replace(f"{ROOT}/", "") for part in self.command)
+        return " ".join(words)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a step printed, and how it ended: "done", "failed" or "out of time"."""
+
+    step: Step
+    ended: str
+    wall_s: float
+    output: str
+
+
+def steps(photos: Path) -> list[Step]:
+    def python(title: str, limit_s: float, *arguments: str | Path) -> Step:
+        return Step(title, (sys.executable, *map(str, arguments)), limit_s)
+
+    tests = [*sorted((ROOT / "tests").rglob("*cuda*.py")), *(ROOT / "tests" / name for name in CUDA_TESTS)]
+    made = [] if photos.exists() else [python("Photographs", 60, HERE / "make_photos.py", photos)]
+    return [
+        *made,
+        python("Tests that need CUDA", 180, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *tests),
+        python("Cast, H2D copies, ResNet-50 beside other prefetchers", 150, HERE / "device_cuda.py", "--rounds", "3"),
+        python("ResNet-50 with the loader, mixtures, captions", 150, HERE / "device_loader.py", photos),
+        python("The wait for a device", 60, HERE / "device_wait.py", "--batches", "120", "--rounds", "1"),
+    ]
+
+
+def run(planned: Sequence[Step], limit_s: float) -> Iterator[Outcome]:
+    """Run the steps one after another; those that come after the limit are not begun."""
+    end = time.monotonic() + limit_s
+    for step in planned:
+        start, left = time.monotonic(), end - time.monotonic()
+        if left <= 1:
+            yield Outcome(step, "out of time", 0.0, "not begun: the steps before it took all of the time")
+            continue
+        try:
+            ran = subprocess.run(
+                step.command, cwd=ROOT, timeout=min(step.limit_s, left), check=False, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+            ended, output = "done" if ran.returncode == 0 else "failed", ran.stdout
+        except subprocess.TimeoutExpired as expired:
+            ended, output = "out of time", (expired.stdout or b"").decode(errors="replace")
+        yield Outcome(step, ended, time.monotonic() - start, output)
+
+
+def page(facts: Sequence[str], outcomes: Sequence[Outcome]) -> str:
+    lines = ["# On a CUDA device", "", "Written by `make gpu`.", "", *(f"- {fact}" for fact in facts), ""]
+    for outcome in outcomes:
+        how = "" if outcome.ended == "done" else f" **{outcome.ended.capitalize()}.**"
+        lines += [f"## {outcome.step.title}", f"`{outcome.step}`, {outcome.wall_s:.0f} s.{how}", "", "```"]
+        lines += [*outcome.output.strip().splitlines()[-80:], "```", ""]
+    return "\n".join(lines)
+
+
+def machine() -> list[str]:
+    import torch
+
+    properties = torch.cuda.get_device_properties(0)
+    device = f"{properties.name}, {properties.total_memory / 1e9:.0f} GB, {torch.cuda.device_count()} of them"
+    return [time.strftime("%Y-%m-%d"), device, f"torch {torch.__version__}, CUDA {torch.version.cuda}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--photos", type=Path, default=ROOT / ".cache" / "photos")
+    parser.add_argument("--limit", type=float, default=LIMIT_S)
+    options = parser.parse_args()
+    planned = steps(options.photos.absolute())
+    if not has_cuda():
+        print("torch sees no CUDA device here. With one, this would run")
+        for step in planned:
+            print(f"  {step}   (at most {step.limit_s:.0f} s)")
+        print(f"and write {options.page}")
+        return
+    outcomes = []
+    for outcome in run(planned, options.limit):
+        outcomes.append(outcome)
+        print(f"{outcome.step.title}: {outcome.ended}, {outcome.wall_s:.0f} s", flush=True)
+        options.page.write_text(page(machine(), outcomes))
+    print(f"→ {options.page}")
+    if any(outcome.ended != "done" for outcome in outcomes):
+        raise SystemExit(1)
+
+
+def has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+if __name__ == "__main__":
+    main()
