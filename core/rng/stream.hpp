@@ -19,7 +19,8 @@ inline constexpr int kRngVersion = 1;
 
 // Stages from here up are not for views: 255 draws the replacement of a bad sample (plan/order.py), 254 which of
 // several captions a sample has (loader/decoding/texts.py), 253 how a batch is mixed (augment/mixing_draws.py), by its
-// step instead of an id and by a pair instead of a pass.
+// step instead of an id and by a pair instead of a pass, 252 and 251 which samples an epoch draws (plan/draws.py), by
+// the position or the bucket.
 inline constexpr int kFirstReservedStage = 240;
 
 struct Draw {

@@ -126,6 +126,16 @@ def test_test_images_come_without_annotations(write):
     assert (list(ds.fields), len(ds)) == (["image", "image_id", "width", "height"], 2)
 
 
+def test_images_of_lvis_have_a_url_instead_of_a_name(write):
+    """As in lvis_v1_train.json: the folder of COCO's split is part of the path."""
+    urls = [f"http://images.cocodataset.org/{split}/{n:012}.jpg" for n, split in enumerate(("train2017", "val2017"))]
+    images = [{"id": n, "coco_url": url, "width": 640, "height": 480} for n, url in enumerate(urls)]
+    ds = data.open(write({"images": images, "annotations": []}))
+    assert ds.column("image") == ["train2017/000000000000.jpg", "val2017/000000000001.jpg"]
+    named = [each | {"file_name": f"{each['id']}.jpg"} for each in images]
+    assert data.open(write({"images": named, "annotations": []})).column("image") == ["0.jpg", "1.jpg"]
+
+
 def test_a_byte_order_mark_is_passed_over(write):
     path = write(INSTANCES)
     expected = data.open(path).fingerprint
@@ -143,6 +153,7 @@ def without(annotation: dict[str, object], key: str) -> dict[str, object]:
         ("{", "expected COCO's annotations, an object with images and annotations, got otherwise: "),
         ([1], "got otherwise: Expected `object`"),
         ({"annotations": []}, "missing required field `images`"),
+        ({"images": [{"id": 1}]}, r"missing required field `file_name` - at `\$\.images\[0\]`"),
         ({"images": [image(1)], "annotations": [{"image_id": "x"}]}, r"Expected `int`, got `str`"),
         (INSTANCES | {"images": [image(1), image(1)]}, "expected an id of its own for each image"),
         (INSTANCES | {"categories": CATEGORIES * 2}, "expected an id of its own for each category"),
@@ -162,6 +173,7 @@ def without(annotation: dict[str, object], key: str) -> dict[str, object]:
         "cut",
         "list",
         "no images",
+        "no name",
         "text id",
         "same id",
         "same category",

@@ -6,11 +6,12 @@ list of them into numbers, from which the core draws the operations of each imag
 
 from __future__ import annotations
 
+from headrace.augment.batched_chains import CHAINS, PAIRS, BatchedChains, DrawnChain
 from headrace.augment.combinators import RandomApply, RandomChoice, RandomOrder
 from headrace.augment.compiling import compile_augment
 from headrace.augment.geometry import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
 from headrace.augment.mixing import CutMix, Mixing, MixUp
-from headrace.augment.mixing_draws import ONE, PAIRS, AnyMixing, DrawnMixing, choices_of, draw_mixing
+from headrace.augment.mixing_draws import ONE, AnyMixing, DrawnMixing, choices_of, draw_mixing
 from headrace.augment.pixels import (
     ColorJitter,
     GaussianBlur,
@@ -28,9 +29,24 @@ from headrace.augment.pixels import (
 from headrace.augment.policies import AugMix, AutoAugment, RandAugment, TrivialAugmentWide
 from headrace.augment.program import (
     AFFINE,
+    AUGMIX,
+    AUTOCONTRAST,
+    BRIGHTNESS,
+    CONTRAST,
     ELASTIC,
+    EQUALIZE,
     ERASE,
+    GAUSSIAN_BLUR,
+    GRAYSCALE,
+    HUE,
+    INVERT,
+    PERMUTE_CHANNELS,
     PERSPECTIVE,
+    POSTERIZE,
+    SATURATION,
+    SHARPNESS,
+    SOLARIZE,
+    SOLARIZE_ADD,
     Augmentation,
     AugmentProgram,
     Drawn,

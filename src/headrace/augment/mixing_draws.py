@@ -27,9 +27,6 @@ from headrace.errors import UsageError
 ONE = 1 << 15
 """Weights of blends are whole numbers of 1 / ONE: exact in float32, and in the core's fixed point."""
 
-PAIRS = "\0pairs\0"
-"""Prefix of the name under which the pairs of an image field travel to a device with their batch."""
-
 _STAGE = 253 << 8
 _MOST_TRIES = 126
 """Tries at a lambda. Each succeeds with a probability of at least 0.5."""

@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headrace.augment import ONE, PAIRS
+from headrace.augment import CHAINS, ONE, PAIRS
+from headrace.device.colour_operations import erase_received, run_chains
+from headrace.device.image_conversion import ImageSelector
+from headrace.device.nested import map_tensors
 
 
-def mix_received(batch: Any) -> Any:
-    """Return the batch with the images mixed whose pairs came with it, and without the pairs.
+def finish_batch(batch: Any, images: ImageSelector) -> Any:
+    """Return a batch that has reached the device as its consumer gets it, without the numbers that came along.
 
-    Called once images have their final type.
+    Colours are changed as bytes; then images get their final type; then they are erased and mixed.
     """
-    names = [name for name in batch if isinstance(name, str) and name.startswith(PAIRS)] if type(batch) is dict else []
-    if not names:
-        return batch
-    mixed = {name: value for name, value in batch.items() if name not in names}
-    for name in names:
-        field = name.removeprefix(PAIRS)
-        mixed[field] = mix_pairs(mixed[field], batch[name])
-    return mixed
+    if type(batch) is not dict:
+        return map_tensors(batch, images.converted)
+    chains, pairs = (_taken(batch, prefix) for prefix in (CHAINS, PAIRS))
+    if not chains and not pairs:
+        return map_tensors(batch, images.converted)
+    sent = {name: value for name, value in batch.items() if not _is_note(name)}
+    for field, each in chains.items():
+        sent[field] = _each_image(sent[field], partial(run_chains, chains=each))
+    finished: dict[Any, Any] = map_tensors(sent, images.converted)
+    for field, each in chains.items():
+        finished[field] = _each_image(finished[field], partial(erase_received, erasures=each.erasures))
+    return finished | {field: mix_pairs(finished[field], each) for field, each in pairs.items()}
+
+
+def _is_note(name: object) -> bool:
+    return isinstance(name, str) and name.startswith((CHAINS, PAIRS))
+
+
+def _taken(batch: dict[Any, Any], prefix: str) -> dict[str, Any]:
+    """Return what came along under this prefix, by field."""
+    return {name.removeprefix(prefix): each for name, each in batch.items() if _is_note(name) and prefix in name}
+
+
+def _each_image(images: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """Apply a function of [N, C, H, W] to images, or to images with copies as so many images."""
+    if images.ndim == 4:
+        return change(images)
+    changed: Tensor = change(images.flatten(0, 1)).unflatten(0, images.shape[:2])
+    return changed
 
 
 def mix_pairs(images: Tensor, pairs: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from headrace.device.batch_stages import mix_received
+from headrace.device.batch_stages import finish_batch
 from headrace.device.image_conversion import Conversion, ImageSelector, NamedImages
 from headrace.device.nested import Path, bytes_of, dense_parts, map_tensors
 from headrace.errors import UsageError
@@ -133,7 +133,7 @@ class PlainLane:
             start = time.perf_counter()
             moved = map_tensors(batch, self._move)
             copied = time.perf_counter()
-            converted = mix_received(map_tensors(moved, self._images.converted))
+            converted = finish_batch(moved, self._images)
         self._copy_s += copied - start
         self._convert_s += time.perf_counter() - copied
         return SentBatch(converted, None)
@@ -220,7 +220,7 @@ class CudaLane:
             started = self._event()
             moved = map_tensors(staged, self._move)
             copied = self._event()
-            converted = mix_received(map_tensors(moved, self._images.converted))
+            converted = finish_batch(moved, self._images)
             ticket = _Ticket(started, copied, self._event())
         with self._lock:
             self._resolve()

@@ -31,6 +31,7 @@ from headrace.loader.bad_samples import Quarantine
 from headrace.loader.batch_memory import PooledMemory, memory_of
 from headrace.loader.batch_mixing import check_pairs, resolve_mixing
 from headrace.loader.cache import open_cache
+from headrace.loader.device_augment import AugmentOn, resolve_device_augment
 from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
 from headrace.loader.recipe import (
     BatchMap,
@@ -82,6 +83,8 @@ class Loader(LoaderPosition):
     `view_from`  the field of pixels whose size the view is drawn from (default: the first)
     `augment`    augmentations of the sample, run after the view: images take all of them, the other fields of pixels
                  and of places the geometric ones, with the same draw. `Image(augment=…)` is for one field
+    `augment_on` "device": operations on colours are done by `device`, with the same draws; others are refused there.
+                 "device-compiled" has torch.compile make a kernel of each
     `batch_size` samples per rank; the global batch is `batch_size * world_size`. Or a Budget, which sizes each batch
     `buckets`    which samples may share a batch. With these, a Budget or a RandomScale, all images of a global batch
                  have one shape, the same on every rank; without, batches of unequal images are refused
@@ -89,7 +92,7 @@ class Loader(LoaderPosition):
     `shuffle`, `seed`  the order of each epoch and every random view follow from these two and the epoch
     `weights`    one number a sample, or the name of a column: samples are drawn with replacement in proportion
     `balanced`   the name of a column of classes: each class is drawn equally often. Or RepeatFactor
-    `repeats`    how often each sample comes in a row, each time with another view, on other ranks where possible
+    `repeats`    how often an epoch takes each of its samples, with another view each time, on other ranks if possible
     `samples_per_epoch`  draws of an epoch over all ranks; default: as many as samples, or as RepeatFactor says
     `remainder`  the epoch's last samples: "short" batch, "drop", or "wrap" (fill up from the epoch's start)
     `threads`    native threads that read, decode and resample; default: autotuned, at first and at most the available
@@ -130,6 +133,7 @@ class Loader(LoaderPosition):
         view: View | Sequence[View] | None = None,
         view_from: str | None = None,
         augment: Augmentation | str | Sequence[Augmentation | str] | None = None,
+        augment_on: AugmentOn = "cpu",
         batch_size: int | Budget,
         buckets: Buckets | None = None,
         pack: SequencePacking | None = None,
@@ -189,10 +193,16 @@ class Loader(LoaderPosition):
         )
         check_map(map, map_workers, multiprocessing_context, pack)
         core_floats = map is not None or (augmented is not None and augmented.erases)
+        by_python = map is not None or batch_map is not None
+        colours = resolve_device_augment(augment_on, augmented, chosen, device=device, python=by_python)
         self._placement = None
         if device is not None:
-            self._placement = place_fields(device, output, chosen, host_floats=core_floats or batch_map is not None)
-        if self._placement is not None:
+            given = chosen if colours is None else colours.on_host(chosen)
+            host_floats = colours is None and (core_floats or batch_map is not None)
+            self._placement = place_fields(device, output, given, host_floats=host_floats)
+        if self._placement is None:
+            colours = None  # on the CPU the core does it
+        else:
             chosen = self._placement.fields
             columns = resolve_columns(dataset, chosen, view_from)
         mixing = None
@@ -233,7 +243,8 @@ class Loader(LoaderPosition):
             dataset=dataset,
             plan=plan,
             program=program,
-            augment=augmented,
+            augment=augmented if colours is None else None,
+            colours=colours,
             fields=chosen,
             **vars(columns),
             texts=texts,

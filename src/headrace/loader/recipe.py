@@ -37,6 +37,7 @@ from headrace.loader.decoding.detection import GEOMETRY_PARTS, PointFields, besi
 from headrace.loader.decoding.pixels import PixelPart, parts_of
 from headrace.loader.decoding.texts import IDS, MASK, PackedTextContent, TextContent, TextMeter
 from headrace.loader.decoding.texts import PARTS as PACKED_PARTS
+from headrace.loader.device_augment import DeviceAugment
 from headrace.plan import EpochPlan
 from headrace.views import Program
 
@@ -83,6 +84,8 @@ class Recipe(FieldColumns):
     program: Program
     augment: AugmentProgram | None
     """Augmentations of the sample, with one draw for all its fields."""
+    colours: DeviceAugment | None
+    """Augmentations that the device does instead of the core, of samples and of fields."""
     fields: Mapping[str, Field]
     texts: tuple[ResolvedText, ...]
     packed: str | None

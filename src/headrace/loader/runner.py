@@ -180,6 +180,8 @@ class Runner:
         batch = nested(batch)
         if self._mixer is not None:
             batch = self._mixer.mix(batch, decoded.rows)
+        if self._recipe.colours is not None:
+            batch |= self._recipe.colours.notes(batch, decoded.rows)
         if batch_map is not None:
             rng = user_functions.batch_rng(decoded.rows.key, step=plan.step, rank=self._recipe.plan.rank)
             try:

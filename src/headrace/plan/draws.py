@@ -18,9 +18,9 @@ Floats = NDArray[np.float64]
 MOST_DRAWS = FIRST_REPLACEMENT_PASS - MAX_GLOBAL_BATCH
 """Of an epoch: a draw's position is its pass, and a wrapped batch goes on beyond them."""
 
-_DRAWS = 253 << 8
-"""Dataset 0, stage 253, draw 0: above every stage of a view (core/rng/stream.hpp)."""
-_OFFSETS = 252 << 8
+_DRAWS = 252 << 8
+"""Dataset 0, stage 252, draw 0: above every stage of a view (core/rng/stream.hpp)."""
+_OFFSETS = 251 << 8
 """The same of the offset that an epoch's repeat factors are rounded by."""
 
 

@@ -28,9 +28,16 @@ _ABSENT = (None, msgspec.Raw())
 
 class _Image(msgspec.Struct, gc=False):
     id: _Int
-    file_name: str
+    file_name: str = ""
     width: _Int | None = None
     height: _Int | None = None
+    coco_url: str = ""
+    """Of which LVIS, whose images have no file names, gives the last two parts: train2017/000000391895.jpg."""
+
+    def __post_init__(self) -> None:
+        self.file_name = self.file_name or "/".join(self.coco_url.split("/")[-2:])
+        if not self.file_name:
+            raise ValueError("Object missing required field `file_name`")
 
 
 class _Annotation(msgspec.Struct, gc=False):

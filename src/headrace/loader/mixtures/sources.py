@@ -58,6 +58,11 @@ def check_mixed(sources: Mapping[str, Loader]) -> None:
                 f"batches: expected source {name!r} without buckets, Budget, RandomScale and pack with 'mixed', as "
                 "samples of several sources must have one shape; take 'one-source', or a view of fixed size"
             )
+        if recipe.colours is not None:
+            raise UsageError(
+                f"batches: expected augment_on='cpu' in source {name!r} with 'mixed', as the device is told of whole "
+                "batches of one source; leave it out, or take 'one-source'"
+            )
         if recipe.mixing is not None:
             raise UsageError(
                 f"batches: expected source {name!r} without batch= with 'mixed', as its samples have no neighbours of "

@@ -1,0 +1,251 @@
+"""Operations on the colours of a batch's images, on any device, as the core does them on the CPU.
+
+Each takes bytes [K, C, H, W] of one or three channels and a row of numbers for each image, and gives bytes of the same
+shape, by the core's own formula (core/augment/augment_kernels.inl): the same steps in float32 or whole numbers, in the
+same order, each rounded once. Nothing waits for the device.
+
+On the CPU the bits are the core's. Elsewhere a device that rounds a product and a sum as one may differ by one level an
+operation; compiled ones may do so on the CPU as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headrace.augment import (
+    AUTOCONTRAST,
+    BRIGHTNESS,
+    CONTRAST,
+    EQUALIZE,
+    GAUSSIAN_BLUR,
+    GRAYSCALE,
+    HUE,
+    INVERT,
+    PERMUTE_CHANNELS,
+    POSTERIZE,
+    SATURATION,
+    SHARPNESS,
+    SOLARIZE,
+    SOLARIZE_ADD,
+    BatchedChains,
+)
+
+Operation: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Of images, of rows of numbers, and of taps, which only a blur has."""
+
+_TO_BYTES = float(np.float32(255.999) / np.float32(255))
+"""What torchvision multiplies fractions by before it cuts them to bytes, over 255."""
+
+
+def run_chains(images: Tensor, chains: BatchedChains) -> Tensor:
+    """Return bytes [N, C, H, W] after the operations of each image's chain, all first ones before all second ones."""
+    if not chains.steps:
+        return images
+    done = images.clone()  # they may lie in memory that is not ours
+    for kind, start, stop, first_taps in chains.steps:
+        rows, numbers = chains.rows[start:stop], chains.numbers[start:stop]
+        taps = chains.taps[first_taps : first_taps + stop - start]
+        operation = _compiled(kind) if chains.compiled else OPERATIONS[kind]
+        if len(rows) == len(images):
+            done = operation(done, numbers, taps)
+        else:
+            done[rows] = operation(done[rows], numbers, taps)
+    return done if done.stride() == images.stride() else torch.empty_like(images).copy_(done)
+
+
+def erase_received(images: Tensor, erasures: Tensor) -> Tensor:
+    """Return images of their final type with a box of each erased by float32 [M, 8]: row, box, a value a channel.
+
+    The box is left, top, width, height. An image that is not named keeps its values.
+    """
+    if not len(erasures):
+        return images
+    rows = erasures[:, 0].long()
+    left, top, width, height = (erasures[:, k].view(-1, 1, 1, 1) for k in range(1, 5))
+    columns = torch.arange(images.shape[3], device=images.device)
+    lines = torch.arange(images.shape[2], device=images.device).view(-1, 1)
+    inside = (columns >= left) & (columns < left + width) & (lines >= top) & (lines < top + height)
+    values = erasures[:, 5 : 5 + images.shape[1], None, None]
+    if not images.is_floating_point():
+        values = values.clamp(0, 255)
+    erased = images.clone(memory_format=torch.preserve_format)
+    erased[rows] = torch.where(inside, values.to(images.dtype), images[rows])
+    return erased
+
+
+def _of(numbers: Tensor, column: int = 0) -> Tensor:
+    return numbers[:, column].view(-1, 1, 1, 1)
+
+
+def _bytes(values: Tensor) -> Tensor:
+    return values.clamp(0, 255).to(torch.uint8)
+
+
+def _luma(images: Tensor) -> Tensor:
+    """Return the brightness of each pixel, cut to whole numbers: float32 [K, 1, H, W]."""
+    red, green, blue = (images[:, k : k + 1].float() for k in range(3))
+    return (red * 0.2989 + green * 0.587 + blue * 0.114).trunc()
+
+
+def _is_grey(images: Tensor) -> bool:
+    return images.shape[1] == 1
+
+
+def _brightness(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
+    return _bytes(images.float() * _of(numbers))
+
+
+def _contrast(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
+    luma = images if _is_grey(images) else _luma(images)
+    pixels = images.shape[2] * images.shape[3]
+    mean = (luma.long().sum((1, 2, 3), keepdim=True).double() / pixels).float()
+    factor = _of(numbers)
+    return _bytes(images.float() * factor + mean * (1 - factor))
+
+
+def _saturation(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
+    if _is_grey(images):
+        return images
+    factor = _of(numbers)
+    return _bytes(images.float() * factor + _luma(images) * (1 - factor))
+
+
+def _hue(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
+    if _is_grey(images):
+        return images
+    red, green, blue = (images[:, k : k + 1].float() for k in range(3))
+    most, least = (torch.maximum(red, torch.maximum(green, blue)), torch.minimum(red, torch.minimum(green, blue)))
+    span = most - least
+    by = torch.where(span > 0, span, 1.0)
+    # In sixths of a circle from red.
+    turned = torch.where(green == most, 2 + (blue - red) / by, 4 + (red - green) / by)
+    turned = torch.where(red == most, (green - blue) / by, turned) + 6 * _of(numbers)
+    turned = torch.where(turned < 0, turned + 6, turned)
+    turned = torch.where(turned >= 6, turned - 6, turned)
+    shares = [(turned - 3).abs() - 1, 2 - (turned - 2).abs(), 2 - (turned - 4).abs()]
+    return torch.cat([_bytes((least + span * share.clamp(0, 1)) * _TO_BYTES) for share in shares], dim=1)
+
+
+def _grayscale(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
+    return images if _is_grey(images) else _luma(images).to(torch.uint8).expand(-1, 3, -1, -1)
+
+
+def _invert(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
+    return 255 - images
+
+
+def _solarize(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
+    return torch.where(images >= _of(numbers).clamp(0, 256).ceil(), 255 - images, images)
+
+
+def _solarize_add(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
+    addend, threshold = _of(numbers).trunc(), _of(numbers, 1).trunc()
+    return torch.where(images < threshold, _bytes(images.float() + addend), images)
+
+
+def _posterize(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
+    bits, how = _of(numbers), _of(numbers, 1)
+    whole = torch.where(how == 0, bits.round(), torch.where(how == 1, bits.floor(), bits.ceil()))
+    return images & (0xFF << (8 - whole.clamp(0, 8).to(torch.int32)) & 0xFF).to(torch.uint8)
+
+
+def _autocontrast(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
+    low, high = (each.float() for each in (images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)))
+    flat = low == high
+    by = torch.where(flat, 1.0, (high - low) * float(np.float32(1) / np.float32(255)))
+    return _bytes((images.float() - torch.where(flat, 0.0, low)) / by)
+
+
+def _equalize(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
+    pixels = images.shape[2] * images.shape[3]
+    values = images.flatten(2).long()
+    counts = torch.zeros(*values.shape[:2], 256, dtype=torch.int64, device=images.device)
+    counts.scatter_add_(2, values, torch.ones_like(values))
+    places = torch.arange(256, device=images.device)
+    last = torch.where(counts > 0, places, 0).amax(2, keepdim=True)
+    step = (pixels - counts.gather(2, last)) // 255
+    levels = (counts.cumsum(2) - counts + step // 2) // step.clamp(min=1)
+    table = torch.where(step == 0, places, levels.clamp(max=255))
+    return table.gather(2, values).view(images.shape).to(torch.uint8)
+
+
+def _permute_channels(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
+    if _is_grey(images):
+        return images
+    order = numbers[:, :3].long().view(-1, 3, 1, 1)
+    return images.gather(1, order.expand(images.shape))
+
+
+def _sharpness(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
+    height, width = images.shape[2:]
+    if height <= 2 or width <= 2:
+        return images
+    wide = images.int()
+    total = 4 * wide[:, :, 1:-1, 1:-1]
+    for down in range(3):
+        for right in range(3):
+            total = total + wide[:, :, down : height - 2 + down, right : width - 2 + right]
+    value = wide[:, :, 1:-1, 1:-1].float()
+    sharpened = images.clone()
+    mean = ((2 * total + 13) // 26).float()
+    sharpened[:, :, 1:-1, 1:-1] = _bytes(value + (mean - value) * (1 - _of(numbers)))
+    return sharpened
+
+
+def _blur(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
+    """In 1/64 levels; each tap's product is rounded to 1/64. `taps` is int32 [K, 2, T], the middle first."""
+    values = images.int() << 6
+    for axis, place in ((3, 0), (2, 1)):
+        values = _blurred(values, taps[:, place], axis)
+    return _bytes((values + 32) >> 6)
+
+
+def _blurred(values: Tensor, taps: Tensor, axis: int) -> Tensor:
+    size = values.shape[axis]
+    places = torch.arange(size, device=values.device)
+    total = _scaled(values, taps[:, 0])
+    for k in range(1, taps.shape[1]):
+        both = values.index_select(axis, _reflected(places - k, size))
+        total = total + _scaled(both + values.index_select(axis, _reflected(places + k, size)), taps[:, k])
+    return total
+
+
+def _scaled(values: Tensor, tap: Tensor) -> Tensor:
+    return ((values * tap.view(-1, 1, 1, 1) >> 14) + 1) >> 1
+
+
+def _reflected(places: Tensor, size: int) -> Tensor:
+    """Return the places within 0 to size - 1 that these are mirrored to; the edge itself does not repeat."""
+    if size == 1:
+        return torch.zeros_like(places)
+    return size - 1 - (places % (2 * size - 2) - (size - 1)).abs()
+
+
+OPERATIONS: dict[int, Operation] = {
+    BRIGHTNESS: _brightness,
+    CONTRAST: _contrast,
+    SATURATION: _saturation,
+    HUE: _hue,
+    GRAYSCALE: _grayscale,
+    INVERT: _invert,
+    SOLARIZE: _solarize,
+    POSTERIZE: _posterize,
+    AUTOCONTRAST: _autocontrast,
+    EQUALIZE: _equalize,
+    SHARPNESS: _sharpness,
+    GAUSSIAN_BLUR: _blur,
+    PERMUTE_CHANNELS: _permute_channels,
+    SOLARIZE_ADD: _solarize_add,
+}
+
+
+@cache
+def _compiled(kind: int) -> Operation:
+    compiled: Operation = torch.compile(OPERATIONS[kind], dynamic=True)
+    return compiled
