@@ -24,6 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,10 @@ def peer_calls(size: int) -> Calls:
         across, down = np.meshgrid(np.arange(size, dtype=np.float32), np.arange(size, dtype=np.float32))
         return cv2.remap(rgb, across + dx, down + dy, cv2.INTER_LINEAR)
 
+    def drawn(transform: Callable[[object], object], image: object, draw: int) -> None:
+        torch.default_generator.manual_seed(draw)  # repeated calls draw the same
+        transform(image)
+
     same = np.arange(256, dtype=np.uint8)
     tables = np.stack([(same + 13) % 180, same, same], -1)[None].astype(np.uint8)
     one: dict[str, tuple[Callable[[], object] | None, ...]] = {
@@ -235,8 +240,8 @@ def peer_calls(size: int) -> Calls:
     }
     for name, transform in recipes.items():
         calls[name] = {
-            "torchvision": [lambda transform=transform: transform(tensor)] * DRAWS,
-            "Pillow": [lambda transform=transform: transform(pil)] * DRAWS,
+            "torchvision": [partial(drawn, transform, tensor, draw) for draw in range(DRAWS)],
+            "Pillow": [partial(drawn, transform, pil, draw) for draw in range(DRAWS)],
         }
     return calls
 

@@ -83,35 +83,42 @@ void saturation(std::uint8_t* bytes, std::size_t count, float factor) {
     }
 }
 
-inline float unit_clamp(float value) {
-    value = value < 0 ? 0 : value;
-    return value > 1 ? 1 : value;
+// With the hue h in sixths of a circle from cyan, -3 to 3, and the range of a pixel's bytes, red is the least byte and
+// range * (|h| - 1), green range * (2 - |h + 1|), blue range * (2 - |h - 1|), each cut to the range. So range * h is all
+// that is needed, and no division; in sixteenths of a level it fits 16 bits.
+constexpr int kHueShift = 4;
+
+// Sixteenths of a level that a range of one level turns by, in 1/256.
+inline int hue_turn(float shift) {
+    const float turn = 6.0F * shift * 4096.0F;
+    return static_cast<int>(turn < 0 ? turn - 0.5F : turn + 0.5F);
 }
 
-// What torchvision multiplies fractions by before it cuts them to bytes, over 255.
-constexpr float kToBytes = 255.999F / 255.0F;
+// torchvision multiplies fractions of one by 255.999 and cuts: by 1 + 257/65536 here.
+constexpr int kHueScale = 257;
+
+inline int hue_byte(int sixteenths) { return (sixteenths + (sixteenths * kHueScale >> 16)) >> kHueShift; }
+
+inline int size_of_number(int value) { return value < 0 ? -value : value; }
 
 void hue(std::uint8_t* bytes, std::size_t count, float shift) {
     std::uint32_t* pixels = pixels_of(bytes);
-    const float turn = 6.0F * shift;
+    const int turn = hue_turn(shift);
     for (std::size_t i = 0; i < count; ++i) {
         const std::uint32_t p = pixels[i];
-        const float r = static_cast<float>(red_of(p)), g = static_cast<float>(green_of(p)),
-                    b = static_cast<float>(blue_of(p));
-        const float most = larger(r, larger(g, b)), least = smaller(r, smaller(g, b));
-        const float range = most - least;
-        const float by = range > 0 ? range : 1.0F;
-        // In sixths of a circle from red.
-        const float beyond = r == most ? g - b : g == most ? b - r : r - g;
-        const float from = r == most ? 0.0F : g == most ? 2.0F : 4.0F;
-        float h = from + beyond / by + turn;
-        h = h < 0 ? h + 6.0F : h;
-        h = h >= 6.0F ? h - 6.0F : h;
-        const float from_red = __builtin_fabsf(h - 3.0F), from_green = __builtin_fabsf(h - 2.0F), from_blue = __builtin_fabsf(h - 4.0F);
-        const float red = unit_clamp(from_red - 1.0F), green = unit_clamp(2.0F - from_green),
-                    blue = unit_clamp(2.0F - from_blue);
-        pixels[i] = pack(to_byte((least + range * red) * kToBytes), to_byte((least + range * green) * kToBytes),
-                         to_byte((least + range * blue) * kToBytes));
+        const int r = red_of(p), g = green_of(p), b = blue_of(p);
+        const int most = larger(r, larger(g, b)), least = smaller(r, smaller(g, b)), range = most - least;
+        const int from_most = r == most ? g - b - 3 * range : g == most ? b - r - range : r - g + range;
+        const int unit = range << kHueShift;
+        int h = from_most * 16 + ((range * turn + 128) >> 8);
+        h = h < -3 * unit ? h + 6 * unit : h;
+        h = h >= 3 * unit ? h - 6 * unit : h;
+        const int red = size_of_number(h) - unit, green = 2 * unit - size_of_number(h + unit),
+                  blue = 2 * unit - size_of_number(h - unit);
+        const int floor = least << kHueShift;
+        pixels[i] = pack(hue_byte(floor + larger(0, smaller(red, unit))),
+                         hue_byte(floor + larger(0, smaller(green, unit))),
+                         hue_byte(floor + larger(0, smaller(blue, unit))));
     }
 }
 

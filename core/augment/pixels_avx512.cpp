@@ -152,37 +152,72 @@ void saturation_by_dots(std::uint8_t* bytes, std::size_t count, float factor) {
     });
 }
 
-void hue_by_floats(std::uint8_t* bytes, std::size_t count, float shift) {
-    const __m512i low = _mm512_set1_epi32(255);
-    const __m512 zero = _mm512_setzero_ps(), one = _mm512_set1_ps(1), two = _mm512_set1_ps(2), four = _mm512_set1_ps(4),
-                 three = _mm512_set1_ps(3), six = _mm512_set1_ps(6), turn = _mm512_set1_ps(6.0F * shift),
-                 scale = _mm512_set1_ps(kToBytes);
-    each_vector(bytes, 4 * count, [&](__m512i v) {
-        const __m512 r = _mm512_cvtepi32_ps(_mm512_and_si512(v, low)),
-                     g = _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(v, 8), low)),
-                     b = _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(v, 16), low));
-        const __m512 most = _mm512_max_ps(r, _mm512_max_ps(g, b)), least = _mm512_min_ps(r, _mm512_min_ps(g, b)),
-                     range = _mm512_sub_ps(most, least);
-        const __mmask16 of_red = _mm512_cmp_ps_mask(r, most, _CMP_EQ_OQ),
-                        of_green = _mm512_cmp_ps_mask(g, most, _CMP_EQ_OQ);
-        __m512 beyond = _mm512_sub_ps(r, g), from = four;
-        beyond = _mm512_mask_sub_ps(beyond, of_green, b, r);
-        from = _mm512_mask_mov_ps(from, of_green, two);
-        beyond = _mm512_mask_sub_ps(beyond, of_red, g, b);
-        from = _mm512_mask_mov_ps(from, of_red, zero);
-        // Bytes are whole: where the range is not above 0, 1 is.
-        __m512 h = _mm512_add_ps(_mm512_add_ps(from, _mm512_div_ps(beyond, _mm512_max_ps(range, one))), turn);
-        h = _mm512_mask_add_ps(h, _mm512_cmp_ps_mask(h, zero, _CMP_LT_OQ), h, six);
-        h = _mm512_mask_sub_ps(h, _mm512_cmp_ps_mask(h, six, _CMP_GE_OQ), h, six);
-        const auto channel = [&](__m512 share) {
-            const __m512 cut = _mm512_min_ps(_mm512_max_ps(share, zero), one);
-            return _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_add_ps(least, _mm512_mul_ps(range, cut)), scale));
+// Words of one channel of 32 pixels: `at` picks its bytes, every fourth one, from two vectors.
+inline __m512i channel_words(__m512i first, __m512i second, __m512i at) {
+    return _mm512_maskz_permutex2var_epi8(0x5555555555555555, first, at, second);
+}
+
+struct HueBy32 {
+    __m512i turn, red_at, low_pairs, high_pairs;
+
+    explicit HueBy32(float shift) : turn(_mm512_set1_epi16(static_cast<std::int16_t>(hue_turn(shift)))) {
+        alignas(64) std::uint8_t at[64];
+        alignas(64) std::uint16_t low[32], high[32];
+        for (int i = 0; i < 32; ++i) {
+            at[2 * i] = static_cast<std::uint8_t>(4 * i);
+            at[2 * i + 1] = 0;
+            low[i] = static_cast<std::uint16_t>(i / 2 + i % 2 * 32);
+            high[i] = static_cast<std::uint16_t>(low[i] + 16);
+        }
+        red_at = _mm512_load_si512(at);
+        low_pairs = _mm512_load_si512(low);
+        high_pairs = _mm512_load_si512(high);
+    }
+
+    void operator()(std::uint8_t* bytes) const {
+        const __m512i first = _mm512_loadu_si512(bytes), second = _mm512_loadu_si512(bytes + 64);
+        const __m512i one = _mm512_set1_epi16(1), zero = _mm512_setzero_si512();
+        const __m512i green_at = _mm512_add_epi16(red_at, one), blue_at = _mm512_add_epi16(green_at, one);
+        const __m512i r = channel_words(first, second, red_at), g = channel_words(first, second, green_at),
+                      b = channel_words(first, second, blue_at);
+        const __m512i most = _mm512_max_epi16(r, _mm512_max_epi16(g, b)),
+                      least = _mm512_min_epi16(r, _mm512_min_epi16(g, b)), range = _mm512_sub_epi16(most, least);
+        const __mmask32 of_red = _mm512_cmpeq_epi16_mask(r, most), of_green = _mm512_cmpeq_epi16_mask(g, most);
+        const __m512i unit = _mm512_slli_epi16(range, kHueShift), two = _mm512_add_epi16(unit, unit),
+                      three = _mm512_add_epi16(two, unit), six = _mm512_add_epi16(three, three);
+        __m512i h = _mm512_sub_epi16(r, g), from = unit;
+        h = _mm512_mask_sub_epi16(h, of_green, b, r);
+        from = _mm512_mask_sub_epi16(from, of_green, zero, unit);
+        h = _mm512_mask_sub_epi16(h, of_red, g, b);
+        from = _mm512_mask_sub_epi16(from, of_red, zero, three);
+        const __m512i turned = _mm512_mulhrs_epi16(_mm512_slli_epi16(range, 7), turn);
+        h = _mm512_add_epi16(_mm512_slli_epi16(h, kHueShift), _mm512_add_epi16(from, turned));
+        h = _mm512_mask_add_epi16(h, _mm512_cmplt_epi16_mask(h, _mm512_sub_epi16(zero, three)), h, six);
+        h = _mm512_mask_sub_epi16(h, _mm512_cmpge_epi16_mask(h, three), h, six);
+        const __m512i floor = _mm512_slli_epi16(least, kHueShift);
+        const auto byte = [&](__m512i value) {
+            const __m512i cut = _mm512_add_epi16(floor, _mm512_max_epi16(zero, _mm512_min_epi16(value, unit)));
+            const __m512i more = _mm512_mulhi_epu16(cut, _mm512_set1_epi16(kHueScale));
+            return _mm512_srli_epi16(_mm512_add_epi16(cut, more), kHueShift);
         };
-        const __m512i red = channel(_mm512_sub_ps(_mm512_abs_ps(_mm512_sub_ps(h, three)), one)),
-                      green = channel(_mm512_sub_ps(two, _mm512_abs_ps(_mm512_sub_ps(h, two)))),
-                      blue = channel(_mm512_sub_ps(two, _mm512_abs_ps(_mm512_sub_ps(h, four))));
-        return _mm512_or_si512(red, _mm512_or_si512(_mm512_slli_epi32(green, 8), _mm512_slli_epi32(blue, 16)));
-    });
+        const __m512i red = byte(_mm512_sub_epi16(_mm512_abs_epi16(h), unit)),
+                      green = byte(_mm512_sub_epi16(two, _mm512_abs_epi16(_mm512_add_epi16(h, unit)))),
+                      blue = byte(_mm512_sub_epi16(two, _mm512_abs_epi16(_mm512_sub_epi16(h, unit))));
+        const __m512i pairs = _mm512_or_si512(red, _mm512_slli_epi16(green, 8));
+        _mm512_storeu_si512(bytes, _mm512_permutex2var_epi16(pairs, low_pairs, blue));
+        _mm512_storeu_si512(bytes + 64, _mm512_permutex2var_epi16(pairs, high_pairs, blue));
+    }
+};
+
+void hue_by_words(std::uint8_t* bytes, std::size_t count, float shift) {
+    const HueBy32 turn(shift);
+    const std::size_t whole = count / 32 * 32, left = 4 * (count - whole);
+    for (std::size_t i = 0; i < whole; i += 32) turn(bytes + 4 * i);
+    if (left == 0) return;
+    std::uint8_t last[128] = {};
+    std::memcpy(last, bytes + 4 * whole, left);
+    turn(last);
+    std::memcpy(bytes + 4 * whole, last, left);
 }
 
 void sharpness_by_words(const std::uint8_t* bytes, int width, int height, float factor, std::uint8_t* out) {
@@ -240,7 +275,7 @@ constexpr AugmentKernels wide_table() {
     table.brightness = brightness_by_table;
     table.contrast = contrast_by_table;
     table.saturation = saturation_by_dots;
-    table.hue = hue_by_floats;
+    table.hue = hue_by_words;
     table.grayscale = grayscale_by_dots;
     table.permute = permute_by_shuffles;
     table.lookup = lookup_by_permutes;

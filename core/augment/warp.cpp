@@ -34,6 +34,7 @@ int reflected(int at, int size) {
 
 template <std::size_t Bytes>
 void take(const std::int32_t* numbers, int count, const std::uint8_t* from, std::uint8_t* to) {
+#pragma GCC unroll 8
     for (int i = 0; i < count; ++i)
         std::memcpy(to + Bytes * static_cast<std::size_t>(i), from + Bytes * static_cast<std::size_t>(numbers[i]),
                     Bytes);

@@ -87,10 +87,30 @@ def _bytes(values: Tensor) -> Tensor:
     return values.clamp(0, 255).to(torch.uint8)
 
 
+_LUMA = 1253677, 2462056, 478151
+"""0.2989, 0.587 and 0.114 in 1/2^22."""
+
+
 def _luma(images: Tensor) -> Tensor:
-    """Return the brightness of each pixel, cut to whole numbers: float32 [K, 1, H, W]."""
-    red, green, blue = (images[:, k : k + 1].float() for k in range(3))
-    return (red * 0.2989 + green * 0.587 + blue * 0.114).trunc()
+    """Return the brightness of each pixel, cut to whole numbers: int32 [K, 1, H, W]."""
+    red, green, blue = (images[:, k : k + 1].int() * weight for k, weight in enumerate(_LUMA))
+    return (red + green + blue + 256) >> 22
+
+
+def _towards(images: Tensor, other: Tensor, factor: Tensor) -> Tensor:
+    """Move bytes by `1 - factor` of their distance to others: the product's floor, the share in 1/2^(16 - shift).
+
+    The shift is the least, from 1 on, with which 16 bits hold the share.
+    """
+    value = (1 - factor).clamp(-63.9, 63.9)
+    shift = torch.ones_like(value, dtype=torch.int32)
+    for each in range(1, 7):
+        shift += (value.abs() * (1 << (16 - each)) > 32767).to(torch.int32)
+    bits = 16 - shift
+    scaled = value * (1 << bits).float()
+    share = torch.where(scaled < 0, scaled - 0.5, scaled + 0.5).trunc().to(torch.int32)
+    own = images.int()
+    return _bytes(own + ((other - own) * share >> bits))
 
 
 def _is_grey(images: Tensor) -> bool:
@@ -112,8 +132,7 @@ def _contrast(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
 def _saturation(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
     if _is_grey(images):
         return images
-    factor = _of(numbers)
-    return _bytes(images.float() * factor + _luma(images) * (1 - factor))
+    return _towards(images, _luma(images), _of(numbers))
 
 
 def _hue(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
@@ -191,15 +210,13 @@ def _sharpness(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
     for down in range(3):
         for right in range(3):
             total = total + wide[:, :, down : height - 2 + down, right : width - 2 + right]
-    value = wide[:, :, 1:-1, 1:-1].float()
-    sharpened = images.clone()
-    mean = ((2 * total + 13) // 26).float()
-    sharpened[:, :, 1:-1, 1:-1] = _bytes(value + (mean - value) * (1 - _of(numbers)))
+    sharpened, inner = images.clone(), images[:, :, 1:-1, 1:-1]
+    sharpened[:, :, 1:-1, 1:-1] = _towards(inner, (total + 6) // 13, _of(numbers))
     return sharpened
 
 
 def _blur(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
-    """In 1/64 levels; each tap's product is rounded to 1/64. `taps` is int32 [K, 2, T], the middle first."""
+    """Blur in 1/64 levels; each tap's product is rounded to 1/64. `taps` is int32 [K, 2, T], the middle first."""
     values = images.int() << 6
     for axis, place in ((3, 0), (2, 1)):
         values = _blurred(values, taps[:, place], axis)

@@ -34,6 +34,7 @@ def _evaluated(folder: Path) -> int:
     return len(records(folder, "fetch"))
 
 
+@pytest.mark.long
 def test_accelerate_fetches_one_batch_ahead(tmp_path: Path) -> None:
     _runs(tmp_path, "accelerate")
     assert _steps(tmp_path) == ["bbo 3", "bbo 2", "bbo 1", *["ebbo 3", "bbo 2", "bbo 1"] * 3]

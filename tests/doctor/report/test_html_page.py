@@ -231,6 +231,7 @@ def test_ten_thousand_steps_of_eight_ranks_are_less_than_a_megabyte() -> None:
     assert len(large_page().encode()) < MOST_BYTES
 
 
+@pytest.mark.long
 def test_texts_without_end_are_cut_so_that_the_page_stays_small() -> None:
     evil = "<&\U000e0041" * 1_000
     session, diagnosis, prescription = made_session(40), made_ranks(), made_prescription()
