@@ -1,4 +1,4 @@
-"""Recipes for the battery: any source, with any fields, plan, workers and cache.
+"""Recipes for the battery: any source, with any fields, augmentations, plan, workers and cache.
 
 Every sample has an image, a mask, a caption and a vector, so that each source holds what every kind of fields takes.
 """
@@ -12,7 +12,7 @@ import random
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ class Recipe:
 
     source: str
     fields: str
+    augment: str
     plan: str
     workers: str
     cache: str
@@ -157,7 +158,24 @@ FIELDS: dict[str, Callable[[Callable[[str], str]], dict[str, Any]]] = {
         "caption": hr.Text(tokenizer(), max_length=10, pad="max", source=column("caption")),
     },
 }
-AUGMENT = {"images and masks": [hr.RandomAffine(30, shear=20), hr.ColorJitter(0.4), hr.ElasticTransform(sigma=2.0)]}
+AUGMENTS: dict[str, tuple[list[Any], list[Any]]] = {
+    "as cut": ([], []),
+    "colours": (
+        [hr.ColorJitter(0.4, 0.4, 0.4, 0.1), hr.RandomApply([hr.GaussianBlur(5)]), hr.RandomErasing(0.5)],
+        [hr.RandomChoice([hr.RandomSolarize(128), hr.RandomPhotometricDistort()]), hr.RandomGrayscale(0.2)],
+    ),
+    "geometry": (
+        [hr.RandomAffine(20, translate=(0.1, 0.1), shear=8), hr.RandomPerspective(0.3), hr.ElasticTransform(20, 3)],
+        [hr.RandomRotation(15)],
+    ),
+    "RandAugment": ([hr.RandAugment()], [hr.RandomErasing(0.25)]),
+    "TrivialAugmentWide": ([hr.TrivialAugmentWide()], []),
+    "AutoAugment": ([hr.AutoAugment()], []),
+    "AugMix": ([], [hr.AugMix()]),
+    "timm": ([], ["rand-m9-mstd0.5-inc1", hr.RandomErasing(0.25)]),
+}
+"""What is done to the sample, and then to each picture."""
+
 PLANS: dict[str, dict[str, Any]] = {
     "shuffled": {},
     "wrap": {"remainder": "wrap"},
@@ -177,8 +195,12 @@ CACHES = ("no cache", "ram", "disk")
 def make_of(recipe: Recipe, dataset: hr.Dataset, folder: Path) -> battery.Make:
     """Return the factory of a recipe's loaders. `folder`: where its disk cache lies."""
     archive = recipe.source in ("tar", "zip")
-    taken = FIELDS[recipe.fields](lambda column: SUFFIXES[column] if archive else column)
-    options = WORKERS[recipe.workers] | PLANS[recipe.plan] | {"augment": AUGMENT.get(recipe.fields)}
+    of_sample, of_field = AUGMENTS[recipe.augment]
+    taken = {
+        name: replace(field, augment=of_field) if of_field and isinstance(field, hr.Image) else field
+        for name, field in FIELDS[recipe.fields](lambda column: SUFFIXES[column] if archive else column).items()
+    }
+    options = {"augment": of_sample} | WORKERS[recipe.workers] | PLANS[recipe.plan]
     pixels, batches = options.pop("pixels", None), options.pop("batches", None)
     if recipe.cache != "no cache":
         options["cache"] = {"ram": "ram:41MB", "disk": f"disk:{folder}:40MB"}[recipe.cache]
@@ -197,12 +219,15 @@ def make_of(recipe: Recipe, dataset: hr.Dataset, folder: Path) -> battery.Make:
     return make
 
 
+MOST_TRIED = 1500
+"""Recipes that `every_pair` looks at: each pair is in some thirty of them."""
+
+
 def every_pair(seed: int) -> list[Recipe]:
     """Return recipes in which any two choices of different axes meet at least once, in a drawn order."""
-    axes = [list(axis) for axis in (SOURCES, FIELDS, PLANS, WORKERS, CACHES)]
+    axes = [list(axis) for axis in (SOURCES, FIELDS, AUGMENTS, PLANS, WORKERS, CACHES)]
     draw = random.Random(seed)
-    every = list(itertools.product(*axes))
-    draw.shuffle(every)
+    every = draw.sample(list(itertools.product(*axes)), MOST_TRIED)
     pairs = {choices: set(itertools.combinations(enumerate(choices), 2)) for choices in every}
     missing = set().union(*pairs.values())
     found = []

@@ -251,6 +251,7 @@ void SampleWorker::deliver_picture(const ImageField& field, const Format& format
 
 void SampleWorker::draw(const Job& job, const ImageField& field, int sample, std::uint64_t key) {
     chain_.clear();
+    augmenting_ = true;  // an image that failed on its way to what is cached left it off
     if (field.content == Content::wide) return;
     const bool is_picture = field.content == Content::picture;
     const auto id = static_cast<std::uint64_t>(job.draw_ids[sample]);

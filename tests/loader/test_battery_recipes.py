@@ -1,4 +1,4 @@
-"""The battery over recipes that join any source, fields, plan, workers and cache."""
+"""The battery over recipes that join any source, fields, augmentations, plan, workers and cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def opened(tmp_path_factory):
     return {name: open_source(tmp_path_factory.mktemp("source")) for name, open_source in SOURCES.items()}
 
 
-@battery.over(RECIPES, one_in=24)
+@battery.over(RECIPES, one_in=26)
 def test_battery(opened, tmp_path, case, check):
     recipe = RECIPES[case]
     check(make_of(recipe, opened[recipe.source], tmp_path))
@@ -28,6 +28,7 @@ def test_recipes_meet_in_every_pair():
     axes = {
         "source": battery_recipes.SOURCES,
         "fields": battery_recipes.FIELDS,
+        "augment": battery_recipes.AUGMENTS,
         "plan": battery_recipes.PLANS,
         "workers": battery_recipes.WORKERS,
         "cache": battery_recipes.CACHES,

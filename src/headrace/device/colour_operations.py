@@ -216,7 +216,7 @@ def _sharpness(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
 
 
 def _blur(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
-    """In 1/64 levels; each tap's product is rounded to 1/64. `taps` is int32 [K, 2, T], the middle first."""
+    """Blur in 1/64 levels; each tap's product is rounded to 1/64. `taps` is int32 [K, 2, T], the middle first."""
     values = images.int() << 6
     for axis, place in ((3, 0), (2, 1)):
         values = _blurred(values, taps[:, place], axis)
