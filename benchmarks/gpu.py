@@ -3,9 +3,9 @@
     python benchmarks/gpu.py [--page docs/benchmarks/gpu.md] [--photos .cache/photos] [--limit 570]
 
 It runs the tests that need CUDA, then the benchmarks of the device: the cast and the H2D copies, ResNet-50 with and
-without the loader, mixtures and captions, the simulated wait. Each has a time limit, and all of them --limit seconds
-together; what ran out of time, failed or was skipped is in the page with its last words. Without a CUDA device it
-prints what it would run, and ends well.
+without the loader, mixtures and captions, colour on the device, the simulated wait. Each has a time limit, and all of
+them --limit seconds together; what ran out of time, failed or was skipped is in the page with its last words. Without a
+CUDA device it prints what it would run, and ends well.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ def steps(photos: Path) -> list[Step]:
     return [
         *made,
         python("Tests that need CUDA", 180, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *tests),
-        python("Cast, H2D copies, ResNet-50 beside other prefetchers", 150, HERE / "device_cuda.py", "--rounds", "3"),
-        python("ResNet-50 with the loader, mixtures, captions", 150, HERE / "device_loader.py", photos),
+        python("Cast, H2D copies, ResNet-50 beside other prefetchers", 120, HERE / "device_cuda.py", "--rounds", "3"),
+        python("ResNet-50 with the loader, mixtures, captions", 120, HERE / "device_loader.py", photos),
+        python("Colour on the device", 90, HERE / "device_colour.py"),
         python("The wait for a device", 60, HERE / "device_wait.py", "--batches", "120", "--rounds", "1"),
     ]
 

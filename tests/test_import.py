@@ -14,6 +14,10 @@ HEAVY = ("torch", "rich", "typer", "jinja2", "PIL", "torchvision", "pandas", "sc
 def test_public_names_are_pinned():
     assert sorted(headrace.__all__) == sorted(
         [
+            "from_torchvision",
+            "from_timm",
+            "from_albumentations",
+            "Translated",
             "TrivialAugmentWide",
             "TimmPolicy",
             "RandAugment",

@@ -175,7 +175,7 @@ PEERS = (
 OWN_RECIPES = Peer(
     "headrace",
     "recipe_headrace",
-    ("headrace", "torch"),
+    ("headrace",),
     "Decodes the window only, at half size or less where it is at least twice as large as the output (`dct_scaling`); "
     "triangle filter. Segmentation draws one scale a batch.",
 )

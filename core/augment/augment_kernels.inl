@@ -1,4 +1,5 @@
-// The loops of augment_kernels.hpp, compiled once a level. Included in an unnamed namespace; plain loops that compilers
+// The loops of augment_kernels.hpp, compiled once a level. src/headrace/device/colour_operations.py takes the same
+// steps on a device, and a test holds both equal. Included in an unnamed namespace; plain loops that compilers
 // turn into vectors of the file's instruction set.
 
 

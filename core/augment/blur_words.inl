@@ -22,6 +22,17 @@ void blur_across(const std::int16_t* line, std::size_t size, const std::int16_t*
     }
 }
 
+// Bytes of two vectors, the first `left` of them.
+template <class Words>
+inline void narrow_both(Words a, Words b, std::size_t left, std::uint8_t* to) {
+    constexpr std::size_t kStep = Words::kCount;
+    alignas(64) std::uint8_t last[2 * kStep];
+    std::uint8_t* at = left >= 2 * kStep ? to : last;
+    a.narrow(at);
+    b.narrow(at + kStep);
+    if (at == last) std::memcpy(to, last, left);
+}
+
 // `row_at(k)` is the distance to the row k below, or above where k is negative.
 template <class Words, class RowAt>
 void blur_down(const std::int16_t* middle, std::size_t from, std::size_t end, const std::int16_t* taps, int count,
@@ -37,15 +48,38 @@ void blur_down(const std::int16_t* middle, std::size_t from, std::size_t end, co
             a = a + (Words::load(before) + Words::load(after)) * weight;
             b = b + (Words::load(before + kStep) + Words::load(after + kStep)) * weight;
         }
-        if (end - i >= 2 * kStep) {
-            a.narrow(to + i);
-            b.narrow(to + i + kStep);
-        } else {
-            alignas(64) std::uint8_t last[2 * kStep];
-            a.narrow(last);
-            b.narrow(last + kStep);
-            std::memcpy(to + i, last, end - i);
+        narrow_both(a, b, end - i, to + i);
+    }
+}
+
+// The same of two rows, none of whose neighbours lies outside: the lower one's row k above is the upper one's row k - 1
+// above, and so on, so that each row is loaded once for both.
+template <class Words>
+void blur_two_down(const std::int16_t* middle, std::ptrdiff_t step, std::size_t from, std::size_t end,
+                   const std::int16_t* taps, int count, std::uint8_t* to, std::size_t stride) {
+    constexpr std::size_t kStep = Words::kCount;
+    for (std::size_t i = from; i < end; i += 2 * kStep) {
+        const std::int16_t* at = middle + i;
+        Words above = Words::load(at), more_above = Words::load(at + kStep);
+        Words below = Words::load(at + step), more_below = Words::load(at + step + kStep);
+        const Words first = Words::all(taps[0]);
+        Words a = above * first, b = more_above * first, c = below * first, d = more_below * first;
+        for (int k = 1; k < count; ++k) {
+            const std::int16_t *before = at - k * step, *after = at + (k + 1) * step;
+            const Words weight = Words::all(taps[k]);
+            const Words row = Words::load(before), more_row = Words::load(before + kStep);
+            const Words next = Words::load(after), more_next = Words::load(after + kStep);
+            a = a + (row + below) * weight;
+            b = b + (more_row + more_below) * weight;
+            c = c + (above + next) * weight;
+            d = d + (more_above + more_next) * weight;
+            above = row;
+            more_above = more_row;
+            below = next;
+            more_below = more_next;
         }
+        narrow_both(a, b, end - i, to + i);
+        narrow_both(c, d, end - i, to + stride + i);
     }
 }
 
@@ -71,8 +105,9 @@ void blur_by_words(std::uint8_t* bytes, int width, int height, const std::int16_
             const std::int16_t* middle = blurred + pitch * static_cast<std::size_t>(y);
             std::uint8_t* to = bytes + stride * static_cast<std::size_t>(y);
             const auto step = static_cast<std::ptrdiff_t>(pitch);
-            if (y >= down_taps && y + down_taps < height) {
-                blur_down<Words>(middle, strip, end, down, down_taps, to, [&](int k) { return k * step; });
+            if (y >= down_taps && y + 1 + down_taps < height) {
+                blur_two_down<Words>(middle, step, strip, end, down, down_taps, to, stride);
+                ++y;
             } else {
                 blur_down<Words>(middle, strip, end, down, down_taps, to,
                                  [&](int k) { return (reflected(y + k, height) - y) * step; });

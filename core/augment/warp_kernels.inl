@@ -79,6 +79,34 @@ struct Taps {
     std::uint32_t top[2 * kWarpBlock], low[2 * kWarpBlock];
 };
 
+#if defined(__AVX2__)
+
+inline void take_taps(const std::uint8_t* canvas, int width, int height, const Corners& corners, Taps& taps) {
+    const __m256i last_x = _mm256_set1_epi32(width - 1), last_y = _mm256_set1_epi32(height - 1);
+    const auto eight = [](const std::int32_t* at) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); };
+    for (int half = 0; half < 4; ++half) {
+        const int i = 8 * (half & 1), down = half >> 1;
+        const __m256i y = _mm256_add_epi32(eight(corners.y + i), _mm256_set1_epi32(down));
+        const auto side = [&](int right) {
+            const __m256i x = _mm256_add_epi32(eight(corners.x + i), _mm256_set1_epi32(right));
+            const __m256i beyond = _mm256_or_si256(_mm256_or_si256(x, _mm256_sub_epi32(last_x, x)),
+                                                   _mm256_or_si256(y, _mm256_sub_epi32(last_y, y)));
+            const __m256i inside = _mm256_cmpgt_epi32(beyond, _mm256_set1_epi32(-1));
+            const __m256i at = _mm256_add_epi32(eight(corners.number + i), _mm256_set1_epi32(right + down * width));
+            const __m256i pixels = _mm256_mask_i32gather_epi32(
+                _mm256_setzero_si256(), reinterpret_cast<const int*>(canvas), at, inside, 4);
+            return _mm256_or_si256(pixels, _mm256_slli_epi32(inside, 24));
+        };
+        const __m256i left = side(0), right = side(1);
+        const __m256i low = _mm256_unpacklo_epi32(left, right), high = _mm256_unpackhi_epi32(left, right);
+        auto* const to = reinterpret_cast<__m256i*>((down != 0 ? taps.low : taps.top) + 2 * i);
+        _mm256_storeu_si256(to, _mm256_permute2x128_si256(low, high, 0x20));
+        _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(low, high, 0x31));
+    }
+}
+
+#else
+
 inline void take_taps(const std::uint8_t* canvas, int width, int height, const Corners& corners, Taps& taps) {
     for (int corner = 0; corner < 4; ++corner) {
         const int right = corner & 1, down = corner >> 1;
@@ -95,6 +123,8 @@ inline void take_taps(const std::uint8_t* canvas, int width, int height, const C
         }
     }
 }
+
+#endif
 
 constexpr std::int32_t kInTaps[kWarpBlock] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
 

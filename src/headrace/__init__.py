@@ -71,6 +71,10 @@ if _TYPE_CHECKING:
     from headrace.fields import Quantiles as Quantiles
     from headrace.fields import Raw as Raw
     from headrace.fields import Text as Text
+    from headrace.fields.translation import Translated as Translated
+    from headrace.fields.translation import from_albumentations as from_albumentations
+    from headrace.fields.translation import from_timm as from_timm
+    from headrace.fields.translation import from_torchvision as from_torchvision
     from headrace.loader import Loader as Loader
     from headrace.loader import mix as mix
     from headrace.plan import Buckets as Buckets
@@ -93,6 +97,7 @@ if _TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "headrace.fields.translation": ("Translated", "from_albumentations", "from_timm", "from_torchvision"),
     "headrace._core": ("Limits",),
     "headrace.augment": (
         "AugMix",

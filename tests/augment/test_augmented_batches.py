@@ -147,3 +147,29 @@ def test_solarize_add_is_timms():
     for added in (0, 37, 110):
         got = _core.apply_chain(image, [(24, [added, 128])])
         np.testing.assert_array_equal(got, pixels.solarize_add(image, added, 128))
+
+
+@pytest.mark.parametrize(("mode", "channels_last"), [("RGB", True), ("RGB", False), ("L", False)])
+def test_erased_rectangles(dataset, mode, channels_last):
+    """They hold the batch's own values: bytes cut to 0…255, floats as they are, noise of each channel its own."""
+
+    def batch(dtype: str, value: object = None) -> np.ndarray:
+        erasing = None if value is None else hr.RandomErasing(1.0, value=value)
+        image = hr.Image(dtype=dtype, mode=mode, augment=erasing, channels_last=channels_last)
+        given = {"view": [hr.Resize((20, 24))], "shuffle": False, "threads": 2, "output": "numpy"}
+        return next(iter(hr.Loader(dataset, {"image": image}, batch_size=COUNT, seed=SEED, **given)))["image"]
+
+    plain, filled = batch("float32"), batch("float32", -3.5)
+    inside = filled == -3.5
+    np.testing.assert_array_equal(filled, np.where(inside, np.float32(-3.5), plain))
+    for image in inside:
+        rows, columns = np.flatnonzero(image[0].any(1)), np.flatnonzero(image[0].any(0))
+        assert image[:, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].all()
+        assert (image == image[0]).all()
+    np.testing.assert_array_equal(batch("uint8", 300), np.where(inside, 255, batch("uint8")))
+    noise = batch("float32", "random")
+    np.testing.assert_array_equal(noise[~inside], plain[~inside])
+    assert len(np.unique(noise[inside])) > 0.99 * inside.sum()
+    assert abs(noise[inside].mean()) < 0.2
+    assert 0.9 < noise[inside].std() < 1.1
+    np.testing.assert_array_equal(batch("float16", "random")[inside], noise[inside].astype(np.float16))

@@ -182,18 +182,26 @@ def test_a_shear_turns_normals_by_the_rotation_nearest_to_it(data):
         np.testing.assert_allclose(batch["normals"][:, axis][landed], expected[axis], atol=1e-6)
 
 
-@pytest.mark.parametrize("cache", ["ram:20MB"])
-def test_the_cache_holds_what_comes_before_the_draw(data, cache):
+def assert_alike(one, other):
+    for name, values in one.items():
+        pairs = [(values, other[name])] if isinstance(values, np.ndarray) else zip(values, other[name], strict=True)
+        assert all(np.array_equal(first, second) for first, second in pairs), name
+
+
+def test_every_level_makes_the_same(data):
+    chain = [*CHAINS["affine"], *CHAINS["perspective"], *CHAINS["elastic"]]
+    found = [only_batch(data, augment=chain, instruction_set=level) for level in _core.levels()]
+    for other in found[1:]:
+        assert_alike(found[0], other)
+
+
+def test_the_cache_holds_what_comes_before_the_draw(data):
     given = {"view": hr.Resize((24, 31), flip=0.5), "augment": CHAINS["affine"], "batch_size": 5, "seed": 1}
     given |= {"output": "numpy", "shuffle": True}
-    plain, cached = hr.Loader(data, fields(), **given), hr.Loader(data, fields(), cache=cache, **given)
+    plain, cached = hr.Loader(data, fields(), **given), hr.Loader(data, fields(), cache="ram:20MB", **given)
     for _ in range(2):
         for one, other in zip(plain, cached, strict=True):
-            for name, values in one.items():
-                if isinstance(values, np.ndarray):
-                    np.testing.assert_array_equal(values, other[name])
-                else:
-                    assert all(np.array_equal(a, b) for a, b in zip(values, other[name], strict=True))
+            assert_alike(one, other)
 
 
 def test_an_image_of_its_own_augmentation_moves_alone(data):

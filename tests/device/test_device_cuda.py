@@ -6,6 +6,7 @@ import gc
 
 import dense_data
 import pytest
+import text_data
 import torch
 from loader_data import write_folder
 
@@ -94,6 +95,46 @@ def test_the_loader_makes_its_batches_in_pinned_memory(tmp_path):
     loader = hr.Loader(folder, {"image": hr.Image()}, view=hr.Resize((48, 48)), batch_size=8, device="cuda")
     list(loader)
     assert loader._pass._feed.stats().copies.stage_s == 0
+
+
+def test_mixtures_and_texts_arrive_as_the_host_makes_them_from_pinned_memory(tmp_path):
+    photos = hr.open(write_folder(tmp_path / "photos"))
+    fields = {"image": hr.Image(dtype="float16", normalize=hr.IMAGENET), "label": hr.Label()}
+    options = {"view": hr.RandomResizedCrop(48, flip=0.5), "batch_size": 8, "shuffle": True, "threads": 2}
+    captions = hr.open(text_data.write_tar(tmp_path / "captions.tar"))
+    texts = {"image": hr.Image(), "text": hr.Text(text_data.tokenizer(), max_length=12)}
+
+    def mixture(device):
+        return hr.mix({name: hr.Loader(photos, fields, device=device, **options) for name in ("a", "b")})
+
+    def captioned(device):
+        return hr.Loader(captions, texts, device=device, max_bad=1.0, **options)
+
+    for make in (mixture, captioned):
+        there = make("cuda")
+        for mine, theirs in zip(make(None), there, strict=True):
+            for name, value in mine.items():
+                for part in value if isinstance(value, dict) else (None,):
+                    here_, there_ = (each[name] if part is None else each[name][part] for each in (mine, theirs))
+                    assert there_.device.type == "cuda"
+                    assert torch.equal(there_.cpu(), here_), (name, part)
+        assert there._pass._feed.stats().copies.stage_s == 0
+
+
+def test_colours_and_mixing_there_are_those_of_the_host(tmp_path):
+    """To a level for each operation that rounds: docs/augmentation.md."""
+    photos = hr.open(write_folder(tmp_path / "photos"))
+    augment = [hr.ColorJitter(0.4, 0.4, 0.4, 0.1), hr.RandomGrayscale(0.2), hr.RandomApply([hr.GaussianBlur(5)])]
+    options = {"view": hr.RandomResizedCrop(48, flip=0.5), "batch_size": 8, "shuffle": True, "remainder": "drop"}
+    options |= {"augment": augment, "batch": hr.MixUp()}
+    fields = {"image": hr.Image(), "label": hr.Label()}
+    here = hr.Loader(photos, fields, **options)
+    for mine, theirs in zip(
+        here, hr.Loader(photos, fields, device="cuda", augment_on="device", **options), strict=True
+    ):
+        assert theirs["image"].device.type == "cuda"
+        assert (mine["image"].int() - theirs["image"].cpu().int()).abs().max() <= 6
+        torch.testing.assert_close(mine["label"], theirs["label"].cpu())
 
 
 def test_measures_copies_and_overlap():

@@ -26,7 +26,7 @@ from headrace.augment.pixels import (
     RandomPosterize,
     RandomSolarize,
 )
-from headrace.augment.policies import AugMix, AutoAugment, RandAugment, TrivialAugmentWide
+from headrace.augment.policies import AugMix, AutoAugment, RandAugment, TrivialAugmentWide, pairs_of
 from headrace.augment.program import (
     AFFINE,
     AUGMIX,
@@ -52,4 +52,4 @@ from headrace.augment.program import (
     Drawn,
     Node,
 )
-from headrace.augment.timm_policies import TimmPolicy
+from headrace.augment.timm_policies import AUGMIX_OPERATIONS, AUTO_POLICIES, RAND_SETS, WEIGHTED, TimmPolicy

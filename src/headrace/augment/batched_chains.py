@@ -1,4 +1,4 @@
-"""What a device does to a batch's images, as it travels there with the batch: chains of operations, and mixing.
+"""Work for a device on a batch's images, as it travels there with the batch: chains of operations.
 
 Chains are grouped so that each step is one kind of operation on some of the images.
 """

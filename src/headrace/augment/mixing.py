@@ -13,7 +13,7 @@ MixMode: TypeAlias = Literal["batch", "pair"]
 
 @dataclass(frozen=True)
 class Mixing:
-    """What a whole batch is augmented by; MixUp and CutMix are the two kinds."""
+    """Base of the two kinds of mixing, with their arguments."""
 
     _: KW_ONLY
     alpha: float = 1.0

@@ -39,9 +39,6 @@ from headrace.augment import (
 Operation: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Of images, of rows of numbers, and of taps, which only a blur has."""
 
-_TO_BYTES = float(np.float32(255.999) / np.float32(255))
-"""What torchvision multiplies fractions by before it cuts them to bytes, over 255."""
-
 
 def run_chains(images: Tensor, chains: BatchedChains) -> Tensor:
     """Return bytes [N, C, H, W] after the operations of each image's chain, all first ones before all second ones."""
@@ -136,19 +133,27 @@ def _saturation(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
 
 
 def _hue(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
+    """Turn hues in sixteenths of a level: range * hue is all that is needed, with the hue in sixths from cyan."""
     if _is_grey(images):
         return images
-    red, green, blue = (images[:, k : k + 1].float() for k in range(3))
+    turn = _of(numbers) * 6 * 4096
+    turn = torch.where(turn < 0, turn - 0.5, turn + 0.5).trunc().to(torch.int32)
+    red, green, blue = (images[:, k : k + 1].int() for k in range(3))
     most, least = (torch.maximum(red, torch.maximum(green, blue)), torch.minimum(red, torch.minimum(green, blue)))
     span = most - least
-    by = torch.where(span > 0, span, 1.0)
-    # In sixths of a circle from red.
-    turned = torch.where(green == most, 2 + (blue - red) / by, 4 + (red - green) / by)
-    turned = torch.where(red == most, (green - blue) / by, turned) + 6 * _of(numbers)
-    turned = torch.where(turned < 0, turned + 6, turned)
-    turned = torch.where(turned >= 6, turned - 6, turned)
-    shares = [(turned - 3).abs() - 1, 2 - (turned - 2).abs(), 2 - (turned - 4).abs()]
-    return torch.cat([_bytes((least + span * share.clamp(0, 1)) * _TO_BYTES) for share in shares], dim=1)
+    from_most = torch.where(green == most, blue - red - span, red - green + span)
+    from_most = torch.where(red == most, green - blue - 3 * span, from_most)
+    unit = span * 16
+    turned = from_most * 16 + (span * turn + 128 >> 8)
+    turned = torch.where(turned < -3 * unit, turned + 6 * unit, turned)
+    turned = torch.where(turned >= 3 * unit, turned - 6 * unit, turned)
+    shares = [turned.abs() - unit, 2 * unit - (turned + unit).abs(), 2 * unit - (turned - unit).abs()]
+    channels = [least * 16 + torch.minimum(share, unit).clamp(min=0) for share in shares]
+    return torch.cat([_bytes(each + (each * _HUE_SCALE >> 16) >> 4) for each in channels], dim=1)
+
+
+_HUE_SCALE = 257
+"""torchvision multiplies fractions of one by 255.999 and cuts them: by 1 + 257/65536 here."""
 
 
 def _grayscale(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
@@ -216,7 +221,7 @@ def _sharpness(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
 
 
 def _blur(images: Tensor, numbers: Tensor, taps: Tensor) -> Tensor:
-    """In 1/64 levels; each tap's product is rounded to 1/64. `taps` is int32 [K, 2, T], the middle first."""
+    """Blur in 1/64 levels; each tap's product is rounded to 1/64. `taps` is int32 [K, 2, T], the middle first."""
     values = images.int() << 6
     for axis, place in ((3, 0), (2, 1)):
         values = _blurred(values, taps[:, place], axis)

@@ -30,7 +30,7 @@ class Stats:
     """Statistics of a pass since it began.
 
     `stages` has those of the core, "text" where texts are tokenised (its time is the feed's, which waits for the
-    tokenizer), and "map" where there is one.
+    tokenizer), "map" where there is one, and "mixing" with `batch=`.
 
     `consumer_wait_s` high: training waits for data (a data stall). `feed_wait_s` high: data waits for training, all is
     well. `idle_s` is time in which the core's threads had no work, over all of them. `python_s` is the CPU time of the

@@ -82,7 +82,7 @@ PLOT_PX = 168
 
 
 @dataclass(frozen=True)
-class Key:
+class ChartKey:
     """An entry of a legend: a colour's class, what it stands for, and its figure."""
 
     colour: str
@@ -124,10 +124,10 @@ class ColumnChart:
     """Texts on what one column is, and on those that are cut."""
 
     @property
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[ChartKey]:
         """The legend."""
-        marks = [] if self.mark is None else [Key("floor", self.mark_name)]
-        return [*(Key(layer.colour, layer.name) for layer in self.layers), *marks]
+        marks = [] if self.mark is None else [ChartKey("floor", self.mark_name)]
+        return [*(ChartKey(layer.colour, layer.name) for layer in self.layers), *marks]
 
     def paths(self) -> list[tuple[str, Markup]]:
         """Return each layer's colour and outline down to the zero line, the highest first, so that no seam shows."""

@@ -18,7 +18,7 @@ from headrace.doctor.report.html.charts import (
     FOLDER,
     BarMeasure,
     BarSegment,
-    Key,
+    ChartKey,
     category_colour,
     columns,
     measures,
@@ -52,7 +52,7 @@ _BADGES = {"red": "● Input-bound", "yellow": "◐ Partly input-bound", "green"
 """The same as the colour, for those who do not see it."""
 _FUNCTIONS = (
     *(counted, duration, number, percent, times, interval, remedy_rows, bound_rows, together),
-    *(columns, measures, stacked, BarMeasure, BarSegment, Key, category_colour, is_late, hanging, latest_ranks),
+    *(columns, measures, stacked, BarMeasure, BarSegment, ChartKey, category_colour, is_late, hanging, latest_ranks),
     *(command_line, ending, cost_text, last_words, machine_lines, machine_names),
     *(name_text, stage_text, start_up_text, note_texts, computing_share),
 )

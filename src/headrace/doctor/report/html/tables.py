@@ -14,7 +14,7 @@ from headrace.doctor.quantities import ABSENT, duration, percent
 from headrace.doctor.report.html.charts import (
     BarMeasure,
     BarSegment,
-    Key,
+    ChartKey,
     part_colour,
     stacked,
 )
@@ -37,20 +37,20 @@ LOADER_FACTS = (
     "dataset",
 )
 RANK_KEYS = (
-    Key("wait", "waits for data"),
-    Key("pink", "waits for a peer"),
-    Key("purple", "collectives themselves"),
-    Key("other", "the rest of the step"),
+    ChartKey("wait", "waits for data"),
+    ChartKey("pink", "waits for a peer"),
+    ChartKey("purple", "collectives themselves"),
+    ChartKey("other", "the rest of the step"),
 )
 _DIFF = {"+": "more", "-": "less", "@": "place"}
 
 
-def step_keys(budget: StepBudget) -> list[Key]:
+def step_keys(budget: StepBudget) -> list[ChartKey]:
     """Return the figures behind the bars: what a part takes, its share, and its share as the GPU sees it."""
     gpu = {part.name: f" · GPU {percent(part.share)}" for part in budget.device or []}
     names = {part.name: f"{duration(part.us)} · {percent(part.share)}" for part in budget.parts if part.us > 0}
     names |= {name: ABSENT for name in gpu if name not in names}
-    return [Key(part_colour(name), name, figure + gpu.get(name, "")) for name, figure in names.items()]
+    return [ChartKey(part_colour(name), name, figure + gpu.get(name, "")) for name, figure in names.items()]
 
 
 def parts_bar(parts: list[TimePart], whole_us: float) -> Markup:
