@@ -1,5 +1,5 @@
 // Augmentations: any program is refused, or draws chains of bounded length and finite numbers from any key and size;
-// and every level makes the same bits and the same faults of a picture by them.
+// and every level makes the same bits and the same faults of a picture and a mask by them.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -127,9 +127,20 @@ Picture picture_of(Input& input, std::uint64_t seed) {
 }
 
 struct Outcome {
-    std::vector<std::uint8_t> bytes;
+    std::vector<std::uint8_t> bytes, mask;
     std::string failures;
 };
+
+// The table of a mask that keeps its values.
+const std::vector<std::int64_t>& every_value() {
+    static const std::vector<std::int64_t> table = [] {
+        std::vector<std::int64_t> values(MaskFormat::kValues);
+        for (std::size_t value = 0; value < values.size(); ++value)
+            values[value] = static_cast<std::int64_t>(value % 256);
+        return values;
+    }();
+    return table;
+}
 
 // Cached, as an engine's threads have theirs: what one picture leaves behind must not show in the next.
 struct Worker {
@@ -159,16 +170,27 @@ Outcome augmented(Worker& worker, const Picture& picture, const Format& format,
     job.program = {{kResize, {static_cast<double>(format.height), static_cast<double>(format.width)}}};
     job.augment = of_sample;
     Outcome outcome;
-    // Exactly as much as the field takes, so that a byte beyond it is a finding.
+    const Memory memory{picture.pixels.data(), picture.pixels.size(), picture.width, picture.height, picture.channels};
+    // Exactly as much as the fields take, so that a byte beyond them is a finding.
     outcome.bytes.assign(format.bytes(), 0xA5);
+    outcome.mask.assign(static_cast<std::size_t>(format.width) * format.height, 0xA5);
     ImageField field;
-    field.memory = {
-        Memory{picture.pixels.data(), picture.pixels.size(), picture.width, picture.height, picture.channels}};
+    field.memory = {memory};
     field.format = format;
     field.out = outcome.bytes.data();
     field.augment = of_field;
     field.name_hash = key;
     job.images.push_back(std::move(field));
+    if (picture.channels == 1) {
+        ImageField mask;
+        mask.memory = {memory};
+        mask.content = Content::mask;
+        mask.format = format;
+        mask.filter = Filter::nearest;
+        mask.mask.table = every_value().data();
+        mask.out = outcome.mask.data();
+        job.images.push_back(std::move(mask));
+    }
     job.prepare();
     worker.worker.run(job, 0);
     for (const Failure& f : job.failures) outcome.failures += std::to_string(static_cast<int>(f.code)) + f.why + "\n";
@@ -206,7 +228,7 @@ void run(Input input) {
         const Outcome got = augmented(*workers[level], picture, format, of_sample, of_field, key);
         const std::string name(level_name(static_cast<Level>(level)));
         require(expected.failures == got.failures, name + " fails as scalar does: " + expected.failures + got.failures);
-        require(expected.bytes == got.bytes, name + " has the bits of scalar");
+        require(expected.bytes == got.bytes && expected.mask == got.mask, name + " has the bits of scalar");
     }
 }
 
