@@ -87,10 +87,13 @@ def own_round(size: int, level: str) -> dict[str, dict[str, float]]:
     }
 
     def added(program: Any, draw: int) -> float:
-        chain = _core.draw_chain(program, 1, draw, 0, width=size, height=size)
+        first, *others = (
+            _core.draw_chain(program, 1, 9 * draw + number, 0, width=size, height=size) for number in range(9)
+        )
+        more = [operation for chain in others for operation in chain]  # other draws: elastic noise is kept for one
         return (
-            seconds(lambda: _core.apply_chain(image, chain * 9, level=level))
-            - seconds(lambda: _core.apply_chain(image, chain, level=level))
+            seconds(lambda: _core.apply_chain(image, first + more, level=level))
+            - seconds(lambda: _core.apply_chain(image, first, level=level))
         ) / 8
 
     found = {"copy": {"headrace": seconds(lambda: np.copyto(other, canvas))}}
