@@ -73,14 +73,7 @@ void SampleWorker::decode_to_memory(const Image& image, bool to_grey, int eighth
     if (image.kind == Image::Kind::jpeg) columns = jpeg_.begin(eighths, reach.left, reach.right);
     decoded_.start(reach.top, reach.bottom - reach.top, columns.first, columns.count);
     if (to_grey) grey_.start(decoded_, columns.count);
-    RowSink& sink = to_grey ? static_cast<RowSink&>(grey_) : decoded_;
-    if (image.kind == Image::Kind::jpeg) {
-        jpeg_.decode(reach.top, reach.bottom, sink);
-    } else if (image.kind == Image::Kind::png) {
-        png_.decode(reach.top, reach.bottom, Layout::rgbx8, sink);
-    } else {
-        send_pixels(image.pixels, reach, sink);
-    }
+    send_rows(image, reach, to_grey ? static_cast<RowSink&>(grey_) : decoded_);
     spent(Stage::decode, since, image.bytes);
 }
 
@@ -88,27 +81,15 @@ void SampleWorker::decode_to_memory(const Image& image, bool to_grey, int eighth
 void SampleWorker::cut_picture(const Picture& picture, const Image& image, int eighths) {
     const auto& [field, out, view, key] = picture;
     const std::int64_t since = now_ns();
-    const bool augments = !chain_.empty();
-    PixelRows& rows = augments ? static_cast<PixelRows&>(augmenter_) : target_;
-    if (augments) {
-        augmenter_.start(Placement::of(view), field->format.fill);
-    } else {
-        target_.start(field->format, out, Placement::of(view));
-    }
+    PixelRows& rows = start_picture(field->format, out, view);
     if (!lands_nowhere(view)) resample_decoded(*field, scaled_window(view, image.width, image.height, eighths), rows);
     spent(Stage::resample, since, std::size_t{4} * view.inner_width * view.inner_height);
-    if (augments) finish_augmented(field->format, out);
+    if (augments()) finish_augmented(field->format, out);
 }
 
 void SampleWorker::resample_decoded(const ImageField& field, const Window& window, PixelRows& out) {
     const Reach reach = reach_of(window, field.filter);
-    const bool nearest = field.filter == Filter::nearest;
-    if (nearest) {
-        nearest_.start(window, 4, reach.top, decoded_.first_column(), out);
-    } else {
-        resampler_.start(window, reach.top, decoded_.first_column(), decoded_.columns(), out);
-    }
-    RowSink& sampler = nearest ? static_cast<RowSink&>(nearest_) : resampler_;
+    RowSink& sampler = start_sampler(field.filter, window, reach.top, decoded_.first_column(), decoded_.columns(), out);
     sampler.take(decoded_.row(reach.top), decoded_.stride(), reach.bottom - reach.top);
 }
 

@@ -234,19 +234,22 @@ void SampleWorker::deliver_content(Job& job, const ImageField& field, int sample
 
 void SampleWorker::deliver_picture(const ImageField& field, const Format& format, std::uint8_t* out, const Image& image,
                                    const View& view) {
-    const bool augments = !chain_.empty() && augmenting_;
-    if (augments) {
-        augmenter_.start(Placement::of(view), format.fill);
-    } else {
-        target_.start(format, out, Placement::of(view));
-    }
+    PixelRows& rows = start_picture(format, out, view);
     if (!lands_nowhere(view)) {
         const bool may_scale = image.kind == Image::Kind::jpeg && field.dct_scaling && field.filter == Filter::triangle;
         const int eighths = may_scale ? dct_scale(view) : 8;
-        PixelRows& rows = augments ? static_cast<PixelRows&>(augmenter_) : target_;
         send_picture(field, format, image, scaled_window(view, image.width, image.height, eighths), eighths, rows);
     }
-    if (augments) finish_augmented(format, out);
+    if (augments()) finish_augmented(format, out);
+}
+
+PixelRows& SampleWorker::start_picture(const Format& format, std::uint8_t* out, const View& view) {
+    if (augments()) {
+        augmenter_.start(Placement::of(view), format.fill);
+        return augmenter_;
+    }
+    target_.start(format, out, Placement::of(view));
+    return target_;
 }
 
 void SampleWorker::draw(const Job& job, const ImageField& field, int sample, std::uint64_t key) {
@@ -281,16 +284,26 @@ void SampleWorker::send_picture(const ImageField& field, const Format& format, c
     const Reach reach = reach_of(window, field.filter);
     const std::int64_t since = now_ns();
     const bool to_grey = format.channels == 1;  // a grey image passes unchanged
-    RowSink& sampler = field.filter == Filter::nearest ? static_cast<RowSink&>(nearest_) : resampler_;
-    TimedSink sink(to_grey ? static_cast<RowSink&>(grey_) : sampler);
     JpegDecoder::Columns columns{0, image.width};
     if (image.kind == Image::Kind::jpeg) columns = jpeg_.begin(eighths, reach.left, reach.right);
+    RowSink& sampler = start_sampler(field.filter, window, reach.top, columns.first, columns.count, out);
     if (to_grey) grey_.start(sampler, columns.count);
-    if (field.filter == Filter::nearest) {
-        nearest_.start(window, 4, reach.top, columns.first, out);
-    } else {
-        resampler_.start(window, reach.top, columns.first, columns.count, out);
+    TimedSink sink(to_grey ? static_cast<RowSink&>(grey_) : sampler);
+    send_rows(image, reach, sink);
+    count_rows(since, sink.spent_ns(), image.bytes, std::int64_t{4} * window.width * window.height);
+}
+
+RowSink& SampleWorker::start_sampler(Filter filter, const Window& window, int first_row, int first_column, int columns,
+                                     PixelRows& out) {
+    if (filter == Filter::nearest) {
+        nearest_.start(window, 4, first_row, first_column, out);
+        return nearest_;
     }
+    resampler_.start(window, first_row, first_column, columns, out);
+    return resampler_;
+}
+
+void SampleWorker::send_rows(const Image& image, const Reach& reach, RowSink& sink) {
     if (image.kind == Image::Kind::jpeg) {
         jpeg_.decode(reach.top, reach.bottom, sink);
     } else if (image.kind == Image::Kind::png) {
@@ -298,7 +311,6 @@ void SampleWorker::send_picture(const ImageField& field, const Format& format, c
     } else {
         send_pixels(image.pixels, reach, sink);
     }
-    count_rows(since, sink.spent_ns(), image.bytes, std::int64_t{4} * window.width * window.height);
 }
 
 void SampleWorker::count_rows(std::int64_t since, std::int64_t sink_ns, std::size_t bytes, std::int64_t made) {

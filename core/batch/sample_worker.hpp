@@ -92,6 +92,9 @@ private:
                          const Image& image, const View& view);
     void deliver_picture(const ImageField& field, const Format& format, std::uint8_t* out, const Image& image,
                          const View& view);
+    // Takes the rows of a picture: the batch's memory, or the canvas on which the chain is run.
+    PixelRows& start_picture(const Format& format, std::uint8_t* out, const View& view);
+    bool augments() const { return augmenting_ && !chain_.empty(); }
     // --- several pictures of one decode (deliver_copies.cpp) ---
     void deliver_copies(Job& job, int sample, int field, const Image& image, const Scene& scene,
                         const std::optional<Store::Item>& kept);
@@ -137,6 +140,10 @@ private:
                       int eighths, PixelRows& out);
     // The rows from top to bottom, each of `type`; counted as decoding, less what the sink takes.
     void send_samples(const Image& image, PixelType type, const Window& window, int top, int bottom, RowSink& sink);
+    // Decodes to rows of RGBX bytes.
+    void send_rows(const Image& image, const Reach& reach, RowSink& sink);
+    RowSink& start_sampler(Filter filter, const Window& window, int first_row, int first_column, int columns,
+                           PixelRows& out);
     void send_pixels(const Memory& pixels, const Reach& reach, RowSink& sink);
     // A decoder and the sink that took its rows: nanoseconds, bytes read and bytes made.
     void count_rows(std::int64_t since, std::int64_t sink_ns, std::size_t bytes, std::int64_t made);

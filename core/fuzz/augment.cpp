@@ -12,13 +12,13 @@
 #include "fuzz/input.hpp"
 #include "fuzz/require.hpp"
 #include "fuzz/views.hpp"
+#include "fuzz/workers.hpp"
 #include "view/program.hpp"
 
 namespace headrace::fuzz {
 namespace {
 
 constexpr int kMostSide = 40, kMostNodes = 12;
-const Limits kLimits{};
 
 constexpr int kKinds[] = {kSequence,     kChoice,   kOrder,       kAugMix,       kBrightness,      kContrast,
                           kSaturation,   kHue,      kGrayscale,   kInvert,       kSolarize,        kPosterize,
@@ -140,21 +140,6 @@ const std::vector<std::int64_t>& every_value() {
         return values;
     }();
     return table;
-}
-
-// Cached, as an engine's threads have theirs: what one picture leaves behind must not show in the next.
-struct Worker {
-    Counters counters;
-    Retries retries;
-    SampleWorker worker;
-    explicit Worker(Level level) : worker(level, kLimits, counters, retries) {}
-};
-
-std::vector<std::unique_ptr<Worker>> workers_of_every_level() {
-    std::vector<std::unique_ptr<Worker>> workers;
-    for (int level = 0; level <= static_cast<int>(best_level()); ++level)
-        workers.push_back(std::make_unique<Worker>(static_cast<Level>(level)));
-    return workers;
 }
 
 Outcome augmented(Worker& worker, const Picture& picture, const Format& format,

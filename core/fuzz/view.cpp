@@ -13,6 +13,7 @@
 #include "fuzz/input.hpp"
 #include "fuzz/require.hpp"
 #include "fuzz/views.hpp"
+#include "fuzz/workers.hpp"
 #include "rng/stream.hpp"
 #include "view/program.hpp"
 #include "view/sample.hpp"
@@ -23,7 +24,6 @@ namespace {
 // More would only take longer: pixels of an output, and of the rows between, which are as many as the source's and as
 // wide as the output.
 constexpr int kMostPixels = 1 << 12, kMostBetween = 1 << 13;
-const Limits kLimits{};
 
 void check_axis(double from, double to, int low, int high, int source, int size, int inner_at, int inner,
                 const char* axis) {
@@ -97,22 +97,6 @@ struct Outcome {
     std::string failures;
     bool in_memory = false;  // that one was made
 };
-
-// Kept, as an engine's threads keep theirs.
-struct Worker {
-    Counters counters;
-    Retries retries;
-    SampleWorker worker;
-    explicit Worker(Level level) : worker(level, kLimits, counters, retries) {}
-};
-
-std::vector<std::unique_ptr<Worker>> workers_of_every_level() {
-    std::vector<std::unique_ptr<Worker>> workers;
-    for (int level = 0; level <= static_cast<int>(best_level()); ++level) {
-        workers.push_back(std::make_unique<Worker>(static_cast<Level>(level)));
-    }
-    return workers;
-}
 
 Outcome cut(Worker& worker, const std::array<Source, 2>& sources, const std::vector<ViewOp>& program,
             const double* given_view, std::uint64_t key, Options options) {

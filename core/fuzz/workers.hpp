@@ -1,0 +1,29 @@
+// Threads' workers at every instruction-set level, which have to agree.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "batch/sample_worker.hpp"
+#include "common/level.hpp"
+
+namespace headrace::fuzz {
+
+inline const Limits kLimits{};
+
+// Kept, as an engine's threads keep theirs: what one picture leaves behind must not show in the next.
+struct Worker {
+    Counters counters;
+    Retries retries;
+    SampleWorker worker;
+    explicit Worker(Level level) : worker(level, kLimits, counters, retries) {}
+};
+
+inline std::vector<std::unique_ptr<Worker>> workers_of_every_level() {
+    std::vector<std::unique_ptr<Worker>> workers;
+    for (int level = 0; level <= static_cast<int>(best_level()); ++level)
+        workers.push_back(std::make_unique<Worker>(static_cast<Level>(level)));
+    return workers;
+}
+
+}  // namespace headrace::fuzz
