@@ -16,7 +16,6 @@ from processes import eventually, in_fork, own_threads
 
 import headrace as hr
 from headrace.device import place
-from headrace.loader.batch_decoder import Converter
 from headrace.loader.decoding.pixels import parts_of
 
 GLOBAL_BATCH = 12
@@ -227,6 +226,7 @@ def test_memory_of_torchs_allocator_is_handed_out_as_its_own_storage(make, dtype
     """By the storage's own handle the allocator learns of copies from it, and so keeps pinned memory while they run."""
     image = hr.Image(dtype=dtype, channels_last=channels_last)
     allocated = torch.zeros(2 * 4 * 6 * 3 * getattr(torch, dtype).itemsize, dtype=torch.uint8)
-    batch = Converter(make()._recipe).pixels(allocated.numpy(), *parts_of("image", image), 2, (4, 6))
+    (part,) = parts_of("image", image)
+    batch = part.over(allocated.numpy(), 2, (4, 6), "torch")
     assert batch.untyped_storage()._cdata == allocated.untyped_storage()._cdata
     assert (batch.shape, batch.dtype) == ((2, 3, 4, 6), getattr(torch, dtype))

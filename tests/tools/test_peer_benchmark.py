@@ -20,6 +20,19 @@ def script(name, *arguments):
     return ran.stdout
 
 
+def photographs_and_environment(tmp_path):
+    """Write three photographs, and an environment whose Python is this one. Return the arguments that name them."""
+    photos = tmp_path / "photos" / "class"
+    photos.mkdir(parents=True)
+    for index in range(3):
+        Image.linear_gradient("L").convert("RGB").save(photos / f"{index}.jpg")
+    python = tmp_path / "environment" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    return [photos.parent, "--environment", tmp_path / "environment", "--work", tmp_path / "work"]
+
+
 def run(peer, images_per_s, *, beside=None, **keys):
     keys = {"kind": "throughput", "task": "train-uint8", "round": 0, "peer": peer, **keys}
     if beside is not None:
@@ -76,15 +89,7 @@ def test_a_chart_draws_a_bar_for_each_loader_with_figures(results, tmp_path):
 
 
 def test_what_has_finished_is_kept_and_what_failed_is_tried_again(tmp_path):
-    photos = tmp_path / "photos" / "class"
-    photos.mkdir(parents=True)
-    for index in range(3):
-        Image.linear_gradient("L").convert("RGB").save(photos / f"{index}.jpg")
-    python = tmp_path / "environment" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    python.chmod(0o755)
-    where = [photos.parent, "--environment", tmp_path / "environment", "--work", tmp_path / "work"]
+    where = photographs_and_environment(tmp_path)
     options = ["--rounds", 1, "--counted", 1, "--tasks", "train-uint8", "--peers", "dali", "ffcv-jpeg"]
     arguments = ["throughput", *where, *options]
     lines = script("run.py", *arguments).splitlines()
@@ -106,15 +111,7 @@ def test_what_has_finished_is_kept_and_what_failed_is_tried_again(tmp_path):
 
 
 def test_recipes_tell_ratios_and_why_a_peer_has_none(tmp_path):
-    photos = tmp_path / "photos" / "class"
-    photos.mkdir(parents=True)
-    for index in range(3):
-        Image.linear_gradient("L").convert("RGB").save(photos / f"{index}.jpg")
-    python = tmp_path / "environment" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    python.chmod(0o755)
-    where = [photos.parent, "--environment", tmp_path / "environment", "--work", tmp_path / "work"]
+    where = photographs_and_environment(tmp_path)
     options = ["--rows", "bare", "--peers", "dali", "--rounds", 1, "--batch-size", 4]
     page = script("../recipes.py", *where, *options, "--share", 0.1)
     assert "3 photographs of " in page

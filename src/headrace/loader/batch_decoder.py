@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -15,11 +14,9 @@ from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError, 
 from headrace.fields import Image, Label
 from headrace.loader.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
 from headrace.loader.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
-from headrace.loader.batch_memory import tensor_over
 from headrace.loader.decoding import pixels
 from headrace.loader.decoding.arrays import FieldContent
 from headrace.loader.decoding.detection import BatchMoves, PerSample
-from headrace.loader.decoding.pixels import PixelPart
 from headrace.loader.decoding.texts import TextMeter
 from headrace.loader.map_stage import PythonThreads
 from headrace.loader.recipe import Batch, Recipe, contents_of
@@ -190,16 +187,6 @@ class Converter:
 
             self._torch = torch
 
-    def pixels(self, memory: NDArray[np.uint8], part: PixelPart, count: int, size: tuple[int, int]) -> Any:
-        """Return a part over the start of `memory`, which returns to its pool with the last reference to the part."""
-        shape = part.shape(count, size)
-        values = math.prod(shape)
-        if self._torch is None:
-            array = memory.view(part.numpy_dtype)[:values].reshape(shape)
-            return np.moveaxis(array, -1, -3) if part.channels_last else array
-        tensor = tensor_over(memory).view(getattr(self._torch, part.dtype))[:values].view(shape)
-        return tensor.movedim(-1, -3) if part.channels_last else tensor
-
     def labels(self, values: NDArray[Any]) -> Any:
         """Return numbers as one array; whole numbers as int64, whatever type the column has."""
         return self.values(values if values.dtype.kind == "f" else values.astype(np.int64, copy=False))
@@ -267,7 +254,7 @@ class BatchDecoder:
     def _fields(self, pending: Pending) -> Batch:
         recipe, batch = self._recipe, {}
         for part, memory in zip(self._parts, pending.memory, strict=True):
-            batch[part.name] = self._converter.pixels(memory, part, len(pending.rows), pending.size)
+            batch[part.name] = part.over(memory, len(pending.rows), pending.size, recipe.output)
         for (name, field, _), raw in zip(recipe.raws, pending.raws, strict=True):
             if isinstance(field, Label):
                 keys = [recipe.dataset.key(int(sample)) for sample in pending.rows.samples]

@@ -15,7 +15,7 @@ from headrace.augment import ONE, PAIRS, AnyMixing, DrawnMixing, Mixing, RandomC
 from headrace.data import Dataset, HeldColumn
 from headrace.errors import UsageError
 from headrace.fields import Field, Image, Label
-from headrace.loader.batch_memory import BatchMemory, tensor_over
+from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.batch_values import BatchRows, PlainArray
 from headrace.loader.decoding.pixels import image_options, parts_of
 from headrace.loader.stats import StageStats
@@ -252,15 +252,7 @@ class Mixer:
             divide=options["divide"][: field.channel_count],
             level=self._level,
         )
-        shape = part.shape(len(image), image.shape[2:])
-        values: Any
-        if self._output == "numpy":
-            values = block.view(part.numpy_dtype)[: image.size].reshape(shape)
-            return values.transpose(0, 3, 1, 2) if part.channels_last else values
-        import torch
-
-        values = tensor_over(block).view(getattr(torch, part.dtype))[: image.size].view(shape)
-        return values.permute(0, 3, 1, 2) if part.channels_last else values
+        return part.over(block, len(image), image.shape[2:], self._output)
 
 
 def soft_labels(

@@ -16,6 +16,7 @@ from headrace.augment import compile_augment
 from headrace.data import array_files, picture_size
 from headrace.errors import UsageError
 from headrace.fields import MOST_FINITE, Depth, Image, Mask, Normals, Spatial
+from headrace.loader.batch_memory import tensor_over
 from headrace.loader.decoding import pillow
 from headrace.views import Program, compile_view
 
@@ -61,6 +62,18 @@ class PixelPart:
         if self.channels is None:
             return *outer, height, width
         return (*outer, height, width, self.channels) if self.channels_last else (*outer, self.channels, height, width)
+
+    def over(self, memory: NDArray[np.uint8], count: int, size: tuple[int, int], output: str) -> Any:
+        """Return the part over the start of `memory`, which returns to its pool with the last reference to it."""
+        shape = self.shape(count, size)
+        values = math.prod(shape)
+        if output == "numpy":
+            array = memory.view(self.numpy_dtype)[:values].reshape(shape)
+            return np.moveaxis(array, -1, -3) if self.channels_last else array
+        import torch
+
+        tensor = tensor_over(memory).view(getattr(torch, self.dtype))[:values].view(shape)
+        return tensor.movedim(-1, -3) if self.channels_last else tensor
 
 
 def parts_of(name: str, field: Spatial) -> list[PixelPart]:
