@@ -1,7 +1,7 @@
 """The Python module that a recipe becomes: what the trial runs, a proof injects, and `--draft` writes.
 
-Nothing of the session gets into it but as a literal, inside of a comment, or inside of a docstring, where neither a line
-end nor a quote can get out.
+Nothing of the session gets into it but as a literal, or inside of a comment or a docstring, out of which neither a
+line's end nor a quote leads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def module_text(recipe: LoaderRecipe) -> str:
     """
     environment = Environment(
         loader=PackageLoader("headrace.doctor.adoption"),
-        autoescape=False,  # noqa: S701  # Python is written, not HTML
+        autoescape=False,  # Python is written, not HTML
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
