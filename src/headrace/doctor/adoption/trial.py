@@ -212,8 +212,8 @@ class _TrialWatch:
     def _outcome(self, why: str, detail: str) -> LoaderTrial:
         if why != "measured":
             return LoaderTrial(why, detail)
-        known = self.base_bytes and self.peak_bytes
-        return LoaderTrial(why, peak_bytes=max(self.peak_bytes - self.base_bytes, 0) if known else None, **self.measured)
+        peak_bytes = max(self.peak_bytes - self.base_bytes, 0) if self.base_bytes else None
+        return LoaderTrial(why, peak_bytes=peak_bytes, **self.measured)
 
     def _why_ended(self, status: int | None) -> str:
         last = self.printed.decode("utf-8", "backslashreplace").strip().splitlines()[-3:]
@@ -263,12 +263,13 @@ def _end(process: subprocess.Popen[bytes]) -> bytes:
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(CLOSING_S)
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    assert process.stderr is not None
     last = b""
     os.set_blocking(process.stderr.fileno(), False)
     with contextlib.suppress(BlockingIOError):
         last = os.read(process.stderr.fileno(), 65536)
     for stream in (process.stdin, process.stdout, process.stderr):
-        with contextlib.suppress(OSError):
-            stream.close()
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
     return last
