@@ -458,6 +458,25 @@ class MachineSurvey:
 
 
 @dataclass
+class LoaderTrial:
+    """Trial of the Loader that could take the place of the run's, in a process of its own on the run's files."""
+
+    why: str
+    """`measured`, `failed`, `timed out`, `out of memory`, `interrupted`."""
+    detail: str = ""
+    module: str = ""
+    batch_us: list[float] = field(default_factory=list)
+    loaded_us: list[float] = field(default_factory=list)
+    cpu_us: float | None = None
+    peak_bytes: int | None = None
+    threads: int | None = None
+    batch_size: int | None = None
+    samples: int = 0
+    first_us: float | None = None
+    stand_in_us: float | None = None
+
+
+@dataclass
 class Session:
     """Everything measured in one diagnosis."""
 
@@ -480,5 +499,6 @@ class Session:
     proofs: list[Proof] = field(default_factory=list)
     control: Proof | None = None
     """The command run again as it is, which proofs are compared with; None without proofs, or without time for it."""
+    loader_trial: LoaderTrial | None = None
     format: str = FORMAT
     version: int = VERSION
