@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 
-from ..quantities import counted, duration, number, percent, size
+from ..quantities import counted, duration, number, size
 from ..session.model import AdoptedPart, LoaderTrial
 from ..simulate import FeedSetup, NativeFeed, RecordedRun, predicted
 from .case import LOW, MEDIUM, Case, Proposal, RemedyFamily

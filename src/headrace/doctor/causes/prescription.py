@@ -131,7 +131,7 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     """Take one helpful remedy after the other, each where it still gains beside those before it.
 
     What injection can prove comes before what needs the user's hand, less work before more hands, then the most gain.
-    A Loader leaves most of them nothing to do: it comes first where it gains most, and one that is a draft stands alone.
+    A Loader leaves them nothing to do: it comes first where it gains most, and one that is a draft stands alone.
     """
     known = [
         one for one in proposals if one.remedy.helps and one.change is not None and one.remedy.degree != loader.DRAFT
