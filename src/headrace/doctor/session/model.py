@@ -223,6 +223,43 @@ class InspectedSample:
 
 
 @dataclass
+class ObservedCall:
+    """Call of a library's function while a sample was produced: its stage, and the user's line that it came from."""
+
+    stage: str
+    """`category:label`."""
+    place: str | None
+    """`file:line:function`; None where no code of the user's lies between the loader and the call."""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class OutputLeaf:
+    """Value inside a sample or a batch: where it lies, what it is, and the range of its numbers."""
+
+    path: str
+    """Keys and positions, such as `0`, `image` or `meta.id`; empty for the whole."""
+    kind: str
+    """`tensor`, `ndarray`, `PIL`, `int`, `float`, `bool`, `str`, `bytes`, `None`, or the name of a class."""
+    shape: list[int] | None = None
+    dtype: str | None = None
+    low: float | int | None = None
+    high: float | int | None = None
+
+
+@dataclass
+class ObservedSample:
+    """How one sample was produced: the calls in the order in which they began, and what came out."""
+
+    epoch: int
+    index: int
+    key: str
+    wall: int
+    calls: list[ObservedCall] = field(default_factory=list)
+    output: list[OutputLeaf] = field(default_factory=list)
+
+
+@dataclass
 class OpenedFile:
     """File that was opened for reading during batch production."""
 
@@ -279,6 +316,9 @@ class BatchProducer:
     looks: list[InspectedSample] = field(default_factory=list)
     lines: list[SourceLine] = field(default_factory=list)
     probe: int | None = None
+    samples: list[ObservedSample] = field(default_factory=list)
+    collated: list[ObservedSample] = field(default_factory=list)
+    """Batches as they were collated, in the form of a sample."""
 
 
 @dataclass
