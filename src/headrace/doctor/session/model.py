@@ -458,11 +458,23 @@ class MachineSurvey:
 
 
 @dataclass
+class AdoptedPart:
+    """Part of the script, and what does it where Headrace's Loader takes its place."""
+
+    part: str
+    place: str
+    becomes: str
+    certainty: str
+    """`exact`, `differs`, `check`, `python` or `no`."""
+    note: str = ""
+
+
+@dataclass
 class LoaderTrial:
     """Trial of the Loader that could take the place of the run's, in a process of its own on the run's files."""
 
     why: str
-    """`measured`, `failed`, `timed out`, `out of memory`, `interrupted`."""
+    """`measured`, `failed`, `timed out`, `out of memory`, `interrupted`, `not tried`."""
     detail: str = ""
     module: str = ""
     batch_us: list[float] = field(default_factory=list)
@@ -474,6 +486,10 @@ class LoaderTrial:
     samples: int = 0
     first_us: float | None = None
     stand_in_us: float | None = None
+    degree: str = ""
+    """`exact`, `draft` or `no`."""
+    reason: str = ""
+    parts: list[AdoptedPart] = field(default_factory=list)
 
 
 @dataclass
