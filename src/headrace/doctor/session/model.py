@@ -403,8 +403,8 @@ class Proof:
     duration: int = 0
     steps: list[int] = field(default_factory=list)
     samples: str | None = None
-    """`same`, bit for bit; `close`, the same except for rounding; `set` or `alike` of a Loader, which has an order of its
-    own; `different`; None if the runs cannot be compared."""
+    """`same`, bit for bit; `close`, the same except for rounding; `set` or `alike` with a Loader, whose order
+    is its own; `different`; None if the runs cannot be compared."""
     others_cores: float | None = None
 
 
