@@ -203,7 +203,7 @@ BAD_USE = {
     "batch_map": ({"batch_map": lambda batch, rng: batch}, "expected 'cpu' with map= or batch_map="),
     "geometric": ({"augment": [hr.ColorJitter(0.4), hr.RandomRotation(10)]}, "got affine maps .RandomAffine"),
     "augmix": ({"augment": hr.AugMix()}, "AugMix"),
-    "noise": ({"image": hr.Image(dtype="float32", augment=hr.RandomErasing(value="random"))}, "field 'image'.*normal values"),
+    "noise": ({"image": hr.Image(dtype="float32", augment=hr.RandomErasing(value="random"))}, "'image'.*normal values"),
 }
 
 
