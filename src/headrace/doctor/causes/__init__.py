@@ -5,7 +5,7 @@ from __future__ import annotations
 from .case import Case, case_of
 from .findings import diagnose
 from .prescription import prescribe
-from .processes import hanging
+from .processes import LAUNCHERS, failed_process, hanging
 from .remedy import DISTURBING, Edit, LowerBounds, Prescription, ProofOutcome, Remedy, interval, is_gain
 from .transfers import COPY_LEFT, pinned
 from .workers import bytes_a_worker
