@@ -315,6 +315,25 @@ class LookRecord(EvidenceRecord):
     takes: list[str] = NO_ROWS
 
 
+class SampleRecord(EvidenceRecord):
+    """Sample that was looked at: calls of libraries in the order in which they began, and the values that came out.
+
+    `calls` are stage, place in the user's code (-1 without one) and facts; `output` are path, kind, shape, dtype, and
+    the least and greatest number.
+    """
+
+    epoch: int
+    index: int
+    key: str
+    wall: Duration
+    calls: list[tuple[NameNumber, int, Facts]] = NO_ROWS
+    output: list[tuple[str, str, list[int] | None, str | None, float | int | None, float | int | None]] = NO_ROWS
+
+
+class CollatedRecord(SampleRecord):
+    """Batch as collate made it of its samples."""
+
+
 class LinesRecord(EvidenceRecord):
     """Time by line of the user's code, since the last such record."""
 
