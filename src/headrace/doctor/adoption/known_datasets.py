@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from .code_layout import literal
@@ -43,6 +44,8 @@ class KnownSample:
     source: DataSource
     batch_size: int | None = None
     """Of a dataset that batches itself."""
+    drop_last: bool = False
+    """Of such a dataset."""
 
 
 def known_sample(dataset: Any, reader: SampleReader) -> KnownSample | None:
@@ -73,7 +76,7 @@ def transformed(value: Any, transform: Any, place: str = "") -> Any:
 
 
 def _image_folder(dataset: Any, root: Any, samples: Any, *, natural: bool = False) -> KnownSample | None:
-    if not isinstance(root, str) and type(root).__name__ != "PurePosixPath":
+    if not isinstance(root, str | PurePosixPath):
         return None
     picture = transformed(Picture(Cell("", ("image",))), vars(dataset).get("transform"))
     label: Any = Cell("", ("label",))
@@ -83,7 +86,7 @@ def _image_folder(dataset: Any, root: Any, samples: Any, *, natural: bool = Fals
     parts = list(_folder_parts(dataset, natural))
     length = samples.count if isinstance(samples, LongList) else len(samples) if isinstance(samples, list) else None
     return KnownSample(
-        [picture, label],
+        (picture, label),
         DataSource("hr.open(SOURCE)", constants={"SOURCE": literal(str(root))}, parts=tuple(parts), length=length),
     )
 
@@ -95,13 +98,16 @@ def _folder_parts(dataset: Any, natural: bool) -> Iterator[RecipePart]:
         place = f"{os.path.basename(loader.file)}:{loader.line}" if loader.file else ""
         yield RecipePart(f"{name}(loader={loader!r})", place, "", "check", "files are decoded here as RGB", "source")
     elif natural:
-        note = "classes are numbered in the order of their names; timm takes numbers in names as numbers"
-        yield RecipePart(f"{name}", "", "hr.open(SOURCE)", "differs" if _same_width(dataset) else "check", note, "source")
+        is_same = _are_sorted_alike(dataset)
+        note = (
+            "" if is_same else "classes are numbered in the order of their names; timm sorts numbers in names as such"
+        )
+        yield RecipePart(name, "", "hr.open(SOURCE)", "exact" if is_same else "check", note, "source")
     else:
-        yield RecipePart(f"{name}", "", "hr.open(SOURCE)", "exact", "", "source")
+        yield RecipePart(name, "", "hr.open(SOURCE)", "exact", "", "source")
 
 
-def _same_width(dataset: Any) -> bool:
+def _are_sorted_alike(dataset: Any) -> bool:
     """Tell whether the names of classes that are known sort alike as texts and by their numbers."""
     known = vars(dataset.reader).get("class_to_idx")
     names = list(known) if isinstance(known, dict) else []
@@ -135,7 +141,7 @@ def _coco(dataset: Any) -> KnownSample | None:
     constants = {"ANNOTATIONS": literal("annotations/instances_train2017.json"), "SOURCE": literal(str(root))}
     source = DataSource("hr.open(ANNOTATIONS, root=SOURCE)", constants=constants, parts=(part,))
     picture = transformed(Picture(Cell("", ("image",))), vars(dataset).get("transform"))
-    return KnownSample([picture, {"boxes": Cell("", ("bbox",)), "labels": Cell("", ("label",))}], source)
+    return KnownSample((picture, {"boxes": Cell("", ("bbox",)), "labels": Cell("", ("label",))}), source)
 
 
 # webdataset.
@@ -145,16 +151,23 @@ def _webdataset(dataset: Any, reader: SampleReader) -> KnownSample | None:
     urls: Any = None
     value: Any = _Members()
     parts: list[RecipePart] = []
-    batch_size = None
+    batch_size, drop_last = None, False
     for stage in _stages(dataset):
         found = vars(stage).get("urls") if isinstance(stage, StandIn) else None
         if found is not None:
             urls = found
+        if class_of(stage).rpartition(".")[2] == "ResampledShards":
+            note = (
+                "the script draws shards with replacement and without end; the Loader takes each sample once an epoch"
+            )
+            parts.append(RecipePart("ResampledShards", "", "hr.open(SOURCE)", "check", note, "source"))
         function = vars(stage).get("f") if isinstance(stage, StandIn) else None
         name = function.name.rpartition(".")[2] if isinstance(function, FunctionStandIn) else ""
         given = vars(stage).get("args") or [] if isinstance(stage, StandIn) else []
         if name == "_batched":
             batch_size = given[0] if given and isinstance(given[0], int) else None
+            keywords = vars(stage).get("kw")
+            drop_last = isinstance(keywords, dict) and keywords.get("partial") is False
         elif name == "_shuffle":
             note = f"the Loader shuffles the whole dataset; the script a buffer of {given[0] if given else '?'} samples"
             parts.append(RecipePart("shuffle", "", "shuffle=True", "differs", note, "loader"))
@@ -165,9 +178,8 @@ def _webdataset(dataset: Any, reader: SampleReader) -> KnownSample | None:
         return None
     if isinstance(value, _Members):
         value = value.all()
-    return KnownSample(
-        value, DataSource(source[0], constants=source[1], parts=(*parts, *source[2])), batch_size
-    )
+    opened = DataSource(source[0], constants=source[1], parts=(*parts, *source[2]))
+    return KnownSample(value, opened, batch_size, drop_last)
 
 
 def _stages(dataset: Any) -> Iterator[Any]:
@@ -184,7 +196,7 @@ class _Members(dict[str, Any]):
     def __missing__(self, key: str) -> Any:
         ends = key.split(";")
         name = next((end for end in ends if end in IMAGE_ENDS), ends[0])
-        cell = Cell("", (name,))
+        cell = Cell("", ({"cls": "label", "txt": "text"}.get(name, name),))
         self[key] = Picture(Cell("", ("image",))) if name in IMAGE_ENDS else cell
         return self[key]
 
@@ -192,20 +204,22 @@ class _Members(dict[str, Any]):
         return dict(self) or {"jpg": self["jpg"], "cls": self["cls"]}
 
 
-def _after_stage(
-    value: Any, name: str, given: list[Any], settings: Mapping[str, Any], reader: SampleReader
-) -> Any:
+def _after_stage(value: Any, name: str, given: list[Any], settings: Mapping[str, Any], reader: SampleReader) -> Any:
     """Return a sample after one stage of a pipeline."""
-    keywords = settings.get("kw") if isinstance(settings.get("kw"), dict) else {}
+    given_by_name = settings.get("kw")
+    keywords = given_by_name if isinstance(given_by_name, dict) else {}
     if name == "_to_tuple":
         keys = given[0].split() if len(given) == 1 and isinstance(given[0], str) else given
-        return [value[key] for key in keys if isinstance(key, str)] if isinstance(value, dict) else value
+        return tuple(value[key] for key in keys if isinstance(key, str)) if isinstance(value, dict) else value
     if name == "_rename" and isinstance(value, dict):
         return {new: value[old] for new, old in keywords.items() if isinstance(old, str) and new != "keep"}
-    if name == "_map_tuple" and isinstance(value, list):
-        return [_applied(each, given[k] if k < len(given) else None, reader) for k, each in enumerate(value)]
+    if name == "_map_tuple" and isinstance(value, tuple):
+        return tuple(_applied(each, given[k] if k < len(given) else None, reader) for k, each in enumerate(value))
     if name == "_map_dict" and isinstance(value, dict):
-        return {**value, **{key: _applied(value[key], function, reader) for key, function in keywords.items() if key != "handler"}}
+        return {
+            **value,
+            **{key: _applied(value[key], function, reader) for key, function in keywords.items() if key != "handler"},
+        }
     if name == "_map" and given and not _is_decoder(given[0]):
         return _applied(value, given[0], reader)
     return value
@@ -278,7 +292,11 @@ def _huggingface(dataset: Any, reader: SampleReader) -> KnownSample | None:
         else:
             batch = {name: [each] for name, each in row.items()}
             given = reader.run(*found, [batch], {}, {**reader.names, **transform.names})
-            value = {name: each[0] if isinstance(each, list) and each else each for name, each in given.items()} if isinstance(given, dict) else given
+            value = (
+                {name: each[0] if isinstance(each, list) and each else each for name, each in given.items()}
+                if isinstance(given, dict)
+                else given
+            )
     code = literal(files[0] if len(files) == 1 else files)
     return KnownSample(value, DataSource("hr.open(SOURCE)", constants={"SOURCE": code}, parts=tuple(parts)))
 

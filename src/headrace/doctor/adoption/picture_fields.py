@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -51,10 +51,10 @@ def picture_recipe(picture: Picture, kind: str, dtype: str | None, validity: Val
     image = _arguments(translated.image)
     found.view, found.augment = translated.view, translated.augment
     if kind == "Image":
-        found.arguments = {key: value for key, value in image.items() if key in ("mode", "filter", "dtype", "normalize")}
+        found.arguments = {
+            key: value for key, value in image.items() if key in ("mode", "filter", "dtype", "normalize")
+        }
         found.arguments |= _values(picture, dtype, image)
-        if found.arguments.get("dtype") == "'float32'" or "dtype" in found.arguments:
-            found.arguments.pop("", None)
         found.arguments["channels_last"] = "False"
     elif kind == "Mask":
         found.augment = []
@@ -107,7 +107,9 @@ def _translated(picture: Picture, kind: str) -> _Translated:
     )
 
 
-def _with_steps(flat: Sequence[tuple[PictureStep, Any]], parts: Sequence[Any]) -> Iterator[tuple[PictureStep | None, Any]]:
+def _with_steps(
+    flat: Sequence[tuple[PictureStep, Any]], parts: Sequence[Any]
+) -> Iterator[tuple[PictureStep | None, Any]]:
     """Yield each translated part with the step that it is of, as far as their texts tell."""
     steps = [step for step, _ in flat]
     places = {step.place for step in steps}
@@ -175,7 +177,12 @@ def made(module: str, name: str, **attributes: Any) -> StandIn:
 def _functional(name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> StandIn | None:
     """Return the transform that a function of torchvision's or torch's stands for."""
     first = arguments[0] if arguments else keywords.get("size", keywords.get("output_size"))
-    kinds = {"center_crop": "CenterCrop", "to_tensor": "ToTensor", "pil_to_tensor": "PILToTensor", "to_image": "ToImage"}
+    kinds = {
+        "center_crop": "CenterCrop",
+        "to_tensor": "ToTensor",
+        "pil_to_tensor": "PILToTensor",
+        "to_image": "ToImage",
+    }
     if name in kinds:
         return made("torchvision.transforms", kinds[name], **({"size": first} if first is not None else {}))
     if name in ("resize", "interpolate") and first is not None:
@@ -219,13 +226,15 @@ def _flat_names(value: Any) -> Iterator[str]:
 
 def _values(picture: Picture, dtype: str | None, image: dict[str, str]) -> dict[str, str]:
     """Return dtype and normalisation of an image after the script's own arithmetic."""
-    scaled, shift, steps = 1.0, 0.0, 0
+    steps = 0
     factor: Any = np.array(1.0)
     offset: Any = np.array(0.0)
     cast = None
     for step in picture.steps:
         if step.kind == "transform":
-            names = set(_flat_names(step.value)) | ({"ToTensor"} if isinstance(step.value, tuple) and step.value[0] == "to_tensor" else set())
+            names = set(_flat_names(step.value)) | (
+                {"ToTensor"} if isinstance(step.value, tuple) and step.value[0] == "to_tensor" else set()
+            )
             if names & set(_TO_UNIT):
                 factor, offset = np.array(1 / 255), np.array(0.0)
         elif step.kind == "arithmetic":
@@ -236,8 +245,7 @@ def _values(picture: Picture, dtype: str | None, image: dict[str, str]) -> dict[
             steps += 1
         elif step.kind == "cast":
             cast = step.value
-    del scaled, shift
-    if "normalize" in image or not (steps or (cast or "").startswith("float") and dtype == "float32"):
+    if "normalize" in image or not (steps or ((cast or "").startswith("float") and dtype == "float32")):
         return {}
     if dtype not in (None, "float32", "float16", "bfloat16"):
         return {}
@@ -282,7 +290,8 @@ def _depth(picture: Picture, validity: Validity | None) -> tuple[dict[str, str],
     offset: Any = np.array(0.0)
     scale = None
     levels: set[float] = set()
-    place, texts = "", []
+    place = ""
+    texts: list[str] = []
     for step in picture.steps:
         if step.kind != "arithmetic":
             continue
@@ -298,12 +307,18 @@ def _depth(picture: Picture, validity: Validity | None) -> tuple[dict[str, str],
         scale = float(np.ravel(factor)[0])
     if scale != 1:
         found["scale"] = f"1 / {round(1 / scale)}" if abs(1 / scale - round(1 / scale)) < _CLOSE else repr(scale)
+    if validity is not None and validity.near == 0:
+        validity = replace(validity, near=None)  # 0 is what is not measured
     if validity is not None:
-        found |= {name: repr(value) for name, value in (("near", validity.near), ("far", validity.far)) if value is not None}
+        found |= {
+            name: repr(value) for name, value in (("near", validity.near), ("far", validity.far)) if value is not None
+        }
     if len(levels) < 2:
         return found, []
     low, high = float(np.ravel(offset)[0]), float(np.ravel(factor + offset)[0])
     bounds = "" if (low, high) == (-1, 1) else f", range=({low!r}, {high!r})"
     found["normalize"] = f"hr.Quantiles({min(levels)!r}, {max(levels)!r}{bounds})"
-    note = "quantiles are those of the whole map's valid pixels here, before the view; elsewhere the batch holds `invalid`"
+    note = (
+        "quantiles are those of the whole map's valid pixels here, before the view; elsewhere the batch holds `invalid`"
+    )
     return found, [RecipePart(texts[-1], place, found["normalize"], "check", note)]

@@ -1,4 +1,4 @@
-"""Calls inside of a dataset's `__getitem__`: what those of Pillow, OpenCV, numpy, torch and their kin make of a value."""
+"""Calls inside of a dataset's `__getitem__`: what those of Pillow, OpenCV, numpy and torch make of a value."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .sample_values import (
     TokenizedText,
     Validity,
     is_known,
+    joined_path,
 )
 from .stand_ins import EnumStandIn, FunctionStandIn, StandIn
 
@@ -29,8 +30,22 @@ _LOADERS = ("default_loader", "pil_loader", "imread_rgb")
 _UNCHANGED = {
     *("builtins.int", "builtins.str", "builtins.float", "builtins.bool", "builtins.bytes", "io.BytesIO"),
     *("numpy.asarray", "numpy.array", "numpy.ascontiguousarray", "torch.from_numpy", "torch.tensor", "torch.as_tensor"),
-    *("numpy.frombuffer", "torch.LongTensor", "numpy.int64", "builtins.open", "os.fspath", "copy.copy", "copy.deepcopy"),
-    *("numpy.float32", "torchvision.tv_tensors.Image", "torchvision.tv_tensors.Mask", "builtins.list", "builtins.tuple"),
+    *(
+        "numpy.frombuffer",
+        "torch.LongTensor",
+        "numpy.int64",
+        "builtins.open",
+        "os.fspath",
+        "copy.copy",
+        "copy.deepcopy",
+    ),
+    *(
+        "numpy.float32",
+        "torchvision.tv_tensors.Image",
+        "torchvision.tv_tensors.Mask",
+        "builtins.list",
+        "builtins.tuple",
+    ),
     *("numpy.squeeze", "torch.squeeze", "torchvision.io.read_file", "builtins.dict"),
 }
 """Functions that give what they are given, in another form."""
@@ -40,13 +55,22 @@ _SAME_METHODS = {
 }
 _CASTS = {"float": "float32", "half": "float16", "long": "int64", "int": "int32", "double": "float64"}
 _TO_CHW = ("permute", "transpose")
+_STACKING = ("stack", "cat", "tensor", "as_tensor", "LongTensor", "default_collate", "pad_sequence", "array")
+"""Functions that make one value of those of all samples; of a list of one it is that one."""
+_IMAGE_LIBRARIES = ("PIL.", "cv2.", "skimage.", "scipy.", "imageio.")
 _PICTURE_METHODS = ("convert", "resize", "crop", "thumbnail")
 _SAME_STEM = ("replace", "removesuffix", "with_suffix", "split", "rsplit", "partition", "rpartition")
 """Methods of a name that leave its stem, by which files of several folders belong together."""
 
 
 def called(
-    reader: SampleReader, node: ast.Call, on: Any, method: str, function: Any, given: list[Any], keywords: dict[str, Any]
+    reader: SampleReader,
+    node: ast.Call,
+    on: Any,
+    method: str,
+    function: Any,
+    given: list[Any],
+    keywords: dict[str, Any],
 ) -> Any:
     """Return what a call makes. `on` is what a method belongs to, `function` what is called."""
     if isinstance(function, StandIn | FunctionStandIn) and (found := _object(reader, node, function, given, keywords)):
@@ -91,6 +115,9 @@ def _object(
         return None
     if isinstance(function, FunctionStandIn) and function.name.rpartition(".")[2] in _LOADERS and given:
         return (_opened(given[0]),)
+    if type(function).__name__ in ("MixUp", "CutMix") and isinstance(function, StandIn) and len(given) == 2:
+        reader.mixing = function
+        return (tuple(given),)
     named = {name: value for name, value in keywords.items() if isinstance(value, Picture)}
     if named and not given:  # albumentations
         step = reader.step(node, "transform", function)
@@ -112,6 +139,10 @@ def _named(
 ) -> tuple[Any] | None:
     """Return what a function of a library's makes; None where it is not known."""
     first = given[0] if given else None
+    if name.rpartition(".")[2] in _STACKING and isinstance(first, list) and len(first) == 1 and not is_known(first):
+        return (list(first[0]) if isinstance(first[0], tuple) else first[0],)
+    if name == "builtins.zip" and len(given) == 1 and isinstance(first, list | tuple):
+        return ([[one] for one in first],)
     last = name.rpartition(".")[2]
     if name in _READERS or last in _LOADERS:
         picture = _opened(first)
@@ -132,8 +163,6 @@ def _named(
     if name in ("numpy.load",) and isinstance(first, Cell | FilePath):
         return (ArrayFile(first),)
     if last in ("join", "joinpath") and name.startswith(("os.path", "posixpath")):
-        from .sample_code import joined_path
-
         return (joined_path(given, "/") or reader.computed(node, *given),)
     if name in ("pathlib.Path", "pathlib.PurePath"):
         return (first,)
@@ -149,7 +178,7 @@ def _named(
         return (_cast(reader, node, first, keywords),)
     if last in _TO_CHW and isinstance(first, Picture):
         return (first.then(layout="CHW"),)
-    if name in ("numpy.flip", "numpy.fliplr") and isinstance(first, Picture):
+    if (name in ("numpy.flip", "numpy.fliplr") or last in ("hflip", "horizontal_flip")) and isinstance(first, Picture):
         return (first.then(reader.step(node, "flip", "horizontal", 1.0)),)
     if name in ("numpy.clip", "torch.clamp", "torch.where", "torch.nan_to_num", "numpy.nan_to_num"):
         return (next((one for one in given if isinstance(one, Picture)), reader.computed(node, *given)),)
@@ -157,6 +186,8 @@ def _named(
         return (first,)
     if name.startswith(("torchvision.transforms", "torch.nn.functional")) and isinstance(first, Picture):
         return (first.then(reader.step(node, "transform", (last, tuple(given[1:]), tuple(keywords.items())))),)
+    if name.startswith(_IMAGE_LIBRARIES) and isinstance(first, Picture):
+        return (first.then(reader.step(node, "own")),)
     if name.startswith(_TRANSFORM_LIBRARIES) and last[:1].isupper():
         return (_made_here(name, given, keywords),) if is_known(given) and is_known(keywords) else None
     return None
@@ -212,7 +243,9 @@ def _picture_method(
         size = given[0] if given else keywords.get("size")
         resample = given[1] if len(given) > 1 else keywords.get("resample")
         name = resample.name.lower() if isinstance(resample, EnumStandIn) else ""
-        chosen = next((one.value for one in node.keywords if one.arg == "resample"), node.args[1] if len(given) > 1 else None)
+        chosen = next(
+            (one.value for one in node.keywords if one.arg == "resample"), node.args[1] if len(given) > 1 else None
+        )
         name = name or ("bicubic" if chosen is None else reader.text(chosen).rpartition(".")[2].lower())
         known = is_known(size) and "box" not in keywords
         return on.then(reader.step(node, "resize" if known else "own", size, name))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..edits import ScriptSource
@@ -25,6 +25,7 @@ from .sample_values import (
     TokenizedText,
     Validity,
     is_known,
+    joined_path,
 )
 from .stand_ins import FunctionStandIn, LongArray, LongList, StandIn, TableStandIn
 
@@ -57,6 +58,8 @@ class SampleReader:
         self.sources = {source.path: source for source in sources}
         self.dataset = dataset
         self.names = dict(names)
+        self.mixing: StandIn | None = None
+        """MixUp or CutMix of a batch."""
         self.left_out: list[Computed] = []
         """Statements that do something that is not understood."""
         self._own: Names = dict(vars(dataset)) if isinstance(dataset, StandIn) else {}
@@ -100,6 +103,9 @@ class SampleReader:
         return Computed(self.text(node), self.place_in(self._source, node), inputs)
 
     def text(self, node: ast.AST) -> str:
+        """Return the code of an expression, or of the line that begins a statement."""
+        if isinstance(node, ast.If | ast.For):
+            return ast.unparse(node).partition("\n")[0].rstrip(":")
         return " ".join(ast.unparse(node).split())
 
     def step(self, node: ast.AST, kind: Any, value: Any = None, operand: Any = None) -> PictureStep:
@@ -164,6 +170,12 @@ class SampleReader:
             self._loop(node, local)
         elif isinstance(node, ast.Try):
             self._block(node.body, local)
+        elif isinstance(node, ast.Delete):
+            for target in node.targets:
+                on = self.value(target.value, local) if isinstance(target, ast.Subscript) else None
+                key = self.value(target.slice, local) if isinstance(target, ast.Subscript) else None
+                if isinstance(on, dict):
+                    on.pop(key, None)
         elif isinstance(node, ast.Expr):
             self._bare(node, local)
         elif not isinstance(node, ast.Pass | ast.Assert | ast.Raise | ast.Import | ast.ImportFrom | ast.FunctionDef):
@@ -206,6 +218,8 @@ class SampleReader:
         """Return what a value is after a branch that is not always taken."""
         if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
             return {key: self._maybe(node, old[key], new[key], chance) for key in new}
+        if isinstance(old, Validity) and isinstance(new, Validity):
+            return new
         if isinstance(old, Picture) and isinstance(new, Picture) and new.steps[: len(old.steps)] == old.steps:
             added = new.steps[len(old.steps) :]
             if chance is not None and [step.kind for step in added] == ["flip"]:
@@ -248,7 +262,7 @@ class SampleReader:
             on, key = self.value(target.value, local), self.value(target.slice, local)
             if isinstance(on, dict) and isinstance(key, str):
                 on[key] = value
-            elif isinstance(on, Picture):
+            elif isinstance(on, Picture) and not (isinstance(key, Validity) and value == 0):
                 self._bind(target.value, on.then(self.step(target, "own")), local)
 
     # Expressions.
@@ -282,6 +296,8 @@ class SampleReader:
         if isinstance(on, Cell):
             return on.part(node.attr)
         if isinstance(on, Picture) and node.attr in ("T", "data"):
+            return on
+        if isinstance(on, TableStandIn) and node.attr in ("iloc", "loc", "values"):
             return on
         if isinstance(on, StandIn) and node.attr in vars(on):
             return vars(on)[node.attr]
@@ -320,17 +336,18 @@ class SampleReader:
             return TokenizedText(value.text, value.tokenizer, tuple(settings.items()), value.place, part)
         if isinstance(value, list | tuple | dict | str) and is_known(key):
             try:
-                return value[key]  # type: ignore[index]
+                return value[key]
             except (KeyError, IndexError, TypeError):
                 return self.computed(node, value)
         if isinstance(value, ModuleName):
             return Cell(value.name) if key == ModuleName("index") else self.computed(node, value)
         return self.computed(node, value)
 
-    def _of_tuple(self, node: ast.Tuple | ast.List, local: Names) -> Any:
-        return [self.value(one, local) for one in node.elts]
+    def _of_tuple(self, node: ast.Tuple, local: Names) -> Any:
+        return tuple(self.value(one, local) for one in node.elts)
 
-    _of_list = _of_tuple
+    def _of_list(self, node: ast.List, local: Names) -> Any:
+        return [self.value(one, local) for one in node.elts]
 
     def _of_dict(self, node: ast.Dict, local: Names) -> Any:
         found: dict[Any, Any] = {}
@@ -367,9 +384,7 @@ class SampleReader:
         return found
 
     def _of_joinedstr(self, node: ast.JoinedStr, local: Names) -> Any:
-        parts = [
-            self.value(one.value if isinstance(one, ast.FormattedValue) else one, local) for one in node.values
-        ]
+        parts = [self.value(one.value if isinstance(one, ast.FormattedValue) else one, local) for one in node.values]
         if all(isinstance(part, str | int) for part in parts):
             return "".join(map(str, parts))
         return joined_path(parts) or self.computed(node, *parts)
@@ -443,7 +458,7 @@ class SampleReader:
         return value if isinstance(value, Validity) else self.computed(node, value)
 
     def _of_call(self, node: ast.Call, local: Names) -> Any:
-        given = [self.value(one, local) for one in node.args if not isinstance(one, ast.Starred)]
+        given = list(self._given(node.args, local))
         keywords = {one.arg: self.value(one.value, local) for one in node.keywords if one.arg is not None}
         on = function = None
         if isinstance(node.func, ast.Attribute):
@@ -462,6 +477,14 @@ class SampleReader:
             bound = [] if function.bound is None else [function.bound]
             return self.run(*found, bound + given, keywords, function.names or local.get("", {}))
         return called(self, node, on, method_of(node), function, given, keywords)
+
+    def _given(self, arguments: Iterable[ast.expr], local: Names) -> Iterator[Any]:
+        """Yield the values of arguments; those of a starred one where it is a list that is known."""
+        for one in arguments:
+            if not isinstance(one, ast.Starred):
+                yield self.value(one, local)
+            elif isinstance(spread := self.value(one.value, local), list | tuple):
+                yield from spread
 
     def _of_module(self, function: ModuleName, node: ast.Call) -> FunctionStandIn | None:
         """Return a function that the same file defines."""
@@ -486,24 +509,6 @@ def _is_of_sample(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(_is_of_sample, value.values()))
     return not is_known(value) and not isinstance(value, Computed) and value != ModuleName("None")
-
-
-def joined_path(parts: list[Any], between: str = "") -> FilePath | None:
-    """Return the path that texts and cells make; None where there is something else among them, or no cell."""
-    found: list[str | Cell] = []
-    archive = None
-    for number, part in enumerate(parts):
-        if number and between:
-            found.append(between)
-        if isinstance(part, FilePath):
-            found.extend(part.parts)
-        elif isinstance(part, Cell):
-            found.append(part)
-        elif isinstance(part, str) or type(part).__name__ == "PurePosixPath":
-            found.append(str(part))
-        else:
-            return None
-    return FilePath(tuple(found), archive) if any(isinstance(part, Cell) for part in found) else None
 
 
 def _first(table: Any) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import Any, Literal, TypeAlias
 
 
@@ -46,7 +47,9 @@ class FilePath:
         return [part for part in self.parts if isinstance(part, Cell)]
 
 
-StepKind: TypeAlias = Literal["transform", "convert", "resize", "flip", "bgr", "rgb", "grey", "cast", "arithmetic", "own"]
+StepKind: TypeAlias = Literal[
+    "transform", "convert", "resize", "flip", "bgr", "rgb", "grey", "cast", "arithmetic", "own"
+]
 
 
 @dataclass(frozen=True)
@@ -150,3 +153,21 @@ def is_known(value: Any) -> bool:
     return not isinstance(
         value, Cell | FilePath | Picture | Quantile | Validity | TokenizedText | ArrayFile | Computed | ModuleName
     )
+
+
+def joined_path(parts: list[Any], between: str = "") -> FilePath | None:
+    """Return the path that texts and cells make; None where there is something else among them, or no cell."""
+    found: list[str | Cell] = []
+    archive = None
+    for number, part in enumerate(parts):
+        if number and between:
+            found.append(between)
+        if isinstance(part, FilePath):
+            found.extend(part.parts)
+        elif isinstance(part, Cell):
+            found.append(part)
+        elif isinstance(part, str | PurePosixPath):
+            found.append(str(part))
+        else:
+            return None
+    return FilePath(tuple(found), archive) if any(isinstance(part, Cell) for part in found) else None

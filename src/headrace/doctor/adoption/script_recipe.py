@@ -19,7 +19,13 @@ from .sample_values import ArrayFile, Cell, Computed, Picture, Quantile, Tokeniz
 from .stand_ins import FunctionStandIn, StandIn, class_of
 from .table_sources import ScriptTexts, cells_in, folder_column, table_source
 
-_COLLATES = ("default_collate", "default_convert", "fast_collate", "default_data_collator", "torch_default_data_collator")
+_COLLATES = (
+    "default_collate",
+    "default_convert",
+    "fast_collate",
+    "default_data_collator",
+    "torch_default_data_collator",
+)
 
 
 def adopt(session: Session, view: TrainerView, sources: ScriptSources) -> Adoption | None:
@@ -65,6 +71,8 @@ class ScriptRecipe:
     augments: list[list[str]] = field(default_factory=list)
     source: DataSource | None = None
     value: Any = None
+    batch: Any = None
+    """Structure of the script's batch."""
     _names: dict[Any, str] = field(default_factory=dict)
     """Fields by what they are of."""
 
@@ -80,8 +88,8 @@ class ScriptRecipe:
         self.source, self.value = found.source, found.value
         self.parts += found.source.parts
         self.constants |= found.source.constants
-        batch = self._collated(found.value, reader)
-        output = self._output(batch, "")
+        self.batch = self._collated(found.value, reader)
+        output = self._output(self.batch, "")
         self._left_out(reader)
         if not any(code.startswith(("hr.Image", "hr.Mask", "hr.Depth")) for code in self.fields.values()):
             return self._none("no picture is decoded in it: what it gives lies in memory, or is made in another way")
@@ -96,12 +104,13 @@ class ScriptRecipe:
             output=output,
             view=self._shared("view", self.views),
             augment=self._shared("augment", self.augments),
+            mixing=self._mixing(reader),
             parts=tuple(dict.fromkeys(self.parts)),
             degree=degree,
             reason=reason,
             batch_size=size or 1,
             shuffle=self.data.is_shuffled or any(part.becomes == "shuffle=True" for part in self.parts),
-            drop_last=bool(self.data.described.get("drop_last")),
+            drop_last=bool(self.data.described.get("drop_last")) or found.drop_last,
             imports=tuple(dict.fromkeys([*self.imports, *found.source.imports])),
             constants=self.constants,
             script=self.data.script,
@@ -135,8 +144,10 @@ class ScriptRecipe:
         """Return the structure of a batch, in which each value stands for those of all samples."""
         collate = self.data.rebuilt.objects.get("collate")
         name = collate.name.rpartition(".")[2] if isinstance(collate, FunctionStandIn) else ""
-        if collate is None or name in _COLLATES:
+        if name == "fast_collate":
             return sample
+        if collate is None or name in _COLLATES:
+            return _as_lists(sample)
         if isinstance(collate, FunctionStandIn) and (found := reader.function(collate)) is not None:
             return reader.run(*found, [[sample]], {}, {**reader.names, **collate.names})
         text = repr(collate)
@@ -151,7 +162,8 @@ class ScriptRecipe:
             rows = (f"{key!r}: {self._output(one, f'{below}{key}')}" for key, one in value.items())
             return "{" + ", ".join(rows) + "}"
         if isinstance(value, list | tuple):
-            return "[" + ", ".join(self._output(one, f"{below}{k}") for k, one in enumerate(value)) + "]"
+            listed = ", ".join(self._output(one, f"{below}{k}") for k, one in enumerate(value))
+            return f"[{listed}]" if isinstance(value, list) else f"({listed}{',' if len(value) == 1 else ''})"
         return self._leaf(value, path)
 
     def _leaf(self, value: Any, path: str) -> str:
@@ -246,7 +258,9 @@ class ScriptRecipe:
         names = [name for name, code in self.fields.items() if code.startswith("hr.Depth")]
         if not names:
             for picture in pictures_in(self.value):
-                if picture.origin == value.picture.origin and any(isinstance(s.operand, Quantile) for s in picture.steps):
+                if picture.origin == value.picture.origin and any(
+                    isinstance(s.operand, Quantile) for s in picture.steps
+                ):
                     self._picture(picture, "depth", None)
                     return "depth_valid"
         return f"{names[0] if names else 'depth'}_valid"
@@ -290,7 +304,7 @@ class ScriptRecipe:
         padding = settings.get("padding")
         fixed = padding == "max_length" or (length is None and seen is not None)
         tokenizer, certainty, note = self._tokenizer(text.tokenizer)
-        cells = [one for one in cells_in(text.text)]
+        cells = list(cells_in(text.text))
         column = self._source.column(cells[0]) if cells else "text"
         arguments = [tokenizer, f"max_length={length or seen or 77!r}"]
         arguments += ["pad='max'"] if fixed else []
@@ -338,12 +352,39 @@ class ScriptRecipe:
     def _shared(self, name: str, steps: Sequence[list[str]]) -> str | None:
         """Return the view or the augmentations of all pictures: those of the first that has some."""
         given = [one for one in steps if one]
+        if name == "view" and (sized := self._sized(given)) is not None:
+            given = [sized]
         if not given:
             return None
         if any(one != given[0] for one in given[1:]):
             note = "pictures of a sample have different ones in the script; here all follow the first"
             self.parts.append(RecipePart(f"{name} of {len(given)} pictures", "", "", "check", note, name))  # type: ignore[arg-type]
         return f"[{', '.join(given[0])}]"
+
+    def _sized(self, given: Sequence[list[str]]) -> list[str] | None:
+        """Return a view of the size that the script's pictures have, where the known steps give none."""
+        leaf = next((one for one in self.data.batch.values() if one.shape is not None and len(one.shape) >= 3), None)
+        if leaf is None or leaf.shape is None or (given and any(_gives_size(step) for step in given[0])):
+            return None
+        if not any(part.certainty == "python" and part.argument == "view" for part in self.parts):
+            return None
+        shape = leaf.shape[1:] if self.data.is_batched else leaf.shape
+        height, width = shape[-3:-1] if shape[-1] in (1, 3, 4) and len(shape) == 3 else shape[-2:]
+        view = f"hr.RandomResizedCrop(({height}, {width}))"
+        note = "the script cuts its pictures in its own way; this draws a part of each, set scale= as the script has it"
+        self.parts.append(RecipePart("size of the pictures", "", f"view: {view}", "check", note, "view"))
+        return [view, *(given[0] if given else [])]
+
+    def _mixing(self, reader: SampleReader) -> str | None:
+        """Return MixUp or CutMix of the batch."""
+        mixing = reader.mixing
+        if mixing is None:
+            return None
+        name, alpha = type(mixing).__name__, vars(mixing).get("alpha")
+        code = f"hr.{name}(alpha={float(alpha)!r})" if isinstance(alpha, int | float) else f"hr.{name}()"
+        note = "neighbours of a batch are mixed, with a factor for each pair"
+        self.parts.append(RecipePart(repr(mixing), "", code, "differs", note, "loader"))
+        return code
 
     def _degree(self) -> tuple[Degree, str]:
         unsure = [part for part in self.parts if part.certainty in ("check", "python")]
@@ -361,7 +402,7 @@ class ScriptRecipe:
 
     def _is_lost(self, path: str) -> bool:
         """Tell whether the batch has a value that the recipe has not."""
-        value: Any = self.value
+        value: Any = self.batch
         for key in path.split(".") if path else []:
             if isinstance(value, dict) and key in value:
                 value = value[key]
@@ -372,6 +413,20 @@ class ScriptRecipe:
         return False
 
 
+def _gives_size(step: str) -> bool:
+    """Tell whether a view gives pictures of one size."""
+    return not step.startswith(("hr.RandomHorizontalFlip", "hr.RandomVerticalFlip")) and (
+        not step.startswith("hr.Resize(") or step.startswith("hr.Resize((")
+    )
+
+
+def _as_lists(sample: Any) -> Any:
+    """Return a sample as torch's collate functions have it, which make lists of tuples."""
+    if isinstance(sample, dict):
+        return {key: _as_lists(value) for key, value in sample.items()}
+    return [_as_lists(value) for value in sample] if isinstance(sample, list | tuple) else sample
+
+
 def _cast(dtype: str | None) -> str:
     methods = {"int64": ".long()", "float32": ".float()", "float16": ".half()", "int32": ".int()", "bool": ".bool()"}
     return methods.get(str(dtype), "")
@@ -379,7 +434,9 @@ def _cast(dtype: str | None) -> str:
 
 def _named_cells(value: Any, path: str) -> Iterator[tuple[str, Cell]]:
     """Yield the cells of a sample with the names that suit their columns."""
-    items: Mapping[Any, Any] = value if isinstance(value, dict) else dict(enumerate(value)) if isinstance(value, list) else {}
+    items: Mapping[Any, Any] = (
+        value if isinstance(value, dict) else dict(enumerate(value)) if isinstance(value, list | tuple) else {}
+    )
     usual = {0: "image", 1: "label"}
     for key, one in items.items():
         name = usual.get(key, f"column{key}") if isinstance(key, int) else str(key)
@@ -396,4 +453,3 @@ def _validities(value: Any) -> Iterator[Validity]:
     elif isinstance(value, list | tuple):
         for one in value:
             yield from _validities(one)
-

@@ -20,16 +20,23 @@ MOST_REPR = 120
 class StandIn:
     """Object of a class that is known by its name. Each class has a class of its own, derived from this one."""
 
-    described: Mapping[str, Any] = {}  # noqa: RUF012  # replaced in each class, never changed
+    described: Mapping[str, Any] = {}
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the modules of an nn.Sequential, whose attributes are numbers."""
         return iter([value for name, value in vars(self).items() if name.isdecimal()])
 
     def __repr__(self) -> str:
-        shown = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        shown = {name: value for name, value in vars(self).items() if not name.startswith("_") and _is_shown(value)}
         text = ", ".join(f"{name}={value!r}" for name, value in shown.items())
         return f"{type(self).__name__}({text})" if len(text) <= MOST_REPR else f"{type(self).__name__}({text[:117]}…)"
+
+
+def _is_shown(value: Any) -> bool:
+    """Tell whether a library would write an attribute where it writes its transform: settings, no inner state."""
+    if value is None or isinstance(value, Missing | dict):
+        return False
+    return not isinstance(value, StandIn) or not class_of(value).startswith(("numpy.", "random."))
 
 
 class EnumStandIn:
@@ -121,7 +128,7 @@ def is_own(thing: Any) -> bool:
 
 
 class Rebuilding:
-    """Rebuilt objects of one loader's `described` facts, by name: `dataset`, `collate`, `sampler`, …"""
+    """Rebuilt objects of one loader's `described` facts, by name: `dataset`, `collate` and others."""
 
     def __init__(self, described: Mapping[str, Any]) -> None:
         self._places: dict[str, Any] = {}

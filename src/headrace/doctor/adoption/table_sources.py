@@ -1,4 +1,4 @@
-"""Where `hr.open` finds what a dataset of the script's own reads: class folders, manifests, archives, pairs of folders."""
+"""Where `hr.open` finds what a dataset of the script's own reads: folders, manifests and archives."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import csv
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from ..edits import ScriptSource, ScriptSources
@@ -14,7 +15,7 @@ from .code_layout import literal
 from .known_datasets import DataSource
 from .recipe import RecipePart
 from .sample_values import ArrayFile, Cell, Computed, FilePath, Picture, TokenizedText, Validity
-from .stand_ins import FunctionStandIn, StandIn, TableStandIn, is_own
+from .stand_ins import StandIn
 
 _MANIFESTS = (".csv", ".tsv", ".jsonl", ".parquet", ".txt", ".json")
 _ARCHIVES = (".tar", ".zip")
@@ -31,7 +32,11 @@ class ScriptTexts:
     def of(cls, dataset: Any, command: Sequence[str], sources: Iterable[ScriptSource]) -> ScriptTexts:
         found = [*_texts_in(dataset), *command]
         for source in sources:
-            found += [node.value for node in ast.walk(source.tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+            found += [
+                node.value
+                for node in ast.walk(source.tree)
+                if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            ]
         return cls(tuple(dict.fromkeys(found)))
 
     def paths(self, ends: tuple[str, ...]) -> Iterator[str]:
@@ -47,7 +52,7 @@ class ScriptTexts:
 def _texts_in(thing: Any, level: int = 0) -> Iterator[str]:
     if isinstance(thing, str):
         yield thing
-    elif type(thing).__name__ == "PurePosixPath":
+    elif isinstance(thing, PurePosixPath):
         yield str(thing)
     elif isinstance(thing, StandIn) and level < 2:
         for value in vars(thing).values():
@@ -107,6 +112,7 @@ def table_source(
         return None
     return (
         _class_folder(cells, origins, dataset)
+        or _archive(origins)
         or _manifest(cells, origins, texts, sources, named)
         or _folders(origins, named)
     )
@@ -118,14 +124,14 @@ def _class_folder(cells: list[Cell], origins: list[FilePath | Cell], dataset: An
         return None
     picture = origins[0]
     labels = [cell for cell in cells if cell != picture]
-    paths = [str(path) for path in picture.examples if isinstance(path, str) or type(path).__name__ == "PurePosixPath"]
+    paths = [str(path) for path in picture.examples if isinstance(path, str | PurePosixPath)]
     if not paths or any("/" not in path for path in paths):
         return None
     roots = {os.path.dirname(os.path.dirname(path)) for path in paths}
     if len(roots) != 1 or not (root := roots.pop()):
         return None
     columns = {(picture.table, picture.keys): "image"}
-    if labels and (labels[0].table != picture.table or not all(isinstance(one, int) for one in labels[0].examples)):
+    if labels and not (labels[0].by_index and all(isinstance(one, int) for one in labels[0].examples)):
         return None
     if labels:
         columns[(labels[0].table, labels[0].keys)] = "label"
@@ -154,6 +160,33 @@ def _sorted_alike(pairs: Iterable[tuple[str, Any]], dataset: Any) -> bool:
         for other in known
         if os.path.dirname(one[0]) != os.path.dirname(other[0])
     )
+
+
+def _archive(origins: list[FilePath | Cell]) -> DataSource | None:
+    """Return an archive whose members are named by a sample's key and an ending: `00001.depth.png`."""
+    columns: dict[tuple[str, tuple[str | int, ...]], str] = {}
+    archives: set[str] = set()
+    keys: set[Cell] = set()
+    for origin in origins:
+        if not isinstance(origin, FilePath) or origin.archive is None or len(origin.cells) != 1:
+            return None
+        before, after = around(origin)
+        if before.strip("./") or not after.startswith("."):
+            return None
+        columns[f"{before}|{after}", ()] = after[1:]
+        archives.update(_archive_paths(origin.archive))
+        keys.update(origin.cells)
+    if len(archives) != 1 or len(keys) != 1:
+        return None
+    part = RecipePart("members of the archive", "", "hr.open(SOURCE)", "exact", "", "source")
+    return DataSource("hr.open(SOURCE)", columns, {"SOURCE": literal(archives.pop())}, parts=(part,))
+
+
+def around(origin: FilePath) -> tuple[str, str]:
+    """Return the texts of a path before and after its cell."""
+    place = next(k for k, part in enumerate(origin.parts) if isinstance(part, Cell))
+    texts = [part if isinstance(part, str) else "" for part in origin.parts]
+    return "".join(texts[:place]), "".join(texts[place + 1 :])
 
 
 def _manifest(
@@ -215,10 +248,14 @@ def _columns(path: str, keys: set[str | int], sources: ScriptSources) -> tuple[l
     end = os.path.splitext(path)[1].lower()
     if end in (".csv", ".tsv"):
         names = next(csv.reader([first], delimiter="\t" if end == ".tsv" else ","), [])
-        return (names, True) if wanted <= set(names) and (wanted or len(names) > max(_numbers(keys), default=0)) else None
+        return (
+            (names, True) if wanted <= set(names) and (wanted or len(names) > max(_numbers(keys), default=0)) else None
+        )
     if end == ".txt":
         count = len(first.split())
-        return ([str(k) for k in range(count)], False) if not wanted and count > max(_numbers(keys), default=0) else None
+        return (
+            ([str(k) for k in range(count)], False) if not wanted and count > max(_numbers(keys), default=0) else None
+        )
     if end in (".jsonl", ".json"):
         named = [key for key in wanted if f'"{key}"' in first[:4000]]
         return (sorted(wanted), True) if end == ".jsonl" and wanted and len(named) == len(wanted) else None
@@ -231,7 +268,8 @@ def _numbers(keys: set[str | int]) -> list[int]:
 
 def _root_of(origins: list[FilePath | Cell]) -> tuple[str, str] | None:
     """Return (archive, folder) that the paths of all pictures lead into; None where they differ, or are made up."""
-    archives, folders = set(), set()
+    archives: set[str] = set()
+    folders: set[str] = set()
     for origin in origins:
         if isinstance(origin, Cell):
             folders.add("")
@@ -239,7 +277,9 @@ def _root_of(origins: list[FilePath | Cell]) -> tuple[str, str] | None:
         before = "".join(part for part in origin.parts[:1] if isinstance(part, str)) if len(origin.parts) > 1 else ""
         if len(origin.cells) != 1 or not isinstance(origin.parts[-1], Cell):
             return None
-        folders.add("".join(part for part in origin.parts[:-1] if isinstance(part, str)).removeprefix("./") or before[:0])
+        folders.add(
+            "".join(part for part in origin.parts[:-1] if isinstance(part, str)).removeprefix("./") or before[:0]
+        )
         if origin.archive is not None:
             archives.update(_archive_paths(origin.archive))
     if len(folders) != 1 or len(archives) > 1:
@@ -255,9 +295,8 @@ def _archive_paths(archive: Any) -> Iterator[str]:
     elif isinstance(archive, StandIn):
         for value in vars(archive).values():
             yield from _archive_paths(value)
-    elif isinstance(archive, str) or type(archive).__name__ == "PurePosixPath":
-        if str(archive).endswith(_ARCHIVES):
-            yield str(archive)
+    elif isinstance(archive, str | PurePosixPath) and str(archive).endswith(_ARCHIVES):
+        yield str(archive)
 
 
 def _folders(origins: list[FilePath | Cell], named: Sequence[tuple[str, Cell]]) -> DataSource | None:
@@ -267,9 +306,7 @@ def _folders(origins: list[FilePath | Cell], named: Sequence[tuple[str, Cell]]) 
     for number, origin in enumerate(origins):
         if not isinstance(origin, FilePath) or len(origin.cells) != 1:
             return None
-        place = next(k for k, part in enumerate(origin.parts) if isinstance(part, Cell))
-        before = "".join(part for part in origin.parts[:place] if isinstance(part, str))
-        after = "".join(part for part in origin.parts[place + 1 :] if isinstance(part, str))
+        before, after = around(origin)
         if not before:
             return None
         name = "image" if number == 0 else "mask" if number == 1 else f"image{number}"
@@ -289,13 +326,5 @@ def folder_column(source: DataSource, origin: FilePath | Cell) -> str:
     """Return the column that a picture's origin is."""
     if isinstance(origin, Cell):
         return source.column(origin)
-    cell = origin.cells[0]
-    place = next(k for k, part in enumerate(origin.parts) if isinstance(part, Cell))
-    before = "".join(part for part in origin.parts[:place] if isinstance(part, str))
-    after = "".join(part for part in origin.parts[place + 1 :] if isinstance(part, str))
-    return source.columns.get((f"{before}|{after}", ()), source.column(cell))
-
-
-def is_readable(thing: Any) -> bool:
-    """Tell whether a dataset's own code can be read: its class is the script's own."""
-    return is_own(thing) or isinstance(thing, FunctionStandIn | TableStandIn)
+    before, after = around(origin)
+    return source.columns.get((f"{before}|{after}", ()), source.column(origin.cells[0]))
