@@ -252,6 +252,7 @@ class DigestRecord(EvidenceRecord):
     content: str
     keys: str | None = None
     sketches: list[list[float]] = NO_ROWS
+    tensors: list[tuple[str, float | None, float | None, list[float]]] = NO_ROWS
 
 
 class CollectiveRecord(EvidenceRecord):

@@ -17,6 +17,10 @@ StageRow = tuple[int, int, int, int]
 """Stage (into `BatchProducer.stages`), calls, wall time and CPU time."""
 
 
+TensorSummary = tuple[str, float | None, float | None, list[float]]
+"""A batch's tensor: type and shape of a sample, lowest and highest value, and a number for each sample."""
+
+
 @dataclass
 class ReceivedBatches:
     """Batches that the training thread received, in order: one row a `next()`."""
@@ -137,6 +141,7 @@ class BatchDigest:
     content: str
     keys: str | None
     sketches: list[list[float]] = field(default_factory=list)
+    tensors: list[TensorSummary] = field(default_factory=list)
 
 
 @dataclass
@@ -398,7 +403,8 @@ class Proof:
     duration: int = 0
     steps: list[int] = field(default_factory=list)
     samples: str | None = None
-    """`same`, bit for bit; `close`, the same except for rounding; `different`; None if the runs cannot be compared."""
+    """`same`, bit for bit; `close`, the same except for rounding; `set` or `alike` with a Loader, whose order
+    is its own; `different`; None if the runs cannot be compared."""
     others_cores: float | None = None
 
 
