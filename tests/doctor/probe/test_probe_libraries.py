@@ -223,7 +223,7 @@ def test_transformers_tokenizers_by_class(probed: LibraryProbe) -> None:
 def test_arrays_and_tensors_from_files(probed: LibraryProbe, files: Path, pixels: Any) -> None:
     assert probed.calls(lambda: np.load(files / "a.npy")) == {"read:numpy load": 1}
     assert np.array_equal(probed.result, pixels)
-    assert probed.calls(lambda: torch.load(files / "a.pt")) == {"read:torch.load": 1}
+    assert probed.calls(lambda: torch.load(files / "a.pt", weights_only=True)) == {"read:torch.load": 1}
     assert probed.calls(lambda: np.fromfile(files / "a.png", np.uint8)) == {"read:numpy fromfile": 1}
     assert probed.calls((files / "a.png").read_bytes) == {"read:file": 1}
     assert probed.result == (files / "a.png").read_bytes()

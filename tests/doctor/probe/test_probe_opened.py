@@ -217,7 +217,7 @@ READS: list[tuple[str, Callable[[str], Any]]] = [
     ("a.npy", lambda path: np.load(path)),
     ("a.png", lambda path: Image.open(path).load()),
     ("a.png", lambda path: cv2.imread(path)),
-    ("a.pt", torch.load),
+    ("a.pt", lambda path: torch.load(path, weights_only=True)),
     ("a.gz", by_gzip),
     ("a.tar", lambda path: tarfile.open(path, "r:").close()),
     ("a.zip", by_zip),
