@@ -150,7 +150,8 @@ def test_a_stream_is_told_without_its_end(processes: list[Process], trainer: Pro
 
 def test_a_failing_batch_is_not_told(processes: list[Process]) -> None:
     (worker,) = _workers(processes, "Failing", "fork")
-    assert [batch[2] for batch in worker.batches] == [0, 2]
+    # The one after it is made, or not: the loader ends its workers meanwhile.
+    assert [batch[2] for batch in worker.batches] in ([0], [0, 2])
 
 
 def test_slow_samples_have_keys_and_stages(processes: list[Process]) -> None:

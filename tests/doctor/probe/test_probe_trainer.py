@@ -169,7 +169,7 @@ def test_a_full_file_thins_steps_with_their_batches(tmp_path: Path) -> None:
         probe.training.may_pause = False
         Loop().train(loader(4 * 1000))
     numbers = [step[1] for step in records(tmp_path, "step")]
-    assert 160 < len(numbers) < 500
+    assert 120 < len(numbers) < 500  # on a busy machine times have more digits
     assert numbers[:20] == list(range(20))
     assert [get[2] for get in records(tmp_path, "get")] == numbers
     blocks = sorted({number // BLOCK for number in numbers})

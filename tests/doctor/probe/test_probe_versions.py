@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from probing import notes, probed
+from probing import notes, probed, records
+from torch.utils.data import DataLoader
 from training_loops import Loop, pairs
 
 from headrace.doctor.causes import diagnose
-from headrace.doctor.probe.hooks import dataloader, hooks_of, worker_queues
+from headrace.doctor.probe.hooks import dataloader, file_libraries, hooks_of, worker_queues
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.training.step_records import ObservedPass
 from headrace.doctor.session import read_session
@@ -41,6 +42,9 @@ def hook_of(probe: Probe, module: str) -> Callable[[Any], object]:
 class Numbers:
     """A dataset."""
 
+    def __getitem__(self, index: int) -> int:
+        return index
+
 
 def test_the_roles_are_those_of_torch_to_2_14(queues: tuple[Any, Any]) -> None:
     names = {"dataset": [1, 2], "index_queue": queues[0], "data_queue": queues[1], "worker_id": 3, "num_workers": 4}
@@ -54,10 +58,14 @@ def test_the_dataset_that_torch_2_15_hands_over_in_a_list_is_left_there(queues: 
     assert len(holder) == 1
 
 
-def test_queues_of_unknown_names_are_told_by_their_order(queues: tuple[Any, Any]) -> None:
-    roles = worker_queues.loop_roles({"kind": 0, "what": Numbers(), "first": queues[0], "second": queues[1], "seed": 7})
-    assert (roles.index_queue, roles.data_queue) == queues
-    assert roles.dataset is None
+def test_arguments_of_unknown_names_are_told_by_what_they_can_do(queues: tuple[Any, Any]) -> None:
+    numbers = Numbers()
+    roles = worker_queues.loop_roles({"kind": 0, "what": [numbers], "first": queues[0], "second": queues[1], "seed": 7})
+    assert roles == worker_queues.LoopRoles(numbers, *queues, None, None)
+
+
+def test_of_two_that_give_samples_none_is_taken_for_the_dataset(queues: tuple[Any, Any]) -> None:
+    assert worker_queues.loop_roles({"what": Numbers(), "names": {}, "first": queues[0]}).dataset is None
 
 
 def test_a_loop_whose_queues_are_not_found_is_told_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +81,62 @@ def test_a_loop_whose_queues_are_not_found_is_told_and_runs(tmp_path: Path, monk
         "what workers do was not seen."
     )
     assert "hook-off" not in notes(tmp_path)
+
+
+def test_what_the_loops_arguments_lack_is_asked_of_torch_once_it_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a torch would have it whose loop takes its figures in one argument."""
+    index_queue, data_queue = (
+        SimpleNamespace(get=lambda: None, put=lambda message: None, _send_bytes=lambda data: None) for _ in range(2)
+    )
+    worker, info = ModuleType("torch.utils.data._utils.worker"), SimpleNamespace(id=3, num_workers=4, dataset=Numbers())
+
+    def loop(first: Any, second: Any, figures: Any) -> None:
+        monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: figures)
+        first.get()
+
+    vars(worker)["_worker_loop"] = loop
+    with probed(tmp_path) as probe:
+        hook_of(probe, worker.__name__)(worker)
+        worker._worker_loop(index_queue, data_queue, info)
+    ((_, _, facts),) = records(tmp_path, "worker")
+    assert (facts["id"], facts["num_workers"], facts["dataset"]) == (3, 4, f"{__name__}.Numbers")
+    assert notes(tmp_path) == {}
+
+
+def test_attributes_that_hooks_read_are_looked_for_at_start(tmp_path: Path) -> None:
+    class Renamed:
+        def receive(self) -> None:
+            self.received_index = 0
+
+        def _try_get_data(self) -> None:
+            """As torch's does."""
+
+    dataloader = ModuleType("torch.utils.data.dataloader")
+    vars(dataloader).update(vars(torch.utils.data.dataloader), _MultiProcessingDataLoaderIter=Renamed)
+    with probed(tmp_path) as probe:
+        worker_queues.hook_iterator(probe.patches, dataloader, "_MultiProcessingDataLoaderIter")
+    assert "._MultiProcessingDataLoaderIter._rcvd_idx is not known to this doctor" in notes(tmp_path)["not-known"]
+
+
+def test_this_torch_has_all_that_is_hooked(tmp_path: Path) -> None:
+    with probed(tmp_path):
+        Loop().train(DataLoader(pairs(8), batch_size=4, num_workers=1))
+    assert not {"not-known", "hook-off"} & set(notes(tmp_path))
+
+
+def test_a_library_that_lacks_a_class_is_hooked_in_the_others(tmp_path: Path) -> None:
+    h5py = SimpleNamespace(__name__="a_library", Dataset=type("Dataset", (), {"read": len}))
+    with probed(tmp_path) as probe:
+        timed = [("Group.read", "read", "group"), ("Dataset.read", "read", "dataset")]
+        file_libraries.time_calls(probe.timer, timed, h5py)  # type: ignore[arg-type]
+        assert h5py.Dataset.read is not len
+        file_libraries.time_calls(probe.timer, timed[:1], h5py)  # type: ignore[arg-type]
+    assert (
+        notes(tmp_path)["not-known"]
+        == "a_library's a_library.Group.read is not known to this doctor: its calls were not seen."
+    )
 
 
 def test_a_module_without_what_is_hooked_is_told(tmp_path: Path) -> None:
@@ -91,11 +155,12 @@ def test_the_verdict_says_what_could_not_be_hooked(tmp_path: Path) -> None:
     )
 
 
-def test_an_iterator_that_knows_no_order_is_followed(tmp_path: Path) -> None:
-    """torch before 2.6 has no `in_order`."""
-    iterator = SimpleNamespace(_rcvd_idx=3)
+@pytest.mark.parametrize("known", [{"_rcvd_idx": 1}, {}])
+def test_an_iterator_that_knows_no_order_is_followed(tmp_path: Path, known: dict[str, int]) -> None:
+    """torch before 2.6 has no `in_order`. The first batch's index is 0, also where no iterator counts them."""
+    iterator = SimpleNamespace(**known)
     with probed(tmp_path) as probe:
         pass_ = ObservedPass(probe.training, 0, 0, True, loader=0, owner=lambda: None, makers=2)
         iterators = torch.utils.data.dataloader._BaseDataLoaderIter
         hooks = dataloader.LoaderHooks(probe.training, probe.comparison, iterators)
-        assert hooks._received(iterator, pass_, torch.zeros(4), 1, 2).index_ == 2
+        assert hooks._received(iterator, pass_, torch.zeros(4), 1, 2).index_ == 0

@@ -72,6 +72,19 @@ class Patches:
         """Do the same with what calls `call(original, *args, **kwargs)`."""
         return self.hook(module, path, around(call), unseen)
 
+    def needs(self, module: ModuleType, kind: str, attributes: dict[str, str]) -> None:
+        """Look at start whether objects of a library's class have the attributes that a hook reads of them.
+
+        An attribute that no code of the class or its bases names is unknown; `attributes` says what is unseen without.
+        """
+        bases = getattr(getattr(module, kind, None), "__mro__", ())
+        functions = [inspect.unwrap(value) for base in bases for value in vars(base).values() if callable(value)]
+        codes = [function.__code__ for function in functions if hasattr(function, "__code__")]
+        named = {name for code in codes for name in code.co_names}
+        for attribute, unseen in attributes.items():
+            if attribute not in named:
+                self.unknown(f"{module.__name__}.{kind}.{attribute}", unseen)
+
     def unknown(self, what: str, unseen: str) -> None:
         """Note that `what`, of a library of another version than the doctor knows, is not as it knows it."""
         library = what.partition(".")[0]

@@ -6,9 +6,10 @@ import functools
 import os
 import sys
 import weakref
-from threading import current_thread, get_ident
+from multiprocessing.process import BaseProcess
+from threading import Thread, current_thread, get_ident
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, Callable
 
 from ..described_objects import ObjectDescriber
 from ..overhead import NOBODY
@@ -50,7 +51,10 @@ def install_stateful(
     """Hook torchdata.stateful_dataloader.stateful_dataloader, a DataLoader whose iterators begin by themselves."""
     from torch.utils.data import dataloader
 
-    hooks = LoaderHooks(training, comparison, dataloader._BaseDataLoaderIter)
+    iterators = getattr(dataloader, "_BaseDataLoaderIter", None)
+    if not isinstance(iterators, type):  # which install_dataloader has said
+        return
+    hooks = LoaderHooks(training, comparison, iterators)
     patches.hook_around(stateful, "StatefulDataLoader.__iter__", hooks.iter, UNSEEN_BATCHES)
     hook_iterator(patches, stateful, "_StatefulMultiProcessingDataLoaderIter")
 
@@ -188,6 +192,7 @@ class LoaderHooks:
         thread.is_fetching = True
         try:
             if pass_.has_workers:
+                pass_.given += 1
                 return self._read(original, iterator, pass_)
             pass_.index += 1
             return original(iterator)
@@ -217,15 +222,16 @@ class LoaderHooks:
         return batch
 
     def _received(self, iterator: Any, pass_: ObservedPass, batch: Any, start: int, end: int) -> FetchedBatch:
+        pass_.given += 1
         if not pass_.has_workers:
             pass_.index += 1
-        elif getattr(iterator, "_in_order", True):  # torch before 2.6 knows no other order
-            pass_.index = iterator._rcvd_idx - 1
+        elif pass_.in_order:
+            pass_.index = getattr(iterator, "_rcvd_idx", pass_.given) - 1
         index = pass_.index
         reader = pass_.reader
         arrived = unpickle = unpickle_cpu = pin_start = pin = None
         if pass_.has_workers:
-            thread = getattr(iterator, "_pin_memory_thread", None)
+            thread = _held(iterator, "_pin_memory_thread", lambda value: isinstance(value, Thread))
             if thread is not None:
                 reader = self._training.readers.get(thread.ident, reader)
             arrived, unpickle, unpickle_cpu = reader.unpickled.pop(index, (None, None, None))
@@ -247,13 +253,14 @@ class LoaderHooks:
             setattr(loader, NUMBER, (training.evidence.path, loader_number))
             records.append(("loader", loader_number, clock.us(start), self._facts(loader)))
         before: ObservedPass | None = getattr(iterator, ATTRIBUTE, None)
-        processes = getattr(iterator, "_workers", None)
+        processes = _held(iterator, "_workers", _are_processes)
         workers = [worker.pid for worker in processes] if isinstance(processes, list) else []  # else threads
         epoch = (0 if before is None else before.epoch + 1) if workers else number
         makers = len(workers) or (max(1, _threads(loader) or 0) if _is_headraces(loader) else int(loader.num_workers))
         pass_ = ObservedPass(
             training, number, epoch, bool(workers), loader=loader_number, owner=weakref.ref(loader), makers=makers
         )
+        pass_.in_order = bool(getattr(loader, "in_order", True))  # torch before 2.6 knows no other order
         setattr(iterator, ATTRIBUTE, pass_)
         if workers:
             self._comparison.is_known(loader.dataset)
@@ -277,6 +284,16 @@ class LoaderHooks:
             except Exception as error:
                 self._training.fault("description of a DataLoader", error)
         return facts
+
+
+def _held(iterator: Any, name: str, is_it: Callable[[Any], bool]) -> Any:
+    """Return what an iterator holds by that name, else by any for which `is_it`; None where there is no such thing."""
+    held: dict[str, Any] = getattr(iterator, "__dict__", {})
+    return held[name] if name in held else next((value for value in list(held.values()) if is_it(value)), None)
+
+
+def _are_processes(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, BaseProcess) for one in value)
 
 
 def _is_headraces(loader: Any) -> bool:
@@ -305,10 +322,10 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
     """
     import multiprocessing
 
-    from torch.utils.data.dataloader import _DatasetKind
+    from torch.utils.data import IterableDataset
 
     context = loader.multiprocessing_context or multiprocessing
-    is_iterable = bool(loader._dataset_kind == _DatasetKind.Iterable)
+    is_iterable = isinstance(loader.dataset, IterableDataset)  # what a DataLoader itself asks
     return {
         "num_workers": loader.num_workers,
         "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),

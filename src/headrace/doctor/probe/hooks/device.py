@@ -55,7 +55,7 @@ def install_device(
 
         return _lazy_init
 
-    patches.replace(torch.cuda, "_lazy_init", make)
+    patches.hook(torch, "cuda._lazy_init", make, "what the device does was")
 
 
 def _begin_cuda(
@@ -96,8 +96,9 @@ def watch_captures(patches: Patches, training: TrainingObserver, device: CudaDev
         finally:
             device.captures = max(0, device.captures - 1)
 
-    patches.around(graph, "capture_begin", begin)
-    patches.around(graph, "capture_end", end)
+    for name, call in (("capture_begin", begin), ("capture_end", end)):
+        if not patches.around(graph, name, call):
+            patches.unknown(f"torch.cuda.CUDAGraph.{name}", "the capture of CUDA graphs was")
 
 
 def install_copies(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:

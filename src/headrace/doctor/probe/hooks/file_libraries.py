@@ -82,14 +82,20 @@ _NOT_READING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_DIRECTORY | os.O_PATH
 
 
 def time_calls(timer: CallTimer, calls: list[TimedCall], module: ModuleType) -> None:
-    """Count calls of a module's functions as stages."""
+    """Count calls of a module's functions as stages. Versions lack one or the other; without any nothing is seen."""
+    is_known = False
     for path, category, label in calls:
         *outer, name = path.split(".")
-        owner: Any = functools.reduce(getattr, outer, module)
+        owner: Any = functools.reduce(lambda part, name: getattr(part, name, None), outer, module)
+        if not hasattr(owner, name) or owner is None:
+            continue
+        is_known = True
         if label is None:
             timer.time_by_type(owner, name, category)
         else:
             timer.time(owner, name, category, label)
+    if calls and not is_known:
+        timer.patches.unknown(f"{module.__name__}.{calls[0][0]}", "its calls were")
 
 
 def counted(

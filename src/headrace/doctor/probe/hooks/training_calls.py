@@ -165,7 +165,7 @@ def install_schedulers(patches: Patches, training: TrainingObserver, lr_schedule
         original(scheduler, *args, **kwargs)
         training.windows.schedulers.add(scheduler)
 
-    patches.around(lr_scheduler.OneCycleLR, "__init__", new)
+    patches.hook_around(lr_scheduler, "OneCycleLR.__init__", new, "the end of its schedule was")
 
 
 def install_collectives(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
@@ -197,16 +197,18 @@ def install_collectives(patches: Patches, training: TrainingObserver, torch: Mod
 
         return collective
 
-    origin = sys.modules["torch.distributed.distributed_c10d"]
+    origin = sys.modules[getattr(distributed, "all_reduce", distributed.is_available).__module__]
 
     def hook(name: str) -> None:
         patches.replace(origin, name, make)
         hooked = getattr(origin, name)
         patches.replace(distributed, name, lambda _: hooked)
 
-    for name in COLLECTIVES:
-        if hasattr(origin, name):
-            hook(name)
+    known = [name for name in COLLECTIVES if hasattr(origin, name)]
+    for name in known:
+        hook(name)
+    if not known:
+        patches.unknown("torch.distributed.all_reduce", "waits for other ranks were")
 
 
 def _first_bytes(args: tuple[Any, ...]) -> int | None:
@@ -228,7 +230,7 @@ def install_data_parallel(patches: Patches, training: TrainingObserver, module: 
         if devices > 1:
             training.say("data-parallel", f"nn.DataParallel spreads each batch over {devices} devices.")
 
-    patches.around(module.DataParallel, "__init__", new)
+    patches.hook_around(module, "DataParallel.__init__", new, "how many devices share a batch was")
 
 
 def install_deepspeed(patches: Patches, training: TrainingObserver, engine: ModuleType) -> None:
@@ -250,7 +252,7 @@ def install_deepspeed(patches: Patches, training: TrainingObserver, engine: Modu
             if is_counted:
                 training.optimizer_ends(self)
 
-    patches.around(engine.DeepSpeedEngine, "step", step)
+    patches.hook_around(engine, "DeepSpeedEngine.step", step, "DeepSpeed's steps were")
 
 
 def install_end(training: TrainingObserver, torch: ModuleType) -> None:

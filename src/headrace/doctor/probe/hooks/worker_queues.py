@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import multiprocessing.process
 import os
+import sys
 import time
 from multiprocessing.reduction import ForkingPickler
 from threading import get_ident
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from ..batch_production import BatchRecorder, ProducedBatch
 from ..evidence_file import EvidenceFile
@@ -19,6 +20,7 @@ from ..training.step_records import ATTRIBUTE, QueueReader
 from ..training.training import TrainingObserver, now
 
 UNSEEN_WORKERS = "what workers do was"
+UNSEEN_INDEX = "which batch comes next once some workers of an iterable dataset have ended was"
 
 
 # In the process that trains: which batch comes from the workers, and how long unpickling and pinning it take.
@@ -80,6 +82,7 @@ def hook_iterator(patches: Patches, module: ModuleType, iterator: str) -> None:
         return result
 
     patches.hook_around(module, f"{iterator}._try_get_data", try_get_data, "batches that come out of order were")
+    patches.needs(module, iterator, {"_rcvd_idx": UNSEEN_INDEX})
 
 
 # In a worker: when an index arrived, when its batch was in the pipe, and what pickling took.
@@ -97,12 +100,20 @@ def install_workers(
     close = batches.guard(batches.close)
 
     def observe(original: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        begun = clock.now_us()
         roles = loop_roles(inspect.signature(original).bind(*args, **kwargs).arguments)
-        evidence.write(("worker", clock.now_us(), _worker_facts(clock, roles)))
+
+        def write(roles: LoopRoles) -> None:
+            evidence.write(("worker", begun, _worker_facts(clock, roles)))
+
         if roles.index_queue is None or roles.data_queue is None:
+            write(roles)
             patches.unknown(f"{original.__module__}._worker_loop", UNSEEN_WORKERS)
             return
-        _IndexQueue(batches, roles.index_queue)
+        is_complete = None not in (roles.dataset, roles.worker_id, roles.num_workers)
+        if is_complete:
+            write(roles)
+        _IndexQueue(batches, roles.index_queue, None if is_complete else lambda: write(_completed(roles)))
         _DataQueue(patches, batches, roles.data_queue)
 
     def loop(original: Function, *args: Any, **kwargs: Any) -> None:
@@ -130,21 +141,37 @@ class LoopRoles(NamedTuple):
 
 
 def loop_roles(arguments: dict[str, Any]) -> LoopRoles:
-    """Find the roles by the arguments' names, else the queues by what they can do: indices come first everywhere.
+    """Find the roles by the arguments' names, else by what they can do: indices come by the first queue everywhere.
 
     torch from 2.15 on hands over the dataset in a list, which the loop empties.
     """
     methods = ("get", "put", "_send_bytes")  # of a queue of multiprocessing
     queues = [value for value in arguments.values() if all(hasattr(value, name) for name in methods)]
     first, second = (*queues, None, None)[:2] if len(queues) == 2 else (None, None)
-    holder = arguments.get("dataset_holder")
-    held = holder[0] if isinstance(holder, list) and len(holder) == 1 else None
     return LoopRoles(
-        arguments.get("dataset", held),
+        arguments["dataset"] if "dataset" in arguments else _only_dataset(arguments),
         arguments.get("index_queue", first),
         arguments.get("data_queue", second),
         arguments.get("worker_id"),
         arguments.get("num_workers"),
+    )
+
+
+def _only_dataset(arguments: dict[str, Any]) -> Any:
+    """Return the one argument that gives samples, or the one thing in a list; None where that is not one."""
+    held = [value[0] if isinstance(value, list) and len(value) == 1 else value for value in arguments.values()]
+    gives = [value for value in held if hasattr(type(value), "__getitem__") or hasattr(type(value), "__iter__")]
+    datasets = [value for value in gives if not isinstance(value, (str, bytes))]
+    return datasets[0] if len(datasets) == 1 else None
+
+
+def _completed(roles: LoopRoles) -> LoopRoles:
+    """Fill in what the loop's arguments did not show from torch's public `get_worker_info()`, which the loop sets."""
+    info: Any = sys.modules["torch.utils.data"].get_worker_info()
+    return roles._replace(
+        dataset=getattr(info, "dataset", None) if roles.dataset is None else roles.dataset,
+        worker_id=getattr(info, "id", None) if roles.worker_id is None else roles.worker_id,
+        num_workers=getattr(info, "num_workers", None) if roles.num_workers is None else roles.num_workers,
     )
 
 
@@ -175,9 +202,11 @@ def _started_us(clock: SessionClock) -> int | None:
 class _IndexQueue:
     """Hook on the queue that the loop gets indices from. The queue stays the object that it is."""
 
-    def __init__(self, batches: BatchRecorder, queue: Any) -> None:
+    def __init__(self, batches: BatchRecorder, queue: Any, at_first: Callable[[], None] | None = None) -> None:
+        """`at_first` is called when the loop first asks for an index: it has begun then."""
         self._batches = batches
         self._epoch = 0
+        self._at_first = at_first
         self._drop, self._begin = batches.guard(self._drop_unsent), batches.guard(self._begin_batch)
         self._get = queue.get
         queue.get = self.get
@@ -190,6 +219,9 @@ class _IndexQueue:
 
     def _drop_unsent(self) -> None:
         """Drop what the loop got and skips, once the pass is over."""
+        if self._at_first is not None:
+            at_first, self._at_first = self._at_first, None
+            at_first()
         unsent = self._batches.current()
         if unsent is not None:
             self._batches.drop(unsent)

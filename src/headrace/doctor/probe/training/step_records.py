@@ -96,6 +96,10 @@ class ObservedPass:
     """Processes, or threads, that produce batches before they are asked for."""
     index: int = -1
     """Of the batch that came out of the queue last, or that the process produced last."""
+    given: int = 0
+    """Batches asked for so far."""
+    in_order: bool = True
+    """Whether batches come out in the order of their indices, whichever worker is ready first."""
     reader: QueueReader = field(default_factory=QueueReader)
     """Of what is read in the thread that asks for batches."""
 
