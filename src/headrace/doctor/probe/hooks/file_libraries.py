@@ -86,7 +86,9 @@ def time_calls(timer: CallTimer, calls: list[TimedCall], module: ModuleType) -> 
     is_known = False
     for path, category, label in calls:
         *outer, name = path.split(".")
-        owner: Any = functools.reduce(lambda part, name: getattr(part, name, None), outer, module)
+        owner: Any = module
+        for part in outer:
+            owner = getattr(owner, part, None)
         if not hasattr(owner, name) or owner is None:
             continue
         is_known = True
