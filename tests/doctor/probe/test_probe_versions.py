@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import ignore_patterns
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from probing import notes, probed, records
+from probing import notes, probed, records, settings
 from torch.utils.data import DataLoader
 from training_loops import Loop, pairs
 
+from headrace.doctor import probe as probe_package
 from headrace.doctor.causes import diagnose
 from headrace.doctor.probe.hooks import dataloader, file_libraries, hooks_of, worker_queues
 from headrace.doctor.probe.probe import Probe
@@ -164,3 +168,54 @@ def test_an_iterator_that_knows_no_order_is_followed(tmp_path: Path, known: dict
         iterators = torch.utils.data.dataloader._BaseDataLoaderIter
         hooks = dataloader.LoaderHooks(probe.training, probe.comparison, iterators)
         assert hooks._received(iterator, pass_, torch.zeros(4), 1, 2).index_ == 0
+
+
+ATTACHED = """
+import importlib, io, json, multiprocessing, os, pkgutil, queue, sys, tarfile, threading, zipfile
+package = importlib.import_module("probe")
+for module in pkgutil.walk_packages(package.__path__, "probe."):
+    importlib.import_module(module.name)
+probe = package.start(sys.argv[1])
+with tarfile.open(os.path.join(sys.argv[1], "a.tar"), "w") as tar:
+    tar.add(__file__, "a.py")
+probe.batches.begin(0, 0)
+account = probe.batches.current().account
+with tarfile.open(os.path.join(sys.argv[1], "a.tar")) as tar:
+    content = tar.extractfile("a.py").read()
+batch = probe.batches.current()
+batch.is_done = True
+probe.batches.end(batch)
+probe.batches.write(batch)
+threads = queue.Queue()
+thread = threading.Thread(target=threads.put, args=(len(content),))
+thread.start()
+assert threads.get() == os.path.getsize(__file__)
+thread.join()
+child = multiprocessing.get_context("fork").Process(target=int)
+child.start()
+child.join()
+assert child.exitcode == 0
+package.stop()
+"""
+
+
+@pytest.mark.parametrize("python", ["3.9", "3.10", "3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t"])
+def test_the_probe_runs_on_this_python_without_torch(tmp_path: Path, python: str) -> None:
+    found = shutil.which(f"python{python}")
+    if found is None or subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode:
+        pytest.skip(f"there is no python{python} in PATH")
+    settings(tmp_path).write()
+    script = tmp_path / "attached.py"
+    script.write_text(ATTACHED)
+    # Of the probe alone: the package above it needs more than the standard library.
+    shutil.copytree(Path(str(probe_package.__file__)).parent, tmp_path / "probe", ignore=ignore_patterns("__pycache__"))
+    done = subprocess.run(
+        [found, "-W", "error", script, tmp_path], capture_output=True, text=True, check=False, env={"LANG": "C.UTF-8"}
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    ((_, _, facts),) = [record for record in records(tmp_path, "process") if record[2]["argv"][-1] == str(tmp_path)][:1]
+    assert facts["python"].startswith(python.rstrip("t"))
+    stages = [name for _, _, name in records(tmp_path, "name")]
+    assert "scan:tarfile open" in stages
+    assert len(records(tmp_path, "batch")) == 1
+    assert notes(tmp_path) == {}
