@@ -76,7 +76,7 @@ def test_a_closure_runs_within_the_optimizer_and_is_not_its_time(tmp_path: Path)
                 optimizer.zero_grad()
                 loss = (model(inputs) - targets).square().mean()
                 loss.backward()
-                return loss
+                return loss.detach()  # which LBFGS makes a number of, and some releases warn of
 
             optimizer.step(closure)
     steps = records(tmp_path, "step")
