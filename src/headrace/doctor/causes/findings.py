@@ -215,7 +215,10 @@ def _waiting(session: Session, view: TrainerView | None) -> Iterator[str]:
         why = f"; {causes}" if causes else ""
         yield f"{waiting[0].upper()}{waiting[1:]} waits {share} of each {unit} for data{why}."
     measured = len(view.training.steps)
-    if session.mode == "measure" and measured < session.steps:  # its figures bear less
+    is_enough = any(note.code == "enough" for note in session.notes)
+    if is_enough:
+        yield f"{counted(measured, unit).capitalize()} were enough to say so; --steps measures more."
+    elif session.mode == "measure" and measured < session.steps:  # its figures bear less
         yield f"Measured over {counted(measured, unit)} of the {session.steps} asked for: the run ended first."
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from ..evidence_file import BLOCK, EvidenceFile, LastRecords
 from ..overhead import NOBODY, TrainingCost
 from ..settings import CoreUse, core_use
+from .step_limit import StepLimit, StepsMeasured
 from .step_records import (
     FetchedBatch,
     HandedOverBatches,
@@ -20,7 +21,7 @@ from .step_records import (
 )
 from .steps import BACKWARD, BEGUN, ENDED, OPTIMIZER, OptimizerStep, PassEvent, StepTimeline
 from .thread import PassCounter, PausedTraining, TrainingThread
-from .windows import RankGroup, StepLimit, StepsMeasured, Windows
+from .windows import RankGroup, Windows
 
 if TYPE_CHECKING:
     from ..batch_production import BatchRecorder
@@ -72,7 +73,7 @@ class TrainingObserver:
         self.ranges: ProfilerRanges | None = None
         self.may_pause = settings.observe
         """Whether steps may pass unobserved. Not where hooks would not see when to go on."""
-        self.limit = StepLimit(settings.warmup, None if settings.observe else settings.steps)
+        self.limit = StepLimit(settings.warmup, None if settings.observe else settings.steps, settings.enough)
         self.windows = Windows(self)
         self.at_close: list[Callable[[], None]] = []
         """Called when a step has been written: what is to be done now and then."""
