@@ -10,16 +10,16 @@ from __future__ import annotations
 from .comparison import compare_with_script
 from .module import module_text
 from .recipe import Adoption, LoaderRecipe, MapPart, RecipePart
-from .trial import EXPECTED_S, LoaderTrialRequest, tried_loader
+from .trial import LoaderTrialRequest, loader_trial, tried_loader
 
 __all__ = [
-    "EXPECTED_S",
     "Adoption",
     "LoaderRecipe",
     "LoaderTrialRequest",
     "MapPart",
     "RecipePart",
     "compare_with_script",
+    "loader_trial",
     "module_text",
     "tried_loader",
 ]
