@@ -10,6 +10,7 @@ from __future__ import annotations
 from .comparison import compare_with_script
 from .module import module_text
 from .recipe import Adoption, LoaderRecipe, MapPart, RecipePart
+from .script_recipe import adopt
 from .trial import LoaderTrialRequest, loader_trial, tried_loader
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "LoaderTrialRequest",
     "MapPart",
     "RecipePart",
+    "adopt",
     "compare_with_script",
     "loader_trial",
     "module_text",
