@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from rich.console import Console
 
+from .adoption import adopt, loader_trial
 from .attach import (
     DOCTOR_FAILED,
     CommandResult,
@@ -28,11 +29,11 @@ from .attach import (
 from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
 from .machine import MachineSampler, surveyed
-from .measure import Diagnosis
+from .measure import Diagnosis, main_view_of
 from .prove import DIGESTS, Prover, TrialRunner
 from .report import LiveView, Outputs, document, gpu_busy, write_whole
 from .session import SESSION_FILE, SessionFolder, read_session, saved_session, session_folder
-from .session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
+from .session.model import CommandOutcome, LoaderTrial, Machine, Session, SessionNote, UnreachedProcess
 
 Result = TypeVar("Result")
 REPLAY_STEPS = 40
@@ -52,6 +53,8 @@ class Examination:
     ranges: bool = False
     keep: Path | None = None
     fail_above: float | None = None
+    tries_loader: bool = True
+    """Whether Headrace's Loader is tried on the run's files."""
     prove_s: float | None = None
     """Seconds that all proofs may take together; None for none."""
 
@@ -170,6 +173,10 @@ def _report(
     except Exception:
         _saved(folder, session, None, None)  # for another version to show
         raise
+    if asked.tries_loader:
+        session.loader_trial = _or_none(
+            lambda: _tried_loader(session, diagnosis), "Headrace's Loader was not tried: that failed"
+        )
     prescription = _prescribed(session, diagnosis)
     if prescription is not None and asked.prove_s is not None and ended.why == "finished":
         prover = Prover(prescription, TrialRunner.of(session, asked.command, folder.settings, asked.prove_s))
@@ -203,6 +210,13 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
         ],
         notes=notes,
     )
+
+
+def _tried_loader(session: Session, diagnosis: Diagnosis) -> LoaderTrial | None:
+    view = main_view_of(session)
+    if view is None or not view.makings or view.makings[0].threads:  # no DataLoader that is waited for
+        return None
+    return loader_trial(session, view, diagnosis.ranks, adopt(session, view, files_here()), _say)
 
 
 def _prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:
