@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from .case import Case, case_of
 from .findings import diagnose
+from .loader import is_unsure
 from .prescription import prescribe
-from .processes import hanging
-from .remedy import DISTURBING, Edit, LowerBounds, Prescription, ProofOutcome, Remedy, interval, is_gain
+from .processes import LAUNCHERS, failed_process, hanging
+from .remedy import DISTURBING, LEAST_GAIN, Edit, LowerBounds, Prescription, ProofOutcome, Remedy, interval, is_gain
 from .transfers import COPY_LEFT, pinned
 from .workers import bytes_a_worker

@@ -13,7 +13,7 @@ from statistics import fmean, median, quantiles, stdev
 from typing import Any
 
 from ..quantities import counted, percent
-from ..session.model import Calibration, Proof
+from ..session.model import AdoptedPart, Calibration, Proof
 from ..simulate import Prediction as Prediction
 
 ALONGSIDE, MOST_ALONGSIDE = 1.15, 1.35
@@ -75,6 +75,10 @@ class Remedy:
     """The change in words or a line of code, where the source line is not known."""
     changes: dict[str, Any] | None = None
     """Changes that a proof injects; None where it needs the user's hand."""
+    degree: str = ""
+    """How much of the Loader is known: `exact` or `draft`; empty for other remedies."""
+    parts: list[AdoptedPart] = field(default_factory=list)
+    """Parts of the script that the Loader takes over, each with how sure that is."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,11 @@ class ProofOutcome:
     def is_faulty(self) -> bool:
         """Return whether the run broke, or trained on other samples."""
         return self.why in ("broke", "timed out") or self.samples == "different"
+
+    @property
+    def is_slower(self) -> bool:
+        """Return whether it was measured, and its steps were longer than without it."""
+        return self.speedup is not None and self.speedup < 1 - LEAST_GAIN
 
     def did_harm(self, before_us: float) -> bool:
         """Return whether it broke or slowed the run. To gain nothing is no harm: another remedy may clear its way."""
