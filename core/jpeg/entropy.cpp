@@ -102,9 +102,9 @@ template <bool kStore>
     return well_ended(position);
 }
 
-// As many looks at the table as the bits of a refill are sure to do for, each for one value or two, while the block goes
-// on; one that needs more bits is the last. False: no such symbol, or it leaves the block. Unrolled, and the place kept
-// as an address: 2 % of a decode.
+// As many looks at the table as the bits of a refill are sure to do for, each for one value or two, while the block
+// goes on; one that needs more bits is the last. False: no such symbol, or it leaves the block. Unrolled, and the place
+// kept as an address: 2 % of a decode.
 [[gnu::always_inline]] inline bool store_looks(BitReader& reader, const AcTable& table, int& position,
                                                std::int16_t* block) {
     const std::uint8_t* order = kRowOrder.data() + position;
