@@ -112,7 +112,7 @@ def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int
         _say(f"{path}: the report failed: the file was changed after it was written, or it is a fault of the doctor's")
         _say(traceback.format_exc())
         return DOCTOR_FAILED
-    return exit_status(None, wait_share=diagnosis.wait_share, fail_above=fail_above)
+    return exit_status(None, wait_share=diagnosis.data_share, fail_above=fail_above)
 
 
 def restore_again(session: Path) -> int:
@@ -184,7 +184,7 @@ def _report(
         prescription = _prescribed(session, diagnosis)
     saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
     _say(*outputs.put(session, diagnosis, prescription, saved=saved))
-    return diagnosis.wait_share
+    return diagnosis.data_share
 
 
 def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, machines: list[Machine]) -> Session:

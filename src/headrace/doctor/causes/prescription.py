@@ -19,11 +19,13 @@ from ..measure import (
     Diagnosis,
     Join,
     TrainerView,
+    data_work_us,
     evaluation_us,
     main_view_of,
     pass_of,
     queue_of,
     window,
+    window_steps,
     window_us,
 )
 from ..quantities import duration, percent
@@ -148,7 +150,7 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
 
 def _stop(diagnosis: Diagnosis, view: TrainerView, bounds: LowerBounds | None) -> str:
     """Say what bounds the step where data does not; empty where the run is input-bound, or where that is not known."""
-    if view.budget is None or view.wait_share is None or view.wait_share >= BOUND:
+    if view.budget is None or view.wait_share is None or (view.data_share or 0.0) >= BOUND:
         return ""
     parts = view.budget.device or view.budget.parts
     others = sorted((part for part in parts if part.name != WAIT), key=lambda part: -part.share)
@@ -171,9 +173,12 @@ def lower_bounds(session: Session, view: TrainerView) -> LowerBounds | None:
     if view.budget is None or window(trainer, REPLAY) is None:
         return None
     evaluation = fmean(evaluation_us(step) for step in view.training.steps)
+    replay_us = window_us(trainer, REPLAY, evaluation)
+    work_us = data_work_us(trainer, [step for step in window_steps(trainer, REPLAY) if not step.gets])
     return LowerBounds(
         observed_us=view.budget.mean_us,
-        replay_us=window_us(trainer, REPLAY, evaluation),
+        replay_us=None if replay_us is None else max(replay_us - work_us, 0.0),
+        work_us=work_us,
         load_us=window_us(trainer, LOAD, evaluation),
         drain_us=_drain_us(session, view),
     )
