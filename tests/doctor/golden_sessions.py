@@ -122,9 +122,12 @@ def read_again(session: Session) -> Session:
 
 
 def differences(want: Any, got: Any, where: str = "$") -> Iterator[str]:
-    """Yield what differs between two documents, with its place. Numbers are equal to within `EXACT`."""
+    """Yield what differs between two documents, with its place. Numbers are equal to within `EXACT`.
+
+    A field that was added since, and says nothing, is no difference.
+    """
     if isinstance(want, dict) and isinstance(got, dict):
-        for key in sorted({*want, *got}):
+        for key in sorted({*want, *(key for key, value in got.items() if value not in (None, "", [], {}))}):
             yield from differences(want.get(key, "(absent)"), got.get(key, "(absent)"), f"{where}.{key}")
     elif isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
         for at, (one, other) in enumerate(zip(want, got, strict=True)):

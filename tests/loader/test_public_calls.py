@@ -8,7 +8,7 @@ from loader_data import write_folder
 import headrace as hr
 
 POSITION = {"epoch", "load_state_dict", "next_step", "seek", "set_epoch", "state_dict"}
-COMMON = POSITION | {"as_dataloader", "batch_size", "rank", "samples", "stats", "world_size"}
+COMMON = POSITION | {"as_dataloader", "batch_size", "counts", "rank", "samples", "stats", "world_size"}
 
 
 @pytest.fixture

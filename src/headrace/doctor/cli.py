@@ -62,6 +62,10 @@ Apply = Annotated[
     Path | None,
     typer.Option("--apply", help="Write what remedies change in your files to this file: patch -p1 < FILE."),
 ]
+Draft = Annotated[
+    Path | None,
+    typer.Option("--draft", help="Write Headrace's Loader for this script to this new file, as a Python module."),
+]
 FailAbove = Annotated[
     float | None,
     typer.Option("--fail-above", parser=_share, metavar="SHARE", help="Exit with 100 where a step waits longer."),
@@ -95,6 +99,7 @@ def doctor(
     json: Json = None,
     trace: Trace = None,
     apply: Apply = None,
+    draft: Draft = None,
     fail_above: FailAbove = None,
     verbose: Verbose = False,
 ) -> None:
@@ -127,7 +132,7 @@ def doctor(
         fail_above=fail_above,
         prove_s=prove_budget if prove else None,
     )
-    outputs = Outputs(report=report, html=html, json=json, trace=trace, apply=apply, verbose=verbose)
+    outputs = Outputs(report=report, html=html, json=json, trace=trace, apply=apply, draft=draft, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: examine(asked, outputs)))
 
 
@@ -140,6 +145,7 @@ def show(
     json: Json = None,
     trace: Trace = None,
     apply: Apply = None,
+    draft: Draft = None,
     fail_above: FailAbove = None,
     verbose: Verbose = False,
 ) -> None:
@@ -147,7 +153,7 @@ def show(
     from .report import Outputs
     from .run import show_again
 
-    outputs = Outputs(report=report, html=html, json=json, trace=trace, apply=apply, verbose=verbose)
+    outputs = Outputs(report=report, html=html, json=json, trace=trace, apply=apply, draft=draft, verbose=verbose)
     raise typer.Exit(_or_failed(lambda: show_again(session, outputs, fail_above=fail_above)))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.loader.map_stage import PythonThreads
     from headrace.loader.mixtures.mixed_loader import MixedLoader, mix
     from headrace.loader.recipe import Output
-    from headrace.loader.stats import StageStats, Stats
+    from headrace.loader.stats import StageStats, Stats, sums
     from headrace.loader.user_functions import batch_rng, sample_rng
 
 _HOMES = {
@@ -30,7 +30,7 @@ _HOMES = {
     "map_stage": ("PythonThreads",),
     "mixtures.mixed_loader": ("MixedLoader", "mix"),
     "recipe": ("Output",),
-    "stats": ("StageStats", "Stats"),
+    "stats": ("StageStats", "Stats", "sums"),
     "user_functions": ("batch_rng", "sample_rng"),
 }
 """Modules, and the names that each gives. They are imported when they are asked for."""
@@ -52,6 +52,7 @@ __all__ = [
     "image_options",
     "mix",
     "sample_rng",
+    "sums",
 ]
 
 

@@ -12,7 +12,7 @@ from headrace.errors import UsageError
 from headrace.loader.arguments import need_torch
 from headrace.loader.framework_source import LoaderSource
 from headrace.loader.recipe import Batch
-from headrace.loader.stats import Stats
+from headrace.loader.stats import Stats, sums
 from headrace.system import Closed
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ class LoaderIterator(Iterator[Batch]):
         self._start()
 
     def _start(self) -> None:
+        self._loader._add_latest_counts()
         self._pass = self._loader._begin_pass(self._epoch, self._step)
         self._finalizer = weakref.finalize(self, self._pass.close, DROP_WAIT_S)
 
@@ -180,6 +181,7 @@ class LoaderPosition(LoaderSource):
         self._received = 0  # batches that the consumer has of epoch _epoch
         self._latest: weakref.ref[LoaderIterator] | None = None
         self._pass: LoaderPass | None = None  # the latest one, for its statistics
+        self._added: tuple[dict[str, float], LoaderPass | None] = {}, None  # counts of passes up to this one
 
     @abstractmethod
     def _check_place(self) -> None:
@@ -252,6 +254,24 @@ class LoaderPosition(LoaderSource):
         Returns None before this process has begun a pass (a fork is another process).
         """
         return None if self._pass is None or self._pass.foreign else self._pass.stats()
+
+    def counts(self) -> dict[str, float]:
+        """Return `Stats.counts()` summed over all passes of this process. Any thread may call it.
+
+        A pass counts for as long as it is the latest.
+        """
+        while True:
+            added = self._added
+            before, last = added
+            latest = self._pass
+            foreign = latest is not None and latest.foreign
+            now = {} if latest is None or latest is last or foreign else latest.stats().counts()
+            if self._added is added:  # else a pass began meanwhile
+                return sums({} if foreign else before, now)
+
+    def _add_latest_counts(self) -> None:
+        """Add up the counts of the latest pass, before another one begins."""
+        self._added = self.counts(), self._pass
 
     def _note_received(self, iterator: LoaderIterator, epoch: int, steps: int) -> None:
         """Note that the consumer has `steps` batches of `epoch`; only the latest iterator moves the position."""

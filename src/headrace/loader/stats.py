@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -92,6 +92,34 @@ class Stats:
         """Return plain JSON values."""
         return asdict(self) | {"limit": self.limit}
 
+    def counts(self) -> dict[str, float]:
+        """Return what grows over a pass, as flat numbers that several passes add up.
+
+        A figure of one stage is called `stage_seconds/decode`. Times are seconds.
+        """
+        found = {
+            "batches": self.batches,
+            "samples": self.samples,
+            "wait_seconds": self.consumer_wait_s,
+            "feed_wait_seconds": self.feed_wait_s,
+            "python_seconds": self.python_s,
+            "bad_samples": self.bad,
+            "replaced_samples": self.replaced,
+            "skipped_samples": self.skipped,
+            "pillow_samples": self.declined,
+            "read_retries": self.retries,
+        }
+        for name, stage in self.stages.items():
+            found[f"stage_seconds/{name}"] = stage.busy_s
+            found[f"stage_items/{name}"] = stage.items
+            found[f"stage_bytes/{name}"] = stage.bytes
+        if self.copy_s is not None:
+            found["copy_seconds"] = self.copy_s
+        if self.cache is not None:
+            found["cache_hits"] = self.cache.hits
+            found["cache_misses"] = self.cache.misses
+        return found
+
     def __str__(self) -> str:
         rate = self.samples / self.wall_s if self.wall_s > 0 else 0.0
         lines = [self._verdict(), f"{self.batches:,} batches, {self.samples:,} samples, {rate:,.0f} samples/s"]
@@ -138,6 +166,11 @@ class Stats:
         return (
             f"The loader limits this run: the consumer waited {share:.0%} of the time, most of it for {limit} {where}."
         )
+
+
+def sums(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
+    """Add two records of counts by name."""
+    return {name: first.get(name, 0) + second.get(name, 0) for name in {**first, **second}}
 
 
 _SUMS = (

@@ -435,3 +435,61 @@ def test_batches_are_prefetched_where_a_device_is_in_use(tmp_path: Path, monkeyp
             assert type(iter(loader)).__name__ == "_SingleProcessDataLoaderIter"
     count, texts = applied(tmp_path, "device_prefetch")
     assert (count, texts) == (2, ["no CUDA device is in use", "to cpu"])
+
+
+# A Loader in place of a DataLoader.
+
+ADOPTED = """
+import headrace as hr
+
+def make_loader(batch_size=4):
+    return hr.Loader({folder!r}, {{"image": hr.Image(), "label": hr.Label()}}, view=hr.Resize((16, 16)),
+                     batch_size=batch_size, output="torch")
+
+def batches(loader):
+    for batch in loader:
+        yield batch["image"], batch["label"]
+"""
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve JPEGs in two classes."""
+    root = tmp_path_factory.mktemp("classes")
+    for number in range(12):
+        path = root / "ab"[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(natural_image(32, 24, seed=number)).save(path)
+    return root
+
+
+def test_a_loader_takes_the_place_of_the_dataloader_that_is_named(tmp_path: Path, classes: Path) -> None:
+    change = {"module": ADOPTED.format(folder=str(classes)), "loaders": [0]}
+    with injected(tmp_path, loader=change):
+        trained, evaluated = DataLoader(Numbers(), batch_size=4), DataLoader(Numbers(), batch_size=6)
+        for _ in range(2):
+            (images, labels), *others = list(trained)
+            assert (tuple(images.shape), images.dtype) == ((4, 3, 16, 16), torch.uint8)
+            assert len(others) == 2
+            assert {int(label) for label in labels} <= {0, 1}
+            assert seen(evaluated) == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
+    assert applied(tmp_path, "loader") == (2, [])
+    passes = records(tmp_path, "pass")
+    assert [record[2] for record in passes] == [0, 1, 0, 1]
+
+
+def test_one_that_cannot_be_made_leaves_the_script_its_own(tmp_path: Path) -> None:
+    with probed(tmp_path, changes={"loader": {"module": "raise ValueError('no')", "loaders": [0]}}):
+        assert seen(DataLoader(Numbers(), batch_size=6)) == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
+    assert "remedy loader: ValueError: no" in str(notes(tmp_path)["hook-off"])
+
+
+def test_the_loaders_batches_are_digested_as_the_script_gets_them(tmp_path: Path, classes: Path) -> None:
+    change = {"module": ADOPTED.format(folder=str(classes)), "loaders": [0]}
+    with probed(tmp_path, observe=False, steps=100, digests=4, changes={"loader": change}):
+        loader = DataLoader(Numbers(), batch_size=4)
+        for _ in range(2):
+            list(loader)
+    found = records(tmp_path, "digest")
+    assert [record[1] for record in found] == [0, 0, 0, 1]
+    assert [each[0] for each in found[0][5]] == ["uint8[3,16,16]", "int64[]"]

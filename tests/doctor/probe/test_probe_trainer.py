@@ -62,6 +62,7 @@ def test_a_loader_is_described_where_the_user_iterates_it(tmp_path: Path) -> Non
     (described,) = records(tmp_path, "loader")
     assert described[1] == 0
     facts = described[3]
+    assert facts.pop("described")["dataset"]["class"] == "torch.utils.data.dataset.TensorDataset"
     assert (facts.pop("file"), facts.pop("line")) == (HERE, line)
     assert facts == {
         "num_workers": 0,

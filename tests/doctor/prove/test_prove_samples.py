@@ -11,7 +11,7 @@ from probing import probed, records
 from torch.utils.data import DataLoader
 from unasked import UNASKED
 
-from headrace.doctor.prove.baseline import ComparedSamples, are_equal, compare
+from headrace.doctor.prove.baseline import ComparedSamples, are_equal, compare, compare_adopted
 from headrace.doctor.session.model import BatchDigest
 
 VALUES = [float(value) for value in range(0, 256, 8)]
@@ -99,7 +99,7 @@ def digested(folder: Path, sample: Any) -> ComparedSamples:
     with probed(folder, digests=1):
         list(DataLoader([sample], batch_size=None))
     (record,) = records(folder, "digest")
-    _, number, content, keys, sketches = record
+    _, number, content, keys, sketches, _ = record
     return samples(BatchDigest(number, content, keys, sketches))
 
 
@@ -125,3 +125,52 @@ def test_of_too_many_tensors_it_cannot_be_told(tmp_path: Path) -> None:
     before = digested(tmp_path / "1", tensors)
     assert compare(before, digested(tmp_path / "2", [*tensors[:-1], torch.rand(4)]), UNASKED) is None
     assert compare(before, digested(tmp_path / "3", tensors), UNASKED) == "same"
+
+
+# A Loader in place of the DataLoader: another order, other draws.
+
+
+def adopted(*rows: list[float], kind: str = "float32[3,8,8]", high: float = 2.5) -> ComparedSamples:
+    """Batches of images and labels, an epoch of which has two."""
+    images = (kind, -2.0, high, [0.1, 0.2])
+    digests = [
+        BatchDigest(number // 2, str(number), None, [], [images, ("int64[]", min(each), max(each), each)])
+        for number, each in enumerate(rows)
+    ]
+    return ComparedSamples({0: digests}, False)
+
+
+ORDER = adopted([0.0, 1.0], [2.0, 3.0], [0.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (adopted([3.0, 0.0], [1.0, 2.0], [0.0, 1.0]), "set"),
+        (adopted([3.0, 0.0], [1.0, 1.0], [0.0, 1.0]), "different"),
+        (adopted([3.0, 0.0], [1.0, 2.0]), "alike"),
+        (adopted([3.0, 0.0], [1.0, 2.0], [0.0, 1.0], kind="uint8[3,8,8]"), "different"),
+        (adopted([3.0, 0.0], [1.0, 2.0], [0.0, 1.0], high=255.0), "different"),
+        (adopted(), None),
+    ],
+)
+def test_a_loader_has_the_same_samples_in_another_order(after: ComparedSamples, said: str | None) -> None:
+    assert compare_adopted(ORDER, after) == said
+
+
+def test_labels_that_are_drawn_tell_nothing() -> None:
+    drawn = ComparedSamples(ORDER.by_rank, True)
+    assert compare_adopted(drawn, adopted([3.0, 0.0], [1.0, 1.0], [0.0, 1.0])) == "alike"
+
+
+def test_digests_tell_samples_apart(tmp_path: Path) -> None:
+    labels = torch.tensor([4, 7, 4])
+    pixels = torch.arange(12, dtype=torch.uint8).reshape(3, 2, 2)
+    with probed(tmp_path, observe=False, steps=10, digests=2):
+        for _ in DataLoader([(image, label) for image, label in zip(pixels, labels, strict=True)], batch_size=3):
+            pass
+    (found,) = records(tmp_path, "digest")
+    image, label = found[5]
+    assert image == ["uint8[2,2]", 0.0, 11.0, [1.5, 5.5, 9.5]]
+    assert label[:3] == ["int64[]", 4.0, 7.0]
+    assert label[3][0] == label[3][2] != label[3][1]

@@ -145,11 +145,16 @@ def cache_folder() -> str:
 
 
 def sidecar_places(path: str, identity: FileIdentity, cache: str | None, *, variant: str = "") -> list[str]:
-    """Return where the index may lie, best first. In a cache the content names it, so a moved file keeps its index."""
+    """Return where the index may lie, best first. In a cache the content names it, so a moved file keeps its index.
+
+    With `$HEADRACE_CACHE_ONLY` set, nothing is written beside the data: the doctor's trials leave it as it was.
+    """
     end = f".{variant}{_SUFFIX}" if variant else _SUFFIX
     cached = f"{os.path.basename(path)}.{identity.sample}{end}"
     if cache is not None:
         return [os.path.join(cache, cached)]
+    if os.environ.get("HEADRACE_CACHE_ONLY"):
+        return [os.path.join(cache_folder(), cached)]
     return [path + end, os.path.join(cache_folder(), cached)]
 
 

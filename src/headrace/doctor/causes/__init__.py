@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .case import Case, case_of
 from .findings import diagnose
+from .loader import is_unsure
 from .prescription import prescribe
 from .processes import hanging
 from .remedy import DISTURBING, Edit, LowerBounds, Prescription, ProofOutcome, Remedy, interval, is_gain

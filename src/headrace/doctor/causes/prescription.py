@@ -31,11 +31,12 @@ from ..measure import (
 from ..quantities import duration, percent
 from ..session.model import Session
 from ..simulate import Prediction
-from . import cores, decoding, gpu, prefetch, sequences, storage, transfers, uneven_ranks, workers
+from . import cores, decoding, gpu, loader, prefetch, sequences, storage, transfers, uneven_ranks, workers
 from .case import WORTH, Case, Proposal, case_of
 from .remedy import LowerBounds, Prescription, left_out, outcomes
 
 FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
+    loader.loader,
     workers.workers,
     prefetch.prefetch,
     workers.persistent_workers,
@@ -132,15 +133,21 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     """Take one helpful remedy after the other, each where it still gains beside those before it.
 
     What injection can prove comes before what needs the user's hand, less work before more hands, then the most gain.
+    A Loader leaves them nothing to do: it comes first where it gains most, and one that is a draft stands alone.
     """
+    known = [
+        one for one in proposals if one.remedy.helps and one.change is not None and one.remedy.degree != loader.DRAFT
+    ]
+    shortest = min((one.remedy.prediction.step_us for one in known if one.remedy.prediction is not None), default=0.0)
 
-    def order(one: Proposal) -> tuple[bool, bool, float]:
+    def order(one: Proposal) -> tuple[bool, bool, bool, float]:
         step_us = math.inf if one.remedy.prediction is None else one.remedy.prediction.step_us
-        return one.remedy.changes is None, one.remedy.code in MORE_HANDS, step_us
+        is_best_loader = one.remedy.code == loader.LOADER.code and step_us <= (1 + WORTH) * shortest
+        return not is_best_loader, one.remedy.changes is None, one.remedy.code in MORE_HANDS, step_us
 
     chosen: list[Proposal] = []
     step_us = case.step_us
-    for one in sorted((one for one in proposals if one.remedy.helps and one.change is not None), key=order):
+    for one in sorted(known, key=order):
         prediction = _simulated(case, [*chosen, one])
         if prediction is not None and prediction.step_us <= (1 - ADDS) * step_us:
             chosen.append(one)

@@ -13,7 +13,7 @@ from statistics import fmean, median, quantiles, stdev
 from typing import Any
 
 from ..quantities import counted, percent
-from ..session.model import Calibration, Proof
+from ..session.model import AdoptedPart, Calibration, Proof
 from ..simulate import Prediction as Prediction
 
 ALONGSIDE, MOST_ALONGSIDE = 1.15, 1.35
@@ -78,6 +78,10 @@ class Remedy:
     """The change in words or a line of code, where the source line is not known."""
     changes: dict[str, Any] | None = None
     """Changes that a proof injects; None where it needs the user's hand."""
+    degree: str = ""
+    """How much of the Loader is known: `exact` or `draft`; empty for other remedies."""
+    parts: list[AdoptedPart] = field(default_factory=list)
+    """Parts of the script that the Loader takes over, each with how sure that is."""
 
 
 @dataclass(frozen=True)

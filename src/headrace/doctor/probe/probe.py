@@ -43,6 +43,8 @@ class Probe:
         self.training = TrainingObserver(
             settings, self.evidence, self.clock, self.last, note=self.note, fault=self.fault, batches=self.batches
         )
+        self.digests: BatchDigests | None = None
+        """Of a run whose samples are compared with another's."""
         self.used: set[str] = set()
         """Libraries of which this process has called a function that is hooked."""
 
@@ -52,7 +54,9 @@ class Probe:
 
         self.imports.attach()
         if self.settings.digests:
-            digests = BatchDigests(self.training, self.evidence, self.fault, batches=self.settings.digests)
+            digests = self.digests = BatchDigests(
+                self.training, self.evidence, self.fault, batches=self.settings.digests
+            )
             draws = RandomDraws(self.evidence, self.clock, self.fault)
             self.when_imported("torch.utils.data.dataloader", partial(digests.install, self.patches))
             self.when_imported("torch.utils.data._utils.fetch", partial(draws.install, self.patches))

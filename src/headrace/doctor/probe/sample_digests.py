@@ -42,6 +42,8 @@ SKETCHED = 32
 """Values of each tensor that are written, so that batches which differ by rounding alone can be told from others."""
 MOST_TENSORS = 64
 """Of a batch that is sketched: of one with more nothing is."""
+MOST_ROWS = 1024
+"""Samples of a batch that are told apart: of a tensor with more, none is."""
 LOOKED_AT = 4
 """Batches of each process that are checked for random numbers drawn while they are produced: what a check costs,
 0.1 ms, is a part of producing them."""
@@ -270,6 +272,7 @@ class BatchDigests:
         self._free = MOST_DIGEST_BYTES
         guard = HookGuard(fault, "digests of samples")
         self._write, self._keep_keys = guard(self._write_digest), guard(self._digest_keys)
+        self._write_of_pass = guard(self._write_content)
 
     def install(self, patches: Patches, dataloader: Any) -> None:
         """Hook torch.utils.data.dataloader."""
@@ -279,10 +282,18 @@ class BatchDigests:
 
     def _next(self, original: Callable[[Any], Any], iterator: Any) -> Any:
         batch = original(iterator)
-        warmup = self._training.limit.warmup
-        if self._left > 0 and (warmup is None or self._training.steps.number < warmup):
+        if self._is_wanted():
             self._write(iterator, batch)
         return batch
+
+    def received(self, pass_: int, batch: Any) -> None:
+        """Write the digest of a batch that comes from another loader than torch's."""
+        if self._is_wanted():
+            self._write_of_pass(pass_, batch)
+
+    def _is_wanted(self) -> bool:
+        warmup = self._training.limit.warmup
+        return self._left > 0 and (warmup is None or self._training.steps.number < warmup)
 
     def _next_index(self, original: Callable[[Any], Any], iterator: Any) -> Any:
         keys = original(iterator)
@@ -303,6 +314,10 @@ class BatchDigests:
         pass_ = getattr(iterator, ATTRIBUTE, None)
         if pass_ is None:  # none that is followed: inside a worker, or of a loader that a dataset reads
             return
+        keys = vars(iterator).get(_KEYS)
+        self._write_content(pass_.number, batch, keys.pop(0) if keys else None)
+
+    def _write_content(self, pass_: int, batch: Any, keys: str | None = None) -> None:
         tensors = list(_tensors(batch))
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         if size > self._free or any(tensor.device.type != "cpu" for tensor in tensors):
@@ -310,13 +325,13 @@ class BatchDigests:
             return
         self._left -= 1
         self._free -= size
-        keys = vars(iterator).get(_KEYS)
         digest = hashlib.blake2b(digest_size=8)
         for tensor in tensors:
             digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
             digest.update(_bytes(tensor))
         sketches = [_sketch(tensor) for tensor in tensors] if len(tensors) <= MOST_TENSORS else []
-        self._evidence.write(("digest", pass_.number, digest.hexdigest(), keys.pop(0) if keys else None, sketches))
+        summaries = [_summary(tensor) for tensor in tensors] if len(tensors) <= MOST_TENSORS else []
+        self._evidence.write(("digest", pass_, digest.hexdigest(), keys, sketches, summaries))
 
 
 def _tensors(batch: Any) -> Iterator[Any]:
@@ -337,6 +352,28 @@ def _sketch(tensor: Any) -> list[float]:
     every = max(flat.numel() // SKETCHED, 1)
     values = flat[::every][:SKETCHED].double().nan_to_num()
     return [round(value, 5) for value in values.tolist()]
+
+
+def _summary(tensor: Any) -> list[Any]:
+    """Return its type and shape without the batch's own dimension, its range, and something to tell each sample by.
+
+    Samples are told by a sum of their labels or tokens, and else by their mean.
+    """
+    torch = sys.modules["torch"]
+    plain = tensor.detach()
+    shape = ",".join(str(size) for size in plain.shape[1:])
+    kind = f"{str(plain.dtype).rpartition('.')[2]}[{shape}]"
+    if not plain.numel() or plain.dtype is torch.bool or plain.is_complex():
+        return [kind, None, None, []]
+    low, high = float(plain.min()), float(plain.max())
+    rows: list[float] = []
+    if plain.dim() and plain.shape[0] <= MOST_ROWS:
+        if plain.dtype is not torch.uint8 and plain.dim() <= 2 and not torch.is_floating_point(plain):
+            rows = [float(zlib.crc32(_bytes(row))) for row in plain]
+        else:
+            rows = plain.reshape(plain.shape[0], -1).double().mean(1).nan_to_num().tolist()
+    finite = [value if abs(value) < 1e300 else None for value in (low, high)]
+    return [kind, *finite, [round(value, 5) for value in rows]]
 
 
 class RandomDraws:

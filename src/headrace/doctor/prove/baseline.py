@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..measure import MeasuredTraining, training
@@ -13,6 +15,10 @@ ROUNDING = 0.02
 """Share of the range of a tensor's values: two that differ by no more differ by how they were rounded."""
 ROUNDED_SHARE = 0.95
 """Share of the values that must do so: a pixel at an edge may differ by more."""
+RANGE = 0.25
+"""Share of a tensor's range by which the ends of another's may differ and still be about the same."""
+LEFT_OUT = 0.1
+"""Share of an epoch's samples that two loaders may leave out otherwise: of the last batch, say."""
 STEPS = 60
 """Measured in each proof, where there is time: 6 s of steps of 100 ms."""
 FEWEST_STEPS = 20
@@ -66,6 +72,74 @@ def compare(before: ComparedSamples, after: ComparedSamples, is_repeatable: bool
         return None
     has_sketches = all(one.sketches and other.sketches for one, other in differing)
     return "different" if has_sketches and is_repeatable else None
+
+
+def compare_adopted(before: ComparedSamples, after: ComparedSamples) -> str | None:
+    """Compare the samples of a run with those of one whose loader is Headrace's: another order, and other draws.
+
+    `set` where both saw an epoch whole, and it had the same labels or tokens; `alike` where types, shapes and ranges
+    are the same and no more can be told; `different`; None where there is nothing to compare.
+    """
+    found = [_adopted(digests, after.by_rank.get(rank, []), before.draws) for rank, digests in before.by_rank.items()]
+    known = [one for one in found if one is not None]
+    return next((one for one in ("different", "alike", "set") if one in known), None)
+
+
+def _adopted(before: Sequence[BatchDigest], after: Sequence[BatchDigest], draws: bool) -> str | None:
+    if not before or not after or not before[0].tensors or not after[0].tensors:
+        return None
+    if [one[0] for one in before[0].tensors] != [one[0] for one in after[0].tensors]:
+        return "different"
+    places = range(len(before[0].tensors))
+    ranges = [(_range_of(before, place), _range_of(after, place)) for place in places]
+    if not all(_are_alike(one, other) for one, other in ranges):
+        return "different"
+    epochs = _first_epoch(before), _first_epoch(after)
+    if not all(epochs):
+        return "alike"
+    one, other = epochs
+    told = [_are_same_set(_rows(one, place), _rows(other, place)) for place in places if _is_told(before, place)]
+    if not told:
+        return "alike"
+    return "set" if all(told) else "alike" if draws else "different"
+
+
+def _range_of(digests: Sequence[BatchDigest], place: int) -> tuple[float, float] | None:
+    """Return the lowest and the highest value of all batches; None where that is not known."""
+    known = [one.tensors[place] for one in digests if len(one.tensors) > place]
+    lows = [low for _, low, _, _ in known if low is not None]
+    highs = [high for _, _, high, _ in known if high is not None]
+    return (min(lows), max(highs)) if lows and highs else None
+
+
+def _are_alike(one: tuple[float, float] | None, other: tuple[float, float] | None) -> bool:
+    """Return whether two ranges are about the same: those of a few batches differ by what these hold."""
+    if one is None or other is None:
+        return True
+    reach = max(one[1] - one[0], other[1] - other[0])
+    return max(abs(one[0] - other[0]), abs(one[1] - other[1])) <= RANGE * reach
+
+
+def _first_epoch(digests: Sequence[BatchDigest]) -> list[BatchDigest]:
+    """Return the batches of the first pass, if a later one was seen, and so all of it; else nothing."""
+    first = [one for one in digests if one.pass_ == digests[0].pass_]
+    return first if len(first) < len(digests) else []
+
+
+def _is_told(digests: Sequence[BatchDigest], place: int) -> bool:
+    """Return whether a tensor holds labels or tokens, whose rows are the same however images were augmented."""
+    kind = digests[0].tensors[place][0]
+    return kind.startswith(("int", "uint16", "uint32")) and kind.count(",") == 0
+
+
+def _rows(digests: Sequence[BatchDigest], place: int) -> Counter[float]:
+    return Counter(row for one in digests for row in one.tensors[place][3])
+
+
+def _are_same_set(before: Counter[float], after: Counter[float]) -> bool:
+    """Return whether two epochs have the same rows, but for what their last batches leave out or fill up."""
+    common = sum((before & after).values())
+    return common >= (1 - LEFT_OUT) * max(before.total(), after.total())
 
 
 def are_equal(before: ComparedSamples, after: ComparedSamples) -> bool | None:

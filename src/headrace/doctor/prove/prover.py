@@ -18,8 +18,11 @@ from ..attach import undo_notes
 from ..causes import Prescription, is_gain
 from ..probe import ProbeSettings
 from ..session.model import Proof, Session, SessionNote
-from .baseline import DIGESTS, STEPS, BaselinePace, ComparedSamples, are_equal, compare, patience_s
+from .baseline import DIGESTS, STEPS, BaselinePace, ComparedSamples, are_equal, compare, compare_adopted, patience_s
 from .trial import Trial, TrialRequest, attempt
+
+LOADER = "loader"
+"""Key of the change that puts Headrace's Loader in the place of a DataLoader."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,9 @@ def tried_together(proofs: Sequence[Proof], observed_us: float) -> Attempt | Non
     do no worse than the best alone.
     """
     useful = sorted((proof for proof in proofs if is_of_use(proof, observed_us)), key=lambda one: fmean(one.steps))
+    if useful and LOADER in useful[0].changes:  # nothing is left for the others to do
+        return None
+    useful = [proof for proof in useful if LOADER not in proof.changes]
     codes = [code for proof in useful for code in proof.remedies]
     changes: dict[str, Any] = {}
     for proof in useful:
@@ -172,8 +178,13 @@ class TrialRunner:
         """Return whether a run has the measured run's samples, bit for bit; None where they cannot be compared."""
         return are_equal(self._before, trial.samples)
 
-    def compared(self, trial: Trial) -> str | None:
-        """Compare a run's samples with the measured run's, as `Proof.samples` has it."""
+    def compared(self, trial: Trial, *, is_adopted: bool = False) -> str | None:
+        """Compare a run's samples with the measured run's, as `Proof.samples` has it.
+
+        One with a Loader `is_adopted`: its order and its draws are its own.
+        """
+        if is_adopted:
+            return compare_adopted(self._before, trial.samples)
         return compare(self._before, trial.samples, self.is_repeatable)
 
 
@@ -243,7 +254,7 @@ class Prover:
             return Proof(one.remedies, one.changes, "not tried", why_not)
         expected_s = pace.seconds(steps, one.step_us, warmup=warmup)
         trial = self.runner.run_once(what, one.changes, steps, warmup, expected_s)
-        samples = self.runner.compared(trial) if trial.why == "measured" else None
+        samples = self.runner.compared(trial, is_adopted=LOADER in one.changes) if trial.why == "measured" else None
         # What comes out of a cache comes in the second epoch: of a long one, after all that is compared.
         is_seen = "cache" not in one.changes or (pace.epoch_steps or DIGESTS) < DIGESTS
         return trial.proof(one.remedies, one.changes, samples if is_seen or samples == "different" else None)

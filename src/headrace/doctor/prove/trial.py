@@ -67,7 +67,8 @@ def variables(changes: dict[str, Any]) -> dict[str, str]:
     Workers are told inside (probe/remedies), since they inherit what the trainer has.
     """
     most = changes.get("threads", {}).get("trainer")
-    return {} if most is None else dict.fromkeys(THREADS, str(most))
+    found = {} if most is None else dict.fromkeys(THREADS, str(most))
+    return found | ({"HEADRACE_CACHE_ONLY": "1"} if "loader" in changes else {})
 
 
 @dataclass(frozen=True)

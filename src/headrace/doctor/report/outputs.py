@@ -13,8 +13,9 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from headrace.doctor.causes import Prescription
+from headrace.doctor.causes import Prescription, is_unsure
 from headrace.doctor.measure import Diagnosis
+from headrace.doctor.quantities import counted
 from headrace.doctor.report.escaping import safe_json
 from headrace.doctor.report.terminal import TEXT_WIDTH, show, text
 from headrace.doctor.report.trace import trace
@@ -83,6 +84,8 @@ class Outputs:
     trace: Path | None = None
     apply: Path | None = None
     """File for the remedies' changes of the user's files, as one diff."""
+    draft: Path | None = None
+    """New file for the module of Headrace's Loader."""
     verbose: bool = False
 
     @property
@@ -104,7 +107,10 @@ class Outputs:
             "--json": self._json_path,
             "--trace": self.trace,
             "--apply": self.apply,
+            "--draft": self.draft,
         }
+        if self.draft is not None and os.path.lexists(self.draft):
+            raise UsageError(f"--draft: expected a new file, got {self.draft}, which exists; name another or remove it")
         for option, path in files.items():
             if path is not None and not can_be_written(path):
                 raise UsageError(f"{option}: expected a file in a folder that can be written, got {path}")
@@ -135,6 +141,7 @@ class Outputs:
             again = f"headrace doctor show {shlex.quote(str(source))}"
         failed += _written("--trace", self.trace, lambda: trace(session, diagnosis))
         failed += _applied(self.apply, prescription)
+        failed += _drafted(self.draft, session)
         failed += _written("--report", self.report, lambda: [text(session, diagnosis, prescription, again=again)])
         if self.html is not None:
             from headrace.doctor.report.html.page import html_page  # jinja2, which nothing else needs
@@ -176,6 +183,28 @@ def _applied(path: Path | None, prescription: Prescription | None) -> list[str]:
         return []
     why = f"no change of a source file can be made with certainty, so {path} is empty; the report has hints"
     return [f"--apply: {why}{_left_out(prescription)}"]
+
+
+def _drafted(path: Path | None, session: Session) -> list[str]:
+    """Write the module that was tried, to a file that does not exist yet, and return what to tell."""
+    if path is None:
+        return []
+    trial = session.loader_trial
+    if trial is None or not trial.module:
+        reason = "" if trial is None else trial.reason or trial.detail
+        why = reason or "what the script's dataset does is not known"
+        return [f"--draft: no Loader can be written, so there is no {path}: {why}"]
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(trial.module)
+    except OSError as error:
+        return [f"--draft: expected a new file to write, got {path} ({error.strerror or error})"]
+    checks = sum(map(is_unsure, trial.parts))
+    marked = f"{counted(checks, 'part')} to check, marked by comments" if checks else "no part to check"
+    print(
+        f"headrace: --draft: {path} has {marked}; `python {shlex.quote(str(path))}` compares samples", file=sys.stderr
+    )
+    return []
 
 
 def _left_out(prescription: Prescription | None) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from headrace.doctor.causes import Edit, LowerBounds, Prescription, ProofOutcome, Remedy
 from headrace.doctor.quantities import ABSENT, duration, number
+from headrace.doctor.session.model import AdoptedPart
 from headrace.doctor.simulate import Prediction
 
 MEASURED = "measured"
@@ -20,7 +21,19 @@ _UNPROVED = {
     "timed out": "was tried and took too long",
     "interrupted": "its proof was interrupted",
 }
-_SAMPLES = {"same": "the samples were the same", "close": "the samples were the same but for rounding"}
+CERTAINTIES = {
+    "exact": "",
+    "differs": "differs",
+    "check": "to check",
+    "python": "stays Python, to check",
+    "no": "not taken over",
+}
+_SAMPLES = {
+    "same": "the samples were the same",
+    "close": "the samples were the same but for rounding",
+    "set": "an epoch had the same samples, in another order",
+    "alike": "types, shapes and ranges of the samples were the same; no whole epoch was compared",
+}
 
 
 def times(speedup: float) -> str:
@@ -67,6 +80,15 @@ def proved(outcome: ProofOutcome) -> str:
         return text
     why = "the samples were others" if outcome.samples == "different" else "the gain is not certain"
     return f"not recommended, since {why}: {text}"
+
+
+def part_line(part: AdoptedPart) -> str:
+    """Return `train.py:41 Resize(256) → hr.Resize(256) (check: …)`; a part that is exact says no more."""
+    place = f"{part.place} " if part.place else ""
+    becomes = f" → {part.becomes}" if part.becomes else ""
+    note = f": {part.note}" if part.note else ""
+    sure = CERTAINTIES.get(part.certainty, part.certainty)
+    return f"{place}{part.part}{becomes}" + (f" ({sure}{note})" if sure else "")
 
 
 def title(remedy: Remedy) -> str:
@@ -142,6 +164,8 @@ class RemedyRow:
     costs: str = ""
     hint: str = ""
     edit: Edit | None = None
+    parts: Sequence[AdoptedPart] = ()
+    """Parts of the script that a Loader takes over."""
     without: str = ""
     """Helpful remedies that are left out of several at once, with the reason."""
 
@@ -149,6 +173,11 @@ class RemedyRow:
     def is_refused(self) -> bool:
         """True where the proof spoke against it."""
         return self.outcome is not None and self.outcome.is_refused
+
+    @property
+    def part_lines(self) -> list[str]:
+        """Each part in a line: where it is, what it becomes, and how sure that is."""
+        return [part_line(part) for part in self.parts]
 
     @property
     def predicted(self) -> str:
@@ -224,6 +253,7 @@ def remedy_rows(prescription: Prescription) -> RemedyRows:
             costs=", ".join(one.costs),
             hint=one.hint,
             edit=one.edit,
+            parts=one.parts,
         )
         for one in helps
     ]

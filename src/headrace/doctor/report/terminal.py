@@ -367,6 +367,8 @@ def _put_whole(page: TerminalPage, row: RemedyRow, place: int) -> None:
     page.sentence(f"{row.why} (confidence {row.confidence})", lead="     ", style="dim")
     if row.costs:
         page.sentence(f"costs {row.costs}", lead="     ", style="dim")
+    for text in row.part_lines:
+        page.sentence(text, lead="     • ", style="dim")
     if row.edit is not None:
         for line in row.edit.diff.expandtabs().splitlines():
             page.code(line, indent=5)

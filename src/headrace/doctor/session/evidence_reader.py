@@ -307,6 +307,20 @@ class ProcessEvidence:
         drew, same = bool(record.drew), _known(record.same)
         self.producer.looks.append(model.InspectedSample(record.epoch, record.index, stages, drew, same, record.takes))
 
+    def _take_sample(self, record: schema.SampleRecord) -> None:
+        self.producer.samples.append(self._observed(record))
+
+    def _take_collated(self, record: schema.CollatedRecord) -> None:
+        self.producer.collated.append(self._observed(record))
+
+    def _observed(self, record: schema.SampleRecord) -> model.ObservedSample:
+        calls = [
+            model.ObservedCall(self._names.get(stage, UNNAMED), self._names.get(place), facts)
+            for stage, place, facts in record.calls
+        ]
+        output = [model.OutputLeaf(*leaf) for leaf in record.output]
+        return model.ObservedSample(record.epoch, record.index, record.key, record.wall, calls, output)
+
     def _take_lines(self, record: schema.LinesRecord) -> None:
         for name, us in record.counts:
             if name in self._names:

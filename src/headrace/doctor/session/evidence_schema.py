@@ -252,6 +252,7 @@ class DigestRecord(EvidenceRecord):
     content: str
     keys: str | None = None
     sketches: list[list[float]] = NO_ROWS
+    tensors: list[tuple[str, float | None, float | None, list[float]]] = NO_ROWS
 
 
 class LoopRecord(EvidenceRecord):
@@ -320,6 +321,25 @@ class LookRecord(EvidenceRecord):
     drew: Flag
     same: Flag | None = None
     takes: list[str] = NO_ROWS
+
+
+class SampleRecord(EvidenceRecord):
+    """Sample that was looked at: calls of libraries in the order in which they began, and the values that came out.
+
+    `calls` are stage, place in the user's code (-1 without one) and facts; `output` are path, kind, shape, dtype, and
+    the least and greatest number.
+    """
+
+    epoch: int
+    index: int
+    key: str
+    wall: Duration
+    calls: list[tuple[NameNumber, int, Facts]] = NO_ROWS
+    output: list[tuple[str, str, list[int] | None, str | None, float | int | None, float | int | None]] = NO_ROWS
+
+
+class CollatedRecord(SampleRecord):
+    """Batch as collate made it of its samples."""
 
 
 class LinesRecord(EvidenceRecord):

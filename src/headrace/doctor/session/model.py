@@ -17,6 +17,10 @@ StageRow = tuple[int, int, int, int]
 """Stage (into `BatchProducer.stages`), calls, wall time and CPU time."""
 
 
+TensorSummary = tuple[str, float | None, float | None, list[float]]
+"""A batch's tensor: type and shape of a sample, lowest and highest value, and a number for each sample."""
+
+
 @dataclass
 class ReceivedBatches:
     """Batches that the training thread received, in order: one row a `next()`."""
@@ -137,6 +141,7 @@ class BatchDigest:
     content: str
     keys: str | None
     sketches: list[list[float]] = field(default_factory=list)
+    tensors: list[TensorSummary] = field(default_factory=list)
 
 
 @dataclass
@@ -225,6 +230,43 @@ class InspectedSample:
 
 
 @dataclass
+class ObservedCall:
+    """Call of a library's function while a sample was produced: its stage, and the user's line that it came from."""
+
+    stage: str
+    """`category:label`."""
+    place: str | None
+    """`file:line:function`; None where no code of the user's lies between the loader and the call."""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class OutputLeaf:
+    """Value inside a sample or a batch: where it lies, what it is, and the range of its numbers."""
+
+    path: str
+    """Keys and positions, such as `0`, `image` or `meta.id`; empty for the whole."""
+    kind: str
+    """`tensor`, `ndarray`, `PIL`, `int`, `float`, `bool`, `str`, `bytes`, `None`, or the name of a class."""
+    shape: list[int] | None = None
+    dtype: str | None = None
+    low: float | int | None = None
+    high: float | int | None = None
+
+
+@dataclass
+class ObservedSample:
+    """How one sample was produced: the calls in the order in which they began, and what came out."""
+
+    epoch: int
+    index: int
+    key: str
+    wall: int
+    calls: list[ObservedCall] = field(default_factory=list)
+    output: list[OutputLeaf] = field(default_factory=list)
+
+
+@dataclass
 class OpenedFile:
     """File that was opened for reading during batch production."""
 
@@ -281,6 +323,9 @@ class BatchProducer:
     looks: list[InspectedSample] = field(default_factory=list)
     lines: list[SourceLine] = field(default_factory=list)
     probe: int | None = None
+    samples: list[ObservedSample] = field(default_factory=list)
+    collated: list[ObservedSample] = field(default_factory=list)
+    """Batches as they were collated, in the form of a sample."""
 
 
 @dataclass
@@ -360,7 +405,8 @@ class Proof:
     duration: int = 0
     steps: list[int] = field(default_factory=list)
     samples: str | None = None
-    """`same`, bit for bit; `close`, the same except for rounding; `different`; None if the runs cannot be compared."""
+    """`same`, bit for bit; `close`, the same except for rounding; `set` or `alike` with a Loader, whose order
+    is its own; `different`; None if the runs cannot be compared."""
     others_cores: float | None = None
 
 
@@ -420,6 +466,41 @@ class MachineSurvey:
 
 
 @dataclass
+class AdoptedPart:
+    """Part of the script, and what does it where Headrace's Loader takes its place."""
+
+    part: str
+    place: str
+    becomes: str
+    certainty: str
+    """`exact`, `differs`, `check`, `python` or `no`."""
+    note: str = ""
+
+
+@dataclass
+class LoaderTrial:
+    """Trial of the Loader that could take the place of the run's, in a process of its own on the run's files."""
+
+    why: str
+    """`measured`, `failed`, `timed out`, `out of memory`, `interrupted`, `not tried`."""
+    detail: str = ""
+    module: str = ""
+    batch_us: list[float] = field(default_factory=list)
+    loaded_us: list[float] = field(default_factory=list)
+    cpu_us: float | None = None
+    peak_bytes: int | None = None
+    threads: int | None = None
+    batch_size: int | None = None
+    samples: int = 0
+    first_us: float | None = None
+    stand_in_us: float | None = None
+    degree: str = ""
+    """`exact`, `draft` or `no`."""
+    reason: str = ""
+    parts: list[AdoptedPart] = field(default_factory=list)
+
+
+@dataclass
 class Session:
     """Everything measured in one diagnosis."""
 
@@ -442,5 +523,6 @@ class Session:
     proofs: list[Proof] = field(default_factory=list)
     control: Proof | None = None
     """The command run again as it is, which proofs are compared with; None without proofs, or without time for it."""
+    loader_trial: LoaderTrial | None = None
     format: str = FORMAT
     version: int = VERSION

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from .engine import PARKED, Behaviour, Engine, SimulatedProcess, compute, team, wait
-from .work import BatchWork, FeedSetup, SimulatedWork
+from .work import BatchWork, FeedSetup, NativeFeed, SimulatedWork
 
 LEAD = 1
 """Steps that the training thread gets ahead of its device before something makes it wait: reading a loss, say."""
@@ -165,6 +165,52 @@ class _Worker:
         self._loader.delivered(number)
 
 
+class SimulatedFeed:
+    """Loader of native threads, which make one batch after the other together, as long as there is room for more."""
+
+    def __init__(self, engine: Engine, feed: NativeFeed, pass_batches: int | None) -> None:
+        self._engine = engine
+        self._feed = feed
+        self._pass_batches = pass_batches
+        self._made = self._last = self._ready = 0
+        self._training: SimulatedProcess | None = None
+        self._making: SimulatedProcess | None = None
+
+    def begin(self, first: int) -> Behaviour:
+        """Simulate `iter()`: a pass begins with an empty queue."""
+        self._training = self._engine.current
+        self._last = self._made + (1 << 62 if self._pass_batches is None else self._pass_batches - first)
+        if self._making is None:
+            self._making = self._engine.start(self._make())
+        else:
+            self._engine.wake(self._making)
+        yield compute(0.0)
+
+    def end(self) -> Behaviour:
+        """Simulate the `next()` that finds no more batch."""
+        yield compute(0.0)
+
+    def get(self) -> Behaviour:
+        """Simulate `next()`."""
+        while not self._ready:
+            yield PARKED
+        self._ready -= 1
+        self._engine.wake(self._making)
+
+    def _make(self) -> Behaviour:
+        feed = self._feed
+        computing = feed.cpu_us / feed.mean_us / feed.threads
+        while True:
+            while self._ready >= feed.prefetch or self._made >= self._last:
+                yield PARKED
+            us = feed.batch_us[self._made % len(feed.batch_us)]
+            yield wait(us * (1 - computing))
+            yield compute(us * computing, feed.threads)
+            self._made += 1
+            self._ready += 1
+            self._engine.wake(self._training)
+
+
 @dataclass(frozen=True)
 class SimulatedSteps:
     ends: list[float]
@@ -191,7 +237,7 @@ def _train(
 
     The device begins a step after the one before; the thread waits where the device is too far behind.
     """
-    loader = SimulatedWorkers(engine, setup, work) if setup.workers else None
+    loader = _loader(engine, setup, work)
     device_ends: deque[float] = deque([0.0] * LEAD, LEAD)
     batch, made = first, 0
     if loader is not None:
@@ -219,6 +265,13 @@ def _train(
             device_ends.append(max(device_ends[-1], now) + step.device)
             yield wait(behind - now)
         ends.append(max(engine.now, device_ends[-1]))
+
+
+def _loader(engine: Engine, setup: FeedSetup, work: SimulatedWork) -> SimulatedWorkers | SimulatedFeed | None:
+    """Return what makes the batches; None where the training thread does."""
+    if setup.feed is not None:
+        return SimulatedFeed(engine, setup.feed, setup.pass_batches)
+    return SimulatedWorkers(engine, setup, work) if setup.workers else None
 
 
 def _make_here(setup: FeedSetup, work: SimulatedWork, number: int, *, is_first: bool) -> Behaviour:

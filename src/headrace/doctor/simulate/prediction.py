@@ -86,7 +86,8 @@ def simulated_rounds(
 ) -> Iterator[SimulatedRound]:
     """Simulate a setup several times, each with steps of other parts of the recorded run."""
     steps = min(len(recorded.steps), MOST_STEPS)
-    settling = ceil(2 * setup.workers * setup.prefetch / max(recorded.batches_a_step, 1.0)) + SETTLING
+    queue = setup.workers * setup.prefetch if setup.feed is None else setup.feed.prefetch
+    settling = ceil(2 * queue / max(recorded.batches_a_step, 1.0)) + SETTLING
     first = max(recorded.first - round(settling * recorded.batches_a_step), 0)
     columns, passes = _batches(recorded, setup), _passes(recorded, setup, fit)
     random = np.random.default_rng(seed)
@@ -251,7 +252,8 @@ def predicted(recorded: RecordedRun, setup: FeedSetup, *, seed: int = 0) -> Pred
     That of `recorded.setup` is the observed one.
     """
     fit, present = recorded.fit, recorded.setup
-    rounds = [one.step_us * fit.rest for one in simulated_rounds(recorded, setup, fit, seed)]
+    rest = fit.rest if setup.feed is None else fit.rest * setup.feed.stretch
+    rounds = [one.step_us * rest for one in simulated_rounds(recorded, setup, fit, seed)]
     step_us = fmean(rounds)
     others_share = present.others / (present.cores + present.others) if present.cores else 0.0
     error = hypot(
@@ -261,6 +263,7 @@ def predicted(recorded: RecordedRun, setup: FeedSetup, *, seed: int = 0) -> Pred
         DISTANCE_ERROR * log(step_us / recorded.observed_us),
         ASSUMED_ERROR * ("cores" in recorded.assumed),
         WORKERS_ERROR * (setup.workers != present.workers),
+        0.0 if setup.feed is None else setup.feed.error,
         OTHERS_ERROR * others_share,
     )
     width = exp(WIDTH * error)

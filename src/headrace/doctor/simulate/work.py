@@ -42,6 +42,31 @@ class StageChange:
 
 
 @dataclass(frozen=True)
+class NativeFeed:
+    """Loader of native threads in place of the DataLoader, as a trial measured it."""
+
+    batch_us: tuple[float, ...]
+    """Times between its batches where nothing else ran, in order."""
+    cpu_us: float
+    """CPU time of a batch, of all its threads."""
+    prefetch: int
+    """Batches that lie ready at most."""
+    stretch: float = 1.0
+    """Factor of the simulated step, by what the trial measured alongside a stand-in of the training."""
+    error: float = 0.0
+    """Standard error of that, as a logarithm."""
+
+    @property
+    def mean_us(self) -> float:
+        return sum(self.batch_us) / len(self.batch_us)
+
+    @property
+    def threads(self) -> float:
+        """Threads that compute at once while a batch is made, at least 1."""
+        return max(self.cpu_us / self.mean_us, 1.0)
+
+
+@dataclass(frozen=True)
 class FeedSetup:
     """Setup in which a training is fed.
 
@@ -81,6 +106,8 @@ class FeedSetup:
     """The training thread's and the device's own time in a step, of the present one."""
     storage: float | None = None
     """Batches a second that storage gives all workers together, at most; None for no such limit."""
+    feed: NativeFeed | None = None
+    """Loader that makes the batches in place of workers."""
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import weakref
 from threading import current_thread, get_ident
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
+from ..described_objects import ObjectDescriber
 from ..overhead import NOBODY
 from ..patches import Function, Patches
 from ..sample_digests import SampleComparison
-from ..stack_sampler import call_site
+from ..stack_sampler import call_site, is_users
 from ..training.cached_batches import BatchReplayer
 from ..training.loader_sources import HeldIterator
 from ..training.step_records import ATTRIBUTE, FetchedBatch, ObservedPass
@@ -22,6 +24,7 @@ from .worker_queues import hook_iterator, hook_queues
 
 NUMBER = "_headrace_loader"
 """Attribute of a DataLoader: the evidence that it is described in, and its number there."""
+_PROBES_FILES = os.path.dirname(os.path.dirname(__file__)) + os.sep
 UNSEEN_BATCHES = "the batches of its loaders were"
 
 
@@ -265,10 +268,16 @@ class LoaderHooks:
         try:
             file, line = call_site()
             facts = _thread_loader_facts(loader) if _is_headraces(loader) else _dataloader_facts(loader)
-            return {**facts, "file": file, "line": line}
+            facts.update(file=file, line=line)
         except Exception as error:
             self._training.fault("facts of a DataLoader", error)
             return {}
+        if not _is_headraces(loader):
+            try:
+                facts["described"] = _described(loader)
+            except Exception as error:
+                self._training.fault("description of a DataLoader", error)
+        return facts
 
 
 def _is_headraces(loader: Any) -> bool:
@@ -314,6 +323,33 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
         "dataset": _class_name(loader.dataset),
         "length": None if is_iterable else _length(loader),
     }
+
+
+def _described(loader: Any) -> dict[str, Any]:
+    """Describe what a DataLoader was given, and the object of a library's that iterates it on the script's behalf."""
+    things = {
+        "dataset": loader.dataset,
+        "collate": loader.collate_fn,
+        "sampler": loader.sampler,
+        "batch_sampler": loader.batch_sampler,
+        "worker_init": loader.worker_init_fn,
+    }
+    wrapper = _wrapper_of(loader)
+    if wrapper is not None:
+        things["wrapper"] = wrapper
+    described = ObjectDescriber(known={id(loader): "loader"}).describe(things)
+    return {**described, "drop_last": bool(loader.drop_last), "generator": loader.generator is not None}
+
+
+def _wrapper_of(loader: Any) -> Any:
+    """Return the object in whose `__iter__`, of a library's, the loader is iterated, as timm's PrefetchLoader does."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PROBES_FILES):
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_name != "__iter__" or is_users(frame.f_code.co_filename):
+        return None
+    caller = frame.f_locals.get("self")
+    return None if caller is loader else caller
 
 
 def _class_name(thing: Any) -> str:

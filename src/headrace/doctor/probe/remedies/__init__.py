@@ -10,7 +10,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..patches import Function, HookGuard
-from . import files, images, loaders
+from . import adopted, files, images, loaders
 
 if TYPE_CHECKING:
     from ..probe import Probe
@@ -28,7 +28,7 @@ class InjectedRemedy:
     def __init__(self, probe: Probe, key: str) -> None:
         self.patches, self.training, self.fault = probe.patches, probe.training, probe.fault
         self.when_imported = probe.when_imported
-        self.folder = probe.settings.folder
+        self.folder, self.digests = probe.settings.folder, probe.digests
         self.key = key
         self.guarded = HookGuard(probe.fault, f"remedy {key}")
         """For the parts of the remedy: once any has raised, it is off, and says why."""
@@ -98,8 +98,11 @@ BENEATH: dict[str, Callable[[InjectedRemedy, Any], None]] = {
 }
 """By their keys of docs/doctor/remedies.md, in the order in which they are installed: what comes later stands before
 what came earlier. All of them stand behind the hooks, whose stages then time what took the place of the user's."""
-AROUND: dict[str, Callable[[InjectedRemedy, Any], None]] = {"device_prefetch": loaders.install_device_prefetch}
-"""These stand before the hooks, since they take batches from a loader in another thread."""
+AROUND: dict[str, Callable[[InjectedRemedy, Any], None]] = {
+    "loader": adopted.install_loader,
+    "device_prefetch": loaders.install_device_prefetch,
+}
+"""These stand before the hooks, since they take batches from a loader of their own, or in another thread."""
 KEYS = frozenset((*BENEATH, *AROUND))
 
 

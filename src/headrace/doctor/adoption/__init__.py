@@ -1,0 +1,25 @@
+"""Adoption of Headrace's Loader by a script: what the script's Dataset and DataLoader do, and the module that does it.
+
+Pure, the trial apart: a session in, a recipe and Python text out. Known transforms are translated by
+`headrace.from_torchvision` and its kin, on objects rebuilt from their descriptions in the session, without the
+libraries that they are of. The trial runs that text in a process of its own.
+"""
+
+from __future__ import annotations
+
+from .comparison import compare_with_script
+from .module import module_text
+from .recipe import Adoption, LoaderRecipe, MapPart, RecipePart
+from .trial import EXPECTED_S, LoaderTrialRequest, tried_loader
+
+__all__ = [
+    "EXPECTED_S",
+    "Adoption",
+    "LoaderRecipe",
+    "LoaderTrialRequest",
+    "MapPart",
+    "RecipePart",
+    "compare_with_script",
+    "module_text",
+    "tried_loader",
+]

@@ -1,0 +1,223 @@
+"""Comparison of a generated module with the script it was made from: the same samples, loaded both ways."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
+SAMPLES = 8
+"""Samples that are compared, from the whole of the dataset."""
+
+Leaf = npt.NDArray[Any] | str
+"""Array, or text, of a batch."""
+
+
+@dataclass
+class LeafComparison:
+    """One array of the batches, as the script and as the Loader have it."""
+
+    path: str
+    """`0`, `image`, `meta.id`; empty for a batch that is one array."""
+    script: list[str] = field(default_factory=list)
+    """Type and shape: `float32[1, 3, 224, 224]`."""
+    loader: list[str] = field(default_factory=list)
+    script_range: tuple[float, float] | None = None
+    loader_range: tuple[float, float] | None = None
+    largest: float | None = None
+    """Largest difference of two values; None where the script draws at random, or where they cannot be compared."""
+    drawn: bool = False
+    """Whether the script's own values differ from one call to the next."""
+
+    @property
+    def is_same_kind(self) -> bool:
+        """Tell whether types and shapes are the same in all samples."""
+        return self.script == self.loader
+
+
+class _LoaderFoundError(BaseException):
+    """The script has begun to iterate the DataLoader that is looked for. No handler of the script's takes it."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.loader = loader
+
+
+def compare_with_script(
+    make_loader: Callable[..., Any],
+    batches: Callable[[Any], Iterable[Any]],
+    script: Sequence[str],
+    *,
+    dataset: str = "",
+    samples: int = SAMPLES,
+) -> list[LeafComparison]:
+    """Load the same samples both ways, print how they differ, and return it, one row an array of the batch.
+
+    The script runs up to its first pass over a DataLoader whose dataset is of the class `dataset`. Raises UsageError
+    where it does not get there.
+    """
+    theirs = script_loader(script, dataset)
+    rows = list(compared(theirs, make_loader, batches, samples))
+    for row in rows:
+        print(described(row))
+    return rows
+
+
+def script_loader(script: Sequence[str], dataset: str = "") -> DataLoader[Any]:
+    """Run a script up to its first pass over a DataLoader of such a dataset, and return that DataLoader.
+
+    `script` is what follows `python` on its command line. Raises UsageError where the script ends before.
+    """
+    from torch.utils.data import DataLoader
+
+    original = DataLoader.__iter__
+
+    def begin(loader: DataLoader[Any]) -> Any:
+        kind = type(loader.dataset)
+        if not dataset or f"{kind.__module__}.{kind.__qualname__}".split(".")[-1] == dataset.split(".")[-1]:
+            raise _LoaderFoundError(loader)
+        return original(loader)
+
+    try:
+        with patch.object(DataLoader, "__iter__", begin):
+            _run(list(script))
+    except _LoaderFoundError as found:
+        return found.loader
+    except SystemExit as error:
+        raise UsageError(f"expected {script[0]} to iterate a DataLoader, got its end (exit {error.code})") from error
+    raise UsageError(f"expected {script[0]} to iterate a DataLoader over a {dataset or 'dataset'}, got its end")
+
+
+def _run(script: list[str]) -> None:
+    is_module = script[0] == "-m"
+    argv = script[1:] if is_module else script
+    folder = os.getcwd() if is_module else os.path.dirname(os.path.abspath(argv[0]))
+    with patch.object(sys, "argv", argv), patch.object(sys, "path", [folder, *sys.path]):
+        if is_module:
+            runpy.run_module(argv[0], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(argv[0], run_name="__main__")
+
+
+def compared(
+    theirs: DataLoader[Any], make_loader: Callable[..., Any], batches: Callable[[Any], Iterable[Any]], samples: int
+) -> Iterator[LeafComparison]:
+    """Yield the comparison of each array of batches of one sample, the script's order first."""
+    rows: dict[str, LeafComparison] = {}
+    ours = make_loader(1, shuffle=False)
+    collate: Any = theirs.collate_fn
+    for index, first, again in _script_samples(theirs, samples):
+        ours.seek(0, index)
+        with _first(batches(ours)) as batch:
+            mine = dict(leaves(batch))
+        one, other = (dict(leaves(collate([sample]))) for sample in (first, again))
+        for path in [*one, *(path for path in mine if path not in one)]:
+            row = rows.setdefault(path, LeafComparison(path))
+            _compare(row, one.get(path), other.get(path), mine.get(path))
+    yield from rows.values()
+
+
+@contextmanager
+def _first(batches: Iterable[Any]) -> Iterator[Any]:
+    iterator: Any = iter(batches)
+    with closing(iterator):
+        yield next(iterator)
+
+
+def _script_samples(theirs: DataLoader[Any], samples: int) -> Iterator[tuple[int, Any, Any]]:
+    """Yield (index, sample, the same sample once more). Streams begin anew for the second one."""
+    from torch.utils.data import IterableDataset
+
+    dataset: Any = theirs.dataset
+    if isinstance(dataset, IterableDataset):
+        pairs = zip(islice(iter(dataset), samples), islice(iter(dataset), samples), strict=True)
+        yield from ((index, *pair) for index, pair in enumerate(pairs))
+        return
+    indices = np.linspace(0, len(dataset) - 1, min(samples, len(dataset))).round().astype(int).tolist()
+    for index in indices:
+        yield index, dataset[index], dataset[index]
+
+
+def leaves(batch: Any, path: str = "") -> Iterator[tuple[str, Leaf]]:
+    """Yield the arrays and texts of a batch, each with its path."""
+    below = f"{path}." if path else ""
+    if isinstance(batch, Mapping):
+        for key, value in batch.items():
+            yield from leaves(value, f"{below}{key}")
+    elif isinstance(batch, list | tuple):
+        for number, value in enumerate(batch):
+            yield from leaves(value, f"{below}{number}")
+    elif isinstance(batch, str | bytes):
+        yield path, str(batch)
+    else:
+        yield path, _array(batch)
+
+
+def _array(value: Any) -> npt.NDArray[Any]:
+    if str(getattr(value, "dtype", "")) == "torch.bfloat16":
+        value = value.float()
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    return np.asarray(value)
+
+
+def _compare(row: LeafComparison, one: Leaf | None, again: Leaf | None, mine: Leaf | None) -> None:
+    row.script.append(_kind(one))
+    row.loader.append(_kind(mine))
+    if isinstance(one, np.ndarray):
+        row.script_range = _wider(row.script_range, one)
+        row.drawn |= not (isinstance(again, np.ndarray) and np.array_equal(one, again, equal_nan=_is_float(one)))
+    if isinstance(mine, np.ndarray):
+        row.loader_range = _wider(row.loader_range, mine)
+    if row.drawn:
+        row.largest = None
+    elif isinstance(one, np.ndarray) and isinstance(mine, np.ndarray) and one.shape == mine.shape and one.size:
+        difference = np.abs(one.astype(np.float64) - mine.astype(np.float64))
+        row.largest = max(row.largest or 0.0, float(difference.max()))
+
+
+def _is_float(values: npt.NDArray[Any]) -> bool:
+    return values.dtype.kind == "f"
+
+
+def _wider(known: tuple[float, float] | None, values: npt.NDArray[Any]) -> tuple[float, float] | None:
+    if values.dtype.kind not in "biuf" or not values.size:
+        return known
+    low, high = float(values.min()), float(values.max())
+    return (low, high) if known is None else (min(low, known[0]), max(high, known[1]))
+
+
+def _kind(value: Leaf | None) -> str:
+    if value is None:
+        return "nothing"
+    return "text" if isinstance(value, str) else f"{value.dtype}{list(value.shape)}"
+
+
+def described(row: LeafComparison) -> str:
+    """Return one line about an array."""
+    name = row.path or "batch"
+    if not row.is_same_kind:
+        script, loader = next(pair for pair in zip(row.script, row.loader, strict=True) if pair[0] != pair[1])
+        return f"{name}: DIFFERENT: the script has {script}, the Loader {loader}"
+    ranges = [
+        f"{low:.4g} to {high:.4g}"
+        for low, high in (each for each in (row.script_range, row.loader_range) if each is not None)
+    ]
+    if row.drawn:
+        return f"{name}: {row.script[0]}, drawn at random: values {' in the script, '.join(ranges)} in the Loader"
+    if row.largest is None:
+        return f"{name}: {row.script[0]}"
+    return f"{name}: {row.script[0]}, largest difference {row.largest:.4g}, values {' and '.join(ranges)}"

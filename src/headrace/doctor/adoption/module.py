@@ -1,0 +1,93 @@
+"""The Python module that a recipe becomes: what the trial runs, a proof injects, and `--draft` writes.
+
+Nothing of the session gets into it but as a literal, or inside of a comment or a docstring, out of which neither a
+line's end nor a quote leads.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from .code_layout import WIDTH, laid_out, literal
+from .recipe import Argument, LoaderRecipe, RecipePart
+
+_MARKS = {"check": "check", "python": "check", "differs": "differs"}
+"""Word that begins the comment about a part, by its certainty. Exact parts need none."""
+
+
+def module_text(recipe: LoaderRecipe) -> str:
+    """Return the module of a recipe.
+
+    Raises:
+        SyntaxError: The recipe holds something that is no Python.
+    """
+    environment = Environment(
+        loader=PackageLoader("headrace.doctor.adoption"),
+        autoescape=False,  # Python is written, not HTML
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        documented=_documented,
+        heading=_heading,
+        import_statements=_import_statements,
+        laid_out=lambda code, indent, used: laid_out(code, indent=indent, used=used),
+        mapping=_mapping,
+        python=literal,
+        remarks=lambda one, argument: list(_remarks(one, argument)),
+        wrapped=_wrapped,
+    )
+    text = environment.get_template("module.py.jinja").render(recipe=recipe)
+    ast.parse(text)
+    return text
+
+
+def printable(text: str) -> str:
+    """Return a text that is part of one line, whatever it holds: what cannot be printed as Python escapes it."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def _documented(text: str) -> str:
+    """Return a text that can stand inside of a docstring."""
+    lines = (printable(line).replace("\\", "\\\\").replace('"""', "'''") for line in text.split("\n"))
+    return "\n".join(line.rstrip() for line in lines).rstrip('"')
+
+
+def _heading(recipe: LoaderRecipe) -> str:
+    name = recipe.script[0].replace("\n", " ") if recipe.script else "the script"
+    return f"Data of {name} through headrace.Loader: {recipe.degree}."
+
+
+def _import_statements(recipe: LoaderRecipe, kind: str) -> list[str]:
+    """Return the imports of the standard library, or all others, in the order in which they are sorted."""
+    statements = sorted({*recipe.imports, "import headrace as hr"}, key=lambda one: (one.startswith("from"), one))
+    is_standard = [one.split()[1].split(".")[0] in sys.stdlib_module_names for one in statements]
+    return [one for one, standard in zip(statements, is_standard, strict=True) if standard == (kind == "standard")]
+
+
+def _mapping(fields: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{name!r}: {code}" for name, code in fields.items()) + "}"
+
+
+def _remarks(recipe: LoaderRecipe, argument: Argument) -> Iterator[str]:
+    """Yield the comments about parts of one argument."""
+    for part in recipe.parts:
+        if part.argument == argument and part.certainty in _MARKS:
+            yield from _wrapped(_remark(part), "# ", 4).split("\n")
+
+
+def _remark(part: RecipePart) -> str:
+    place = f"{part.place} " if part.place else ""
+    note = f": {part.note}" if part.note else ""
+    return f"{_MARKS[part.certainty]}: {place}{part.part}{note}"
+
+
+def _wrapped(text: str, prefix: str, indent: int) -> str:
+    """Return a text in lines of a module, each behind `prefix`."""
+    lines = textwrap.wrap(printable(text), WIDTH - indent - len(prefix), break_on_hyphens=False) or [""]
+    return "\n".join(f"{prefix}{line}" for line in lines)

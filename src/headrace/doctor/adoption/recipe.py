@@ -1,0 +1,86 @@
+"""Recipe of a Loader: what the script's Dataset and DataLoader would be, and how sure each part of that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Certainty = Literal["exact", "differs", "check", "python", "no"]
+"""How sure a part is: the same result; the same with a difference that its note names; a reading of the script that its
+author has to check; stays the script's own Python, in `map=`; or cannot be taken."""
+Degree = Literal["exact", "draft", "no"]
+Argument = Literal["source", "fields", "view", "augment", "map", "output", "loader"]
+
+
+@dataclass(frozen=True)
+class RecipePart:
+    """Part of the script, and what does it in the recipe."""
+
+    part: str
+    """As the script or its library writes it, in one line."""
+    place: str
+    """`train.py:41`; empty where no line is known."""
+    becomes: str
+    """Empty where nothing does."""
+    certainty: Certainty
+    note: str = ""
+    argument: Argument = "fields"
+    """What of the recipe it concerns."""
+
+
+@dataclass(frozen=True)
+class MapPart:
+    """Function of the generated module that runs what stays Python on each sample, in `map=`."""
+
+    name: str
+    code: str
+    """The whole `def`, as Python."""
+
+
+@dataclass(frozen=True)
+class LoaderRecipe:
+    """Arguments of `hr.open` and `hr.Loader` as Python expressions, and the batch that the script takes.
+
+    `source`, the values of `fields`, `view`, `augment` and `output` are code in which `hr` is headrace. `output` is an
+    expression of `batch`, the Loader's own dict.
+    """
+
+    source: str
+    fields: Mapping[str, str]
+    output: str
+    view: str | None = None
+    augment: str | None = None
+    map_parts: tuple[MapPart, ...] = ()
+    parts: tuple[RecipePart, ...] = ()
+    degree: Degree = "draft"
+    reason: str = ""
+    """Why the degree is not higher, in one sentence; empty for `exact`."""
+    batch_size: int = 1
+    shuffle: bool = False
+    drop_last: bool = False
+    imports: tuple[str, ...] = ()
+    """Further import statements of the module."""
+    constants: Mapping[str, str] = field(default_factory=dict)
+    """Names that the source and the fields use, with their values as Python."""
+    script: tuple[str, ...] = ()
+    """The script and its arguments, to be run for the comparison; empty where the command names no file."""
+    dataset: str = ""
+    """Class of the dataset that the DataLoader has, `torchvision.datasets.folder.ImageFolder`."""
+
+    @property
+    def unsure(self) -> tuple[RecipePart, ...]:
+        """Parts that the script's author has to look at."""
+        return tuple(part for part in self.parts if part.certainty not in ("exact", "differs"))
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """What a script would be with a Loader: the recipe, and the Python module that makes it.
+
+    `module_text` is None where the degree is `no`. It defines `make_loader(batch_size, *, shuffle, seed, threads,
+    device)`, which returns an `hr.Loader`, and `batches(loader)`, which yields its batches in the script's structure.
+    """
+
+    recipe: LoaderRecipe
+    module_text: str | None

@@ -1,0 +1,142 @@
+"""Headrace's Loader in place of the script's Dataset and DataLoader, as a trial on the run's own files measured it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean, stdev
+
+from ..quantities import counted, duration, number, size
+from ..session.model import AdoptedPart, LoaderTrial
+from ..simulate import FeedSetup, NativeFeed, RecordedRun, predicted
+from .case import LOW, MEDIUM, Case, Proposal, RemedyFamily
+
+LOADER = RemedyFamily("loader", "Headrace's Loader in place of the DataLoader")
+KEY = "loader"
+"""Key in `changes`."""
+EXACT, DRAFT, NONE = "exact", "draft", "no"
+"""Degrees to which the script's data is known."""
+QUEUE = 3
+"""Batches that a Loader has ready at most, unless it finds that more gain."""
+UNLOADED_ERROR = 0.15
+"""Standard error where nothing was measured alongside the training's load."""
+STRETCH_ERROR = 0.5
+"""Share of what the simulation was off alongside the stand-in: as much again may be wrong elsewhere."""
+DRIFT_ERROR = 0.05
+"""Two trials of the same module differ by as much."""
+WHY_NOT = {
+    "failed": "It was tried on the run's files, and failed",
+    "timed out": "It was tried on the run's files, and took too long",
+    "out of memory": "It was tried on the run's files, and took too much memory",
+    "interrupted": "Its trial was interrupted",
+}
+
+
+def loader(case: Case) -> Proposal | None:
+    """Propose the Loader; None where nothing is known of what the script's dataset does."""
+    trial = case.session.loader_trial
+    if trial is None:
+        return None
+    why_not = _why_not(case, trial)
+    run = case.recorded
+    if why_not or run is None:
+        return LOADER.would_not(why_not or "It was tried, and there is no recorded step to compare it with.")
+    feed, is_exact = native_feed(run, trial), trial.degree == EXACT
+    proposal = LOADER.titled(f"{LOADER.title} ({trial.degree})").tried(
+        case,
+        lambda setup: fed_by(setup, feed),
+        why=f"{_why(case, trial)} {trial.reason}".rstrip(),
+        confidence=MEDIUM if trial.loaded_us else LOW,
+        costs=_costs(trial),
+        hint=_hint(case, is_exact=is_exact),
+        changes={KEY: {"module": trial.module, "loaders": case.loaders}} if is_exact else None,
+    )
+    return replace(proposal, remedy=replace(proposal.remedy, degree=trial.degree, parts=trial.parts))
+
+
+def _why_not(case: Case, trial: LoaderTrial) -> str:
+    """Say why it is no remedy, in one sentence; empty where it may be one."""
+    detail = trial.detail.strip()
+    if trial.degree == NONE:
+        return trial.reason or "What the dataset does is not known well enough."
+    if trial.why == "not tried":
+        return detail or "It was not tried on the run's files."
+    if trial.why != "measured" or not trial.batch_us:
+        said = WHY_NOT.get(trial.why, "It was tried on the run's files, and gave no batches")
+        return f"{said}: {detail}" if detail else f"{said}."
+    return ""
+
+
+def fed_by(setup: FeedSetup, feed: NativeFeed) -> FeedSetup:
+    """Return the setup with this loader in place of workers: there are none to start, and nothing to unpickle."""
+    return replace(setup, feed=feed)
+
+
+def native_feed(run: RecordedRun, trial: LoaderTrial) -> NativeFeed:
+    """Return the loader as the trial measured it, fitted to what it measured alongside a stand-in of the training."""
+    mean_us = fmean(trial.batch_us)
+    feed = NativeFeed(tuple(trial.batch_us), mean_us if trial.cpu_us is None else trial.cpu_us, QUEUE)
+    if not trial.loaded_us or trial.stand_in_us is None:
+        return replace(feed, error=UNLOADED_ERROR)
+    unhindered_us = run.unhindered_us()
+    simulated_us = predicted(run, replace(run.setup, feed=feed)).step_us
+    # The stand-in is hardly ever as long as the step that it stands for.
+    measured_us = max(fmean(trial.loaded_us) + unhindered_us - trial.stand_in_us, unhindered_us)
+    stretch = measured_us / simulated_us
+    error = math.hypot(DRIFT_ERROR, STRETCH_ERROR * math.log(stretch), _uncertainty(trial.loaded_us))
+    return replace(feed, stretch=stretch, error=error)
+
+
+def _uncertainty(turns: Sequence[float]) -> float:
+    """Return the standard error of their mean, as a share of it."""
+    return stdev(turns) / math.sqrt(len(turns)) / fmean(turns) if len(turns) > 1 else UNLOADED_ERROR
+
+
+def _why(case: Case, trial: LoaderTrial) -> str:
+    """Say what was measured, beside what the run itself took."""
+    each = f" of {number(trial.batch_size)}" if trial.batch_size else ""
+    threads = "" if trial.threads is None else f" on {counted(trial.threads, 'thread')}"
+    alone = f"On the run's own files it makes a batch{each} in {duration(fmean(trial.batch_us))}{threads}"
+    if trial.cpu_us is not None and trial.batch_size:
+        alone += f", {duration(trial.cpu_us / trial.batch_size)} of a core a sample"
+        alone += f" in place of {duration(_present_cpu_us(case))}"
+    if trial.loaded_us and trial.stand_in_us is not None:
+        alone += (
+            f"; alongside a stand-in of the training step, which takes {duration(trial.stand_in_us)} by itself, a "
+            f"step takes {duration(fmean(trial.loaded_us))}"
+        )
+    return f"{alone} ({counted(trial.samples, 'sample')})."
+
+
+def _present_cpu_us(case: Case) -> float:
+    """Return what a sample takes of a core now."""
+    run, samples = case.recorded, case.samples_a_batch
+    return 0.0 if run is None or not samples else run.making_cpu_us / run.batches_a_step / samples
+
+
+def _costs(trial: LoaderTrial) -> list[str]:
+    """Return what it takes: memory, the parts to look at, and another order of the samples."""
+    costs = [] if trial.peak_bytes is None else [f"{size(trial.peak_bytes)} of memory"]
+    unsure = [part for part in trial.parts if is_unsure(part)]
+    if unsure:
+        costs.append(f"{counted(len(unsure), 'part')} of {number(len(trial.parts))} to check")
+    python = [part for part in trial.parts if part.certainty == "python"]
+    if python:
+        costs.append(f"{counted(len(python), 'part')} as Python, in map=")
+    return [*costs, "samples in an order, and with draws, of its own seed"]
+
+
+def is_unsure(part: AdoptedPart) -> bool:
+    """Return whether the script's author has to look at a part."""
+    return part.certainty not in (EXACT, "differs")
+
+
+def _hint(case: Case, *, is_exact: bool) -> str:
+    file, line = case.facts.get("file"), case.facts.get("line")
+    where = f" in {file}:{line}" if file and line else ""
+    kind = "the module" if is_exact else "a draft, with the parts to check marked"
+    return (
+        f"headrace doctor --draft FILE writes {kind}. Then{where}: loader = make_loader(), and in the loop "
+        "`for batch in batches(loader)` in place of the DataLoader"
+    )

@@ -1,0 +1,196 @@
+"""The remedy `loader`: what it is predicted to give, where it stands, and how it is said, by trials that are made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_prescriptions import GB, ROOMY, helping, made, prescribed, remedy, why_not, with_batches
+from made_sessions import MadeRun
+from report_pages import printed
+
+from headrace.doctor.causes.findings import diagnose
+from headrace.doctor.report.html.page import html_page
+from headrace.doctor.report.outputs import Outputs, document
+from headrace.doctor.report.terminal import text
+from headrace.doctor.session.model import AdoptedPart, LoaderTrial, Session
+from headrace.errors import UsageError
+
+SLOW = MadeRun(stages={"decode:Pillow load": 36_000, "collate:default": 4_000}, cpu=1.0, facts={"length": 100})
+"""40 ms a batch in two workers: a step takes 20 ms, and 3.5 ms of them are the training's own."""
+IMAGES = ("float32[4,3,64,64] int64[4]", 4 * 3 * 64 * 64 * 4 + 32)
+MODULE = "import headrace as hr\n"
+PARTS = [
+    AdoptedPart("ImageFolder('/data')", "train.py:9", "hr.open('/data')", "exact"),
+    AdoptedPart("Resize(256)", "train.py:11", "hr.Resize(256)", "check", "the filter is not known"),
+]
+
+
+def tried(batch_us: float = 5_000, *, cpu_us: float | None = None, **changes: Any) -> LoaderTrial:
+    """A trial whose batches come every so often, in steps of a stand-in of 3.5 ms that wait for them."""
+    usual = LoaderTrial(
+        "measured",
+        module=MODULE,
+        batch_us=[batch_us] * 20,
+        loaded_us=[max(batch_us, 3_500.0)] * 20,
+        cpu_us=batch_us if cpu_us is None else cpu_us,
+        peak_bytes=200_000_000,
+        threads=2,
+        batch_size=4,
+        samples=160,
+        first_us=1e5,
+        stand_in_us=3_500.0,
+        degree="exact",
+        parts=PARTS[:1],
+    )
+    return replace(usual, **changes)
+
+
+def with_trial(trial: LoaderTrial | None, run: MadeRun = SLOW) -> Session:
+    session = made(run, facts=ROOMY)
+    session.loader_trial = trial
+    return session
+
+
+@pytest.mark.parametrize(("batch_us", "step_us"), [(1_000, 3_500), (5_000, 5_000), (12_000, 12_000)])
+def test_a_step_takes_as_long_as_its_batches_or_its_own_work(batch_us: float, step_us: float) -> None:
+    found = helping(with_trial(tried(batch_us)), "loader")
+    assert found.prediction is not None
+    assert found.prediction.step_us == pytest.approx(step_us, rel=0.05)
+    assert found.prediction.low_us < step_us < found.prediction.high_us
+    assert found.prediction.speedup == pytest.approx(20_000 / step_us, rel=0.05)
+
+
+def test_what_was_measured_alongside_a_step_counts_and_widens_the_interval() -> None:
+    usual = helping(with_trial(tried(2_000)), "loader").prediction
+    hindered = helping(with_trial(tried(2_000, loaded_us=[7_000.0] * 20)), "loader").prediction
+    unknown = helping(with_trial(tried(2_000, loaded_us=[], stand_in_us=None)), "loader").prediction
+    assert usual is not None
+    assert hindered is not None
+    assert unknown is not None
+    assert usual.step_us == pytest.approx(3_500, rel=0.05)
+    assert hindered.step_us == pytest.approx(7_000, rel=0.05)
+    assert hindered.high_us / hindered.low_us > usual.high_us / usual.low_us
+    assert unknown.high_us / unknown.low_us > usual.high_us / usual.low_us
+    # The stand-in took 2 ms longer than the step that it stands for: so does what was measured with it.
+    slower = helping(with_trial(tried(2_000, loaded_us=[7_000.0] * 20, stand_in_us=5_500.0)), "loader").prediction
+    assert slower is not None
+    assert slower.step_us == pytest.approx(5_000, rel=0.05)
+
+
+def test_the_loader_has_no_room_beside_a_team_on_few_cores() -> None:
+    """Two cores, 10 ms of work a batch, a step that computes for 3.5 ms: no step is shorter than both together."""
+    session = made(SLOW, facts=ROOMY | {"cores": 2})
+    session.loader_trial = tried(5_000, cpu_us=10_000, loaded_us=[], stand_in_us=None)
+    found = helping(session, "loader")
+    assert found.prediction is not None
+    assert found.prediction.step_us >= (10_000 + 3_500) / 2 * 0.95
+
+
+def test_a_draft_says_what_is_to_be_checked_and_is_not_injected() -> None:
+    session = with_trial(tried(degree="draft", reason="The filter is not known.", parts=PARTS))
+    found = helping(session, "loader")
+    assert found.title == "Headrace's Loader in place of the DataLoader (draft)"
+    assert found.changes is None
+    assert found.why.endswith("The filter is not known.")
+    assert "1 part of 2 to check" in found.costs
+    assert "--draft FILE" in found.hint
+    assert "loader" not in prescribed(session).together
+    page = " ".join(text(session, diagnose(session), prescribed(session)).split())
+    assert "train.py:9 ImageFolder('/data') → hr.open('/data') " in page
+    assert "train.py:11 Resize(256) → hr.Resize(256) (to check: the filter is not known)" in page
+
+
+def test_an_exact_one_is_injected_and_goes_alone() -> None:
+    session = with_batches(with_trial(tried(1_000)), *IMAGES)
+    found = helping(session, "loader")
+    assert found.changes == {"loader": {"module": MODULE, "loaders": [0]}}
+    assert found.costs[0] == "200 MB of memory"
+    assert prescribed(session).together == ["loader"]
+
+
+def test_it_stands_above_a_cache_that_gains_as_much() -> None:
+    session = with_batches(with_trial(tried(1_000)), *IMAGES)
+    assert helping(session, "cache").prediction is not None
+    codes = [one.code for one in prescribed(session).remedies if one.helps]
+    assert codes.index("loader") < codes.index("cache")
+
+
+def test_one_that_is_slower_gives_way_to_what_gains_more() -> None:
+    session = with_batches(with_trial(tried(18_000)), *IMAGES)
+    whole = prescribed(session)
+    codes = [one.code for one in whole.remedies if one.helps]
+    assert codes.index("cache") < codes.index("loader")
+    assert whole.together[0] != "loader"
+
+
+@pytest.mark.parametrize(
+    ("trial", "why"),
+    [
+        (
+            LoaderTrial("failed", "making the first batch\nValueError: no <column>", degree="exact"),
+            "It was tried on the run's files, and failed: making the first batch\nValueError: no <column>",
+        ),
+        (
+            LoaderTrial("timed out", "opening the data took more than 15 s", degree="draft"),
+            "It was tried on the run's files, and took too long: opening the data took more than 15 s",
+        ),
+        (
+            LoaderTrial("out of memory", "making batches: it took more than 2.0 GB", degree="draft"),
+            "It was tried on the run's files, and took too much memory: making batches: it took more than 2.0 GB",
+        ),
+        (LoaderTrial("not tried", "", degree="no", reason="ffmpeg decodes."), "ffmpeg decodes."),
+        (LoaderTrial("not tried", "The run was only observed.", degree="exact"), "The run was only observed."),
+    ],
+)
+def test_why_not(trial: LoaderTrial, why: str) -> None:
+    assert why_not(with_trial(trial), "loader") == why
+
+
+def test_no_gain_is_no_remedy() -> None:
+    assert "no gain" in remedy(with_trial(tried(30_000)), "loader").why
+
+
+def test_nothing_is_said_where_nothing_is_known() -> None:
+    assert "loader" not in {one.code for one in prescribed(with_trial(None)).remedies}
+
+
+def test_reports_escape_what_the_script_holds() -> None:
+    hostile = "<script>alert(1)</script>\x1b[2J"
+    part = AdoptedPart(hostile, hostile, hostile, "check", hostile)
+    session = with_trial(tried(degree="draft", reason=hostile, parts=[part], module=hostile))
+    diagnosis, whole = diagnose(session), prescribed(session)
+    page = html_page(session, diagnosis, whole, again="")
+    assert "<script>alert" not in page
+    assert "\x1b" not in page + text(session, diagnosis, whole) + printed(session, diagnosis, whole)
+    assert "\x1b" not in document(session, diagnosis, whole)
+
+
+def test_a_draft_is_written_to_a_new_file_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    session = with_trial(tried(degree="draft", parts=PARTS))
+    path = tmp_path / "loader.py"
+    outputs = Outputs(draft=path)
+    outputs.check()
+    assert outputs.put(session, diagnose(session), prescribed(session), saved=None) == []
+    assert path.read_text() == MODULE
+    assert "has 1 part to check, marked by comments" in capsys.readouterr().err
+    path.write_text("mine")
+    with pytest.raises(UsageError, match=r"--draft: expected a new file, got .*loader\.py, which exists"):
+        outputs.check()
+    assert "expected a new file" in outputs.put(session, diagnose(session), prescribed(session), saved=None)[0]
+    assert path.read_text() == "mine"
+
+
+def test_no_draft_where_nothing_is_known(tmp_path: Path) -> None:
+    session = with_trial(LoaderTrial("not tried", "", degree="no", reason="ffmpeg decodes."))
+    path = tmp_path / "loader.py"
+    (said,) = Outputs(draft=path).put(session, diagnose(session), prescribed(session), saved=None)
+    assert said == f"--draft: no Loader can be written, so there is no {path}: ffmpeg decodes."
+    assert not path.exists()
+
+
+def test_memory_is_named_with_its_unit() -> None:
+    found = helping(with_trial(tried(peak_bytes=3 * GB)), "loader")
+    assert found.costs[0] == "3.0 GB of memory"
