@@ -43,8 +43,20 @@ void Augmenter::start(const Placement& place, const std::uint8_t* fill) {
     height_ = place.height;
     canvas_ = memory_.reserve_aligned(4 * (pixels() + kRowSlack));
     if (!place.pads()) return;
-    std::uint8_t pixel[4] = {fill[0], fill[1], fill[2], 0};
-    for (std::size_t i = 0; i < pixels(); ++i) std::memcpy(canvas_ + 4 * i, pixel, 4);
+    const std::uint8_t bytes[4] = {fill[0], fill[1], fill[2], 0};
+    std::uint32_t pixel;
+    std::memcpy(&pixel, bytes, 4);
+    auto* const canvas = reinterpret_cast<std::uint32_t*>(canvas_);
+    const auto pad = [&](std::size_t first, std::size_t last) { std::fill(canvas + first, canvas + last, pixel); };
+    std::size_t padded = 0;
+    for (int y = 0; y < height_; ++y) {  // up to each row of the window, in the canvas's order
+        const int row = place.canvas_row(y) - place.inner_y;
+        if (row < 0 || row >= place.inner_height || place.inner_width == 0) continue;
+        const std::size_t first = place.pixel(row);
+        pad(padded, first);
+        padded = first + static_cast<std::size_t>(place.inner_width);
+    }
+    pad(padded, pixels());
 }
 
 void Augmenter::write(int y, const std::uint8_t* rgbx) {

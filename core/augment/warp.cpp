@@ -40,14 +40,15 @@ void take(const std::int32_t* numbers, int count, const std::uint8_t* from, std:
                     Bytes);
 }
 
-void take(std::size_t bytes, const std::int32_t* numbers, int count, const std::uint8_t* from, std::uint8_t* to) {
+void take(const WarpKernels& kernels, std::size_t bytes, const std::int32_t* numbers, int count,
+          const std::uint8_t* from, std::uint8_t* to) {
     switch (bytes) {
         case 1:
             return take<1>(numbers, count, from, to);
         case 2:
             return take<2>(numbers, count, from, to);
         case 4:
-            return take<4>(numbers, count, from, to);
+            return kernels.take_pixels(numbers, count, from, to);
         case 6:
             return take<6>(numbers, count, from, to);
         case 8:
@@ -179,9 +180,8 @@ void Warper::picture(std::uint8_t* from, std::uint8_t* to) {
 void Warper::nearest(std::size_t bytes, const std::uint8_t* from, std::uint8_t* to) {
     if (by_rows()) return copy_rows(bytes, from, to);
     for (int y = 0; y < height_; ++y) {
-        find_row(y);
-        kernels_->nearest(xs_.data(), ys_.data(), width_, width_, height_, numbers_.data());
-        take(bytes, numbers_.data(), width_, from,
+        find_numbers(y);
+        take(*kernels_, bytes, numbers_.data(), width_, from,
              to + bytes * static_cast<std::size_t>(y) * static_cast<std::size_t>(width_));
     }
 }
@@ -216,6 +216,22 @@ void Warper::copy_rows(std::size_t bytes, const std::uint8_t* from, std::uint8_t
     }
 }
 
+void Warper::find_numbers(int y) {
+    if (op_.kind == kAffine) {
+        const AffineRow row = affine_row(y);
+        return kernels_->nearest_affine(row.from, row.step, width_, width_, height_, numbers_.data());
+    }
+    find_row(y);
+    kernels_->nearest(xs_.data(), ys_.data(), width_, width_, height_, numbers_.data());
+}
+
+Warper::AffineRow Warper::affine_row(int y) const {
+    const double* m = op_.args + 4;
+    const auto at = [&](int row) { return m[row] * 0.5 + m[row + 1] * (y + 0.5) + m[row + 2]; };
+    return {{static_cast<float>(at(0) - 0.5), static_cast<float>(at(3) - 0.5)},
+            {static_cast<float>(m[0]), static_cast<float>(m[3])}};
+}
+
 void Warper::find_row(int y) {
     const double* m = op_.args + 4;
     const double down = y + 0.5;
@@ -224,12 +240,11 @@ void Warper::find_row(int y) {
         return kernels_->displaced(across_.data() + first, down_.data() + first, static_cast<float>(y), width_,
                                    xs_.data(), ys_.data());
     }
-    const auto at = [&](int row) { return m[row] * 0.5 + m[row + 1] * down + m[row + 2]; };
     if (op_.kind == kAffine) {
-        return kernels_->affine(static_cast<float>(at(0) - 0.5), static_cast<float>(m[0]),
-                                static_cast<float>(at(3) - 0.5), static_cast<float>(m[3]), width_, xs_.data(),
-                                ys_.data());
+        const AffineRow row = affine_row(y);
+        return kernels_->affine(row.from, row.step, width_, xs_.data(), ys_.data());
     }
+    const auto at = [&](int row) { return m[row] * 0.5 + m[row + 1] * down + m[row + 2]; };
     const float from[] = {static_cast<float>(at(0)), static_cast<float>(at(3)), static_cast<float>(at(6))};
     const float step[] = {static_cast<float>(m[0]), static_cast<float>(m[3]), static_cast<float>(m[6])};
     kernels_->perspective(from, step, width_, xs_.data(), ys_.data());
@@ -259,8 +274,9 @@ void Warper::smooth(std::vector<float>& field, double sigma_x, double sigma_y, d
     const int reach = static_cast<int>(across.size()) - 1, rim = static_cast<int>(down.size()) - 1;
     const auto width = static_cast<std::size_t>(width_);
     line_.resize(width + 2 * across.size());
-    padded_.resize(width * static_cast<std::size_t>(height_ + 2 * rim));
-    float* const first = padded_.data() + width * static_cast<std::size_t>(rim);
+    std::uint8_t* const padded =
+        padded_.reserve_aligned(sizeof(float) * width * static_cast<std::size_t>(height_ + 2 * rim));
+    float* const first = reinterpret_cast<float*>(padded) + width * static_cast<std::size_t>(rim);
     for (int y = 0; y < height_; ++y) {
         const float* row = field.data() + width * static_cast<std::size_t>(y);
         float* const middle = line_.data() + reach;

@@ -8,6 +8,7 @@
 #include "augment/draw.hpp"
 #include "augment/warp_kernels.hpp"
 #include "common/level.hpp"
+#include "common/scratch.hpp"
 
 namespace headrace {
 
@@ -44,14 +45,22 @@ private:
     std::size_t pixels() const { return static_cast<std::size_t>(width_) * static_cast<std::size_t>(height_); }
     void displace();
     void smooth(std::vector<float>& field, double sigma_x, double sigma_y, double alpha);
+    // Where an affine map takes the first pixel of a row, and what each further one adds.
+    struct AffineRow {
+        float from[2], step[2];
+    };
+    AffineRow affine_row(int y) const;
+    // The places of a row's pixels in the source, and the numbers of the source's pixels there.
     void find_row(int y);
+    void find_numbers(int y);
     bool by_rows() const;
     void copy_rows(std::size_t bytes, const std::uint8_t* from, std::uint8_t* to) const;
 
     const WarpKernels* kernels_;
     DrawnOp op_{};
     int width_ = 0, height_ = 0;
-    std::vector<float> xs_, ys_, padded_, line_;
+    std::vector<float> xs_, ys_, line_;
+    Scratch padded_;
     std::vector<float> across_, down_;  // displacements in pixels of `displaced_`, a row after the other
     DrawnOp displaced_{};
     int displaced_width_ = 0, displaced_height_ = 0;

@@ -17,13 +17,18 @@ inline constexpr int kWarpBlock = 16;
 // up to the end of the last block.
 struct WarpKernels {
     // x + i dx, y + i dy.
-    void (*affine)(float x, float dx, float y, float dy, int count, float* xs, float* ys);
+    void (*affine)(const float* from, const float* step, int count, float* xs, float* ys);
     // (x + i dx) / (w + i dw) - 1/2, and the same of y.
     void (*perspective)(const float* from, const float* step, int count, float* xs, float* ys);
     // i + across[i], y + down[i].
     void (*displaced)(const float* across, const float* down, float y, int count, float* xs, float* ys);
     // Numbers of the nearest pixels; width * height where that lies outside, or is no number.
     void (*nearest)(const float* xs, const float* ys, int count, int width, int height, std::int32_t* numbers);
+    // The same of the places that affine() gives.
+    void (*nearest_affine)(const float* from, const float* step, int count, int width, int height,
+                           std::int32_t* numbers);
+    // Four bytes of each number.
+    void (*take_pixels)(const std::int32_t* numbers, int count, const std::uint8_t* from, std::uint8_t* to);
     // Bilinear values of an RGBX canvas. At its edge as torchvision: pixels outside count as 0, and what comes out is
     // blended with `fill` by the weight of those inside.
     void (*bilinear)(const std::uint8_t* canvas, int width, int height, const float* xs, const float* ys, int count,

@@ -29,6 +29,7 @@ void MaskTarget::start(const MaskFormat& format, std::uint8_t* at, const Placeme
     at_ = at;
     place_ = place;
     type_ = type;
+    copied_ = is_copied();
     if (!place.pads()) return;
     const auto fill_all = format.bytes == 1   ? fill<std::uint8_t>
                           : format.bytes == 2 ? fill<std::int16_t>
@@ -37,8 +38,19 @@ void MaskTarget::start(const MaskFormat& format, std::uint8_t* at, const Placeme
     fill_all(at, place.pixels(), format.ignore);
 }
 
+bool MaskTarget::is_copied() const {
+    if (format_.bytes != 1 || type_ != PixelType::u8) return false;
+    for (int value = 0; value < 256; ++value)
+        if (format_.table[value] != value) return false;
+    return true;
+}
+
 void MaskTarget::write(int y, const std::uint8_t* pixels) {
     std::uint8_t* out = at_ + place_.pixel(y) * format_.bytes;
+    if (copied_) {
+        std::memcpy(out, pixels, static_cast<std::size_t>(place_.inner_width));
+        return;
+    }
     switch (format_.bytes) {
         case 1:
             return write_as<std::uint8_t>(out, pixels);

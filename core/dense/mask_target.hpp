@@ -29,11 +29,14 @@ public:
 private:
     template <typename Value>
     void write_as(std::uint8_t* out, const std::uint8_t* pixels) const;
+    // Bytes to bytes that stay as they are: what most masks are.
+    bool is_copied() const;
 
     MaskFormat format_{};
     std::uint8_t* at_ = nullptr;
     Placement place_{};
     PixelType type_ = PixelType::u8;
+    bool copied_ = false;
 };
 
 }  // namespace headrace

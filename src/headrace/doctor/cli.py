@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -70,6 +70,10 @@ FailAbove = Annotated[
     float | None,
     typer.Option("--fail-above", parser=_share, metavar="SHARE", help="Exit with 100 where a step waits longer."),
 ]
+Form = Annotated[
+    Literal["terminal", "markdown"],
+    typer.Option("--format", help="Print the report for a terminal, or as Markdown for a pull request."),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print everything, not only what fits a screen.")]
 
 
@@ -101,6 +105,7 @@ def doctor(
     apply: Apply = None,
     draft: Draft = None,
     fail_above: FailAbove = None,
+    format: Form = "terminal",
     verbose: Verbose = False,
 ) -> None:
     """Say what an unmodified training command waits for.
@@ -132,7 +137,9 @@ def doctor(
         fail_above=fail_above,
         prove_s=prove_budget if prove else None,
     )
-    outputs = Outputs(report=report, html=html, json=json, trace=trace, apply=apply, draft=draft, verbose=verbose)
+    outputs = Outputs(
+        report=report, html=html, json=json, trace=trace, apply=apply, draft=draft, form=format, verbose=verbose
+    )
     raise typer.Exit(_or_failed(lambda: examine(asked, outputs)))
 
 
@@ -147,14 +154,32 @@ def show(
     apply: Apply = None,
     draft: Draft = None,
     fail_above: FailAbove = None,
+    format: Form = "terminal",
     verbose: Verbose = False,
 ) -> None:
     """Render a saved session again, without running anything."""
     from .report import Outputs
     from .run import show_again
 
-    outputs = Outputs(report=report, html=html, json=json, trace=trace, apply=apply, draft=draft, verbose=verbose)
+    outputs = Outputs(
+        report=report, html=html, json=json, trace=trace, apply=apply, draft=draft, form=format, verbose=verbose
+    )
     raise typer.Exit(_or_failed(lambda: show_again(session, outputs, fail_above=fail_above)))
+
+
+@app.command()
+def compare(
+    before: Annotated[Path, typer.Argument(help="A session that the doctor wrote: --json, or --keep.")],
+    after: Annotated[Path, typer.Argument(help="Another one of the same training.")],
+    *,
+    format: Annotated[
+        Literal["terminal", "markdown", "json"], typer.Option("--format", help="Form of what is printed.")
+    ] = "terminal",
+) -> None:
+    """Say what changed between two runs, beyond noise, and which part of a step it came from."""
+    from .comparison import show_compared
+
+    raise typer.Exit(_or_failed(lambda: show_compared(before, after, format)))
 
 
 @app.command(name="restore")
@@ -172,8 +197,9 @@ def _refuse_options_before_command(ctx: typer.Context) -> None:
         source = ctx.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             option = "--" + name.replace("_", "-")
-            if ctx.invoked_subcommand == "restore":
-                ctx.fail(f"expected no options, got {option}: headrace doctor restore FOLDER")
+            usage = {"restore": "restore FOLDER", "compare": "compare BEFORE AFTER"}.get(ctx.invoked_subcommand or "")
+            if usage is not None:
+                ctx.fail(f"expected no options there, got {option}: headrace doctor {usage}")
             ctx.fail(f"expected {option} behind show, got it before: headrace doctor show {option} … session.json")
 
 

@@ -15,8 +15,6 @@ from typing import TypeVar
 
 from rich.console import Console
 
-from headrace.errors import SessionError
-
 from .attach import (
     DOCTOR_FAILED,
     CommandResult,
@@ -33,7 +31,7 @@ from .machine import MachineSampler, surveyed
 from .measure import Diagnosis
 from .prove import DIGESTS, Prover, TrialRunner
 from .report import LiveView, Outputs, document, gpu_busy, write_whole
-from .session import SESSION_FILE, SessionFolder, decode_session, read_session, session_folder
+from .session import SESSION_FILE, SessionFolder, read_session, saved_session, session_folder
 from .session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
 
 Result = TypeVar("Result")
@@ -101,10 +99,7 @@ def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int
         UsageError: An output cannot be written.
     """
     outputs.check()
-    try:
-        session = decode_session(path.read_bytes(), where=str(path))
-    except OSError as error:
-        raise SessionError(f"expected a session file, got {path} ({error.strerror})") from error
+    session = saved_session(path)
     try:
         diagnosis = diagnose(session)
         _say(*outputs.put(session, diagnosis, _prescribed(session, diagnosis), saved=path))

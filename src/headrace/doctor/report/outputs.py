@@ -17,6 +17,7 @@ from headrace.doctor.causes import Prescription, is_unsure
 from headrace.doctor.measure import Diagnosis
 from headrace.doctor.quantities import counted
 from headrace.doctor.report.escaping import safe_json
+from headrace.doctor.report.markdown import markdown
 from headrace.doctor.report.terminal import TEXT_WIDTH, show, text
 from headrace.doctor.report.trace import trace
 from headrace.doctor.session import encode_session
@@ -86,6 +87,8 @@ class Outputs:
     """File for the remedies' changes of the user's files, as one diff."""
     draft: Path | None = None
     """New file for the module of Headrace's Loader."""
+    form: str = "terminal"
+    """Form of the report that is printed: `terminal` or `markdown`."""
     verbose: bool = False
 
     @property
@@ -148,9 +151,14 @@ class Outputs:
 
             failed += _written("--html", self.html, lambda: [html_page(session, diagnosis, prescription, again=again)])
         console, descriptor = self.console(), 2 if self.json_to_standard_output else 1
-        failed += _printed(
-            "the report", descriptor, lambda: show(session, diagnosis, console, prescription, self.verbose, again)
-        )
+
+        def printed() -> None:
+            if self.form == "markdown":
+                console.file.write(markdown(session, diagnosis, prescription))
+            else:
+                show(session, diagnosis, console, prescription, self.verbose, again)
+
+        failed += _printed("the report", descriptor, printed)
         if self.json_to_standard_output:
             failed += _printed("--json -", 1, lambda: _print_json(document(session, diagnosis, prescription)))
         return failed

@@ -5,4 +5,4 @@
 
 from . import model
 from .evidence_reader import read_session
-from .storage import SCRATCH, SESSION_FILE, SessionFolder, decode_session, encode_session, session_folder
+from .storage import SCRATCH, SESSION_FILE, SessionFolder, decode_session, encode_session, saved_session, session_folder

@@ -118,6 +118,14 @@ def encode_session(session: Session) -> bytes:
     return msgspec.json.encode(session)
 
 
+def saved_session(path: Path) -> Session:
+    """Read a session that the doctor wrote. Raises SessionError where it is none."""
+    try:
+        return decode_session(path.read_bytes(), where=str(path))
+    except OSError as error:
+        raise SessionError(f"expected a session file, got {path} ({error.strerror})") from error
+
+
 def decode_session(data: bytes, *, where: str = "the document") -> Session:
     """Read what `encode_session` wrote, without fields that a newer doctor added.
 

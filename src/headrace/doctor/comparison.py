@@ -1,0 +1,289 @@
+"""Two sessions of one training side by side: what changed, beyond noise, and in which part of a step.
+
+Figures are pure functions of the sessions. Times are microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from headrace.errors import SessionError
+
+from .causes import DISTURBING, LEAST_GAIN, interval
+from .measure import BOUND, ORDER, WAIT, Join, TrainerView, batch_stages, host_of, main_view_of, step_parts, whole_fact
+from .quantities import ABSENT, duration, number, percent
+from .report import TerminalPage, TerminalRow, escaped, safe_json, table
+from .session import saved_session
+from .session.model import Session
+
+STEP = "step"
+COMPARED_FACTS = (
+    *("num_workers", "threads", "batch_size", "prefetch_factor", "persistent_workers", "pin_memory"),
+    *("start_method", "in_order", "dataset", "length"),
+)
+"""Settings of a loader whose change is named."""
+
+
+@dataclass(frozen=True)
+class ComparedTime:
+    """Mean of one figure in both runs, and the 95 % confidence interval of their difference, after less before."""
+
+    kind: str
+    """`step`, `part` of it, or `stage` of making a sample."""
+    name: str
+    before_us: float | None
+    """None where a run has no such part."""
+    after_us: float | None
+    low_us: float
+    high_us: float
+
+    @property
+    def change_us(self) -> float:
+        return (self.after_us or 0.0) - (self.before_us or 0.0)
+
+    @property
+    def is_certain(self) -> bool:
+        """True where the spread within the runs does not explain the difference, and it is at least 2 % of the time."""
+        least = LEAST_GAIN * max(self.before_us or 0.0, self.after_us or 0.0)
+        return not self.low_us <= 0 <= self.high_us and abs(self.change_us) >= least
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """What changed between two runs. `verdict` comes first."""
+
+    verdict: str
+    step: ComparedTime
+    parts: list[ComparedTime] = field(default_factory=list)
+    """Parts of a step, the largest change first."""
+    stages: list[ComparedTime] = field(default_factory=list)
+    """Stages of making one sample, for the loader that is waited for most; the largest change first."""
+    settings: list[tuple[str, str, str]] = field(default_factory=list)
+    """What was set otherwise: name, before, after."""
+    doubts: list[str] = field(default_factory=list)
+    """Reasons why the runs may differ without any change of the program."""
+
+
+def compare(before: Session, after: Session) -> RunComparison:
+    """Compare two sessions: the trainer that waits for data most in each.
+
+    Raises SessionError where one of them measured no step.
+    """
+    views = [main_view_of(one) for one in (before, after)]
+    for name, view in zip(("first", "second"), views, strict=True):
+        if view is None or not view.training.steps:
+            raise SessionError(
+                f"compare: expected two sessions with measured steps, got none in the {name}; run the doctor until a "
+                "few optimizer steps have been observed"
+            )
+    first, second = (view for view in views if view is not None)
+    step = _compared(STEP, STEP, _durations(first), _durations(second))
+    parts = _all_compared("part", _parts(first), _parts(second), ORDER)
+    old, new = _stages(before, first), _stages(after, second)
+    stages = _all_compared("stage", old, new, {**old, **new})
+    settings, doubts = list(_settings(before, after, first, second)), list(_doubts(before, after, first, second))
+    return RunComparison(_verdict(step, parts, stages), step, parts, stages, settings, doubts)
+
+
+def _durations(view: TrainerView) -> list[float]:
+    return [float(step.duration) for step in view.training.steps]
+
+
+def _parts(view: TrainerView) -> dict[str, list[float]]:
+    """Return what each part took in each step."""
+    steps = [step_parts(view.training, step) for step in view.training.steps]
+    return {name: [step.get(name, 0.0) for step in steps] for name in {name for step in steps for name in step}}
+
+
+def _stages(session: Session, view: TrainerView) -> dict[str, list[float]]:
+    """Return what each stage took a sample, batch by batch, for the loader that is waited for most."""
+    if not view.makings:
+        return {}
+    number = view.makings[0].loader
+    loader = view.loader(number)
+    size = None if loader is None else whole_fact(loader.facts, "batch_size")
+    join, costs = Join(session), []
+    for one in view.trainer.passes:
+        if one.loader == number:
+            for maker, row in join.finder(view.trainer, one).batches():
+                samples = maker.batches.samples[row] or size or 1
+                costs.append({name: wall / samples for name, (_, wall, _) in batch_stages(maker, row).items()})
+    found: dict[str, list[float]] = defaultdict(list)
+    for name in {name for batch in costs for name in batch}:
+        found[name] = [batch.get(name, 0.0) for batch in costs]
+    return found
+
+
+def _all_compared(
+    kind: str, before: dict[str, list[float]], after: dict[str, list[float]], names: Sequence[str] | dict[str, object]
+) -> list[ComparedTime]:
+    """Compare every figure that one of the runs has, the largest change first."""
+    found = [
+        _compared(kind, name, before.get(name, []), after.get(name, []))
+        for name in names
+        if before.get(name) or after.get(name)
+    ]
+    return sorted(found, key=lambda one: -abs(one.change_us))
+
+
+def _compared(kind: str, name: str, before: Sequence[float], after: Sequence[float]) -> ComparedTime:
+    old, old_half = _mean_and_half(before)
+    new, new_half = _mean_and_half(after)
+    half = math.hypot(old_half, new_half)
+    change = (new or 0.0) - (old or 0.0)
+    return ComparedTime(kind, name, old, new, change - half, change + half)
+
+
+def _mean_and_half(values: Sequence[float]) -> tuple[float | None, float]:
+    """Return the mean and half of its interval; what never happened took no time, certainly."""
+    if not values:
+        return None, 0.0
+    mean, _, high = interval(values)
+    return mean, high - mean
+
+
+def _settings(
+    before: Session, after: Session, first: TrainerView, second: TrainerView
+) -> Iterator[tuple[str, str, str]]:
+    """Yield what was set otherwise."""
+    pairs: list[tuple[str, object, object]] = []
+    if before.outcome.command != after.outcome.command:
+        pairs.append(("command", " ".join(before.outcome.command), " ".join(after.outcome.command)))
+    loaders = [view.loader(view.makings[0].loader) if view.makings else None for view in (first, second)]
+    old, new = ({} if loader is None else loader.facts for loader in loaders)
+    pairs += [(name, old.get(name), new.get(name)) for name in COMPARED_FACTS]
+    pairs += [(name, _fact(before, first, name), _fact(after, second, name)) for name in FACTS]
+    pairs.append(("ranks", len({one.rank for one in before.trainers}), len({one.rank for one in after.trainers})))
+    for name, old_value, new_value in pairs:
+        if old_value != new_value:
+            yield name, _said(old_value), _said(new_value)
+
+
+FACTS = ("python", "torch", "cores", "host")
+"""Facts of the process that trained and of its machine."""
+
+
+def _fact(session: Session, view: TrainerView, name: str) -> object:
+    trainer = view.trainer
+    if name == "host":
+        return trainer.host
+    if name == "cores":
+        host = host_of(session, trainer)
+        return None if host is None else host.cores
+    facts = next((one.facts for one in session.processes if (one.host, one.pid) == (trainer.host, trainer.pid)), {})
+    found = facts.get(name)
+    return found.get("version") if isinstance(found, dict) else found
+
+
+def _said(value: object) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return number(value)
+    return ABSENT if value is None else str(value)
+
+
+def _doubts(before: Session, after: Session, first: TrainerView, second: TrainerView) -> Iterator[str]:
+    """Yield what may have changed the steps besides the program."""
+    hosts = [host_of(one, view.trainer) for one, view in ((before, first), (after, second))]
+    others = [None if host is None else host.mean("cpu_cores_other") for host in hosts]
+    if others[0] is not None and others[1] is not None and abs(others[1] - others[0]) >= DISTURBING:
+        yield f"Other programs used {number(others[0])} cores before, and {number(others[1])} after."
+    steps = [len(view.training.steps) for view in (first, second)]
+    if min(steps) < 2 * 2:
+        yield f"Only {min(steps)} steps of one run were measured: its spread is not known."
+
+
+def _verdict(step: ComparedTime, parts: Sequence[ComparedTime], stages: Sequence[ComparedTime]) -> str:
+    """Say how the step changed, and which part of it that came from."""
+    before, after = step.before_us or 0.0, step.after_us or 0.0
+    both = f"{duration(before)} before, {duration(after)} after"
+    if not step.is_certain:
+        spread = max(abs(step.low_us - step.change_us), 0.0)
+        within = "" if math.isinf(spread) else f": {duration(spread)} are within the spread of the steps"
+        return f"No change of the step beyond noise: {both}{within}."
+    ratio = max(before, after) / max(min(before, after), 1.0)
+    said = f"The step became {number(ratio)} × as {'fast' if after < before else 'long'}: {both}."
+    alike = [one for one in parts if one.is_certain and (one.change_us < 0) == (step.change_us < 0)]
+    if alike:
+        heaviest = alike[0]
+        said += f" {signed(heaviest.change_us)} come from {heaviest.name}"
+        stage = next((one for one in stages if one.is_certain and (one.change_us < 0) == (step.change_us < 0)), None)
+        is_waiting = heaviest.name == WAIT and abs(heaviest.change_us) >= BOUND * before
+        said += f", {signed(stage.change_us)} a sample from {stage.name}." if is_waiting and stage else "."
+    return said
+
+
+def signed(us: float) -> str:
+    """Return a difference with its sign."""
+    return f"{'-' if us < 0 else '+'}{duration(abs(us))}"
+
+
+def rows(compared: Sequence[ComparedTime]) -> Iterator[tuple[str, str, str, str, str]]:
+    """Yield name, before, after, change and a remark of each time that took 0.1 % of the largest or more."""
+    largest = max((max(one.before_us or 0.0, one.after_us or 0.0) for one in compared), default=0.0)
+    for one in compared:
+        if max(one.before_us or 0.0, one.after_us or 0.0) >= largest / 1000:
+            share = "" if not one.before_us else f"{percent(abs(one.change_us) / one.before_us)}"
+            remark = share if one.is_certain else "within noise"
+            yield one.name, duration(one.before_us), duration(one.after_us), signed(one.change_us), remark
+
+
+TITLES = (("Step", "parts"), ("A sample, by stage", "stages"))
+
+
+def show_comparison(compared: RunComparison, console: Console) -> None:
+    """Print it for a terminal."""
+    page = TerminalPage(console.width, ascii_only=console.options.ascii_only)
+    page.sentence(compared.verdict, style="bold")
+    for doubt in compared.doubts:
+        page.sentence(doubt, lead="! ")
+    for title, name in TITLES:
+        times = [compared.step, *compared.parts] if name == "parts" else getattr(compared, name)
+        if times:
+            page.heading(title)
+            head = TerminalRow("", ("before", "after", "change"))
+            page.rows([head, *(TerminalRow(label, cells, remark=remark) for label, *cells, remark in rows(times))])
+    if compared.settings:
+        page.heading("Set otherwise")
+        for name, old, new in compared.settings:
+            page.sentence(f"{old} → {new}", lead=f"  {name}: ")
+    page.show(console)
+
+
+def comparison_markdown(compared: RunComparison) -> str:
+    """Return it for a pull request."""
+    lines = [f"**{escaped(compared.verdict)}**", ""]
+    lines += [f"- {escaped(doubt)}" for doubt in compared.doubts] + [""] * bool(compared.doubts)
+    for title, name in TITLES:
+        times = [compared.step, *compared.parts] if name == "parts" else getattr(compared, name)
+        if times:
+            lines += table((title, "before", "after", "change", ""), list(rows(times)), right=3)
+    if compared.settings:
+        lines += table(("Set otherwise", "before", "after"), compared.settings)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def show_compared(before: Path, after: Path, form: str) -> int:
+    """Compare two saved sessions, print that as `terminal`, `markdown` or `json`, and return the exit status.
+
+    Raises SessionError where one cannot be read, or has no steps.
+    """
+    compared = compare(saved_session(before), saved_session(after))
+    if form == "terminal":
+        show_comparison(compared, Console())
+    else:
+        pieces = comparison_markdown(compared) if form == "markdown" else comparison_json(compared)
+        sys.stdout.write(pieces)
+    return 0
+
+
+def comparison_json(compared: RunComparison) -> str:
+    """Return it for other programs; an interval without bounds has null."""
+    return safe_json(msgspec.json.encode(compared).decode()) + "\n"

@@ -1,0 +1,79 @@
+"""The report as Markdown, for a pull request or an issue: the verdict, the step, the remedies and the findings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from headrace.doctor.causes import Prescription
+from headrace.doctor.measure import Diagnosis
+from headrace.doctor.quantities import ABSENT, duration, percent
+from headrace.doctor.report.escaping import safe
+from headrace.doctor.report.remedy_text import bound_rows, remedy_rows
+from headrace.doctor.report.run_text import command_line, ending, machine_names, stage_text
+from headrace.doctor.report.terminal import first_to_do, waiting_most
+from headrace.doctor.session.model import Session
+
+_SPECIAL = re.compile(r"([\\`*_\[\]|#~])")
+MOST_FINDINGS, MOST_STAGES, MOST_REMEDIES = 5, 5, 5
+
+
+def escaped(text: object) -> str:
+    """Return foreign text that Markdown shows as it is."""
+    return _SPECIAL.sub(r"\\\1", escape(safe(text), quote=False))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: int = 0) -> list[str]:
+    """Return the lines of a table, the first column and those after the next `right` ones aligned left."""
+    marks = ["---:" if 1 <= place <= right else "---" for place in range(len(head))]
+    lines = [f"| {' | '.join(map(escaped, row))} |" for row in rows]
+    return [f"| {' | '.join(head)} |", f"|{'|'.join(marks)}|", *lines, ""]
+
+
+def markdown(session: Session, diagnosis: Diagnosis, prescription: Prescription | None = None) -> str:
+    """Return the report in about a page."""
+    return "\n".join(_lines(session, diagnosis, prescription)).rstrip() + "\n"
+
+
+def _lines(session: Session, diagnosis: Diagnosis, prescription: Prescription | None) -> Iterator[str]:
+    yield f"**{escaped(diagnosis.verdict)}**"
+    yield ""
+    stop = prescription.stop if prescription is not None else ""
+    first = stop or first_to_do(diagnosis, prescription)
+    if first:
+        yield escaped(first)
+        yield ""
+    budgets = waiting_most(diagnosis)[:1]
+    for budget in budgets:
+        head = (f"Step: {duration(budget.mean_us)}", "time", "share")
+        yield from table(head, [(part.name, duration(part.us), percent(part.share)) for part in budget.parts], 2)
+    for making in [one for one in diagnosis.makings if budgets and one.trainer == budgets[0].pid][:1]:
+        stages = sorted(making.stages, key=lambda stage: -stage.share)[:MOST_STAGES]
+        who = making.makers if making.workers else "process"
+        yield from table(
+            (f"A batch: {duration(making.batch_us)} in one {who}", "share"),
+            [(stage_text(stage), percent(stage.share)) for stage in stages],
+            1,
+        )
+    yield from _remedies(prescription)
+    found = [one for one in diagnosis.findings if one.weight > 0][:MOST_FINDINGS]
+    yield from [f"- {escaped(one.text)}" for one in found]
+    if found:
+        yield ""
+    machines = [" · ".join(machine_names(machine)) for machine in session.machines[:1]]
+    yield escaped(" · ".join([f"{ending(session.outcome)}: {command_line(session)}", *machines]))
+
+
+def _remedies(prescription: Prescription | None) -> Iterator[str]:
+    """Yield the lower bounds and the remedies that help, each with its prediction and its proof."""
+    if prescription is None:
+        return
+    if prescription.floors is not None:
+        bounds = [f"{name} {duration(us)}" for name, us in bound_rows(prescription.floors) if us is not None]
+        yield escaped(" · ".join(bounds))
+        yield ""
+    rows = remedy_rows(prescription).helps[:MOST_REMEDIES]
+    if rows:
+        cells = [(row.title, row.predicted or "unknown", row.proved or ABSENT) for row in rows]
+        yield from table(("Remedy", "predicted", "proved"), cells)

@@ -1,0 +1,143 @@
+"""Two runs side by side, and reports as Markdown: figures against those of the runs that were made."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from dataclasses import replace
+
+import markdown as markdown_library
+import pytest
+from made_prescriptions import made
+from made_reports import made_diagnosis, made_prescription
+from made_reports import made_session as reported_session
+from made_sessions import MadeRun
+from typer.testing import CliRunner
+
+from headrace.doctor.cli import app
+from headrace.doctor.comparison import compare, comparison_markdown
+from headrace.doctor.report import document, markdown
+from headrace.doctor.report.escaping import safe
+from headrace.doctor.session.model import CommandOutcome
+from headrace.errors import SessionError
+
+SLOW = MadeRun(steps=60, stages={"decode:PIL.Image.load": 32_000, "collate:default": 2_000})
+FAST = replace(SLOW, stages={"decode:PIL.Image.load": 12_000, "collate:default": 2_000})
+NOT_TEXT = re.compile("<[^>]*>")
+
+
+@pytest.fixture(scope="module")
+def sessions():
+    return made(SLOW), made(FAST)
+
+
+def test_what_became_faster_and_where_from(sessions):
+    found = compare(*sessions)
+    assert found.step.is_certain
+    assert found.parts[0].name == "data wait"
+    decode = found.stages[0]
+    assert (decode.name, decode.before_us, decode.after_us) == ("decode:PIL.Image.load", 8_000, 3_000)
+    assert [one.is_certain for one in found.stages if one.name.startswith("collate")] == [False]
+    assert "as fast" in found.verdict
+    assert "from data wait, -5.0 ms a sample from decode:PIL.Image.load" in found.verdict
+
+
+def test_the_other_way_round_it_became_slower(sessions):
+    forward, back = compare(*sessions), compare(*sessions[::-1])
+    assert back.step.change_us == pytest.approx(-forward.step.change_us)
+    assert "as long" in back.verdict
+
+
+def test_a_run_beside_itself(sessions):
+    found = compare(sessions[0], sessions[0])
+    assert not any(one.is_certain for one in [found.step, *found.parts, *found.stages])
+    assert found.settings == []
+    assert found.verdict.startswith("No change of the step beyond noise")
+
+
+def test_spread_within_the_runs_is_noise(sessions):
+    """One slow batch of 60 moves the mean, and says nothing of the others."""
+    outlier = made(replace(SLOW, slow_batches={30: 400_000}))
+    assert not compare(sessions[0], outlier).step.is_certain
+
+
+def test_what_was_set_otherwise_is_named(sessions):
+    other = made(replace(FAST, workers=4, facts={"pin_memory": True}))
+    settings = {name: (before, after) for name, before, after in compare(sessions[0], other).settings}
+    assert settings["num_workers"] == ("2", "4")
+    assert settings["pin_memory"][1] == "True"
+
+
+def test_a_busier_machine_is_a_doubt(sessions):
+    busy = made(FAST, columns={"cpu_cores_other": 6.0, "cpu_cores_busy": 8.0})
+    quiet = made(SLOW, columns={"cpu_cores_other": 0.1, "cpu_cores_busy": 2.0})
+    assert any("Other programs used" in doubt for doubt in compare(quiet, busy).doubts)
+    assert compare(*sessions).doubts == []
+
+
+def test_without_steps_there_is_nothing_to_compare(sessions):
+    with pytest.raises(SessionError, match="got none in the second"):
+        compare(sessions[0], replace(sessions[1], trainers=[]))
+
+
+def test_the_command_prints_each_form(sessions, tmp_path):
+    paths = []
+    for name, session in zip(("a", "b"), sessions, strict=True):
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_text(document(session, None))
+    for form in ("terminal", "markdown", "json"):
+        done = CliRunner().invoke(app, ["compare", *map(str, paths), "--format", form])
+        assert done.exit_code == 0, done.output
+        assert "as fast" in " ".join(done.output.split())
+    assert json.loads(done.output)["parts"][0]["name"] == "data wait"
+    missing = CliRunner().invoke(app, ["compare", str(paths[0]), str(tmp_path / "none.json")])
+    assert missing.exit_code == 125
+
+
+def shown(text: str) -> str:
+    """What a reader of rendered Markdown sees, by an independent renderer."""
+    return html.unescape(NOT_TEXT.sub(" ", markdown_library.markdown(text, extensions=["tables"])))
+
+
+def cells(text: str) -> list[list[str]]:
+    page = markdown_library.markdown(text, extensions=["tables"])
+    rows = re.findall("<tr>(.*?)</tr>", page, re.DOTALL)
+    return [
+        [html.unescape(NOT_TEXT.sub("", one)) for one in re.findall("<t[dh].*?>(.*?)</t[dh]>", row)] for row in rows
+    ]
+
+
+def test_markdown_renders_as_tables(sessions):
+    compared = compare(*sessions)
+    found = cells(comparison_markdown(compared))
+    assert ["Step", "before", "after", "change", ""] in found
+    assert any(row[0] == "decode:PIL.Image.load" and row[1:4] == ["8.0 ms", "3.0 ms", "-5.0 ms"] for row in found)
+
+
+def test_a_report_as_markdown():
+    diagnosis, prescription = made_diagnosis(), made_prescription()
+    text = markdown(reported_session(), diagnosis, prescription)
+    assert diagnosis.verdict in shown(text)
+    found = cells(text)
+    budget = diagnosis.budgets[0]
+    assert [row[0] for row in found if row[0] in {part.name for part in budget.parts}] == [
+        one.name for one in budget.parts
+    ]
+    titles = {row[0].lower() for row in found}
+    assert {one.title.lower() for one in prescription.remedies if one.helps} <= titles
+
+
+@pytest.mark.parametrize(
+    "evil", ["<script>alert(1)</script>", "*bold* [x](javascript:y)", "a_b_c **x**", "\x1b[31m\n# x"]
+)
+def test_foreign_texts_stay_texts_in_markdown(sessions, evil):
+    outcome = CommandOutcome([evil], 0, "finished", 1_000)
+    after = replace(sessions[1], outcome=outcome)
+    for text in (comparison_markdown(compare(sessions[0], after)), markdown(after, made_diagnosis())):
+        page = markdown_library.markdown(text, extensions=["tables"])
+        assert "<script" not in page
+        assert "<a " not in page
+        assert "<h1" not in page
+        assert "\x1b" not in text
+    assert any(safe(evil) in row for row in cells(comparison_markdown(compare(sessions[0], after))))
