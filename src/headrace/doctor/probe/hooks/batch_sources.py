@@ -107,7 +107,7 @@ def install_source_family(patches: Patches, training: TrainingObserver, package:
     """Hook all classes of one of SOURCE_FAMILIES."""
     module, name = SOURCE_FAMILIES[package.__name__]
     base = getattr(sys.modules.get(module), name, None)
-    kinds = [base] if isinstance(base, type) else []
+    kinds: list[Any] = [base] if isinstance(base, type) else []
     calls = _Calls(training, f"{package.__name__}.{name}", None, None)
     for kind in kinds:  # which grows
         kinds += [one for one in kind.__subclasses__() if one not in kinds]
