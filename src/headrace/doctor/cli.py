@@ -199,7 +199,7 @@ def _refuse_options_before_command(ctx: typer.Context) -> None:
             option = "--" + name.replace("_", "-")
             usage = {"restore": "restore FOLDER", "compare": "compare BEFORE AFTER"}.get(ctx.invoked_subcommand or "")
             if usage is not None:
-                ctx.fail(f"expected no options there, got {option}: headrace doctor {usage}")
+                ctx.fail(f"expected no options, got {option}: headrace doctor {usage}")
             ctx.fail(f"expected {option} behind show, got it before: headrace doctor show {option} … session.json")
 
 

@@ -46,6 +46,7 @@ from .steps import (
 )
 from .view import (
     TrainerView,
+    at_hand_us,
     cost,
     data_work_us,
     device_spans,

@@ -22,6 +22,7 @@ from .steps import (
     OPTIMIZER,
     ORDER,
     OTHER,
+    REPLAY,
     UNSEEN,
     WAIT,
     MeasuredStep,
@@ -277,6 +278,7 @@ def window_us(trainer: Trainer, name: str, evaluation: float) -> float | None:
     return fmean(step.duration - evaluation_us(step) - _copying_us(trainer, step) for step in steps) + evaluation
 
 
+<<<<<<< HEAD
 def data_work_us(trainer: Trainer, steps: Sequence[MeasuredStep]) -> float:
     """Return what the training thread's work on data adds to a step: on a GPU, as much as the GPU waited for it."""
     return fmean(_data_work_us(trainer, step) for step in steps) if steps else 0.0
@@ -292,6 +294,13 @@ def _data_work_us(trainer: Trainer, step: MeasuredStep) -> float:
             TimeSpan(KINDS.get(kind, OTHER), begun, begun + us) for kind, begun, us in trainer.steps.spans[step.row]
         ]
     return parts_of(list(segments(start, end, spans))).get(DATA_WORK, 0.0)
+=======
+def at_hand_us(view: TrainerView) -> float | None:
+    """Return the mean step with batches at hand, by the replay window; None where nothing was replayed."""
+    if view.budget is None:
+        return None
+    return window_us(view.trainer, REPLAY, fmean(evaluation_us(step) for step in view.training.steps))
+>>>>>>> main
 
 
 def evaluation_us(step: MeasuredStep) -> float:
