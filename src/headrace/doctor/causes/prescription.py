@@ -20,17 +20,13 @@ from ..measure import (
     Diagnosis,
     Join,
     TrainerView,
-<<<<<<< HEAD
-    data_work_us,
-=======
     at_hand_us,
->>>>>>> main
     evaluation_us,
     main_view_of,
     pass_of,
     queue_of,
+    replayed_work_us,
     window,
-    window_steps,
     window_us,
 )
 from ..quantities import duration, percent
@@ -223,16 +219,10 @@ def lower_bounds(session: Session, view: TrainerView) -> LowerBounds | None:
     if view.budget is None or window(trainer, REPLAY) is None:
         return None
     evaluation = fmean(evaluation_us(step) for step in view.training.steps)
-    replay_us = window_us(trainer, REPLAY, evaluation)
-    work_us = data_work_us(trainer, [step for step in window_steps(trainer, REPLAY) if not step.gets])
     return LowerBounds(
         observed_us=view.budget.mean_us,
-<<<<<<< HEAD
-        replay_us=None if replay_us is None else max(replay_us - work_us, 0.0),
-        work_us=work_us,
-=======
         replay_us=at_hand_us(view),
->>>>>>> main
+        work_us=replayed_work_us(trainer),
         load_us=window_us(trainer, LOAD, evaluation),
         drain_us=_drain_us(session, view),
     )

@@ -278,9 +278,9 @@ def window_us(trainer: Trainer, name: str, evaluation: float) -> float | None:
     return fmean(step.duration - evaluation_us(step) - _copying_us(trainer, step) for step in steps) + evaluation
 
 
-<<<<<<< HEAD
-def data_work_us(trainer: Trainer, steps: Sequence[MeasuredStep]) -> float:
-    """Return what the training thread's work on data adds to a step: on a GPU, as much as the GPU waited for it."""
+def replayed_work_us(trainer: Trainer) -> float:
+    """Return what work on data adds to a replayed step: on a GPU, as much as that waits for it."""
+    steps = [step for step in window_steps(trainer, REPLAY) if not step.gets]
     return fmean(_data_work_us(trainer, step) for step in steps) if steps else 0.0
 
 
@@ -294,13 +294,14 @@ def _data_work_us(trainer: Trainer, step: MeasuredStep) -> float:
             TimeSpan(KINDS.get(kind, OTHER), begun, begun + us) for kind, begun, us in trainer.steps.spans[step.row]
         ]
     return parts_of(list(segments(start, end, spans))).get(DATA_WORK, 0.0)
-=======
+
+
 def at_hand_us(view: TrainerView) -> float | None:
-    """Return the mean step with batches at hand, by the replay window; None where nothing was replayed."""
+    """Return the mean step with batches at hand that need no more work, by the replay window; None without one."""
     if view.budget is None:
         return None
-    return window_us(view.trainer, REPLAY, fmean(evaluation_us(step) for step in view.training.steps))
->>>>>>> main
+    replay_us = window_us(view.trainer, REPLAY, fmean(evaluation_us(step) for step in view.training.steps))
+    return None if replay_us is None else max(replay_us - replayed_work_us(view.trainer), 0.0)
 
 
 def evaluation_us(step: MeasuredStep) -> float:
