@@ -168,6 +168,26 @@ def show(
 
 
 @app.command()
+def merge(
+    sessions: Annotated[list[Path], typer.Argument(help="Sessions that the doctor wrote, one a node of one training.")],
+    *,
+    report: Report = None,
+    html: Html = None,
+    json: Json = None,
+    trace: Trace = None,
+    fail_above: FailAbove = None,
+    format: Form = "terminal",
+    verbose: Verbose = False,
+) -> None:
+    """Join the sessions of several nodes into one, and report on all ranks together."""
+    from .report import Outputs
+    from .run import show_merged
+
+    outputs = Outputs(report=report, html=html, json=json, trace=trace, form=format, verbose=verbose)
+    raise typer.Exit(_or_failed(lambda: show_merged(sessions, outputs, fail_above=fail_above)))
+
+
+@app.command()
 def compare(
     before: Annotated[Path, typer.Argument(help="A session that the doctor wrote: --json, or --keep.")],
     after: Annotated[Path, typer.Argument(help="Another one of the same training.")],

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,7 @@ from .machine import MachineSampler, surveyed
 from .measure import Diagnosis
 from .prove import DIGESTS, Prover, TrialRunner
 from .report import LiveView, Outputs, document, gpu_busy, write_whole
-from .session import SESSION_FILE, SessionFolder, read_session, saved_session, session_folder
+from .session import SESSION_FILE, SessionFolder, merged, read_session, saved_session, session_folder
 from .session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
 
 Result = TypeVar("Result")
@@ -99,12 +99,27 @@ def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int
         UsageError: An output cannot be written.
     """
     outputs.check()
-    session = saved_session(path)
+    return _shown(saved_session(path), path, outputs, fail_above)
+
+
+def show_merged(paths: Sequence[Path], outputs: Outputs, *, fail_above: float | None) -> int:
+    """Merge the sessions of one training's nodes, render them as one, and return the exit status.
+
+    Raises:
+        SessionError: A file is no session, or they are not of one training.
+        UsageError: An output cannot be written.
+    """
+    outputs.check()
+    return _shown(merged([saved_session(path) for path in paths]), None, outputs, fail_above)
+
+
+def _shown(session: Session, saved: Path | None, outputs: Outputs, fail_above: float | None) -> int:
     try:
         diagnosis = diagnose(session)
-        _say(*outputs.put(session, diagnosis, _prescribed(session, diagnosis), saved=path))
+        _say(*outputs.put(session, diagnosis, _prescribed(session, diagnosis), saved=saved))
     except Exception:
-        _say(f"{path}: the report failed: the file was changed after it was written, or it is a fault of the doctor's")
+        which = "" if saved is None else f"{saved}: "
+        _say(f"{which}the report failed: a file was changed after it was written, or it is a fault of the doctor's")
         _say(traceback.format_exc())
         return DOCTOR_FAILED
     return exit_status(None, wait_share=diagnosis.wait_share, fail_above=fail_above)
