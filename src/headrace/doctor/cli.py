@@ -145,8 +145,12 @@ def doctor(
 
 @app.command()
 def show(
-    session: Annotated[Path, typer.Argument(help="A session that the doctor wrote: --json, or --keep.")],
+    session: Annotated[Path, typer.Argument(help="A session that the doctor wrote; with --watch, a run's --keep.")],
     *,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Serve the report of a run that goes on to a browser.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port for --watch; any by default.")] = 0,
     report: Report = None,
     html: Html = None,
     json: Json = None,
@@ -159,8 +163,10 @@ def show(
 ) -> None:
     """Render a saved session again, without running anything."""
     from .report import Outputs
-    from .run import show_again
+    from .run import show_again, watch_run
 
+    if watch:
+        raise typer.Exit(_or_failed(lambda: watch_run(session, port)))
     outputs = Outputs(
         report=report, html=html, json=json, trace=trace, apply=apply, draft=draft, form=format, verbose=verbose
     )

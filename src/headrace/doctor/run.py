@@ -15,6 +15,8 @@ from typing import TypeVar
 
 from rich.console import Console
 
+from headrace.errors import UsageError
+
 from .attach import (
     DOCTOR_FAILED,
     CommandResult,
@@ -123,6 +125,47 @@ def _shown(session: Session, saved: Path | None, outputs: Outputs, fail_above: f
         _say(traceback.format_exc())
         return DOCTOR_FAILED
     return exit_status(None, wait_share=diagnosis.wait_share, fail_above=fail_above)
+
+
+def watch_run(folder: Path, port: int) -> int:
+    """Serve the HTML report of a run that goes on, on this machine alone, until Ctrl-C; return the exit status.
+
+    Raises:
+        UsageError: The folder is not that of a run with `--keep`, or the port is taken.
+    """
+    from .report.html.live_page import LivePageServer  # and jinja2, which nothing else needs
+
+    try:
+        with LivePageServer(partial(live_page, folder), port) as server:
+            live_page(folder)
+            _say(f"the report as it grows: {server.url} (Ctrl-C ends this view, not the run)")
+            with suppress(KeyboardInterrupt):
+                server.serve_forever()
+    except OSError as error:
+        raise UsageError(f"--watch: expected a free port on {port}, got none ({error.strerror})") from error
+    return 0
+
+
+def live_page(folder: Path) -> str:
+    """Return the HTML report of what the probes of a run have written by now; of an ended run, its session's.
+
+    Raises:
+        UsageError: The folder is not that of a run with `--keep`.
+    """
+    from .report.html.page import html_page
+
+    saved = folder / SESSION_FILE
+    if saved.exists():
+        session = saved_session(saved)
+    else:
+        try:
+            session = read_session(folder, outcome=CommandOutcome([], None, "running", 0), mode="measure")
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"--watch: expected the folder of a run that was started with --keep, got {folder} ({error})"
+            ) from error
+    diagnosis = diagnose(session)
+    return html_page(session, diagnosis, prescribe(session, diagnosis) if saved.exists() else None)
 
 
 def restore_again(session: Path) -> int:
