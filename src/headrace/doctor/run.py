@@ -234,6 +234,7 @@ def _report(
         _or_none(prover.prove, "remedies were not all tried: that failed")
         session.proofs, session.control = prover.proofs, prover.control
         session.notes += [note for note in prover.runner.notes if note not in session.notes]
+        diagnosis = diagnose(session)  # two runs without changes tell how noisy figures are
         prescription = _prescribed(session, diagnosis)
     saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
     _say(*outputs.put(session, diagnosis, prescription, saved=saved))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from .comparison import compare_with_script
 from .module import module_text
 from .recipe import Adoption, LoaderRecipe, MapPart, RecipePart
+from .script_recipe import adopt
 from .trial import EXPECTED_S, LoaderTrialRequest, tried_loader
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "LoaderTrialRequest",
     "MapPart",
     "RecipePart",
+    "adopt",
     "compare_with_script",
     "module_text",
     "tried_loader",

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SAMPLES = 8
 """Samples that are compared, from the whole of the dataset."""
+REPEATS = 4
+"""Times that the script makes each: what a flip draws is the same twice in a row as often as not."""
 
 Leaf = npt.NDArray[Any] | str
 """Array, or text, of a batch."""
@@ -115,19 +117,28 @@ def _run(script: list[str]) -> None:
 def compared(
     theirs: DataLoader[Any], make_loader: Callable[..., Any], batches: Callable[[Any], Iterable[Any]], samples: int
 ) -> Iterator[LeafComparison]:
-    """Yield the comparison of each array of batches of one sample, the script's order first."""
+    """Yield the comparison of each array of small batches: of one sample, of two where samples are mixed."""
     rows: dict[str, LeafComparison] = {}
-    ours = make_loader(1, shuffle=False)
-    collate: Any = theirs.collate_fn
-    for index, first, again in _script_samples(theirs, samples):
-        ours.seek(0, index)
-        with _first(batches(ours)) as batch:
+    size = 1 if theirs.batch_size is not None else _count(next(_script_batches(theirs, 1, 1))[1])
+    try:
+        made = make_loader(size, shuffle=False)
+    except UsageError:
+        size = 2  # hr.MixUp takes no odd number
+        made = make_loader(size, shuffle=False)
+    for step, first, *again in _script_batches(theirs, samples, size):
+        made.seek(0, step)
+        with _first(batches(made)) as batch:
             mine = dict(leaves(batch))
-        one, other = (dict(leaves(collate([sample]))) for sample in (first, again))
+        one, *others = (dict(leaves(each)) for each in (first, *again))
         for path in [*one, *(path for path in mine if path not in one)]:
             row = rows.setdefault(path, LeafComparison(path))
-            _compare(row, one.get(path), other.get(path), mine.get(path))
+            _compare(row, one.get(path), [other.get(path) for other in others], mine.get(path))
     yield from rows.values()
+
+
+def _count(batch: Any) -> int:
+    """Return the samples of a batch that the dataset itself made."""
+    return max((len(leaf) for _, leaf in leaves(batch) if isinstance(leaf, np.ndarray) and leaf.ndim), default=1)
 
 
 @contextmanager
@@ -137,18 +148,29 @@ def _first(batches: Iterable[Any]) -> Iterator[Any]:
         yield next(iterator)
 
 
-def _script_samples(theirs: DataLoader[Any], samples: int) -> Iterator[tuple[int, Any, Any]]:
-    """Yield (index, sample, the same sample once more). Streams begin anew for the second one."""
+def _script_batches(theirs: DataLoader[Any], samples: int, size: int) -> Iterator[tuple[Any, ...]]:
+    """Yield the number of a batch, and the batch as it is made anew each time; of a stream twice."""
     from torch.utils.data import IterableDataset
 
     dataset: Any = theirs.dataset
+    collate: Any = theirs.collate_fn
     if isinstance(dataset, IterableDataset):
-        pairs = zip(islice(iter(dataset), samples), islice(iter(dataset), samples), strict=True)
-        yield from ((index, *pair) for index, pair in enumerate(pairs))
+        streams = [iter(dataset), iter(dataset)]
+        for step in range(samples):
+            taken = [list(islice(stream, 1 if theirs.batch_size is None else size)) for stream in streams]
+            if not all(taken):
+                return
+            yield step, *(collate(one[0] if theirs.batch_size is None else one) for one in taken)
         return
-    indices = np.linspace(0, len(dataset) - 1, min(samples, len(dataset))).round().astype(int).tolist()
-    for index in indices:
-        yield index, dataset[index], dataset[index]
+    count = len(dataset) // size
+    for step in np.linspace(0, count - 1, min(samples, count)).round().astype(int).tolist():
+        indices = range(step * size, (step + 1) * size)
+        yield step, *(collate([_item(dataset, index) for index in indices]) for _ in range(REPEATS))
+
+
+def _item(dataset: Any, index: int) -> Any:
+    """Return one sample as a DataLoader's workers take it."""
+    return dataset.__getitems__([index])[0] if hasattr(dataset, "__getitems__") else dataset[index]
 
 
 def leaves(batch: Any, path: str = "") -> Iterator[tuple[str, Leaf]]:
@@ -174,12 +196,14 @@ def _array(value: Any) -> npt.NDArray[Any]:
     return np.asarray(value)
 
 
-def _compare(row: LeafComparison, one: Leaf | None, again: Leaf | None, mine: Leaf | None) -> None:
+def _compare(row: LeafComparison, one: Leaf | None, again: list[Leaf | None], mine: Leaf | None) -> None:
     row.script.append(_kind(one))
     row.loader.append(_kind(mine))
     if isinstance(one, np.ndarray):
         row.script_range = _wider(row.script_range, one)
-        row.drawn |= not (isinstance(again, np.ndarray) and np.array_equal(one, again, equal_nan=_is_float(one)))
+        row.drawn |= not all(
+            isinstance(other, np.ndarray) and np.array_equal(one, other, equal_nan=_is_float(one)) for other in again
+        )
     if isinstance(mine, np.ndarray):
         row.loader_range = _wider(row.loader_range, mine)
     if row.drawn:

@@ -51,6 +51,8 @@ class LoaderRecipe:
     output: str
     view: str | None = None
     augment: str | None = None
+    mixing: str | None = None
+    """Mixing of the samples of a batch, `hr.MixUp(0.2)`."""
     map_parts: tuple[MapPart, ...] = ()
     parts: tuple[RecipePart, ...] = ()
     degree: Degree = "draft"

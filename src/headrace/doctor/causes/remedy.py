@@ -112,6 +112,11 @@ class ProofOutcome:
         """Return whether the run broke, or trained on other samples."""
         return self.why in ("broke", "timed out") or self.samples == "different"
 
+    @property
+    def is_slower(self) -> bool:
+        """Return whether it was measured, and its steps were longer than without it."""
+        return self.speedup is not None and self.speedup < 1 - LEAST_GAIN
+
     def did_harm(self, before_us: float) -> bool:
         """Return whether it broke or slowed the run. To gain nothing is no harm: another remedy may clear its way."""
         is_longer = self.step_us is not None and self.step_us > before_us * (1 + LEAST_GAIN)

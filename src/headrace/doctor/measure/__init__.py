@@ -44,6 +44,7 @@ from .steps import (
 )
 from .view import (
     TrainerView,
+    at_hand_us,
     cost,
     evaluation_us,
     main_view,

@@ -21,6 +21,7 @@ from .steps import (
     OPTIMIZER,
     ORDER,
     OTHER,
+    REPLAY,
     UNSEEN,
     WAIT,
     MeasuredStep,
@@ -249,6 +250,13 @@ def window_us(trainer: Trainer, name: str, evaluation: float) -> float | None:
     if not steps:
         return None
     return fmean(step.duration - evaluation_us(step) - _copying_us(trainer, step) for step in steps) + evaluation
+
+
+def at_hand_us(view: TrainerView) -> float | None:
+    """Return the mean step with batches at hand, by the replay window; None where nothing was replayed."""
+    if view.budget is None:
+        return None
+    return window_us(view.trainer, REPLAY, fmean(evaluation_us(step) for step in view.training.steps))
 
 
 def evaluation_us(step: MeasuredStep) -> float:

@@ -96,7 +96,7 @@ class ObjectDescriber:
             found = self._one(thing, level, place)
         except Exception as error:
             found = {"class": class_name(type(thing)), "failed": type(error).__name__}
-        self._left -= _chars(found)
+        self._left -= json_chars(found)
         return found
 
     def _cut(self, thing: Any) -> dict[str, Any]:
@@ -166,6 +166,8 @@ class ObjectDescriber:
             return self._with_globals(_name_of(thing), _class_globals(thing), level, place)
         if kind is MethodType:
             found = _name_of(thing.__func__)
+            if id(thing.__self__) in self._places:  # as where an object holds its own methods
+                return found
             self._put(found, "self", thing.__self__, level + 1, f"{place}.self")
             return found
         if kind is FunctionType:
@@ -229,6 +231,8 @@ class ObjectDescriber:
         if torch is not None:
             if kind is getattr(torch, "dtype", None):
                 return {"dtype": str(thing).rpartition(".")[2]}
+            if kind is getattr(torch, "device", None):
+                return {"device": str(thing)}
             if issubclass(kind, getattr(torch, "Tensor", ())):
                 return array_facts(thing)
         if image is not None and issubclass(kind, image.Image):
@@ -274,12 +278,12 @@ def _key(key: Any) -> str:
     return repr(key)[:MOST_TEXT] if type(key) in (bool, int, float, bytes, type(None)) else f"<{class_name(type(key))}>"
 
 
-def _chars(found: Any) -> int:
+def json_chars(found: Any) -> int:
     """Estimate what a description takes as JSON, without what waits to be put into it."""
     if isinstance(found, dict):
-        return 2 + sum(len(key) + 4 + _chars(value) for key, value in found.items())
+        return 2 + sum(len(key) + 4 + json_chars(value) for key, value in found.items())
     if isinstance(found, list):
-        return 2 + sum(1 + _chars(value) for value in found)
+        return 2 + sum(1 + json_chars(value) for value in found)
     return len(found) + 2 if isinstance(found, str) else 6
 
 

@@ -15,9 +15,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable
 
-from .batch_production import BatchRecorder, ProducedBatch
+from .batch_production import BatchRecorder, ProducedBatch, key_text
 from .evidence_file import EvidenceFile
 from .patches import Fault, HookGuard, Patches
+from .sample_calls import SampleCalls, WatchedFunctions
 from .stages import Account, Stages
 from .training.step_records import ATTRIBUTE
 
@@ -30,6 +31,8 @@ MOST_SAMPLES = 8
 FIRST_COMPARED, LAST_COMPARED = 1, 2
 """Batches of a fetcher, counted from 0, whose samples are looked at: the first one opens files and fills caches, and
 what comes later is measured."""
+MOST_COLLATED = 2
+"""Batches of a process whose collation is looked at."""
 MOST_NS = 500_000_000
 """A sample that takes longer is not produced again."""
 MOST_CONTENT_BYTES = 64 << 20
@@ -85,16 +88,21 @@ def _generators_kept() -> Iterator[None]:
 class SampleStages:
     """One production of a sample, stage by stage in the order in which they end."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: SampleCalls | None = None, *, is_compared: bool = True) -> None:
+        """`calls` note what libraries are asked; results are not digested unless it `is_compared`."""
+        self.calls = calls
+        self._is_compared = is_compared
         self.ends: list[tuple[int, bool, bytes | None]] = []
         """Of each: its number, whether random numbers were drawn since the one before, and a digest of what it gave."""
         self.takes: set[str] = set()
         """Remedies, by their keys, that injection would have done something for in it."""
         self.begun = time.monotonic_ns()
-        self._state = random_states()
+        self._state = random_states() if is_compared else None
 
     def ended(self, stage: int, result: Any, arguments: tuple[Any, ...]) -> None:
         """Note a stage's end. One that gives nothing has changed the first of its `arguments`."""
+        if not self._is_compared:
+            return
         drew = self.drew()
         digest = digest_of(result)
         if digest is None and arguments:
@@ -126,6 +134,11 @@ class SampleComparison:
         self.begin, self.end, self.look_at = guard(self._begin), guard(self._end), guard(self._look_at)
         self._looked: dict[int, int] = {}
         """Samples looked at, by id of the dataset."""
+        self._guard = HookGuard(fault, "calls of samples")
+        self._begin_collate, self._end_collate = self._guard(self._begin_batch), self._guard(self._end_batch)
+        self._watched = WatchedFunctions(stages, evidence.name, HookGuard(fault, "functions of numpy and torch"))
+        self._collated = 0
+        """Batches whose collation was looked at."""
 
     def is_known(self, dataset: Any) -> None:
         """Leave it to the workers that there are: those forked from now on need not look at it."""
@@ -135,13 +148,20 @@ class SampleComparison:
         """Return what looks at the next sample; None where that is not to be looked at."""
         if not self._is_wanted(dataset):
             return None
-        look = account.look = SampleStages()
+        look = SampleStages(self._calls())
+        self._stages.begin_look(account, look)
         return look
 
-    def _end(self, look: SampleStages, batch: ProducedBatch, sample: Any, again: Callable[[], Any] | None) -> None:
+    def _calls(self) -> SampleCalls:
+        return SampleCalls(self._evidence.name, self._stages.names, self._guard)
+
+    def _end(
+        self, look: SampleStages, batch: ProducedBatch, key: Any, sample: Any, again: Callable[[], Any] | None
+    ) -> None:
         """Write down what the look saw. `again` produces it once more; None where that cannot be done."""
         begun = time.monotonic_ns()
-        batch.account.look = None
+        self._stages.end_look(batch.account)
+        self._write_calls("sample", look, batch, key_text(key), sample)
         drew, is_short = look.drew(), begun - look.begun <= MOST_NS
         if again is None or not is_short or not self._may_repeat:
             self._write(batch, look, drew, None)
@@ -151,13 +171,42 @@ class SampleComparison:
                 self._write(batch, look, drew, (digest, *self._made(batch, again)))
         self._batches.cost.total_ns += time.monotonic_ns() - begun
 
-    def _look_at(self, dataset: Any, batch: ProducedBatch, make: Callable[[], Any]) -> None:
+    def collate(self, batch: ProducedBatch, collate: Callable[[Any], Any], samples: Any) -> Any:
+        """Return the batch that `collate` makes of these samples, whose collation is looked at."""
+        look: SampleStages | None = self._begin_collate(batch)
+        collated = collate(samples)
+        if look is not None:
+            self._end_collate(look, batch, collated)
+        return collated
+
+    def _begin_batch(self, batch: ProducedBatch) -> SampleStages | None:
+        if self._collated >= MOST_COLLATED:
+            return None
+        self._collated += 1
+        look = SampleStages(self._calls(), is_compared=False)
+        self._stages.begin_look(batch.account, look)
+        return look
+
+    def _end_batch(self, look: SampleStages, batch: ProducedBatch, collated: Any) -> None:
+        begun = time.monotonic_ns()
+        self._stages.end_look(batch.account)
+        self._write_calls("collated", look, batch, "", collated)
+        self._batches.cost.total_ns += time.monotonic_ns() - begun
+
+    def _write_calls(self, kind: str, look: SampleStages, batch: ProducedBatch, key: str, gave: Any) -> None:
+        calls = look.calls
+        if calls is not None:
+            wall_us = (time.monotonic_ns() - look.begun) // 1000
+            self._evidence.write((kind, batch.epoch, batch.index, key, wall_us, calls.rows, calls.output(gave)))
+
+    def _look_at(self, dataset: Any, batch: ProducedBatch, key: Any, make: Callable[[], Any]) -> None:
         """Look at a sample that did not come by itself: it is produced for this alone."""
         if not self._may_repeat or not self._is_wanted(dataset):
             return
         begun = time.monotonic_ns()
         with _generators_kept():
-            look, sample = self._made(batch, make)
+            look, sample = self._made(batch, make, self._calls())
+            self._write_calls("sample", look, batch, key_text(key), sample)
             drew, digest = look.drew(), digest_of(sample)
             is_short = time.monotonic_ns() - begun <= MOST_NS
             self._write(batch, look, drew, (digest, *self._made(batch, make)) if is_short else None)
@@ -168,16 +217,20 @@ class SampleComparison:
         self._looked[id(dataset)] = number + 1
         return number < MOST_SAMPLES
 
-    def _made(self, batch: ProducedBatch, make: Callable[[], Any]) -> tuple[SampleStages, Any]:
+    def _made(
+        self, batch: ProducedBatch, make: Callable[[], Any], calls: SampleCalls | None = None
+    ) -> tuple[SampleStages, Any]:
         """Produce it with stages that count for nothing; None of what cannot be produced twice."""
         account = self._stages.aside()
         self._batches.open[account] = batch
-        look = account.look = SampleStages()
+        look = SampleStages(calls)
+        self._stages.begin_look(account, look)
         try:
             return look, make()
         except Exception:
             return look, None
         finally:
+            self._stages.end_look(account)
             self._batches.open.pop(account, None)
             self._stages.back(batch.account)
 

@@ -85,6 +85,16 @@ def call_site() -> tuple[str | None, int | None]:
     return place
 
 
+def users_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame of the user's own code from `frame` on; None where the loader's comes first."""
+    while frame is not None:
+        kind = _kind_of(frame.f_code.co_filename)
+        if kind != _OTHERS:
+            return frame if kind == _OWN else None
+        frame = frame.f_back
+    return None
+
+
 def frame_of(thread: int) -> FrameType | None:
     """Return the frame that a thread is in; None for one that has ended.
 

@@ -36,9 +36,14 @@ class Stages:
         self._failed = failed
         self._is_off = False
         self.categories: dict[int, str] = {}
+        self.names: dict[int, str] = {}
         self._local = threading.local()
         self._making: Account | None = None
         self._beside: list[Account] = []
+        self.looked: set[Account] = set()
+        """Accounts whose sample is looked at closely. While there is one, calls take a longer way."""
+        self.at_looks: Callable[[bool], None] = lambda begins: None
+        """Called as a look begins, and as it ends."""
 
     def open(self) -> Account:
         """Count this thread's stages from now on, and those of threads without an account as beside it.
@@ -60,6 +65,7 @@ class Stages:
         self._local.account = None
         if account is None:
             return {}, {}
+        self.end_look(account)
         if account is not self._making:
             return account.totals, {}
         beside, self._beside, self._making = self._beside, [], None
@@ -76,6 +82,19 @@ class Stages:
         """Return what looks closely at the sample that this thread produces."""
         account = self.current()
         return None if account is None else account.look
+
+    def begin_look(self, account: Account, look: SampleStages) -> None:
+        """Let `look` see what `account` counts, until `end_look`."""
+        account.look = look
+        self.looked.add(account)
+        self.at_looks(True)
+
+    def end_look(self, account: Account) -> None:
+        """End the look, if there is one: also that of a sample which raised."""
+        account.look = None
+        if account in self.looked:
+            self.looked.discard(account)
+            self.at_looks(False)
 
     @property
     def is_counting(self) -> bool:
@@ -116,6 +135,7 @@ class Stages:
         self._local = threading.local()
         self._making = None
         self._beside = []
+        self.looked = set()
 
     def _account_beside(self, making: Account) -> Account:
         """Return a thread's own, which lives as long: a stage may begin beside one batch and end beside the next."""
@@ -238,6 +258,7 @@ class CallTimer:
             name = f"{category}:other"
         number = self._evidence.name(name)
         self.stages.categories[number] = category
+        self.stages.names[number] = name
         return number
 
     def time(self, owner: Any, name: str, category: str, label: str) -> bool:
@@ -250,22 +271,45 @@ class CallTimer:
         return self.patches.replace(owner, name, make)
 
 
-def timed_call(stages: Stages, stage: int, function: Function) -> Function:
-    """Return what does what `function` does, and counts its time as `stage` wherever an account is open."""
+def timed_call(stages: Stages, stage: int, function: Function, subject: Any = None) -> Function:
+    """Return what does what `function` does, and counts its time as `stage` wherever an account is open.
+
+    `subject` is the object that is called, where its class says what the call does.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if stages.looked:
+            return call_looked_at(stages, stage, function, subject, args, kwargs)
         account = stages.enter(stage)
         if account is None:
             return function(*args, **kwargs)
         try:
-            result = function(*args, **kwargs)
+            return function(*args, **kwargs)
         finally:
             account.leave()
-        if account.look is not None:
-            account.gave(stage, result, args)
-        return result
 
     return call
+
+
+def call_looked_at(
+    stages: Stages, stage: int, function: Function, subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Count a call as a stage while a sample is looked at: this thread's, or another's."""
+    account = stages.enter(stage)
+    look = stages.look()
+    calls = None if look is None else look.calls
+    begun = None if calls is None else calls.begin(stage, function, subject, args, kwargs, account is not None)
+    result: Any = None
+    try:
+        result = function(*args, **kwargs)
+    finally:
+        if account is not None:
+            account.leave()
+        if calls is not None and begun is not None:
+            calls.end(begun, result)
+    if account is not None and account.look is not None:
+        account.gave(stage, result, args)
+    return result
 
 
 def timed(stages: Stages, stage: int) -> Callable[[Function], Function]:
@@ -288,16 +332,15 @@ def timed_by_type(stages: Stages, stage_of: Callable[[str], int]) -> Callable[[F
                 stage = stage_of(name)
                 if len(known) < MOST_STAGES:
                     known[name] = stage
+            if stages.looked:
+                return call_looked_at(stages, stage, functools.partial(original, self), self, args, kwargs)
             account = stages.enter(stage)
             if account is None:
                 return original(self, *args, **kwargs)
             try:
-                result = original(self, *args, **kwargs)
+                return original(self, *args, **kwargs)
             finally:
                 account.leave()
-            if account.look is not None:
-                account.gave(stage, result, args)
-            return result
 
         return stand_in(original, call)
 

@@ -442,6 +442,7 @@ class SeenFile:
     seen: int
     opens: int = 0
     folder: SeenFolder | None = None
+    images: int | None = None
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
@@ -261,6 +262,9 @@ class Reader:
             handler(self, *parts)
         except (PartError, UsageError) as error:
             self._parts.append(TranslatedPart(text, None, str(error)))
+        except (AttributeError, TypeError, ValueError) as error:
+            note = f"its attributes are not those of the versions that are known ({type(error).__name__}: {error})"
+            self._parts.append(TranslatedPart(text, None, note))
         else:
             self._parts.append(TranslatedPart(text, ", ".join(self._became), "; ".join(self._notes)))
 
@@ -285,7 +289,7 @@ class Reader:
         """Return the erasure with its value in the batch's units."""
         if at == self.values:
             return erasing
-        if erasing.value == "random":
+        if isinstance(erasing.value, str):
             raise PartError("its random values are changed by what comes after it; put it last")
         values = erasing.value if isinstance(erasing.value, list | tuple) else (erasing.value,) * 3
         values = tuple(values) * (3 if len(values) == 1 else 1)
@@ -328,7 +332,7 @@ def code_of(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(code_of, value))}]"
     if not is_dataclass(value):
-        return f'"{value}"' if isinstance(value, str) else repr(value)
+        return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
     given = []
     for field in fields(value):
         held = getattr(value, field.name)

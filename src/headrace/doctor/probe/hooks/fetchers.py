@@ -171,6 +171,8 @@ class _Fetch:
 
     def stand_in_for(self, fetcher: Any, collate: Function, is_by_sample: bool) -> None:
         """Make the stand-in. Unless it `is_by_sample`, samples are timed together, from now until they are collated."""
+        if self.comparison is not None:
+            collate = functools.partial(self.comparison.collate, self.batch, collate)
         self._fetcher: Any = fetcher
         name, stand_in = ("dataset_iter", _Iterator) if hasattr(fetcher, "dataset_iter") else ("dataset", _Dataset)
         end = self.end_together
@@ -252,7 +254,7 @@ class _Dataset:
         finally:
             self._fetch.end(key, count)
         if comparison is not None and look is not None:
-            comparison.end(look, self._fetch.batch, sample, lambda: self._dataset[key])
+            comparison.end(look, self._fetch.batch, key, sample, lambda: self._dataset[key])
         return sample
 
     def __getattr__(self, name: str) -> Any:
@@ -271,7 +273,7 @@ class _Dataset:
         comparison = self._fetch.comparison
         if comparison is not None and isinstance(keys, list):
             for key in keys:
-                comparison.look_at(self._dataset, self._fetch.batch, functools.partial(getitems, [key]))
+                comparison.look_at(self._dataset, self._fetch.batch, key, functools.partial(getitems, [key]))
         return data
 
 
@@ -300,5 +302,5 @@ class _Iterator:
         finally:
             self._fetch.end(key, count)
         if comparison is not None and look is not None:
-            comparison.end(look, self._fetch.batch, sample, None)
+            comparison.end(look, self._fetch.batch, key, sample, None)
         return sample

@@ -1,0 +1,94 @@
+"""What a session tells of the data of one loader: its described objects, and the values that came out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..measure import TrainerView
+from ..session.model import LoaderFacts, ObservedSample, OutputLeaf, Session
+from .stand_ins import Rebuilding
+
+INTERPRETERS = ("python", "pypy")
+
+
+@dataclass(frozen=True)
+class ScriptData:
+    """The loader that a training waits for, as the session has it."""
+
+    facts: Mapping[str, Any]
+    rebuilt: Rebuilding
+    samples: Sequence[ObservedSample]
+    batch: Mapping[str, OutputLeaf]
+    """Values of a batch as collate made it, by path; of a single sample where no batch was seen."""
+    is_batched: bool
+    """Whether `batch` is of a batch."""
+    command: Sequence[str]
+
+    @property
+    def dataset(self) -> Any:
+        return self.rebuilt.objects.get("dataset")
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.facts["described"]
+        return found
+
+    @property
+    def batch_size(self) -> int | None:
+        size = self.facts.get("batch_size")
+        return size if isinstance(size, int) and not isinstance(size, bool) else None
+
+    @property
+    def is_shuffled(self) -> bool:
+        """Tell whether the order is drawn: by any sampler but the sequential one."""
+        sampler = self.described.get("sampler")
+        name = str(sampler.get("class", "")) if isinstance(sampler, dict) else ""
+        return "Random" in name or "Distributed" in name or "Weighted" in name or "Shuffle" in name
+
+    @property
+    def script(self) -> tuple[str, ...]:
+        """The script with its arguments, or `-m` with a module; empty for any other command."""
+        words = list(self.command)
+        while words and os.path.basename(words[0]).startswith(INTERPRETERS):
+            words = words[1:]
+            while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
+                words = words[1:]
+            if words and (words[0].endswith(".py") or words[0] == "-m"):
+                return tuple(words)
+        return ()
+
+
+def script_data(session: Session, view: TrainerView) -> ScriptData | None:
+    """Return the data of the loader that the steps take their batches from; None where it was not described."""
+    loader = _described_loader(view)
+    if loader is None:
+        return None
+    makers = [maker for maker in session.makers if maker.trainer == view.trainer.pid]
+    samples = [sample for maker in makers for sample in maker.samples]
+    batches = [sample for maker in makers for sample in maker.collated]
+    leaves = (batches or samples)[0].output if batches or samples else []
+    return ScriptData(
+        facts=loader.facts,
+        rebuilt=Rebuilding({name: loader.facts["described"].get(name) for name in ("dataset", "collate", "sampler")}),
+        samples=samples,
+        batch={leaf.path: leaf for leaf in leaves},
+        is_batched=bool(batches),
+        command=session.outcome.command,
+    )
+
+
+def _described_loader(view: TrainerView) -> LoaderFacts | None:
+    """Return the loader of most batches among those that were described."""
+    loaders = {
+        loader.number: loader for loader in view.trainer.loaders if isinstance(loader.facts.get("described"), dict)
+    }
+    of_pass = {one.number: one.loader for one in view.trainer.passes}
+    counts = dict.fromkeys(loaders, 0)
+    for number in view.trainer.gets.pass_:
+        if of_pass.get(number) in counts:
+            counts[of_pass[number]] += 1
+    most = max(counts, key=counts.__getitem__, default=None)
+    return None if most is None else loaders[most]

@@ -1,0 +1,324 @@
+"""Fields, view and augmentation of a picture: what its steps in the script become.
+
+Steps that a library's transform would do are put as such, so that `headrace.from_torchvision` and its kin translate all
+of them together.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+import headrace as hr
+
+from .recipe import Certainty, RecipePart
+from .sample_values import Picture, PictureStep, Quantile, Validity
+from .stand_ins import DtypeStandIn, FunctionStandIn, StandIn
+
+_GEOMETRY = ("view", "augment")
+_TO_UNIT = ("ToTensor", "MaybeToTensor", "ToDtype", "ConvertImageDtype", "ToFloat", "Normalize")
+_CLOSE = 1e-6
+
+
+@dataclass
+class PictureRecipe:
+    """What a picture becomes: arguments of its field, and the view and augmentations that it follows."""
+
+    kind: str
+    """`Image`, `Mask` or `Depth`."""
+    arguments: dict[str, str] = field(default_factory=dict)
+    """Of the field, as Python."""
+    view: list[str] = field(default_factory=list)
+    augment: list[str] = field(default_factory=list)
+    parts: list[RecipePart] = field(default_factory=list)
+
+    def code(self, column: str, name: str) -> str:
+        """Return the field as Python. `column` is named where the field is called otherwise."""
+        source = {} if column == name else {"source": repr(column)}
+        return f"hr.{self.kind}({', '.join(f'{key}={value}' for key, value in (source | self.arguments).items())})"
+
+
+def picture_recipe(picture: Picture, kind: str, dtype: str | None, validity: Validity | None = None) -> PictureRecipe:
+    """Return what a picture becomes as a field of `kind`, whose values in the batch are of `dtype`."""
+    found = PictureRecipe(kind)
+    translated = _translated(picture, kind)
+    for step, part in translated.parts:
+        found.parts.append(part_of(step, part))
+    image = _arguments(translated.image)
+    found.view, found.augment = translated.view, translated.augment
+    if kind == "Image":
+        found.arguments = {
+            key: value for key, value in image.items() if key in ("mode", "filter", "dtype", "normalize")
+        }
+        found.arguments |= _values(picture, dtype, image)
+        found.arguments["channels_last"] = "False"
+    elif kind == "Mask":
+        found.augment = []
+        found.arguments = {"dtype": repr(dtype)} if dtype in ("int64", "int32") else {}
+    else:
+        found.augment = []
+        found.arguments, parts = _depth(picture, validity)
+        found.parts += parts
+    return found
+
+
+def part_of(step: PictureStep | None, part: Any) -> RecipePart:
+    """Return a translated part as one of a recipe."""
+    certainty: Certainty = "python" if part.becomes is None else "differs" if part.note else "exact"
+    text = part.part if step is None or step.kind == "transform" else step.text
+    becomes = part.becomes or ""
+    argument: Any = "view" if becomes.startswith("view") else "augment" if becomes.startswith("augment") else "fields"
+    if not becomes:
+        argument = "view"
+    return RecipePart(text, "" if step is None else step.place, becomes, certainty, part.note, argument)
+
+
+# Translation.
+
+
+@dataclass
+class _Translated:
+    image: str
+    view: list[str]
+    augment: list[str]
+    parts: list[tuple[PictureStep | None, Any]]
+
+
+def _translated(picture: Picture, kind: str) -> _Translated:
+    """Translate a picture's steps by the library that most of them are of."""
+    flat = [pair for step in picture.steps for pair in _as_transforms(step, kind)]
+    albumentations = any(_library(value) == "albumentations" for _, value in flat)
+    values = [_in_albumentations(value) if albumentations else value for _, value in flat]
+    # One after another, so that each part is known by its step. A pair of parts is read together.
+    call = hr.from_albumentations if albumentations else hr.from_torchvision
+    found = call(values, partial=True)
+    keywords = {each.arg: each.value for each in _call_of(found.code).keywords}
+    fields = keywords["fields"]
+    assert isinstance(fields, ast.Dict)
+    return _Translated(
+        ast.unparse(fields.values[0]),
+        _listed(keywords.get("view")),
+        _listed(keywords.get("augment")),
+        list(_with_steps(flat, found.parts)),
+    )
+
+
+def _with_steps(
+    flat: Sequence[tuple[PictureStep, Any]], parts: Sequence[Any]
+) -> Iterator[tuple[PictureStep | None, Any]]:
+    """Yield each translated part with the step that it is of, as far as their texts tell."""
+    steps = [step for step, _ in flat]
+    places = {step.place for step in steps}
+    for part in parts:
+        step = next((one for one, value in flat if one.kind != "transform" and repr(value) == part.part), None)
+        only = next((one for one in steps if one.kind == "transform"), None) if len(places) else None
+        yield step or only, part
+
+
+def _call_of(arguments: str) -> ast.Call:
+    call = ast.parse(f"f({arguments})", mode="eval").body
+    assert isinstance(call, ast.Call)
+    return call
+
+
+def _listed(node: ast.expr | None) -> list[str]:
+    return [ast.unparse(one) for one in node.elts] if isinstance(node, ast.List) else []
+
+
+def _arguments(call: str) -> dict[str, str]:
+    return {str(each.arg): ast.unparse(each.value) for each in _call_of(call[call.index("(") + 1 : -1]).keywords}
+
+
+def _library(value: Any) -> str:
+    return type(value).__module__.split(".")[0]
+
+
+def _as_transforms(step: PictureStep, kind: str) -> Iterator[tuple[PictureStep, Any]]:
+    """Yield a step as transforms of a library's; nothing for what only changes values or their type."""
+    if step.kind == "transform":
+        if isinstance(step.value, tuple):
+            name, arguments, keywords = step.value
+            yield step, _functional(name, arguments, dict(keywords)) or _own(step)
+        else:
+            yield step, step.value
+    elif step.kind == "resize":
+        width, height = step.value if isinstance(step.value, list | tuple) else (step.value, step.value)
+        yield step, made("torchvision.transforms", "Resize", size=[height, width], interpolation=_filter(step.operand))
+    elif step.kind == "flip":
+        name = "RandomHorizontalFlip" if step.value == "horizontal" else "RandomVerticalFlip"
+        yield step, made("torchvision.transforms", name, p=float(step.operand))
+    elif step.kind == "grey" and kind == "Image":
+        yield step, made("torchvision.transforms", "Grayscale", num_output_channels=1)
+    elif step.kind == "own":
+        yield step, _own(step)
+
+
+def _filter(name: Any) -> str:
+    opencv = {"inter_linear": "bilinear", "inter_area": "box", "inter_cubic": "bicubic", "inter_nearest": "nearest"}
+    text = str(name).lower().rpartition(".")[2]
+    return opencv.get(text, text)
+
+
+def _own(step: PictureStep) -> FunctionStandIn:
+    return FunctionStandIn(step.text, None, None)
+
+
+def made(module: str, name: str, **attributes: Any) -> StandIn:
+    """Return an object with these attributes, as a rebuilt one has them."""
+    one: StandIn = type(name, (StandIn,), {"__module__": module, "described": {}})()
+    vars(one).update(attributes)
+    return one
+
+
+def _functional(name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> StandIn | None:
+    """Return the transform that a function of torchvision's or torch's stands for."""
+    first = arguments[0] if arguments else keywords.get("size", keywords.get("output_size"))
+    kinds = {
+        "center_crop": "CenterCrop",
+        "to_tensor": "ToTensor",
+        "pil_to_tensor": "PILToTensor",
+        "to_image": "ToImage",
+    }
+    if name in kinds:
+        return made("torchvision.transforms", kinds[name], **({"size": first} if first is not None else {}))
+    if name in ("resize", "interpolate") and first is not None:
+        mode = keywords.get("interpolation", keywords.get("mode", "bilinear" if name == "resize" else "nearest"))
+        return made("torchvision.transforms", "Resize", size=first, interpolation=mode, max_size=None)
+    if name in ("hflip", "horizontal_flip"):
+        return made("torchvision.transforms", "RandomHorizontalFlip", p=1.0)
+    if name == "normalize":
+        mean, std = (*arguments, keywords.get("mean"), keywords.get("std"))[:2]
+        return made("torchvision.transforms", "Normalize", mean=mean, std=std)
+    if name in ("to_dtype", "convert_image_dtype"):
+        dtype = DtypeStandIn("float32")
+        return made("torchvision.transforms.v2", "ToDtype", dtype=dtype, scale=keywords.get("scale", True))
+    return None
+
+
+def _in_albumentations(value: Any) -> Any:
+    """Return a transform of torchvision's that stands for a plain call as albumentations has it."""
+    name = type(value).__name__
+    if _library(value) != "torchvision":
+        return value
+    if name == "Resize":
+        height, width = value.size
+        return made("albumentations", "Resize", height=height, width=width, interpolation=1, p=1)
+    if name == "RandomHorizontalFlip":
+        return made("albumentations", "HorizontalFlip", p=value.p)
+    return value
+
+
+# Values.
+
+
+def _flat_names(value: Any) -> Iterator[str]:
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _flat_names(one)
+    elif isinstance(value, StandIn):
+        yield type(value).__name__
+        yield from _flat_names(vars(value).get("transforms"))
+
+
+def _values(picture: Picture, dtype: str | None, image: dict[str, str]) -> dict[str, str]:
+    """Return dtype and normalisation of an image after the script's own arithmetic."""
+    steps = 0
+    factor: Any = np.array(1.0)
+    offset: Any = np.array(0.0)
+    cast = None
+    for step in picture.steps:
+        if step.kind == "transform":
+            names = set(_flat_names(step.value)) | (
+                {"ToTensor"} if isinstance(step.value, tuple) and step.value[0] == "to_tensor" else set()
+            )
+            if names & set(_TO_UNIT):
+                factor, offset = np.array(1 / 255), np.array(0.0)
+        elif step.kind == "arithmetic":
+            changed = _changed(factor, offset, step)
+            if changed is None:
+                return {}
+            factor, offset = changed
+            steps += 1
+        elif step.kind == "cast":
+            cast = step.value
+    if "normalize" in image or not (steps or ((cast or "").startswith("float") and dtype == "float32")):
+        return {}
+    if dtype not in (None, "float32", "float16", "bfloat16"):
+        return {}
+    if steps == 0 and "dtype" in image:
+        return {}
+    std, mean = 1 / (255 * factor), -offset / (255 * factor)
+    given = {"dtype": repr(dtype or "float32")}
+    if np.allclose(std, 1, atol=_CLOSE) and np.allclose(mean, 0, atol=_CLOSE):
+        return given
+    return {**given, "normalize": _normalize(mean, std)}
+
+
+def _changed(factor: Any, offset: Any, step: PictureStep) -> tuple[Any, Any] | None:
+    """Return factor and offset after one step of arithmetic with numbers; None of any other."""
+    try:
+        number = np.asarray(step.operand, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        return None
+    number = number[0] if number.size == 1 else number
+    if step.value == "+":
+        return factor, offset + number
+    if step.value == "-":
+        return factor, offset - number
+    if step.value == "*":
+        return factor * number, offset * number
+    if step.value == "/" and np.all(number):
+        return factor / number, offset / number
+    return None
+
+
+def _normalize(mean: Any, std: Any) -> str:
+    means, stds = (np.broadcast_to(np.ravel(values), 3).tolist() for values in (mean, std))
+    if np.allclose(means, hr.IMAGENET.mean, atol=_CLOSE) and np.allclose(stds, hr.IMAGENET.std, atol=_CLOSE):
+        return "hr.IMAGENET"
+    texts = ["(" + ", ".join(f"{float(f'{value:.7g}')!r}" for value in values) + ")" for values in (means, stds)]
+    return f"hr.Normalize({texts[0]}, {texts[1]})"
+
+
+def _depth(picture: Picture, validity: Validity | None) -> tuple[dict[str, str], list[RecipePart]]:
+    """Return the arguments of Depth: scale, bounds of what is valid, and quantiles that normalise it."""
+    factor: Any = np.array(1.0)
+    offset: Any = np.array(0.0)
+    scale = None
+    levels: set[float] = set()
+    place = ""
+    texts: list[str] = []
+    for step in picture.steps:
+        if step.kind != "arithmetic":
+            continue
+        if isinstance(step.operand, Quantile):
+            if scale is None:
+                scale, factor, offset = float(np.ravel(factor)[0]), np.array(1.0), np.array(0.0)
+            levels.update(step.operand.levels)
+            place, texts = place or step.place, [*texts, step.text]
+        elif (changed := _changed(factor, offset, step)) is not None:
+            factor, offset = changed
+    found = {}
+    if scale is None:
+        scale = float(np.ravel(factor)[0])
+    if scale != 1:
+        found["scale"] = f"1 / {round(1 / scale)}" if abs(1 / scale - round(1 / scale)) < _CLOSE else repr(scale)
+    if validity is not None and validity.near == 0:
+        validity = replace(validity, near=None)  # 0 is what is not measured
+    if validity is not None:
+        found |= {
+            name: repr(value) for name, value in (("near", validity.near), ("far", validity.far)) if value is not None
+        }
+    if len(levels) < 2:
+        return found, []
+    low, high = float(np.ravel(offset)[0]), float(np.ravel(factor + offset)[0])
+    bounds = "" if (low, high) == (-1, 1) else f", range=({low!r}, {high!r})"
+    found["normalize"] = f"hr.Quantiles({min(levels)!r}, {max(levels)!r}{bounds})"
+    note = (
+        "quantiles are those of the whole map's valid pixels here, before the view; elsewhere the batch holds `invalid`"
+    )
+    return found, [RecipePart(texts[-1], place, found["normalize"], "check", note)]

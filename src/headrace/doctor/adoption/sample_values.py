@@ -1,0 +1,173 @@
+"""Values of a dataset's `__getitem__` while it is read: what a sample is made of, with nothing of it computed.
+
+Numbers, texts, lists, dicts and rebuilt objects stand for themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any, Literal, TypeAlias
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Value of a table: what a list or a table of the dataset has for this sample, or a part of that.
+
+    `table` is where the dataset has it, `self.samples`; `keys` lead from a row of it to the value; `examples` are the
+    values of its first rows, where they are known.
+    """
+
+    table: str
+    keys: tuple[str | int, ...] = ()
+    examples: tuple[Any, ...] = ()
+    by_index: bool = True
+    """Whether the row is that of the sample's own index."""
+
+    def part(self, key: str | int) -> Cell:
+        found = []
+        for example in self.examples:
+            try:
+                found.append(example[key])
+            except (KeyError, IndexError, TypeError):
+                break
+        return replace(self, keys=(*self.keys, key), examples=tuple(found))
+
+
+@dataclass(frozen=True)
+class FilePath:
+    """Path of a file or name of a member, joined of texts and cells. `archive` is the archive's own path."""
+
+    parts: tuple[str | Cell, ...]
+    archive: Any = None
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [part for part in self.parts if isinstance(part, Cell)]
+
+
+StepKind: TypeAlias = Literal[
+    "transform", "convert", "resize", "flip", "bgr", "rgb", "grey", "cast", "arithmetic", "own"
+]
+
+
+@dataclass(frozen=True)
+class PictureStep:
+    """What the script does to a picture: by a transform of a library's, by a call of Pillow's, or by arithmetic."""
+
+    kind: StepKind
+    place: str
+    """`train.py:41`."""
+    text: str
+    """The expression, in one line."""
+    value: Any = None
+    operand: Any = None
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Pixels of a file, and the steps that were taken since it was decoded."""
+
+    origin: FilePath | Cell
+    steps: tuple[PictureStep, ...] = ()
+    layout: Literal["HWC", "CHW"] = "HWC"
+
+    def then(self, *steps: PictureStep, layout: Literal["HWC", "CHW"] | None = None) -> Picture:
+        return replace(self, steps=self.steps + steps, layout=layout or self.layout)
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """Quantile of a picture's own values; `level` is None for several at once."""
+
+    levels: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Validity:
+    """Pixels of a picture that lie within bounds."""
+
+    picture: Picture
+    near: float | None = None
+    far: float | None = None
+
+
+@dataclass(frozen=True)
+class TokenizedText:
+    """Text after a tokenizer: `part` is `ids` or `mask`, or empty for both."""
+
+    text: Any
+    tokenizer: Any
+    settings: tuple[tuple[str, Any], ...]
+    place: str
+    part: str = ""
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """Array of a `.npy` file."""
+
+    origin: FilePath | Cell
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What the script computes in its own Python, of these values."""
+
+    text: str
+    place: str
+    inputs: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModuleName:
+    """Module, function or class of a library, by its full name."""
+
+    name: str
+
+
+def pictures_in(value: Any) -> Iterator[Picture]:
+    """Yield the pictures that a value is made of."""
+    if isinstance(value, Picture):
+        yield value
+    elif isinstance(value, Validity):
+        yield value.picture
+    elif isinstance(value, Computed):
+        for one in value.inputs:
+            yield from pictures_in(one)
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from pictures_in(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from pictures_in(one)
+
+
+def is_known(value: Any) -> bool:
+    """Tell whether a value stands for itself."""
+    if isinstance(value, list | tuple):
+        return all(map(is_known, value))
+    if isinstance(value, dict):
+        return all(map(is_known, value.values()))
+    return not isinstance(
+        value, Cell | FilePath | Picture | Quantile | Validity | TokenizedText | ArrayFile | Computed | ModuleName
+    )
+
+
+def joined_path(parts: list[Any], between: str = "") -> FilePath | None:
+    """Return the path that texts and cells make; None where there is something else among them, or no cell."""
+    found: list[str | Cell] = []
+    archive = None
+    for number, part in enumerate(parts):
+        if number and between:
+            found.append(between)
+        if isinstance(part, FilePath):
+            found.extend(part.parts)
+        elif isinstance(part, Cell):
+            found.append(part)
+        elif isinstance(part, str | PurePosixPath):
+            found.append(str(part))
+        else:
+            return None
+    return FilePath(tuple(found), archive) if any(isinstance(part, Cell) for part in found) else None

@@ -1,0 +1,330 @@
+"""Where `hr.open` finds what a dataset of the script's own reads: folders, manifests and archives."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from ..edits import ScriptSource, ScriptSources
+from .code_layout import literal
+from .known_datasets import DataSource
+from .recipe import RecipePart
+from .sample_values import ArrayFile, Cell, Computed, FilePath, Picture, TokenizedText, Validity
+from .stand_ins import StandIn
+
+_MANIFESTS = (".csv", ".tsv", ".jsonl", ".parquet", ".txt", ".json")
+_ARCHIVES = (".tar", ".zip")
+MOST_TEXTS = 400
+
+
+@dataclass(frozen=True)
+class ScriptTexts:
+    """Texts of a script that may name files: attributes of its dataset, its arguments, and its literals."""
+
+    texts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, dataset: Any, command: Sequence[str], sources: Iterable[ScriptSource]) -> ScriptTexts:
+        found = [*_texts_in(dataset), *command]
+        for source in sources:
+            found += [
+                node.value
+                for node in ast.walk(source.tree)
+                if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            ]
+        return cls(tuple(dict.fromkeys(found)))
+
+    def paths(self, ends: tuple[str, ...]) -> Iterator[str]:
+        """Yield paths with one of these endings: as they stand, then below each folder that is named."""
+        named = [text for text in self.texts if text.lower().endswith(ends) and "\n" not in text and len(text) > 4]
+        yield from named
+        folders = [text for text in self.texts if "\n" not in text and 1 < len(text) < 200 and " " not in text]
+        beside = [os.path.dirname(text) for text in folders if os.path.dirname(text)]
+        for folder in dict.fromkeys([*folders[:MOST_TEXTS], *beside[:MOST_TEXTS]]):
+            yield from (os.path.join(folder, text) for text in named if not os.path.isabs(text))
+
+
+def _texts_in(thing: Any, level: int = 0) -> Iterator[str]:
+    if isinstance(thing, str):
+        yield thing
+    elif isinstance(thing, PurePosixPath):
+        yield str(thing)
+    elif isinstance(thing, StandIn) and level < 2:
+        for value in vars(thing).values():
+            yield from _texts_in(value, level + 1)
+
+
+def cells_in(value: Any) -> Iterator[Cell]:
+    """Yield the cells that a value is made of."""
+    if isinstance(value, Cell):
+        yield value
+    elif isinstance(value, FilePath):
+        yield from value.cells
+    elif isinstance(value, Picture | ArrayFile):
+        yield from cells_in(value.origin)
+    elif isinstance(value, Validity):
+        yield from cells_in(value.picture)
+    elif isinstance(value, TokenizedText):
+        yield from cells_in(value.text)
+    elif isinstance(value, Computed):
+        for one in value.inputs:
+            yield from cells_in(one)
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from cells_in(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from cells_in(one)
+
+
+def origins_in(value: Any) -> Iterator[FilePath | Cell]:
+    """Yield where the pictures and arrays of a value come from."""
+    if isinstance(value, Picture | ArrayFile):
+        yield value.origin
+    elif isinstance(value, Validity):
+        yield value.picture.origin
+    elif isinstance(value, Computed):
+        for one in value.inputs:
+            yield from origins_in(one)
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from origins_in(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from origins_in(one)
+
+
+def table_source(
+    value: Any, dataset: Any, texts: ScriptTexts, sources: ScriptSources, named: Sequence[tuple[str, Cell]]
+) -> DataSource | None:
+    """Return what opens the data that a sample's values come from; None where nothing tells.
+
+    `named`: cells with the name of the output that each goes to, for columns that have no names of their own.
+    """
+    cells = list(dict.fromkeys(cells_in(value)))
+    origins = list(dict.fromkeys(origins_in(value)))
+    if not cells or not origins:
+        return None
+    return (
+        _class_folder(cells, origins, dataset)
+        or _archive(origins)
+        or _manifest(cells, origins, texts, sources, named)
+        or _folders(origins, named)
+    )
+
+
+def _class_folder(cells: list[Cell], origins: list[FilePath | Cell], dataset: Any) -> DataSource | None:
+    """Return a folder of class folders: one picture whose path is in the table, and a label beside it."""
+    if len(origins) != 1 or not isinstance(origins[0], Cell) or len(cells) > 2:
+        return None
+    picture = origins[0]
+    labels = [cell for cell in cells if cell != picture]
+    paths = [str(path) for path in picture.examples if isinstance(path, str | PurePosixPath)]
+    if not paths or any("/" not in path for path in paths):
+        return None
+    roots = {os.path.dirname(os.path.dirname(path)) for path in paths}
+    if len(roots) != 1 or not (root := roots.pop()):
+        return None
+    columns = {(picture.table, picture.keys): "image"}
+    if labels and not (labels[0].by_index and all(isinstance(one, int) for one in labels[0].examples)):
+        return None
+    if labels:
+        columns[(labels[0].table, labels[0].keys)] = "label"
+    agrees = not labels or _sorted_alike(zip(paths, labels[0].examples, strict=False), dataset)
+    note = "" if agrees else "classes are numbered in the order of their names here; compare the labels"
+    certainty: Any = "exact" if agrees and labels else "check"
+    code = "hr.open(SOURCE)" if labels else "hr.open(SOURCE, classes=False)"
+    part = RecipePart(picture.table, "", code, certainty, note or "", "source")
+    return DataSource(code, columns, {"SOURCE": literal(root)}, parts=(part,))
+
+
+def _sorted_alike(pairs: Iterable[tuple[str, Any]], dataset: Any) -> bool:
+    """Tell whether labels of examples are those of their folders' names in sorted order."""
+    known = list(pairs)
+    for names in vars(dataset).values() if isinstance(dataset, StandIn) else []:
+        if isinstance(names, dict) and names and all(isinstance(value, int) for value in names.values()):
+            names = sorted(names, key=names.__getitem__)
+        if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
+            folders = [os.path.basename(os.path.dirname(path)) for path, _ in known]
+            if sorted(names) == names and all(folder in names for folder in folders):
+                return all(names.index(folder) == label for folder, (_, label) in zip(folders, known, strict=True))
+    folders = sorted({os.path.basename(os.path.dirname(path)) for path, _ in known})
+    return len(folders) > 1 and all(
+        (one[1] < other[1]) == (os.path.dirname(one[0]) < os.path.dirname(other[0]))
+        for one in known
+        for other in known
+        if os.path.dirname(one[0]) != os.path.dirname(other[0])
+    )
+
+
+def _archive(origins: list[FilePath | Cell]) -> DataSource | None:
+    """Return an archive whose members are named by a sample's key and an ending: `00001.depth.png`."""
+    columns: dict[tuple[str, tuple[str | int, ...]], str] = {}
+    archives: set[str] = set()
+    keys: set[Cell] = set()
+    for origin in origins:
+        if not isinstance(origin, FilePath) or origin.archive is None or len(origin.cells) != 1:
+            return None
+        before, after = around(origin)
+        if before.strip("./") or not after.startswith("."):
+            return None
+        columns[f"{before}|{after}", ()] = after[1:]
+        archives.update(_archive_paths(origin.archive))
+        keys.update(origin.cells)
+    if len(archives) != 1 or len(keys) != 1:
+        return None
+    part = RecipePart("members of the archive", "", "hr.open(SOURCE)", "exact", "", "source")
+    return DataSource("hr.open(SOURCE)", columns, {"SOURCE": literal(archives.pop())}, parts=(part,))
+
+
+def around(origin: FilePath) -> tuple[str, str]:
+    """Return the texts of a path before and after its cell."""
+    place = next(k for k, part in enumerate(origin.parts) if isinstance(part, Cell))
+    texts = [part if isinstance(part, str) else "" for part in origin.parts]
+    return "".join(texts[:place]), "".join(texts[place + 1 :])
+
+
+def _manifest(
+    cells: list[Cell],
+    origins: list[FilePath | Cell],
+    texts: ScriptTexts,
+    sources: ScriptSources,
+    named: Sequence[tuple[str, Cell]],
+) -> DataSource | None:
+    """Return a manifest: cells of one table, which a file of the script's has as columns."""
+    tables = {cell.table for cell in cells if cell.keys}
+    if len(tables) != 1:
+        return None
+    root = _root_of(origins)
+    if root is None:
+        return None
+    archive, before = root
+    keys = {cell.keys[0] for cell in cells if cell.keys}
+    for path in texts.paths(_MANIFESTS):
+        if (columns := _columns(path, keys, sources)) is None:
+            continue
+        names, has_header = columns
+        mapping = {
+            (cell.table, tuple(key for key in cell.keys if key != "random")): str(
+                names[cell.keys[0]] if isinstance(cell.keys[0], int) and cell.keys[0] < len(names) else cell.keys[0]
+            )
+            for cell in cells
+            if cell.keys
+        }
+        constants = {"MANIFEST": literal(path)}
+        arguments = ["MANIFEST"]
+        place = archive or before
+        if place:
+            constants["ROOT"] = literal(place)
+            arguments.append("root=ROOT")
+        if not has_header:
+            told = {cell.keys[0]: name for name, cell in named if cell.keys and isinstance(cell.keys[0], int)}
+            listed = [told.get(number, f"column{number}") for number in range(len(names))]
+            arguments.append(f"columns={listed!r}")
+            mapping = {key: listed[key[1][0]] if isinstance(key[1][0], int) else name for key, name in mapping.items()}
+        code = f"hr.open({', '.join(arguments)})"
+        note = "" if _is_read(path, sources) else "the file was not at hand when this was written"
+        part = RecipePart(next(iter(tables)), "", code, "check" if note else "exact", note, "source")
+        return DataSource(code, mapping, constants, parts=(part,))
+    return None
+
+
+def _is_read(path: str, sources: ScriptSources) -> bool:
+    return sources.read(path) is not None
+
+
+def _columns(path: str, keys: set[str | int], sources: ScriptSources) -> tuple[list[str], bool] | None:
+    """Return the columns of a manifest, and whether they are named; None where it lacks one of `keys`."""
+    text = sources.read(path)
+    wanted = {key for key in keys if isinstance(key, str)}
+    if text is None:
+        return None
+    first = text.partition("\n")[0].strip("\r\ufeff")
+    end = os.path.splitext(path)[1].lower()
+    if end in (".csv", ".tsv"):
+        names = next(csv.reader([first], delimiter="\t" if end == ".tsv" else ","), [])
+        return (
+            (names, True) if wanted <= set(names) and (wanted or len(names) > max(_numbers(keys), default=0)) else None
+        )
+    if end == ".txt":
+        count = len(first.split())
+        return (
+            ([str(k) for k in range(count)], False) if not wanted and count > max(_numbers(keys), default=0) else None
+        )
+    if end in (".jsonl", ".json"):
+        named = [key for key in wanted if f'"{key}"' in first[:4000]]
+        return (sorted(wanted), True) if end == ".jsonl" and wanted and len(named) == len(wanted) else None
+    return None
+
+
+def _numbers(keys: set[str | int]) -> list[int]:
+    return [key for key in keys if isinstance(key, int)]
+
+
+def _root_of(origins: list[FilePath | Cell]) -> tuple[str, str] | None:
+    """Return (archive, folder) that the paths of all pictures lead into; None where they differ, or are made up."""
+    archives: set[str] = set()
+    folders: set[str] = set()
+    for origin in origins:
+        if isinstance(origin, Cell):
+            folders.add("")
+            continue
+        before = "".join(part for part in origin.parts[:1] if isinstance(part, str)) if len(origin.parts) > 1 else ""
+        if len(origin.cells) != 1 or not isinstance(origin.parts[-1], Cell):
+            return None
+        folders.add(
+            "".join(part for part in origin.parts[:-1] if isinstance(part, str)).removeprefix("./") or before[:0]
+        )
+        if origin.archive is not None:
+            archives.update(_archive_paths(origin.archive))
+    if len(folders) != 1 or len(archives) > 1:
+        return None
+    return (archives.pop() if archives else "", folders.pop().rstrip("/"))
+
+
+def _archive_paths(archive: Any) -> Iterator[str]:
+    """Yield the paths of archives that a value is made of."""
+    if isinstance(archive, Computed):
+        for one in archive.inputs:
+            yield from _archive_paths(one)
+    elif isinstance(archive, StandIn):
+        for value in vars(archive).values():
+            yield from _archive_paths(value)
+    elif isinstance(archive, str | PurePosixPath) and str(archive).endswith(_ARCHIVES):
+        yield str(archive)
+
+
+def _folders(origins: list[FilePath | Cell], named: Sequence[tuple[str, Cell]]) -> DataSource | None:
+    """Return one folder, or several whose files belong together by name."""
+    found: dict[str, str] = {}
+    columns: dict[tuple[str, tuple[str | int, ...]], str] = {}
+    for number, origin in enumerate(origins):
+        if not isinstance(origin, FilePath) or len(origin.cells) != 1:
+            return None
+        before, after = around(origin)
+        if not before:
+            return None
+        name = "image" if number == 0 else "mask" if number == 1 else f"image{number}"
+        found[name] = f"{before}*{after}" if after else before
+        columns[(f"{before}|{after}", ())] = name
+    if len(found) == 1:
+        only = next(iter(found.values()))
+        part = RecipePart("files", "", "hr.open(SOURCE)", "check", "all images of the folder are taken", "source")
+        return DataSource("hr.open(SOURCE)", columns, {"SOURCE": literal(only)}, parts=(part,))
+    code = "hr.open(SOURCE)"
+    note = "files of one name belong together; all that have a partner are taken"
+    part = RecipePart("files", "", code, "check", note, "source")
+    return DataSource(code, columns, {"SOURCE": literal(found)}, parts=(part,))
+
+
+def folder_column(source: DataSource, origin: FilePath | Cell) -> str:
+    """Return the column that a picture's origin is."""
+    if isinstance(origin, Cell):
+        return source.column(origin)
+    before, after = around(origin)
+    return source.columns.get((f"{before}|{after}", ()), source.column(origin.cells[0]))

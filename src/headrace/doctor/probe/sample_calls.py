@@ -1,0 +1,198 @@
+"""Calls of libraries while one sample is produced: which, from which line of the user's code, and with what.
+
+Beside the calls that are stages, some of numpy, torch and scipy are followed, too expensive to hook for good: they are
+replaced while a sample is looked at, and only calls by the user's own code count.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Callable
+
+from .call_facts import Facts, Leaf, facts_after, facts_before, leaves_of
+from .described_objects import json_chars
+from .patches import Function, HookGuard
+from .stack_sampler import is_users, users_frame
+
+if TYPE_CHECKING:
+    from .stages import Stages
+
+MOST_CALLS = 64
+MOST_CHARS = 32_000
+"""Of the facts of one sample's calls."""
+WATCHED: dict[str, tuple[str, ...]] = {
+    "numpy": (
+        *("percentile", "quantile", "nanpercentile", "nanquantile", "median", "histogram", "unique", "sort", "argsort"),
+        *("array", "asarray", "ascontiguousarray", "pad", "interp", "rot90", "flip", "fliplr", "flipud", "frombuffer"),
+    ),
+    "numpy.random": ("choice", "normal", "permutation", "rand", "randint", "randn", "random", "shuffle", "uniform"),
+    "random": ("choice", "choices", "randint", "random", "sample", "shuffle", "uniform"),
+    "torch": (
+        *("quantile", "nanquantile", "median", "kthvalue", "sort", "histc", "rot90", "flip", "from_numpy", "tensor"),
+        *("as_tensor", "rand", "randn", "randint", "randperm"),
+    ),
+    "torch.Tensor": ("quantile", "nanquantile", "median", "kthvalue", "sort", "histc", "flip"),
+    "torch.nn.functional": ("interpolate", "grid_sample", "pad", "conv2d", "avg_pool2d", "max_pool2d"),
+    "scipy.ndimage": ("zoom", "rotate", "shift", "affine_transform", "map_coordinates", "gaussian_filter"),
+    "skimage.transform": ("resize", "rescale", "rotate", "warp"),
+    "json": ("load", "loads"),
+    "pickle": ("load", "loads"),
+}
+"""Functions that are followed only in samples that are looked at, by module."""
+_LONGEST_S = 1.0
+
+
+class SampleCalls:
+    """Calls of one sample, in the order in which they began. What happens inside a library's call is left out.
+
+    Of a call inside another of the same category, those count that the user's own code makes: in a transform of the
+    script's, whose own parts are what says what it does.
+    """
+
+    def __init__(self, name: Callable[[str], int], stages: dict[int, str], guard: HookGuard) -> None:
+        """`name` gives a text's number in the evidence, `stages` the texts of stages."""
+        self._name = name
+        self._stages = stages
+        self._left = MOST_CHARS
+        self.rows: list[list[Any]] = []
+        """Stage, place and facts."""
+        self._open: list[tuple[int, int]] = []
+        """Row and user's frame, by its id, of the calls that have begun and not ended."""
+        self.begun = time.monotonic_ns()
+        self.begin, self.end, self.note = guard(self._begin), guard(self._end), guard(self._note)
+
+    def _begin(
+        self, stage: int, function: Any, subject: Any, args: tuple[Any, ...], kwargs: Facts, is_outermost: bool
+    ) -> tuple[int, int] | None:
+        """Note the beginning of a call; None where it does not count. `is_outermost` of its category."""
+        if len(self.rows) >= MOST_CALLS:
+            return None
+        frame = users_frame(sys._getframe(1))
+        if not is_outermost and self._open and self._open[-1][1] == id(frame):
+            return None
+        try:
+            facts = facts_before(self._stages[stage], function, subject, args, kwargs)
+        except Exception as error:  # arguments that the library itself may not take
+            facts = {"failed": type(error).__name__}
+        if facts is None:
+            return None
+        row = self._add(stage, frame, facts)
+        self._open.append((row, id(frame)))
+        return row, time.monotonic_ns()
+
+    def _end(self, begun: tuple[int, int], result: Any) -> None:
+        """Note the end of a call that began as `begin` said."""
+        row, start = begun
+        taken = time.monotonic_ns() - start
+        while self._open and self._open[-1][0] >= row:
+            self._open.pop()
+        stage, _, facts = self.rows[row]
+        facts["us"] = taken // 1000
+        try:
+            facts.update(facts_after(self._stages[stage], result))
+        except Exception as error:
+            facts["failed"] = type(error).__name__
+
+    def _note(self, stage: int, facts: Facts) -> None:
+        """Note a call that is over at once."""
+        if len(self.rows) < MOST_CALLS:
+            self._add(stage, users_frame(sys._getframe(1)), facts)
+
+    def _add(self, stage: int, frame: Any, facts: Facts) -> int:
+        place = -1
+        if frame is not None:
+            code = frame.f_code
+            place = self._name(f"{code.co_filename}:{frame.f_lineno}:{getattr(code, 'co_qualname', code.co_name)}")
+        self._left -= json_chars(facts)
+        if self._left < 0:
+            facts = {"cut": True}
+        if self._open:
+            facts["inside"] = self._open[-1][0]
+        self.rows.append([stage, place, facts])
+        return len(self.rows) - 1
+
+    def output(self, sample: Any) -> list[Leaf]:
+        """Return the values of what was produced."""
+        try:
+            return leaves_of(sample)
+        except Exception:  # a class of the user's own may do anything
+            return []
+
+
+class WatchedFunctions:
+    """Functions of `WATCHED`, replaced while any thread of the process looks at a sample."""
+
+    def __init__(self, stages: Stages, name: Callable[[str], int], guard: HookGuard) -> None:
+        self._stages = stages
+        self._name = name
+        self._lock = threading.Lock()
+        self._replaced: list[tuple[Any, str, bool, Any, Any]] = []
+        stages.at_looks = guard(self._follow)
+
+    def _follow(self, begins: bool) -> None:
+        """Replace them as the first look begins, and put them back once there is none."""
+        if not self._lock.acquire(timeout=_LONGEST_S):  # in the child of a fork its holder may not exist
+            return
+        try:
+            if begins and not self._replaced:
+                for module, names in WATCHED.items():
+                    owner = _owner(module)
+                    for name in names if owner is not None else ():
+                        self._replace(owner, f"{module}.{name}", name)
+            elif not self._stages.looked:
+                self._put_back()
+        finally:
+            self._lock.release()
+
+    def _put_back(self) -> None:
+        replaced, self._replaced = self._replaced, []
+        for owner, name, is_own, original, new in replaced:
+            if vars(owner).get(name) is not new:
+                continue
+            if is_own:
+                setattr(owner, name, original)
+            else:
+                delattr(owner, name)
+
+    def _replace(self, owner: Any, path: str, name: str) -> None:
+        original = getattr(owner, name, None)
+        if not callable(original):
+            return
+        stage = self._name(f"call:{path}")
+        self._stages.names[stage] = f"call:{path}"
+        new = _watched(self._stages, stage, original)
+        is_own = name in vars(owner)
+        setattr(owner, name, new)
+        self._replaced.append((owner, name, is_own, original, new))
+
+
+def _owner(path: str) -> Any:
+    """Return a module that is imported, or a class of one."""
+    module = sys.modules.get(path)
+    if module is None and path == "torch.Tensor":
+        module = getattr(sys.modules.get("torch"), "Tensor", None)
+    return module
+
+
+def _watched(stages: Stages, stage: int, original: Function) -> Function:
+    """Return the stand-in of a function whose calls by the user's own code are noted."""
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        look = stages.look()
+        calls = None if look is None else look.calls
+        if calls is None or not is_users(sys._getframe(1).f_code.co_filename):
+            return original(*args, **kwargs)
+        begun = calls.begin(stage, original, None, args, kwargs, True)
+        result: Any = None
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            if begun is not None:
+                calls.end(begun, result)
+        return result
+
+    return call
