@@ -195,3 +195,5 @@ class Diagnosis:
     ranks: list[RankView] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     cost: ProbeCost = field(default_factory=lambda: ProbeCost(None, None, None, 0))
+    data_share: float | None = None
+    """Data wait and the training thread's own work on data, as a share of each step."""

@@ -173,6 +173,7 @@ class LoaderHooks:
 
         self._training.windows.keep(lambda: HeldIterator(iterator, pass_, take), pass_, batch, received)
         self._training.costs.since(begun)
+        self._training.work.restart(now())
 
     def _read(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
         """Call `original` while the calling thread reads for that pass."""

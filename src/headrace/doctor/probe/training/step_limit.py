@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .steps import WORK
+
 if TYPE_CHECKING:
     from .steps import OptimizerStep
 
@@ -65,6 +67,7 @@ class StepLimit:
         self._observed += 1
         self._batches += len(step.gets)
         self._waited_ns += sum(one.end - one.start for one in step.gets)
+        self._waited_ns += sum(end - start for kind, start, end in step.spans if kind == WORK)
         self._lasted_ns += (step.end or step.start) - step.start
         if self._observed != self._enough or self._steps is None or not self._batches:
             return
