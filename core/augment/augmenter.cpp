@@ -245,7 +245,7 @@ void Augmenter::erase(const Format& format, const DrawnOp& op, std::uint8_t* at)
                       row = size * static_cast<std::size_t>(format.width) * channels / planes;
     const bool noisy = p[7] != 0;
     if (width == 0) return;
-    Noise noise(static_cast<std::uint64_t>(p[8]) << 32 | static_cast<std::uint64_t>(p[9]));
+    Noise noise(noise_key(p[8], p[9]));
     std::vector<float> line(width * channels);
     std::vector<std::uint8_t> stored(line.size() * size);
     for (std::size_t y = 0; y < height; ++y) {

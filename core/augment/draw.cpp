@@ -186,7 +186,8 @@ private:
     }
 
     // Attempt a takes two draws: the area's share (first) and the ratio's logarithm (second), then top (first) and left
-    // (second). Ten failures leave the image as it is, as torchvision does.
+    // (second). Ten failures leave the image as it is, as torchvision does. Normal values take one draw more, the key
+    // of their noise, whose first three are a rectangle's colour.
     void erase(const AugmentNode& node) {
         const double* c = node.constants;
         const double area = static_cast<double>(width_) * height_;
@@ -199,10 +200,15 @@ private:
             if (!(h < height_ && w < width_)) continue;
             const auto top = below(place.first, static_cast<std::uint64_t>(height_ - h + 1));
             const auto left = below(place.second, static_cast<std::uint64_t>(width_ - w + 1));
-            const bool noise = c[7] != 0;
-            const Draw key = noise ? next() : Draw{};
-            return add(kErase, {static_cast<double>(left), static_cast<double>(top), w, h, c[4], c[5], c[6], c[7],
-                                static_cast<double>(key.first >> 32), static_cast<double>(key.second >> 32)});
+            const Draw key = c[7] != 0 ? next() : Draw{};
+            const auto high = static_cast<double>(key.first >> 32), low = static_cast<double>(key.second >> 32);
+            std::array<double, 3> values{c[4], c[5], c[6]};
+            if (c[7] == 2) {
+                Noise noise(noise_key(high, low));
+                for (double& value : values) value = noise.normal();
+            }
+            return add(kErase, {static_cast<double>(left), static_cast<double>(top), w, h, values[0], values[1],
+                                values[2], static_cast<double>(c[7] == 1), high, low});
         }
     }
 

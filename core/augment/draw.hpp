@@ -53,6 +53,11 @@ private:
     bool has_spare_ = false;
 };
 
+// The key whose halves stand in an erasure's arguments.
+inline std::uint64_t noise_key(double high, double low) {
+    return static_cast<std::uint64_t>(high) << 32 | static_cast<std::uint64_t>(low);
+}
+
 // Of one image of this size. The stream's stage is ignored.
 Chain draw_chain(const AugmentProgram&, const Stream&, int width, int height);
 

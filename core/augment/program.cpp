@@ -64,7 +64,8 @@ void check_constants(const AugmentNode& node, std::size_t row) {
     if (node.kind == kGaussianBlur)
         fits = is_whole(c[0], 1, 255) && is_whole(c[1], 1, 255) && std::fmod(c[0], 2) == 1 && std::fmod(c[1], 2) == 1 &&
                lies_in(p[0], kLeastScale, kMost);
-    if (node.kind == kErase) fits = c[0] >= 0 && c[0] <= c[1] && c[1] <= 1 && c[2] >= 1 / kMost && c[2] <= c[3];
+    if (node.kind == kErase)
+        fits = c[0] >= 0 && c[0] <= c[1] && c[1] <= 1 && c[2] >= 1 / kMost && c[2] <= c[3] && is_whole(c[7], 0, 2);
     if (node.kind == kPosterize) fits = is_whole(c[0], 0, 2);
     if (node.kind == kSolarize) fits = is_whole(c[0], 0, 1);
     if (node.kind == kAffine) {

@@ -27,8 +27,8 @@ enum AugmentKind : int {
     kSharpness = 20,        // factor
     kGaussianBlur = 21,     // sigma; c[0] and c[1] are the kernel's width and height
     kPermuteChannels = 22,  // a drawn permutation
-    kErase = 23,            // c: scale low and high, ratio low and high, values (3), 1 for noise
-    kSolarizeAdd = 24,      // addend; c[0] threshold
+    kErase = 23,        // c: scale low and high, ratio low and high, values (3), 1 for noise, 2 for one drawn colour
+    kSolarizeAdd = 24,  // addend; c[0] threshold
 
     kAffine = 40,       // angle, translate x, y, scale, shear x, y; c[0] bilinear, c[1..3] fill, c[4] Translation,
                         // c[5] about the corner, c[6] shears are tangents

@@ -1,6 +1,5 @@
 // Images that are kept for later epochs, and those that were.
 #include <algorithm>
-#include <utility>
 
 #include "batch/sample_worker.hpp"
 #include "batch/windows.hpp"
@@ -112,7 +111,7 @@ bool SampleWorker::take_kept(const Job& job, const ImageField& field, int sample
     stage_ = Stage::decode;
     const Image source{Image::Kind::pixels, static_cast<int>(item.width), static_cast<int>(item.height), {}, {}, 0};
     deliver_shrunk(field, field.format, field.out + static_cast<std::size_t>(sample) * field.bytes(), source, *small,
-                   view);
+                   view, chain_);
     return true;
 }
 
@@ -136,9 +135,7 @@ void SampleWorker::deliver_and_keep(Job& job, const ImageField& field, int sampl
                                     const View& view) {
     const Kept kept = kept_of(field, sample);
     const Format format = is_made_of_kept(field, chain_) ? as_bytes(field.format) : field.format;
-    augmenting_ = false;
-    deliver_content(job, field, sample, format, kept.parts[0].data(), image, unflipped(view));
-    augmenting_ = true;
+    deliver_content(job, field, sample, format, kept.parts[0].data(), image, unflipped(view), {});
     const ConstPart parts[kMostParts] = {kept.parts[0], kept.parts[1]};
     field.cache.store->put(entry_of(job, field.cache, sample), std::span(parts).first(kept.count),
                            static_cast<std::uint32_t>(image.width), static_cast<std::uint32_t>(image.height));
@@ -161,7 +158,7 @@ void SampleWorker::finish_kept(const ImageField& field, int sample, const View& 
         warp_dense(field, sample);
     } else if (!chain_.empty()) {
         augmenter_.load(as_bytes(field.format), kept.parts[0].data());
-        finish_augmented(field.format, out);
+        finish_augmented(field.format, out, chain_);
     } else if (is_made_of_kept(field, chain_)) {
         target_.convert(field.format, kept.parts[0].data(), out);
     }
@@ -193,9 +190,7 @@ SampleWorker::Image SampleWorker::shrink(const ImageField& field, const Image& i
     as_whole.format = format;
     as_whole.filter = field.filter;
     as_whole.dct_scaling = field.dct_scaling;
-    const bool before = std::exchange(augmenting_, false);
-    deliver_picture(as_whole, format, shrunk_.data(), image, whole(image, {small.width, small.height}));
-    augmenting_ = before;
+    deliver_picture(as_whole, format, shrunk_.data(), image, whole(image, {small.width, small.height}), {});
     return small;
 }
 
@@ -211,11 +206,11 @@ SampleWorker::Image SampleWorker::shrink_and_keep(const Job& job, const ImageFie
 }
 
 void SampleWorker::deliver_shrunk(const ImageField& field, const Format& format, std::uint8_t* out, const Image& source,
-                                  const Image& small, const View& view) {
+                                  const Image& small, const View& view, const Chain& chain) {
     const bool same = small.width == source.width && small.height == source.height;
     const View scaled = same ? view : scale_view(view, source.width, source.height, small.width, small.height);
     check_view(scaled, small.width, small.height);
-    deliver_picture(field, format, out, small, scaled);
+    deliver_picture(field, format, out, small, scaled, chain);
 }
 
 }  // namespace headrace

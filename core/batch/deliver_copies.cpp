@@ -81,10 +81,10 @@ void SampleWorker::decode_to_memory(const Image& image, bool to_grey, int eighth
 void SampleWorker::cut_picture(const Picture& picture, const Image& image, int eighths) {
     const auto& [field, out, view, key] = picture;
     const std::int64_t since = now_ns();
-    PixelRows& rows = start_picture(field->format, out, view);
+    PixelRows& rows = start_picture(field->format, out, view, chain_);
     if (!lands_nowhere(view)) resample_decoded(*field, scaled_window(view, image.width, image.height, eighths), rows);
     spent(Stage::resample, since, std::size_t{4} * view.inner_width * view.inner_height);
-    if (augments()) finish_augmented(field->format, out);
+    if (!chain_.empty()) finish_augmented(field->format, out, chain_);
 }
 
 void SampleWorker::resample_decoded(const ImageField& field, const Window& window, PixelRows& out) {

@@ -208,18 +208,18 @@ void SampleWorker::deliver(Job& job, const ImageField& field, int sample, const 
     stage_ = Stage::decode;
     if (field.cache.cut == Cut::final) return deliver_and_keep(job, field, sample, image, view);
     std::uint8_t* out = field.out + static_cast<std::size_t>(sample) * field.bytes();
-    deliver_content(job, field, sample, field.format, out, image, view);
+    deliver_content(job, field, sample, field.format, out, image, view, chain_);
     warp_dense(field, sample);
 }
 
 void SampleWorker::deliver_content(Job& job, const ImageField& field, int sample, const Format& format,
-                                   std::uint8_t* out, const Image& image, const View& view) {
+                                   std::uint8_t* out, const Image& image, const View& view, const Chain& chain) {
     switch (field.content) {
         case Content::picture: {
             if (image.kind == Image::Kind::png && image.png.bit_depth == 16)
                 job.narrowed.fetch_add(1, std::memory_order_relaxed);
-            if (field.shrink_to == 0) return deliver_picture(field, format, out, image, view);
-            return deliver_shrunk(field, format, out, image, shrink_and_keep(job, field, sample, image), view);
+            if (field.shrink_to == 0) return deliver_picture(field, format, out, image, view, chain);
+            return deliver_shrunk(field, format, out, image, shrink_and_keep(job, field, sample, image), view, chain);
         }
         case Content::mask:
             return deliver_mask(field, out, image, view);
@@ -233,18 +233,18 @@ void SampleWorker::deliver_content(Job& job, const ImageField& field, int sample
 }
 
 void SampleWorker::deliver_picture(const ImageField& field, const Format& format, std::uint8_t* out, const Image& image,
-                                   const View& view) {
-    PixelRows& rows = start_picture(format, out, view);
+                                   const View& view, const Chain& chain) {
+    PixelRows& rows = start_picture(format, out, view, chain);
     if (!lands_nowhere(view)) {
         const bool may_scale = image.kind == Image::Kind::jpeg && field.dct_scaling && field.filter == Filter::triangle;
         const int eighths = may_scale ? dct_scale(view) : 8;
         send_picture(field, format, image, scaled_window(view, image.width, image.height, eighths), eighths, rows);
     }
-    if (augments()) finish_augmented(format, out);
+    if (!chain.empty()) finish_augmented(format, out, chain);
 }
 
-PixelRows& SampleWorker::start_picture(const Format& format, std::uint8_t* out, const View& view) {
-    if (augments()) {
+PixelRows& SampleWorker::start_picture(const Format& format, std::uint8_t* out, const View& view, const Chain& chain) {
+    if (!chain.empty()) {
         augmenter_.start(Placement::of(view), format.fill);
         return augmenter_;
     }
@@ -254,7 +254,6 @@ PixelRows& SampleWorker::start_picture(const Format& format, std::uint8_t* out, 
 
 void SampleWorker::draw(const Job& job, const ImageField& field, int sample, std::uint64_t key) {
     chain_.clear();
-    augmenting_ = true;  // an image that failed on its way to what is cached left it off
     if (field.content == Content::wide) return;
     const bool is_picture = field.content == Content::picture;
     const auto id = static_cast<std::uint64_t>(job.draw_ids[sample]);
@@ -269,12 +268,12 @@ void SampleWorker::draw(const Job& job, const ImageField& field, int sample, std
     if (field.augment) append(*field.augment, key);
 }
 
-void SampleWorker::finish_augmented(const Format& format, std::uint8_t* out) {
+void SampleWorker::finish_augmented(const Format& format, std::uint8_t* out, const Chain& chain) {
     const std::int64_t since = now_ns();
     stage_ = Stage::augment;
-    augmenter_.run(chain_, format.channels == 1);
+    augmenter_.run(chain, format.channels == 1);
     target_.store(format, augmenter_.canvas(), out);
-    for (const DrawnOp& op : chain_)
+    for (const DrawnOp& op : chain)
         if (op.kind == kErase) augmenter_.erase(format, op, out);
     spent(Stage::augment, since, format.bytes());
 }

@@ -89,12 +89,12 @@ private:
                  const Scene& scene) const;
     void deliver(Job& job, const ImageField& field, int sample, const Image& image, const View& view);
     void deliver_content(Job& job, const ImageField& field, int sample, const Format& format, std::uint8_t* out,
-                         const Image& image, const View& view);
+                         const Image& image, const View& view, const Chain& chain);
+    // What comes before the draw, as kept pixels do, has an empty chain.
     void deliver_picture(const ImageField& field, const Format& format, std::uint8_t* out, const Image& image,
-                         const View& view);
+                         const View& view, const Chain& chain);
     // Takes the rows of a picture: the batch's memory, or the canvas on which the chain is run.
-    PixelRows& start_picture(const Format& format, std::uint8_t* out, const View& view);
-    bool augments() const { return augmenting_ && !chain_.empty(); }
+    PixelRows& start_picture(const Format& format, std::uint8_t* out, const View& view, const Chain& chain);
     // --- several pictures of one decode (deliver_copies.cpp) ---
     void deliver_copies(Job& job, int sample, int field, const Image& image, const Scene& scene,
                         const std::optional<Store::Item>& kept);
@@ -112,7 +112,7 @@ private:
     // Draws the chain of one image of this size: the sample's operations, then the field's. Empty where it has none.
     void draw(const Job& job, const ImageField& field, int sample, std::uint64_t key);
     // The canvas of the augmenter, with the chain run on it, as the batch has it.
-    void finish_augmented(const Format& format, std::uint8_t* out);
+    void finish_augmented(const Format& format, std::uint8_t* out, const Chain& chain);
     // --- what is kept (deliver_cached.cpp) ---
     // The parts of an entry: where the sample lies in the batch, or `canvas_` for pictures that become floats.
     struct Kept {
@@ -134,7 +134,7 @@ private:
     std::optional<Image> read_shrunk(const Job& job, const ImageField& field, int sample, const Store::Item& item);
     Image shrink_and_keep(const Job& job, const ImageField& field, int sample, const Image& image);
     void deliver_shrunk(const ImageField& field, const Format& format, std::uint8_t* out, const Image& source,
-                        const Image& small, const View& view);
+                        const Image& small, const View& view, const Chain& chain);
 
     void send_picture(const ImageField& field, const Format& format, const Image& image, const Window& window,
                       int eighths, PixelRows& out);
@@ -163,8 +163,7 @@ private:
     Target target_;
     Augmenter augmenter_;
     Warper warper_;
-    Chain chain_;             // of the image that is delivered
-    bool augmenting_ = true;  // false while pixels are made that come before the draw
+    Chain chain_;  // drawn for the image that is delivered
     MaskTarget mask_;
     DepthTarget depth_;
     DepthCounter depth_counter_;

@@ -40,7 +40,7 @@ std::vector<double> constants_of(Input& input, int kind) {
         case kGaussianBlur:
             return {1 + 2 * some(16), 1 + 2 * some(16)};
         case kErase:
-            return {share(), 1, 0.01 + share(), 1 + 10 * share(), some(256), some(256), some(256), some(2)};
+            return {share(), 1, 0.01 + share(), 1 + 10 * share(), some(256), some(256), some(256), some(3)};
         case kSolarizeAdd:
             return {some(256)};
         case kAffine:

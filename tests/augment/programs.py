@@ -48,7 +48,7 @@ def operation(rng: random.Random, kinds: list[int]) -> Rows:
         parameters = [[UNIFORM, 0.1, 2, 0, 0, 0, 0]]
         constants = [rng.choice([1, 3, 23]), rng.choice([1, 5, 9])]
     elif kind == ERASE:
-        constants = [0.02, 0.33, 0.3, 3.3, 1, 2, 3, rng.randrange(2)]
+        constants = [0.02, 0.33, 0.3, 3.3, 1, 2, 3, rng.randrange(3)]
     elif kind == SOLARIZE_ADD:
         constants = [128]
     elif kind == AFFINE:

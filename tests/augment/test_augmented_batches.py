@@ -112,12 +112,13 @@ ERASE = hr.RandomErasing()
         [ERASE, hr.RandomInvert()],
         [hr.RandomApply([ERASE, hr.RandomInvert()])],
         hr.RandomOrder([hr.RandomInvert(), ERASE]),
-        hr.RandomChoice([hr.RandomInvert(), hr.RandomApply([ERASE, ERASE])]),
+        [ERASE, hr.RandomApply([ERASE, hr.RandomInvert()])],
+        hr.RandomOrder([ERASE, hr.RandomChoice([ERASE, hr.RandomInvert()])]),
     ],
 )
 def test_nothing_follows_an_erasure(augment):
     """It is of the batch's own values, so it is written when all that is done to bytes is done."""
-    with pytest.raises(UsageError, match="expected RandomErasing to come last"):
+    with pytest.raises(UsageError, match="expected nothing but RandomErasing after RandomErasing"):
         compile_augment("augment", augment)
 
 
@@ -125,7 +126,8 @@ def test_an_erasure_may_be_one_of_several_ends():
     for augment in (
         hr.RandomChoice([hr.RandomInvert(), ERASE, hr.RandomApply([hr.RandomInvert(), ERASE])]),
         [hr.RandomInvert(), hr.RandomApply([ERASE])],
-        hr.RandomOrder([ERASE]),
+        hr.RandomOrder([ERASE, ERASE]),
+        [hr.RandomApply([hr.RandomInvert(), ERASE]), ERASE, hr.RandomChoice([ERASE, hr.RandomErasing(count=3)])],
     ):
         assert compile_augment("augment", augment) is not None
 
@@ -173,3 +175,11 @@ def test_erased_rectangles(dataset, mode, channels_last):
     assert abs(noise[inside].mean()) < 0.2
     assert 0.9 < noise[inside].std() < 1.1
     np.testing.assert_array_equal(batch("float16", "random")[inside], noise[inside].astype(np.float16))
+    colours = batch("float32", "random_color")
+    np.testing.assert_array_equal(colours[~inside], plain[~inside])
+    each = [
+        [np.unique(channel[held]).tolist() for channel, held in zip(*pair, strict=True)]
+        for pair in zip(colours, inside, strict=True)
+    ]
+    assert all(len(channel) == 1 for image in each for channel in image)
+    assert len({channel[0] for image in each for channel in image}) == inside.shape[0] * inside[0, :, 0, 0].size

@@ -192,6 +192,21 @@ def test_erasing() -> None:
     assert stats.ks_2samp(got[:, 3] / got[:, 2], want[:, 3] / want[:, 2]).pvalue > PASSES_IF_ABOVE
 
 
+def test_several_rectangles_share_the_area() -> None:
+    """As timm draws them: the number evenly, and each area by the range divided by it."""
+    scale = (0.1, 0.3)
+    drawn = chains(hr.RandomErasing(0.5, scale, (0.5, 2), "random_color", count=(2, 4)))
+    counts = np.bincount([len(chain) for chain in drawn], minlength=5)
+    assert counts[1] == 0
+    expected = N * np.array([1 / 2, 1 / 6, 1 / 6, 1 / 6])
+    assert stats.chisquare(counts[[0, 2, 3, 4]], expected).pvalue > PASSES_IF_ABOVE
+    for count in (2, 3, 4):
+        boxes = np.array([box[:4] for chain in drawn if len(chain) == count for _, box in chain])
+        assert_uniform(boxes[:, 2] * boxes[:, 3] / (WIDTH * HEIGHT) * count, *scale)
+    colours = np.array([box[4:7] for chain in drawn for _, box in chain]).ravel()
+    assert stats.kstest(colours, stats.norm.cdf).pvalue > PASSES_IF_ABOVE
+
+
 def mixed(width: int, depth: int, alpha: float) -> list[Chain]:
     """Chains of AugMix around one operation, straight from a table."""
     table = np.zeros((2, _core.AUGMENT_COLUMNS))

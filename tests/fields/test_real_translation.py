@@ -43,6 +43,7 @@ def test_torchvisions_evaluation_gives_the_same_pixels(tmp_path: Path) -> None:
         assert np.abs(first(path, found) - made(picture).numpy()).max() <= level
 
 
+@pytest.mark.filterwarnings("ignore:The transform `ToTensor:UserWarning")  # v2 still takes it
 @pytest.mark.parametrize("version", ["torchvision.transforms", "torchvision.transforms.v2"])
 def test_torchvisions_training_is_exact(version: str) -> None:
     v = pytest.importorskip(version)
@@ -70,11 +71,12 @@ def test_torchvisions_training_is_exact(version: str) -> None:
 def test_timms_create_transform() -> None:
     create_transform = pytest.importorskip("timm.data").create_transform
     for text in ("rand-m9-mstd0.5-inc1", "augmix-m5-w4-d2", "original-mstd0.5", "rand-m7-n3-tweights"):
-        made = create_transform(224, is_training=True, auto_augment=text, re_prob=0.25, re_mode="pixel")
+        made = create_transform(224, is_training=True, auto_augment=text, re_prob=0.25, re_mode="rand", re_count=3)
         found = hr.from_timm(made)
         assert found.exact
         assert found.image == hr.Image(dtype="float32", normalize=hr.IMAGENET)
         assert found.augment is not None
+        assert (found.augment[1].value, found.augment[1].count) == ("random_color", (1, 3))
         assert sorted(found.augment[0].text.split("-")) in (sorted(text.split("-")), sorted([*text.split("-"), "n2"]))
     assert hr.from_timm(create_transform(224, interpolation="bilinear")).exact
 

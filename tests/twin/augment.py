@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 
 import numpy as np
 
 from twin.exact_math import exact_exp, exact_log
-from twin.rng import Stream, below, uniform
+from twin.rng import Stream, below, philox, uniform
 
 SEQUENCE, CHOICE, ORDER, AUGMIX = 1, 2, 3, 4
 SOLARIZE, POSTERIZE, BLUR, PERMUTE, ERASE, SOLARIZE_ADD = 16, 17, 21, 22, 23, 24
@@ -75,13 +76,26 @@ def permutation(count: int, draw: Callable[[], Words]) -> list[int]:
     return order
 
 
-def normal(draw: Callable[[], Words]) -> float:
-    """Marsaglia's polar method."""
+def normals(draw: Callable[[], Words]) -> tuple[float, float]:
+    """Marsaglia's polar method, which makes two at once."""
     while True:
         u, v = (2 * unit(word) - 1 for word in draw())
         s = u * u + v * v
         if 0 < s < 1:
-            return u * math.sqrt(-2 * exact_log(s) / s)
+            by = math.sqrt(-2 * exact_log(s) / s)
+            return u * by, v * by
+
+
+def normal(draw: Callable[[], Words]) -> float:
+    return normals(draw)[0]
+
+
+def noise(key: int) -> Iterator[float]:
+    """Standard normal values of an erasure, whose draws are the blocks of Philox one after another."""
+    blocks = (philox(key, np.array([n, 0, 0, 0], np.uint32)).tolist() for n in count())
+    words = ((a | b << 32, c | d << 32) for a, b, c, d in blocks)
+    while True:
+        yield from normals(words.__next__)
 
 
 def gamma(shape: float, draw: Callable[[], Words]) -> float:
@@ -275,7 +289,8 @@ class Drawer:
             if height < self.height and width < self.width:
                 top, left = below(place[0], self.height - height + 1), below(place[1], self.width - width + 1)
                 key = [word >> 32 for word in self.draw()] if c[7] else [0, 0]
-                return [left, top, width, height, *c[4:8], *key]
+                values = c[4:7] if c[7] != 2 else list(islice(noise(key[0] << 32 | key[1]), 3))
+                return [left, top, width, height, *values, c[7] == 1, *key]
         return None
 
 

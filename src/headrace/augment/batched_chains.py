@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain as chained
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,7 +31,8 @@ class BatchedChains:
 
     Arrays, or tensors of the same: `rows` int64 [M], `numbers` float32 [M, 14], `taps` int32 [B, 2, T], for a blur's
     rows and columns, the middle first, in 1/32768. `erasures` float32 [E, 8], which come once images have their final
-    type: row, left, top, width, height, and a value for each channel.
+    type: row, left, top, width, height, and a value for each channel; first one of each image, as many as `rounds[0]`,
+    then the second one of those that have one.
     """
 
     steps: tuple[tuple[int, int, int, int], ...]
@@ -38,6 +40,7 @@ class BatchedChains:
     numbers: Any
     taps: Any
     erasures: Any
+    rounds: tuple[int, ...] = ()
     compiled: bool = False
     """True if torch.compile is to make one kernel of each operation."""
 
@@ -63,13 +66,17 @@ class BatchedChains:
                     taps += [(gaussian_taps(int(op[1]), op[0]), gaussian_taps(int(op[2]), op[0])) for op in found]
         longest = max((len(each) for pair in taps for each in pair), default=1)
         filled = [[[*each, *[0] * (longest - len(each))] for each in pair] for pair in taps]
-        erasures = [(row, *op[:7]) for row, chain in enumerate(chains) for kind, op in chain if kind == ERASE]
+        erased = [[(row, *op[:7]) for kind, op in chain if kind == ERASE] for row, chain in enumerate(chains)]
+        rounds = [
+            [each[turn] for each in erased if turn < len(each)] for turn in range(max(map(len, erased), default=0))
+        ]
         return cls(
             steps=tuple(steps),
             rows=np.array(rows, np.int64),
             numbers=np.array(numbers, np.float32).reshape(-1, _NUMBERS),
             taps=np.array(filled, np.int32).reshape(-1, 2, longest),
-            erasures=np.array(erasures, np.float32).reshape(-1, 8),
+            erasures=np.array(list(chained(*rounds)), np.float32).reshape(-1, 8),
+            rounds=tuple(map(len, rounds)),
             compiled=compiled,
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from headrace import _core
-from headrace.augment.program import AUGMIX, CHOICE, ERASE, ORDER, Augmentation, AugmentProgram, Node
+from headrace.augment.program import AUGMIX, CHOICE, ERASE, ORDER, SEQUENCE, Augmentation, AugmentProgram, Node
 from headrace.augment.timm_policies import as_augmentation
 from headrace.errors import UsageError
 
@@ -16,7 +16,7 @@ def compile_augment(where: str, augment: object) -> AugmentProgram | None:
     """Compile an augmentation or a list of them, run one after another; None where there is nothing to do.
 
     A str stands for timm's policy of that text. Raises UsageError for anything else, and for an erasure that something
-    follows.
+    else follows.
     """
     if augment is None:
         return None
@@ -32,7 +32,10 @@ def compile_augment(where: str, augment: object) -> AugmentProgram | None:
         return None
     operations = [operation for node in nodes for operation in node.operations()]
     if _something_follows_an_erasure(nodes):
-        raise UsageError(f"{where}: expected RandomErasing to come last, since it writes the batch's own values")
+        raise UsageError(
+            f"{where}: expected nothing but RandomErasing after RandomErasing, since it writes the batch's own values; "
+            "put it last"
+        )
     table = np.stack([row for node in nodes for row in node.rows()])
     table.flags.writeable = False
     try:
@@ -44,18 +47,24 @@ def compile_augment(where: str, augment: object) -> AugmentProgram | None:
 
 
 def _something_follows_an_erasure(nodes: Sequence[Node]) -> bool:
-    """Tell whether nodes that are run one after another may do anything to an image that one of them erased."""
-
-    def erases(node: Node) -> bool:
-        return any(operation.kind == ERASE for operation in node.operations())
-
-    if not any(map(erases, nodes)):
+    """Tell whether nodes that are run one after another may do more than erase to an image that one of them erased."""
+    first = next((place for place, node in enumerate(nodes) if _erases(node)), None)
+    if first is None:
         return False
-    if any(map(erases, nodes[:-1])):
+    if not all(map(_erases_alone, nodes[first + 1 :])):
         return True
-    last = nodes[-1]
-    if last.kind == AUGMIX or (last.kind == ORDER and len(last.children) > 1):
-        return True
-    if last.kind == CHOICE:
-        return last.constants[0] > 1 or any(_something_follows_an_erasure([child]) for child in last.children)
-    return bool(last.children) and _something_follows_an_erasure(last.children)
+    node = nodes[first]
+    if _erases_alone(node):
+        return False
+    if node.kind == CHOICE and node.constants[0] == 1:
+        return any(_something_follows_an_erasure([child]) for child in node.children)
+    in_any_order = node.kind in (CHOICE, ORDER) and len(node.children) > 1
+    return node.kind == AUGMIX or in_any_order or _something_follows_an_erasure(node.children)
+
+
+def _erases(node: Node) -> bool:
+    return any(operation.kind == ERASE for operation in node.operations())
+
+
+def _erases_alone(node: Node) -> bool:
+    return node.kind == ERASE or (node.kind in (SEQUENCE, CHOICE, ORDER) and all(map(_erases_alone, node.children)))

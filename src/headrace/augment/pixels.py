@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 from headrace.augment.program import (
     AUTOCONTRAST,
@@ -30,6 +30,9 @@ from headrace.augment.program import (
 from headrace.augment.program import CHOICE as CHOICE
 
 Range = float | Sequence[float]
+
+MOST_ERASURES = 16
+_NORMAL_VALUES = {"random": 1, "random_color": 2}
 
 
 def is_number(value: object) -> bool:
@@ -213,18 +216,24 @@ class RandomErasing(Augmentation):
     """A rectangle of the image set to `value`, with probability `p`. It comes last.
 
     `scale` bounds the share of the area and `ratio` height / width, uniform in its logarithm. `value` is in the batch's
-    own units: 0 is the mean of normalized floats, as after torchvision's Normalize. One number, one a channel, or
-    "random" for standard normal values (float batches). Method: Zhong et al., "Random erasing data augmentation", AAAI
-    2020.
+    own units: 0 is the mean of normalized floats, as after torchvision's Normalize. One number, one a channel, or (in
+    float batches) standard normal values: "random" for each pixel, "random_color" for each rectangle. `count` is how
+    many rectangles, or (low, high) to draw it; each then has that share of the area, as in timm. Method: Zhong et al.,
+    "Random erasing data augmentation", AAAI 2020.
     """
 
     p: float = 0.5
     scale: tuple[float, float] = (0.02, 0.33)
     ratio: tuple[float, float] = (0.3, 3.3)
     value: float | Sequence[float] | str = 0.0
+    _: KW_ONLY
+    count: int | tuple[int, int] = 1
 
     def __post_init__(self) -> None:
         check_probability(self)
+        counts = self._counts()
+        if not all(type(each) is int for each in counts) or not 1 <= counts[0] <= counts[-1] <= MOST_ERASURES:
+            raise self.refuse("count", f"an int from 1 to {MOST_ERASURES}, or (low, high) of such")
         for name, high in (("scale", 1.0), ("ratio", 1e6)):
             pair = getattr(self, name)
             fits = isinstance(pair, list | tuple) and len(pair) == 2 and all(map(is_number, pair))
@@ -232,14 +241,28 @@ class RandomErasing(Augmentation):
                 raise self.refuse(name, f"(low, high) with 0 <= low <= high <= {high:g}")
         values = self._values()
         if len(values) != 3 or not all(map(is_number, values)):
-            raise self.refuse("value", 'a number, one a channel, or "random"')
+            raise self.refuse("value", 'a number, one a channel, "random" or "random_color"')
 
     def nodes(self) -> tuple[Node, ...]:
-        constants = (*self.scale, *self.ratio, *self._values(), float(self.value == "random"))
-        return (Node(ERASE, constants=constants, probability=self.p),)
+        low, high = self._counts()
+        counted = [group(SEQUENCE, self._rectangles(count)) for count in range(low, high + 1)]
+        if len(counted) > 1:
+            return (group(CHOICE, counted, constants=(1,), probability=self.p),)
+        return (replace(counted[0], probability=self.p),)
+
+    def _rectangles(self, count: int) -> list[Node]:
+        low, high = self.scale
+        normal = _NORMAL_VALUES.get(self.value, 0) if isinstance(self.value, str) else 0
+        return [Node(ERASE, constants=(low / count, high / count, *self.ratio, *self._values(), float(normal)))] * count
+
+    def _counts(self) -> tuple[int, int]:
+        pair = self.count if isinstance(self.count, list | tuple) else (self.count, self.count)
+        if len(pair) != 2:
+            raise self.refuse("count", f"an int from 1 to {MOST_ERASURES}, or (low, high) of such")
+        return pair[0], pair[1]
 
     def _values(self) -> tuple[float, ...]:
-        if self.value == "random":
+        if self.value in _NORMAL_VALUES:
             return (0.0, 0.0, 0.0)
         if isinstance(self.value, list | tuple):
             return tuple(self.value) * (3 if len(self.value) == 1 else 1)

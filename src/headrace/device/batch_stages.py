@@ -30,7 +30,7 @@ def finish_batch(batch: Any, images: ImageSelector) -> Any:
         sent[field] = _each_image(sent[field], partial(run_chains, chains=each))
     finished: dict[Any, Any] = map_tensors(sent, images.converted)
     for field, each in chains.items():
-        finished[field] = _each_image(finished[field], partial(erase_received, erasures=each.erasures))
+        finished[field] = _each_image(finished[field], partial(erase_received, chains=each))
     return finished | {field: mix_pairs(finished[field], each) for field, each in pairs.items()}
 
 

@@ -56,13 +56,18 @@ def run_chains(images: Tensor, chains: BatchedChains) -> Tensor:
     return done if done.stride() == images.stride() else torch.empty_like(images).copy_(done)
 
 
-def erase_received(images: Tensor, erasures: Tensor) -> Tensor:
-    """Return images of their final type with a box of each erased by float32 [M, 8]: row, box, a value a channel.
+def erase_received(images: Tensor, chains: BatchedChains) -> Tensor:
+    """Return images of their final type with the boxes of the chains' erasures set to their values."""
+    for erasures in chains.erasures.split(chains.rounds):
+        images = _with_boxes(images, erasures)
+    return images
 
-    The box is left, top, width, height. An image that is not named keeps its values.
+
+def _with_boxes(images: Tensor, erasures: Tensor) -> Tensor:
+    """Return images with a box of some erased by float32 [M, 8]: row, of each image once, box, a value a channel.
+
+    The box is left, top, width, height.
     """
-    if not len(erasures):
-        return images
     rows = erasures[:, 0].long()
     left, top, width, height = (erasures[:, k].view(-1, 1, 1, 1) for k in range(1, 5))
     columns = torch.arange(images.shape[3], device=images.device)

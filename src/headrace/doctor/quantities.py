@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 ABSENT = "–"
+FINE = 1.95
+"""A speed-up below this is worth a second decimal."""
 
 
 def duration(us: float | None) -> str:
@@ -69,3 +71,8 @@ def counted(many: float, one: str) -> str:
     """Return `1 worker`, `4 workers`, `2 passes`, `3 batches`, `5 remedies`."""
     plural = one[:-1] + "ies" if one.endswith("dy") else one + ("es" if one.endswith(("s", "ch")) else "s")
     return f"{number(many)} {one if many == 1 else plural}"
+
+
+def times(speedup: float) -> str:
+    """Return how many times as fast, or as long: `2.6 ×`, `1.04 ×`."""
+    return f"{speedup:.2f} ×" if speedup < FINE else f"{number(speedup)} ×"

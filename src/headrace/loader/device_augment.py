@@ -117,7 +117,7 @@ def _check_kinds(where: str, program: AugmentProgram | None) -> None:
         return
     kinds = program.kinds | {int(kind) for kind in program.table[:, 0]}
     found = [name for kind, name in _CPU_ALONE.items() if kind in kinds]
-    found += ['RandomErasing(value="random")'] if program.makes_noise else []
+    found += ["RandomErasing of normal values"] if program.makes_noise else []
     if found:
         raise UsageError(
             f"{where}: expected operations on colours alone with augment_on='device', got {', '.join(found)}; leave "

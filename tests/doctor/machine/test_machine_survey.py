@@ -42,7 +42,7 @@ def tar(tmp_path: Path) -> Path:
 def test_an_archive_and_its_images_are_timed(tar: Path) -> None:
     found = surveyed(machine(tar), FileOpens())
     assert [(one.path, one.seen) for one in found.files] == [(str(tar), 9)]
-    look_up, header, images = found.calibrations
+    look_up, header, images, sizes = found.calibrations
     assert (look_up.remedy, look_up.unit, len(look_up.other_us), look_up.present_us) == (
         "indexed-tar",
         "look-up",
@@ -53,23 +53,26 @@ def test_an_archive_and_its_images_are_timed(tar: Path) -> None:
     assert images.remedy == "native-decode"
     assert images.files == [f"{tar} a.png", f"{tar} d.png"], "c.png is no image, and is left out"
     assert images.pixel_bytes == [32 * 32 * 3] * 2
+    assert (sizes.remedy, sizes.files, sizes.pixel_bytes) == ("cache", images.files, images.pixel_bytes)
+    assert [one.images for one in found.files] == [3], "by their names"
     assert all(us > 0 for us in [*images.present_us, *images.other_us, *look_up.other_us, *header.present_us])
 
 
 def test_loose_images_stand_for_their_folder(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / f"{number:02d}.png").write_bytes(png())
-    (images,) = surveyed(machine(tmp_path / "07.png"), FileOpens()).calibrations
+    images, sizes = surveyed(machine(tmp_path / "07.png"), FileOpens()).calibrations
     assert images.files[0] == str(tmp_path / "07.png")
     assert 4 <= len(images.files) <= 12
+    assert set(images.files) <= set(sizes.files)
     assert near("/nowhere/a.png") == ["/nowhere/a.png"]
 
 
 def test_neighbours_that_are_no_plain_files_are_not_opened(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png())
     os.mkfifo(tmp_path / "b.png")
-    (images,) = surveyed(machine(tmp_path / "a.png"), FileOpens()).calibrations
-    assert images.files == [str(tmp_path / "a.png")]
+    images, sizes = surveyed(machine(tmp_path / "a.png"), FileOpens()).calibrations
+    assert images.files == sizes.files == [str(tmp_path / "a.png")]
 
 
 def test_nothing_seen_nothing_timed(tmp_path: Path) -> None:
@@ -172,9 +175,21 @@ def test_images_and_archives_that_were_opened_are_timed(tmp_path: Path, tar: Pat
     for number in range(20):
         (tmp_path / f"{number:02d}.png").write_bytes(png())
     opens = {"13.png": 5, "17.png": 4, tar.name: 2}
-    look_up, _, images = surveyed(machine(), opened_in(tmp_path, opens)).calibrations
+    look_up, _, images, _ = surveyed(machine(), opened_in(tmp_path, opens)).calibrations
     assert look_up.files[0] == f"{tar} a.png"
     assert images.files[:2] == [str(tmp_path / "13.png"), str(tmp_path / "17.png")]
+
+
+def test_a_long_tars_images_are_estimated_by_its_first_members(tmp_path: Path) -> None:
+    path = tmp_path / "long.tar"
+    with tarfile.open(path, "w") as archive:
+        for number in range(400):
+            for end, data in {".jpg": b"a" * 700, ".cls": b"1"}.items():
+                member = tarfile.TarInfo(f"{number:04d}{end}")
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+    (seen,) = surveyed(machine(path), FileOpens()).files
+    assert seen.images == pytest.approx(400, rel=0.05)
 
 
 def test_sizes_of_a_large_folder_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,12 @@ def test_a_samples_calls_are_written_in_order_with_place_and_facts(tmp_path: Pat
         image = image.resize((12, 8), Image.Resampling.BICUBIC)
         image = image.crop((0, 0, 8, 8)).transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         values = np.array(image)
-        return {"image": torch.from_numpy(values), "high": np.percentile(values, 98), "meta": (key, "name")}
+        return {
+            "image": torch.from_numpy(values),
+            "high": np.percentile(values, 98),
+            "meta": (key, "name"),
+            "valid": values > 999,
+        }
 
     trace = Trace(tmp_path, Produced(make), observe=False)
     assert [(one["index"], one["key"]) for one in trace.samples] == [(1 + key // 4, str(4 + key)) for key in range(8)]
@@ -130,6 +135,7 @@ def test_a_samples_calls_are_written_in_order_with_place_and_facts(tmp_path: Pat
         ("high", "ndarray"),
         ("meta.0", "int"),
         ("meta.1", "str"),
+        ("valid", "ndarray"),
     ]
 
 
@@ -244,8 +250,9 @@ def test_an_argument_that_the_library_refuses_stays_the_librarys_error(tmp_path:
     ("value", "expected"),
     [
         (3, [("", "int", None, None, 3, 3)]),
+        (True, [("", "bool", None, None, 1, 1)]),
         (float("nan"), [("", "float", None, None, None, None)]),
-        (torch.tensor([True, False]), [("", "tensor", [2], "bool", False, True)]),
+        (torch.tensor([True, False]), [("", "tensor", [2], "bool", 0, 1)]),
         (torch.zeros(0), [("", "tensor", [0], "float32", None, None)]),
         (np.float32([1, 2]), [("", "ndarray", [2], "float32", 1.0, 2.0)]),
         (np.array(["a"]), [("", "ndarray", [1], "str32", None, None)]),

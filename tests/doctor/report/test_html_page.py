@@ -74,7 +74,7 @@ def test_says_the_verdict_and_the_first_thing_to_do_at_its_head() -> None:
 
 def test_a_remedy_that_breaks_the_run_is_not_recommended() -> None:
     gains = [words(tag) for tag in parsed(made_page()) if tag.attributes.get("class", "").startswith("gain")]
-    assert gains == ["2.6 ×", "not recommended"]
+    assert gains == ["2.6 ×", "not recommended", "not recommended"]
 
 
 def test_stop_is_said_at_its_head() -> None:
@@ -117,7 +117,7 @@ def test_remedies_stand_with_what_was_predicted_and_proved_and_their_change() ->
         "breaks the run: RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed.",
         "DataLoader(…, num_workers=5)",
         "51 GB would be needed, and 38 GB are free",
-        "Together: 1, 2",
+        "IndexedTar in place of tarfile.open + 5 workers in place of 2, together",
     ):
         assert text in part
 
@@ -132,6 +132,13 @@ def test_what_was_not_tried_stays_as_it_was_predicted(why: str, says: str) -> No
     assert says in words(sections(page)["remedies"])
 
 
+def test_what_goes_together_is_drawn_where_nothing_refused_it() -> None:
+    prescription = replace(made_prescription(), outcomes=[], left_out=[], together=["indexed-tar", "workers"])
+    page = html_page(made_session(), made_diagnosis(), prescription)
+    assert "Together: 1, 2" in words(sections(page)["remedies"])
+    assert "Together" not in words(sections(made_page())["remedies"]), "of two, one broke the run"
+
+
 def test_what_proofs_are_compared_with_is_drawn() -> None:
     page = html_page(made_session(), made_diagnosis(), replace(made_prescription(), again_us=91_300.0))
     assert "Baseline, again" in words(sections(page)["remedies"])
@@ -144,7 +151,7 @@ def test_what_proofs_are_compared_with_is_drawn() -> None:
 def test_a_proof_that_nothing_bounds_has_no_interval() -> None:
     first = replace(made_prescription().outcomes[0], low_us=0.0, high_us=math.inf, recommended=False)
     page = html_page(made_session(), made_diagnosis(), replace(made_prescription(), outcomes=[first]))
-    assert "not recommended, since the gain is not certain: proved 39.0 ms, 2.6 ×" in page
+    assert "no certain gain: proved 39.0 ms, 2.6 ×" in page
     assert [width for kind, width in _rects(page, "measure") if kind == "measure proved"] == [39]
 
 

@@ -112,7 +112,7 @@ def test_a_remedy_whose_gain_is_not_known_has_a_dash_and_is_not_the_first_thing_
     prescription = replace(made_prescription(), remedies=[replace(second, prediction=None)], best=None, outcomes=[])
     lines = printed(made_session(), made_diagnosis(), prescription).splitlines()
     assert lines[1] == f"→ {made_diagnosis().findings[0].advice}"
-    assert "  5 workers in place of 2  –      costs 720 MB of memory, 3 cores" in lines
+    assert "  1. 5 workers in place of 2  –      costs 720 MB of memory, 3 cores" in lines
     assert not any(line.startswith("  Together") for line in lines)
 
 
@@ -128,8 +128,11 @@ def test_no_line_of_a_diff_is_wrapped() -> None:
 def test_remedies_left_out_are_counted() -> None:
     first = made_prescription().remedies[0]
     many = [replace(first, code=f"code-{place}", title=f"remedy {place}") for place in range(7)]
-    shown = printed(made_session(), made_diagnosis(), replace(made_prescription(), remedies=many))
-    assert "Together with 4 more" in shown
+    together = [many[0].code, many[5].code]
+    prescription = replace(made_prescription(), remedies=many, outcomes=[], together=together)
+    shown = printed(made_session(), made_diagnosis(), prescription)
+    assert "  Together: 1, 6 " in shown
+    assert "  and 4 remedies more: --verbose" in shown
     assert "remedy 3" not in shown
 
 
@@ -279,7 +282,10 @@ def test_equal_notes_of_many_processes_come_once() -> None:
     ("outcome", "says"),
     [
         (CommandOutcome(["x"], 0, "finished", 1_000_000), "ran to its end in 1.0 s: x"),
-        (CommandOutcome(["x"], 0, "steps", 1_000_000), "ended by the doctor after the steps asked for, in 1.0 s: x"),
+        (
+            CommandOutcome(["x"], 0, "steps", 1_000_000),
+            "ended by the doctor after the steps that it measured, in 1.0 s: x",
+        ),
         (CommandOutcome(["x"], 137, "failed", 1_000_000), "ended by signal 9 after 1.0 s: x"),
         (CommandOutcome(["x", "a b"], 127, "not found", 0), "could not be started, exit status 127: x 'a b'"),
         (CommandOutcome(["x"], 130, "interrupted", 5_000), "interrupted after 5.0 ms, exit status 130: x"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ..measure import LookedStages, StagePart
-from ..quantities import counted, duration, number, percent, size
+from ..quantities import counted, duration, number, percent, size, times
 from .case import LOW, MEDIUM, WORTH, Case, Proposal, RemedyFamily, name_of, sample_us, scaled, share_of
 from .remedy import factor
 from .stage_names import named
@@ -23,6 +23,8 @@ PILLOW = 4 / 3
 """Bytes of an RGB image as Pillow holds it, by those of its array: four a pixel."""
 WORTH_KEEPING = 0.1
 """Share of the deterministic part from which transforms are cached, too, and not only the decoded image."""
+LEAST_SPEEDUP = 1.2
+"""Gain below which a cache is not worth its memory, and a copy that may become stale."""
 LEAST_LOOKS = 4
 """Samples that were made twice, below which nothing is known of the rest."""
 LOADING = ("read", "lookup", "scan", "decode")
@@ -48,7 +50,7 @@ def native_decode(case: Case) -> Proposal | None:
     """Propose Headrace's decoder in place of Pillow's."""
     decoding, by_pillow = case.stages("decode"), case.stages("decode", label="Pillow")
     if not decoding:
-        return NATIVE_DECODE.would_not("Nothing is decoded while batches are made.")
+        return None
     share = share_of(by_pillow)
     if share < WORTH:
         other = "" if decoding[0] in by_pillow else f"; the rest is {named(name_of(decoding[0]))}"
@@ -203,13 +205,16 @@ def cache(case: Case) -> Proposal | None:
         return family.would_not("What is read for a sample was something else when the sample was made again.")
     if share < WORTH:
         return family.would_not(f"The deterministic part is {percent(share)} of making a batch. {cut.said}")
-    length, a_batch = case.facts.get("length"), case.samples_a_batch
-    samples = None if a_batch is None or not isinstance(length, int) else math.ceil(length * a_batch)
-    each, free = sample_bytes(case, cut), case.free_bytes
+    (samples, counted_by), each, free = dataset_samples(case), sample_bytes(case, cut), case.free_bytes
     if each is None or samples is None or free is None or each * samples > free:
-        return family.would_not(f"{_why_no_room(each, samples, free)} {cut.said}")
+        return family.would_not(f"{_why_no_room(each, samples, free, counted_by)} {cut.said}")
+    prediction = case.predict(scaled(cut.before)(0.0))
+    if prediction is not None and case.is_faster(prediction) and prediction.speedup < LEAST_SPEEDUP:
+        gives = f"It would give {duration(prediction.step_us)} a step, {times(prediction.speedup)}"
+        return family.would_not(f"{gives}: below {times(LEAST_SPEEDUP)} a copy of the data is not worth its memory.")
     whole = each * samples
-    costs = [f"{size(whole)} for {number(samples)} samples of {size(each)}, of {size(free)} that are free"]
+    dataset = f"the whole dataset, {number(samples)} samples{counted_by} of {size(each)}"
+    costs = [f"{size(whole)} for {dataset}, of {size(free)} that are free"]
     if case.workers > 1:
         copies = size(whole * case.workers)
         costs.append(f"{copies} where each of {counted(case.workers, 'worker')} has a cache of its own, and shuffles")
@@ -221,6 +226,7 @@ def cache(case: Case) -> Proposal | None:
     return family.tried(
         case,
         scaled(cut.before)(0.0),
+        prediction=prediction,
         why=f"{percent(share)} of making a batch is deterministic. {cut.said} Once all samples are cached, from the "
         "second epoch on, only the rest is done.",
         confidence=MEDIUM,
@@ -235,10 +241,11 @@ def cache(case: Case) -> Proposal | None:
 def sample_bytes(case: Case, cut: CacheCut) -> float | None:
     """Return the bytes of one sample where it would be cached; None where they are not known.
 
-    Of images that were decoded once more after the run they are known. Else a sample counts as it is in a batch, images
-    as bytes unless they were normalised, which bytes cannot hold.
+    Of images that were looked at once more after the run they are known. Else a sample counts as it is in a batch,
+    images as bytes unless they were normalised, which bytes cannot hold.
     """
-    decoded = [bytes_ for one in case.calibrations if one.remedy == NATIVE_DECODE.code for bytes_ in one.pixel_bytes]
+    by_remedy = {one.remedy: one.pixel_bytes for one in case.calibrations if one.pixel_bytes}
+    decoded = by_remedy.get(CACHE.code) or by_remedy.get(NATIVE_DECODE.code)
     if decoded and not cut.transforms:
         return fmean(decoded)
     as_bytes = not cut.is_normalised
@@ -247,12 +254,30 @@ def sample_bytes(case: Case, cut: CacheCut) -> float | None:
     return in_batch / case.samples_a_batch if in_batch and case.samples_a_batch else None
 
 
-def _why_no_room(each: float | None, samples: int | None, free: float | None) -> str:
+def dataset_samples(case: Case) -> tuple[int | None, str]:
+    """Return how many samples the whole dataset has, and by what that is estimated where the loader has no length.
+
+    A loader's length counts them. Else they are the images of the folders and archives that the run read.
+    """
+    length, a_batch = case.facts.get("length"), case.samples_a_batch
+    if isinstance(length, int) and a_batch is not None:
+        return math.ceil(length * a_batch), ""
+    survey = case.session.survey
+    known = [] if survey is None else [one for one in survey.files if one.images]
+    images = sum(one.images or 0 for one in known)
+    decodes = max((one.calls for one in case.stages("decode")), default=0.0)
+    if not images or not decodes or a_batch is None:
+        return None, ""
+    places = known[0].path if len(known) == 1 else f"{known[0].path} and {counted(len(known) - 1, 'other')}"
+    return math.ceil(images / max(decodes / a_batch, 1.0)), f" (estimated from {places})"
+
+
+def _why_no_room(each: float | None, samples: int | None, free: float | None, counted_by: str) -> str:
     if each is None:
         return "The size of a sample is not known: no tensor was seen in the batches."
     if samples is None:
-        return f"The dataset has no length; each sample would take {size(each)}."
+        return f"How many samples there are is not known; each would take {size(each)}."
     if free is None:
         return f"It would take {size(each * samples)}, and the memory that is free was not measured."
-    whole = f"{number(samples)} samples of {size(each)} are {size(each * samples)}"
+    whole = f"The whole dataset, {number(samples)} samples{counted_by} of {size(each)}, is {size(each * samples)}"
     return f"{whole}, and {size(free)} of memory are free."

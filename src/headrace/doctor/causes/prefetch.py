@@ -95,7 +95,7 @@ def _evaluation(view: TrainerView) -> Iterator[Finding]:
 def prefetch(case: Case) -> Proposal | None:
     """Propose a longer queue of batches before the training thread."""
     if not case.workers:
-        return PREFETCH.would_not("There are no workers (num_workers=0), and so no queue.")
+        return None
     now = max(1, case.recorded.setup.prefetch if case.recorded is not None else 1)
     free = case.free_shared_bytes
     known = [] if case.batch_bytes is None else [case.batch_bytes * case.workers * now]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from itertools import takewhile
 from statistics import fmean
 
 from ..edits import ScriptSources, WantedEdit
@@ -19,10 +20,12 @@ from ..measure import (
     Diagnosis,
     Join,
     TrainerView,
+    at_hand_us,
     evaluation_us,
     main_view_of,
     pass_of,
     queue_of,
+    replayed_work_us,
     window,
     window_us,
 )
@@ -31,7 +34,7 @@ from ..session.model import Session
 from ..simulate import Prediction
 from . import cores, decoding, gpu, loader, prefetch, sequences, storage, transfers, uneven_ranks, workers
 from .case import WORTH, Case, Proposal, case_of
-from .remedy import LowerBounds, Prescription, left_out, outcomes
+from .remedy import LowerBounds, Prescription, ProofOutcome, Remedy, left_out, outcomes
 
 FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
     loader.loader,
@@ -57,6 +60,11 @@ FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
 NO_FILES = ScriptSources()
 MORE_HANDS = ("workers", "prefetch")
 """Remedies that leave the work as it is."""
+SETTINGS = ("workers", "prefetch", "persistent-workers", "pin-memory", "start-method", "threads")
+ONE_LINE = ("indexed-tar", "native-decode", "staging", "device-prefetch")
+CACHE = decoding.CACHE.code
+REACHES = 0.1
+"""Share of the lower bound by which a step may exceed it and still count as there."""
 ADDS = 0.01
 """Share of a step that a remedy must gain besides the others, to be worth what it costs."""
 
@@ -90,7 +98,7 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
         wanted = wanted.with_(another)
     return replace(
         without,
-        remedies=[one.remedy for one in sorted(proposals, key=_rank)],
+        remedies=ranked([one.remedy for one in proposals], told, None if bounds is None else bounds.replay_us),
         best=_predicted(case, chosen),
         together=[one.remedy.code for one in chosen],
         left_out=left,
@@ -101,12 +109,45 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
     )
 
 
-def _rank(proposal: Proposal) -> tuple[bool, float]:
-    """Sort remedies that help first, then the shortest step, then by family; what cannot be predicted comes last."""
-    remedy = proposal.remedy
-    if remedy.prediction is None:
-        return not remedy.helps, math.inf
-    return not remedy.helps, round(math.log(max(remedy.prediction.step_us, 1.0)) / WORTH)
+def ranked(remedies: Sequence[Remedy], outcomes: Sequence[ProofOutcome], bound_us: float | None) -> list[Remedy]:
+    """Sort remedies: those that reach the lower bound with the least change, then by the step that they give.
+
+    What was proved stands before what is only predicted, unless the whole prediction is shorter than what was proved.
+    Then come remedies of unknown gain, those that a proof spoke against, and those that would not help. Of steps within
+    `WORTH` of each other the one with the smaller change comes first.
+    """
+    last = {one.remedies[0]: one for one in outcomes if len(one.remedies) == 1}
+
+    def order(remedy: Remedy) -> tuple[int, int, float, int]:
+        if not remedy.helps or remedy.prediction is None:
+            return 2 + (not remedy.helps), 0, 0.0, 0
+        step_us = max(remedy.prediction.step_us, 1.0)
+        if bound_us is not None and step_us <= (1 + REACHES) * bound_us:
+            return 0, effort(remedy), step_us, 0
+        return 1, 0, round(math.log(step_us) / WORTH), effort(remedy)
+
+    refused = [one for one in remedies if one.helps and one.code in last and last[one.code].is_refused]
+    found = sorted((one for one in remedies if one not in refused), key=order)
+    proved = [(last[one.code].step_us or 0.0, one) for one in found if one.code in last and last[one.code].recommended]
+    for step_us, remedy in sorted(proved, key=lambda one: -one[0]):
+        found.remove(remedy)
+        better = takewhile(lambda one, us=step_us: _is_surely_below(one, us, last), found)  # type: ignore[misc]
+        found.insert(len(list(better)), remedy)
+    helps = sum(one.helps for one in found)
+    return [*found[:helps], *refused, *found[helps:]]
+
+
+def _is_surely_below(remedy: Remedy, step_us: float, outcomes: Mapping[str, ProofOutcome]) -> bool:
+    if remedy.code in outcomes and outcomes[remedy.code].recommended:
+        return False
+    return remedy.helps and remedy.prediction is not None and remedy.prediction.high_us < step_us
+
+
+def effort(remedy: Remedy) -> int:
+    """Return how much a remedy asks for: a setting, a line, lines of the dataset, a loader; a copy of the data most."""
+    if remedy.code in (loader.LOADER.code, CACHE):
+        return 3 + (remedy.code == CACHE)
+    return 0 if remedy.code in SETTINGS else 1 if remedy.code in ONE_LINE else 2
 
 
 def _predicted_of(case: Case, proposals: Sequence[Proposal], codes: Collection[str]) -> Prediction | None:
@@ -155,7 +196,7 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
 
 def _stop(diagnosis: Diagnosis, view: TrainerView, bounds: LowerBounds | None) -> str:
     """Say what bounds the step where data does not; empty where the run is input-bound, or where that is not known."""
-    if view.budget is None or view.wait_share is None or view.wait_share >= BOUND:
+    if view.budget is None or view.wait_share is None or (view.data_share or 0.0) >= BOUND:
         return ""
     parts = view.budget.device or view.budget.parts
     others = sorted((part for part in parts if part.name != WAIT), key=lambda part: -part.share)
@@ -180,7 +221,8 @@ def lower_bounds(session: Session, view: TrainerView) -> LowerBounds | None:
     evaluation = fmean(evaluation_us(step) for step in view.training.steps)
     return LowerBounds(
         observed_us=view.budget.mean_us,
-        replay_us=window_us(trainer, REPLAY, evaluation),
+        replay_us=at_hand_us(view),
+        work_us=replayed_work_us(trainer),
         load_us=window_us(trainer, LOAD, evaluation),
         drain_us=_drain_us(session, view),
     )
@@ -190,7 +232,7 @@ def why_no_lower_bounds(session: Session, view: TrainerView | None) -> str:
     """Say why there are no lower bounds; empty where there are."""
     if session.mode != "measure":
         return "The run was only observed, as it was asked to be."
-    said = next((note.text for note in session.notes if note.code == "no-replay"), "")
+    said = next((note.text for note in session.notes if note.code in ("no-replay", "enough")), "")
     if said:
         return said
     if view is None or window(view.trainer, OBSERVE) is None:

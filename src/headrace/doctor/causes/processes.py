@@ -20,6 +20,11 @@ AT_BATCH = re.compile(r"batch (?P<index>-?\d+) of epoch (?P<epoch>-?\d+) has bee
 """Beginning of such a stack's text, as the probe writes it."""
 LAST_LINES = 3
 """Lines of a stack that are shown, innermost last."""
+LAUNCHERS = re.compile(
+    r"^(?:[\w.]*\.)?(?:ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException)\b",
+    re.MULTILINE,
+)
+"""Exceptions by which a launcher says that what it launched failed: torchrun, accelerate, torch.multiprocessing."""
 NOT_KNOWN, NOT_SEEN = "not-known", "not-seen"
 NOTES = {
     "hook-off": ("A hook of the doctor failed and was taken off", "What it measures is missing from this report."),
@@ -61,10 +66,26 @@ NOTES = {
     "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
 }
 """Meaning of a note, and advice, by its code."""
-PLAIN = frozenset(("put-back",))
+PLAIN = frozenset(("put-back", "enough"))
 """Codes of notes that call for nothing."""
 WITHIN = {"data-parallel": ("copies are made", FORWARD)}
 """By a note's code, what takes time, and the part of a step that holds it and so bounds it."""
+
+
+def failed_process(session: Session) -> ProbedProcess | None:
+    """Return the process whose error ended the command; None where none raised.
+
+    A trainer comes before others, and a process before the launcher that only says that it failed. Workers hand their
+    errors to their trainer.
+    """
+    failed = [one for one in session.processes if one.error is not None and one.role != "worker"]
+    parents = {(one.host, one.parent) for one in failed}
+
+    def order(one: ProbedProcess) -> tuple[bool, bool, bool, int]:
+        is_launcher = LAUNCHERS.search(one.error or "") is not None
+        return is_launcher, one.role != "trainer", (one.host, one.pid) in parents, one.end or one.start
+
+    return min(failed, key=order, default=None)
 
 
 def process_findings(session: Session) -> Iterator[Finding]:

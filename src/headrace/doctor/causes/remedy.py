@@ -36,11 +36,14 @@ class LowerBounds:
     observed_us: float
     """Mean step of the baseline."""
     replay_us: float | None
-    """Mean step on cached batches, with the workers idle: no loader makes it shorter."""
+    """Mean step on cached batches, with the workers idle, less the data work in the loop: no loader makes it
+    shorter."""
     load_us: float | None
     """The same while the workers go on: what they take from the training thread by sharing cores and memory with it."""
     drain_us: float | None
     """Mean time between batches, a step's worth of them, where nothing is trained: the loader's own ceiling."""
+    work_us: float = 0.0
+    """Data work in the loop, which the steps on cached batches still did: a loader can do it for them."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,11 @@ class ProofOutcome:
     def is_faulty(self) -> bool:
         """Return whether the run broke, or trained on other samples."""
         return self.why in ("broke", "timed out") or self.samples == "different"
+
+    @property
+    def is_slower(self) -> bool:
+        """Return whether it was measured, and its steps were longer than without it."""
+        return self.speedup is not None and self.speedup < 1 - LEAST_GAIN
 
     def did_harm(self, before_us: float) -> bool:
         """Return whether it broke or slowed the run. To gain nothing is no harm: another remedy may clear its way."""

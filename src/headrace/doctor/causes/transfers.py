@@ -53,6 +53,8 @@ def unpinned_copies(session: Session, view: TrainerView, loader: LoaderFacts) ->
 
 def pin_memory(case: Case) -> Proposal | None:
     """Propose batches that a thread of the trainer pins."""
+    if not case.has_gpu:
+        return None
     pins_already = case.facts.get("pin_memory") is True
     why_not = "Already pinned (pin_memory=True)." if pins_already else _why_no_copies(case)
     if why_not:
@@ -77,6 +79,8 @@ def pinned(case: Case, left: float) -> Change:
 
 def device_prefetch(case: Case) -> Proposal | None:
     """Propose batches that are on the device before the step asks for them."""
+    if not case.has_gpu:
+        return None
     why_not = _why_no_copies(case)
     if why_not:
         return DEVICE_PREFETCH.would_not(why_not)
@@ -95,8 +99,6 @@ def device_prefetch(case: Case) -> Proposal | None:
 
 
 def _why_no_copies(case: Case) -> str:
-    if not case.has_gpu:
-        return "No GPU was used: nothing is copied to one."
     if case.step_share(case.part_us(COPY)) < WORTH:
         return f"Copies to the GPU take {_copies(case)}: that is all that it could gain."
     return ""
@@ -153,7 +155,7 @@ def smaller_samples(case: Case) -> Proposal | None:
     """Propose smaller dtypes between the processes, and no keys that nothing uses."""
     leaves = leaves_of(case)
     if not case.workers:
-        return SMALLER_SAMPLES.would_not("There are no workers (num_workers=0), so nothing goes between processes.")
+        return None
     if case.batch_bytes is None or not leaves:
         return SMALLER_SAMPLES.would_not("No tensor was seen in the batches.")
     # What a step waits for the transfer, and what a worker spends on it for each batch of a step.

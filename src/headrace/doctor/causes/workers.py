@@ -266,7 +266,7 @@ def bytes_a_worker(case: Case) -> float | None:
 def persistent_workers(case: Case) -> Proposal | None:
     """Propose workers that persist between epochs."""
     if not case.workers:
-        return PERSISTENT.would_not("There are no workers (num_workers=0).")
+        return None
     if case.facts.get("persistent_workers") is True:
         return PERSISTENT.would_not("Workers persist already (persistent_workers=True).")
     if not case.making.respawned:
@@ -288,13 +288,8 @@ def persistent_workers(case: Case) -> Proposal | None:
 
 def start_method(case: Case) -> Proposal | None:
     """Propose forkserver in place of spawn. Fork is faster still, but may hang where threads or CUDA run."""
-    method = case.facts.get("start_method")
-    if not case.workers:
-        return METHOD.would_not("There are no workers (num_workers=0) to start.")
-    if method != "spawn":
-        start = case.making.start_up_us
-        took = "" if start is None else f", in {duration(start)}"
-        return METHOD.would_not(f"Workers start by {method}{took}: nothing starts them faster.")
+    if not case.workers or case.facts.get("start_method") != "spawn":
+        return None
     if case.facts.get("persistent_workers") is True:
         return METHOD.would_not("Workers are started once (persistent_workers=True).")
     return METHOD.tried(

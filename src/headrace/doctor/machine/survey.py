@@ -10,6 +10,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, takewhile
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 from headrace.doctor.machine.files_read import paths_read, places, read_files
 from headrace.doctor.probe import index_of, tar_info
-from headrace.doctor.session.model import Calibration, FileOpens, Machine, MachineSurvey
+from headrace.doctor.session.model import Calibration, FileOpens, Machine, MachineSurvey, SeenFile
 
 IMAGE_ENDS = (".jpg", ".jpeg", ".png")
 """Ends of images that the native decoder decodes itself; others it leaves to Pillow."""
@@ -28,6 +29,7 @@ NEIGHBOURS = 6
 MOST_ENTRIES = 1000
 """Entries of a folder that are looked at."""
 
+RGB = 3
 NO_VIEW = (0, 10)
 """Operations of a view, and columns of each: the image as it is."""
 
@@ -70,6 +72,31 @@ def decoded(images: Iterable[tuple[str, Callable[[], bytes]]], is_time_left: Cal
         calibration.other_us.append(other_us)
         calibration.pixel_bytes.append(pixels.nbytes)
     return calibration if calibration.files else None
+
+
+def pixel_sizes(
+    images: Iterable[tuple[str, Callable[[], bytes]]], is_time_left: Callable[[], bool]
+) -> Calibration | None:
+    """Return the bytes of each image's pixels by its header alone, which takes a hundredth of decoding it.
+
+    None without images, or without Pillow.
+    """
+    try:
+        from PIL import Image
+    except ImportError:
+        return None
+    found = Calibration("cache", "image")
+    for name, read in takewhile(lambda _: is_time_left(), images):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                with Image.open(io.BytesIO(read())) as image:
+                    width, height = image.size
+        except Exception:  # no image whatever its name
+            continue
+        found.files.append(name)
+        found.pixel_bytes.append(RGB * width * height)
+    return found if found.files else None
 
 
 def _best_us(decode: Decode, data: bytes) -> float:
@@ -148,6 +175,26 @@ def indexed(path: str) -> list[Calibration]:
     ]
 
 
+def images_in(path: str, size: int) -> int | None:
+    """Estimate how many images a tar holds, by the bytes that its first members take; None where none is one."""
+    try:
+        with tarfile.open(path, "r:") as tar:
+            first = list(islice(tar, MOST_MEMBERS))
+            end = tar.offset if len(first) == MOST_MEMBERS else size
+    except (OSError, tarfile.TarError):
+        return None
+    images = sum(is_image(one.name) for one in first)
+    return round(images * max(size / end, 1.0)) if images and end else None
+
+
+def with_images(one: SeenFile) -> SeenFile:
+    """Count the images of a folder of images, and estimate those of a tar."""
+    if one.folder is not None:
+        is_all = bool(one.folder.ends) and one.folder.is_whole and all(map(is_image, one.folder.ends))
+        return replace(one, images=one.folder.files) if is_all else one
+    return replace(one, images=images_in(one.path, one.bytes)) if one.path.endswith(ARCHIVE_ENDS) else one
+
+
 def _with_index(folder: Path, names: list[str]) -> tuple[list[float], list[float]]:
     """Return microseconds of each name: to look it up, and to list it."""
     path = folder / "members.tar"
@@ -173,6 +220,8 @@ BUDGET_S = 2.0
 LISTING = 0.5
 """Share of it that folders may take."""
 MOST_IMAGES = 12
+MOST_SIZED = 256
+"""Images whose sizes are looked up: sizes differ more from one to the next than times do."""
 
 
 def surveyed(machine: Machine, opened: FileOpens, budget_s: float = BUDGET_S) -> MachineSurvey:
@@ -186,13 +235,19 @@ def surveyed(machine: Machine, opened: FileOpens, budget_s: float = BUDGET_S) ->
     archives = [path for path in single if path.endswith(ARCHIVE_ENDS)][:1]
     calibrations: list[Calibration] = [made for path in archives for made in indexed(path)]
     images = decoded(islice(_images(single, archives), MOST_IMAGES), lambda: time.monotonic() < began + budget_s)
-    return MachineSurvey(files, places(machine), [*calibrations, *([] if images is None else [images])])
+    sizes = pixel_sizes(
+        islice(_images(single, archives, MOST_SIZED), MOST_SIZED), lambda: time.monotonic() < began + budget_s
+    )
+    calibrations += [one for one in (images, sizes) if one is not None]
+    return MachineSurvey([with_images(one) for one in files], places(machine), calibrations)
 
 
-def _images(single: list[str], archives: list[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
+def _images(
+    single: list[str], archives: list[str], most: int = MOST_IMAGES
+) -> Iterator[tuple[str, Callable[[], bytes]]]:
     """Yield images and how to read each: files that were read, their neighbours, then members of archives."""
     own = [path for path in single if is_image(path)]
-    spread = own[:: max(1, len(own) // MOST_IMAGES)][:MOST_IMAGES]
+    spread = own[:: max(1, len(own) // most)][:most]
     told: set[str] = set()
     for path in chain(spread, chain.from_iterable(near(path) for path in own)):
         if path not in told:

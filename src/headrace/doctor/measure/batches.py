@@ -21,6 +21,8 @@ SERIALISE = "serialise:to the trainer"
 """Pickling a batch into the pipe, its tensors into shared memory."""
 PLACE = re.compile(r"\('sample', (\d+)\)")
 """Text by which the evidence gives the place in its batch of a sample that has no key."""
+LOST = 0.5
+"""Share of what a sample took beyond the usual, from which on waiting for a core explains it."""
 MOST = 10
 """Slow samples and lines that are worth showing."""
 
@@ -158,14 +160,15 @@ class StageCosts:
     stages: dict[str, StageSums] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, made: Sequence[MadeBatch], batch_size: int | None) -> StageCosts:
+    def of(cls, made: Sequence[MadeBatch], batch_size: int | None, item_samples: int = 1) -> StageCosts:
         """Sum up batches by stage.
 
-        A batch that does not tell its samples has `batch_size`, and one where that is None, too.
+        A batch that does not tell its items has `batch_size`, and one where that is None, too. Each of them counts as
+        `item_samples`.
         """
         costs = cls(batches=len(made))
         for maker, row in made:
-            costs.samples += maker.batches.samples[row] or batch_size or 1
+            costs.samples += (maker.batches.samples[row] or batch_size or 1) * item_samples
             for stage, (calls, wall, cpu) in batch_stages(maker, row).items():
                 sums = costs.stages.setdefault(stage, StageSums())
                 sums.calls += calls
@@ -228,7 +231,8 @@ def slow_samples(
     """Return the slowest samples of all makers, slowest first.
 
     Samples are not recorded one by one, so the median sample's time is that of a batch's mean sample. A sample is named
-    by its key, wherever and however often it was read. A place in a batch is one in that batch.
+    by its key, wherever and however often it was read. A place in a batch is one in that batch. One that was slow since
+    its worker waited for a core is no slow sample, and is left out.
     """
     times = [
         (batches.fetched[row] - batches.start[row]) / (batches.samples[row] or batch_size or 1)
@@ -239,7 +243,13 @@ def slow_samples(
         return []
     slowest: dict[str, tuple[str, SlowSample, BatchProducer]] = {}
     for maker in makers:
+        rows = {
+            (epoch, index): row
+            for row, (epoch, index) in enumerate(zip(maker.batches.epoch, maker.batches.index, strict=True))
+        }
         for sample in maker.slow:
+            if _was_preempted(maker, rows.get((sample.epoch, sample.index)), sample.wall - typical):
+                continue
             place = PLACE.fullmatch(sample.key)
             key = sample.key if place is None else f"{place[1]} of batch {sample.index}"
             which = key if place is None else f"{maker.host} {maker.pid} {sample.epoch} {key}"
@@ -251,6 +261,18 @@ def slow_samples(
         stage = REST if number is None else maker.stages[number]
         found.append(SlowSampleFinding(key, sample.wall, sample.wall / typical, stage))
     return found
+
+
+def _was_preempted(maker: BatchProducer, row: int | None, beyond_us: float) -> bool:
+    """Return whether waiting for a core explains most of the time that a sample took beyond the usual.
+
+    The kernel counts how long its batch waited for one; where it does not, nothing is known.
+    """
+    batches = maker.batches
+    if row is None or beyond_us <= 0:
+        return False
+    delay = batches.delay[row] if batches.delay else None
+    return delay is not None and delay >= LOST * beyond_us
 
 
 def line_parts(makers: Sequence[BatchProducer]) -> list[LinePart]:

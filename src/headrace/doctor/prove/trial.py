@@ -14,6 +14,7 @@ from typing import Any
 from headrace.system import ControlGroups
 
 from ..attach import CommandResult, Patience, UndoReport, holds_files, run_command
+from ..causes import failed_process
 from ..machine import Cores, Kernel
 from ..probe import KEYS, ProbeSettings, boot_id
 from ..session import SCRATCH, read_session
@@ -148,6 +149,7 @@ def _run(command: list[str], like: ProbeSettings, folder: Path, order: TrialRequ
             scratch=str(folder / SCRATCH) if like.scratch else "",
             warmup=like.warmup if order.warmup is None else order.warmup,
             steps=order.steps,
+            enough=0,
             ranges=False,
             replay=0,
             drain_s=0.0,
@@ -171,8 +173,8 @@ def _verdict(session: Session, ended: CommandResult, changes: dict[str, Any]) ->
     if ended.why in ("interrupted", "timed out"):
         return ended.why, f"after {ended.duration_us / 1e6:.0f} s" if ended.why == "timed out" else ""
     if session.outcome.status:
-        error = next((process.error for process in session.processes if process.error), None)
-        lines = session.outcome.last_lines if error is None else error.splitlines()
+        failed = failed_process(session)
+        lines = session.outcome.last_lines if failed is None else (failed.error or "").splitlines()
         return "broke", "\n".join(lines[-DETAIL_LINES:])
     refused = [f"{key}: {why}" for key in changes if (why := _why_not_applied(session, key))]
     if refused:

@@ -7,13 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace.doctor.causes import Edit, LowerBounds, Prescription, ProofOutcome, Remedy
-from headrace.doctor.quantities import ABSENT, duration, number
+from headrace.doctor.quantities import ABSENT, duration, number, times
 from headrace.doctor.session.model import AdoptedPart
 from headrace.doctor.simulate import Prediction
 
 MEASURED = "measured"
-FINE = 1.95
-"""A speed-up below this is worth a second decimal."""
 _UNPROVED = {
     "broke": "breaks the run",
     "not applied": "could not be tried",
@@ -34,11 +32,6 @@ _SAMPLES = {
     "set": "an epoch had the same samples, in another order",
     "alike": "types, shapes and ranges of the samples were the same; no whole epoch was compared",
 }
-
-
-def times(speedup: float) -> str:
-    """Return the observed step by the new one: `2.6 ×`, `1.04 ×`."""
-    return f"{speedup:.2f} ×" if speedup < FINE else f"{number(speedup)} ×"
 
 
 def bounds(low_us: float | None, high_us: float | None) -> tuple[float, float] | None:
@@ -78,8 +71,11 @@ def proved(outcome: ProofOutcome) -> str:
         text += f", while other programs used {number(abs(outcome.disturbed_by))} cores {than} than before"
     if outcome.recommended:
         return text
-    why = "the samples were others" if outcome.samples == "different" else "the gain is not certain"
-    return f"not recommended, since {why}: {text}"
+    if outcome.samples == "different":
+        return f"not recommended, since the samples were others: {text}"
+    if outcome.is_slower:
+        return text.replace("proved", "proved slower:", 1)
+    return f"no certain gain: {text}"
 
 
 def part_line(part: AdoptedPart) -> str:
@@ -143,7 +139,11 @@ def together(prescription: Prescription) -> ProofOutcome | None:
 def bound_rows(bounds: LowerBounds) -> Iterator[tuple[str, float | None]]:
     """Yield the baseline and each lower bound of a step, under the names that reports give them."""
     yield "baseline", bounds.observed_us
-    yield "cached batches", bounds.replay_us
+    if bounds.work_us and bounds.replay_us is not None:
+        yield "cached batches", bounds.replay_us + bounds.work_us
+        yield "without data work", bounds.replay_us
+    else:
+        yield "cached batches", bounds.replay_us
     yield "under load", bounds.load_us
     yield "loader alone", bounds.drain_us
 
@@ -215,7 +215,9 @@ class RemedyRow:
     def gain(self) -> str:
         """Return how many times as fast a step is with it."""
         speedup = self.newest[1]
-        return "not recommended" if self.is_refused else "" if speedup is None else times(speedup)
+        if self.is_refused:
+            return "proved slower" if self.outcome is not None and self.outcome.is_slower else "not recommended"
+        return "" if speedup is None else times(speedup)
 
 
 @dataclass(frozen=True)
@@ -235,6 +237,11 @@ class RemedyRows:
 def remedy_rows(prescription: Prescription) -> RemedyRows:
     """Return the remedies that help, those that were tried in vain, and those that would not help."""
     helps, proof = helping(prescription), together(prescription)
+    known, titles = {one.code for one in helps}, {one.code: title(one) for one in prescription.remedies}
+    tried = None
+    if proof is not None and proof.is_refused:  # what goes together then is what no proof spoke against
+        names = " + ".join(titles.get(code, code) for code in proof.remedies)
+        tried, proof = RemedyRow(f"{names}, together", proof.predicted, proof), None
     codes = prescription.together if proof is None else proof.remedies
     left_out = [title(one) for one in helps if one.code in prescription.left_out]
     without = f"without what its proof spoke against ({'; '.join(left_out)})" if left_out else ""
@@ -254,14 +261,14 @@ def remedy_rows(prescription: Prescription) -> RemedyRows:
         for one in helps
     ]
     # What was tried by itself and is not predicted to help now: its outcome is not lost.
-    known, titles = {one.code for one in helps}, {one.code: title(one) for one in prescription.remedies}
-    tried = dict.fromkeys(one.remedies[0] for one in prescription.outcomes if len(one.remedies) == 1)
+    alone = dict.fromkeys(one.remedies[0] for one in prescription.outcomes if len(one.remedies) == 1)
     rows += [
-        RemedyRow(titles.get(code, code), None, outcome_of(prescription, [code])) for code in tried if code not in known
+        RemedyRow(titles.get(code, code), None, outcome_of(prescription, [code])) for code in alone if code not in known
     ]
+    rows += [] if tried is None else [tried]
     return RemedyRows(
         helps=rows,
         numbers=[place for place, remedy in enumerate(helps, start=1) if remedy.code in codes],
-        together=RemedyRow("Together", best if len(helps) > 1 else None, proof, without=without),
+        together=RemedyRow("Together", best if len(codes) > 1 else None, proof, without=without),
         idle=[(title(remedy), remedy.why) for remedy in prescription.remedies if not remedy.helps],
     )

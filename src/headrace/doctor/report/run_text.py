@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Any
 
+from headrace.doctor.causes import LAUNCHERS, failed_process
 from headrace.doctor.measure import Diagnosis, LoaderProduction, ProbeCost, RankView, StagePart
 from headrace.doctor.quantities import ABSENT, counted, duration, number, percent, size, sizes
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
@@ -21,7 +22,7 @@ LEAST_CORES = 0.05
 """Cores lost to a quota, a disk or a hypervisor, below which they are not worth a word."""
 _ENDINGS = {
     "finished": "ran to its end in {}",
-    "steps": "ended by the doctor after the steps asked for, in {}",
+    "steps": "ended by the doctor after the steps that it measured, in {}",
     "not found": "could not be started",
     "interrupted": "interrupted after {}",
     "running": "still running after {}",
@@ -49,12 +50,17 @@ def ending(outcome: CommandOutcome) -> str:
 
 
 def last_words(session: Session) -> list[str]:
-    """Return the last lines of a command that failed; none where it did not."""
-    outcome = session.outcome
+    """Return the last lines of a command that failed, of a launcher's those of the script's own error.
+
+    None where it did not fail.
+    """
+    outcome, failed = session.outcome, failed_process(session)
     errors = [process.error for process in session.processes if process.error]
     if outcome.why not in ("failed", "not found") and not errors:
         return []
-    said = outcome.last_lines or (errors[-1].splitlines() if errors else [])
+    own = [] if failed is None else (failed.error or "").splitlines()
+    is_launched = any(LAUNCHERS.search(error) for error in errors)
+    said = own if own and is_launched else outcome.last_lines or (errors[-1].splitlines() if errors else [])
     return [line for line in said if line.strip()]
 
 

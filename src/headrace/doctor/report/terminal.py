@@ -56,7 +56,7 @@ KEY_CELLS = 40
 """A sample's key is cut where it is longer: what it cost stands behind it."""
 REFUSED = "refused"
 """Text in place of a gain that a proof spoke against."""
-TITLE = 0.36
+TITLE = 0.38
 """Share of the page's width that titles may take where figures stand alongside."""
 
 
@@ -100,7 +100,7 @@ def put_report(
     again: str,
 ) -> None:
     """Add every section of the report to the page."""
-    waits = diagnosis.wait_share
+    waits = diagnosis.wait_share if diagnosis.data_share is None else diagnosis.data_share
     page.sentence(diagnosis.verdict, style="bold" if waits is None else f"bold {heat(waits)}")
     stop = prescription.stop if prescription is not None else ""
     first = "" if stop else first_to_do(diagnosis, prescription)
@@ -321,7 +321,7 @@ def _put_notes(page: TerminalPage, session: Session, cost: ProbeCost, detail: Re
 
 
 def _put_remedies(page: TerminalPage, prescription: Prescription | None, detail: ReportDetail) -> None:
-    """Add remedies that help, the most gain first, then those that would not, each with its number."""
+    """Add remedies that help, in the prescription's order, then those that would not, each with its number."""
     if prescription is None or (prescription.floors is None and not prescription.remedies):
         return
     bounds = f"no lower bounds were measured: {prescription.why_no_windows}" if prescription.why_no_windows else ""
@@ -339,17 +339,23 @@ def _put_remedies(page: TerminalPage, prescription: Prescription | None, detail:
         _put_left(page, left, "remedy", detail)
         whole = rows.together
         said_of_all = "; ".join(filter(None, (whole.predicted, whole.proved, whole.samples, whole.without)))
-        if said_of_all:
-            page.sentence(said_of_all, lead="  together: ")
+        if said_of_all and len(rows.numbers) > 1:
+            page.sentence(said_of_all, lead=f"  together ({_numbers(rows.numbers)}): ")
     else:
-        shown = [_remedy_row(row, row.title) for _, row in first]
-        if len(rows.helps) > 1:
-            shown.append(_remedy_row(rows.together, f"Together with {left} more" if left > 0 else "Together"))
+        shown = [_remedy_row(row, f"{place}. {row.title}") for place, row in first]
+        if len(rows.numbers) > 1:
+            shown.append(_remedy_row(rows.together, f"{rows.together.title}: {_numbers(rows.numbers)}"))
+        if left > 0:
+            shown.append(TerminalRow(f"and {counted(left, 'remedy')} more: {detail.rest}", ("", "", "")))
         page.entries(shown, most_label=round(page.width * TITLE))
     for place, (title, why) in enumerate(rows.idle[: detail.idle_remedies], start=1):
         left = len(rows.idle) - place if place == detail.idle_remedies else 0
         more = f" · and {left} more: {detail.rest}" if left > 0 else ""
         page.sentence(f"{title} – {why}{more}", lead="  would not help: ")
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def _remedy_row(row: RemedyRow, label: str) -> TerminalRow:
@@ -364,7 +370,8 @@ def _put_whole(page: TerminalPage, row: RemedyRow, place: int) -> None:
     page.sentence(f"{row.title}: {row.predicted or 'its gain is unknown'}", lead=f"  {place}. ")
     if row.outcome is not None:
         page.sentence("; ".join(filter(None, (row.proved, row.samples))), lead="     ")
-    page.sentence(f"{row.why} (confidence {row.confidence})", lead="     ", style="dim")
+    if row.why:
+        page.sentence(f"{row.why} (confidence {row.confidence})", lead="     ", style="dim")
     if row.costs:
         page.sentence(f"costs {row.costs}", lead="     ", style="dim")
     for text in row.part_lines:

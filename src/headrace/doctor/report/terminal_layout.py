@@ -23,7 +23,7 @@ MOST_REMARK_LINES = 3
 
 _ASCII = str.maketrans("–—·×µ→…±≤≥•", "--|xu>~~<>-")
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_FIGURE_AND_UNIT = re.compile(r"(?<=\d) (?=%|[×a-zA-Zµ]{1,3}\b)")
+_FIGURE_AND_UNIT = re.compile(r"(?<=\d) (?=[%×]|[a-zA-Zµ]{1,3}\b)")
 _GLUE = "\ue000"
 """Stand-in for a space at which a line is not broken. No text on a page has one: it would be escaped."""
 

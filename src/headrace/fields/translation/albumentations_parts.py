@@ -1,4 +1,4 @@
-"""Parts of albumentations 2."""
+"""Parts of albumentations 2: operations on pixels, and the vocabulary."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from headrace.augment import (
     GaussianBlur,
     RandomAffine,
     RandomApply,
+    RandomAutocontrast,
     RandomChannelPermutation,
     RandomChoice,
     RandomEqualize,
@@ -22,20 +23,8 @@ from headrace.augment import (
     RandomRotation,
     RandomSolarize,
 )
+from headrace.fields.translation.albumentations_views import OPENCV_FILTERS, PAIRS, STEPS, fill_of
 from headrace.fields.translation.reader import PartError, Reader, Translated, Vocabulary, finish
-from headrace.views import (
-    CenterCrop,
-    Letterbox,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    RandomVerticalFlip,
-    Resize,
-    View,
-)
-
-_OPENCV = {0: "nearest", 1: "linear", 2: "cubic", 3: "area", 4: "Lanczos"}
-_ROUNDED = "the long side is cut to whole pixels, not rounded"
 
 
 def from_albumentations(transform: Any, *, partial: bool = False) -> Translated:
@@ -47,119 +36,11 @@ def from_albumentations(transform: Any, *, partial: bool = False) -> Translated:
     return finish("from_albumentations", Reader(_VOCABULARY).read(transform), partial)
 
 
-def _always(part: Any) -> None:
-    if part.p != 1:
-        raise PartError(f"it runs with probability {part.p:g}; a step of a view always runs")
-
-
-def _resample(reader: Reader, part: Any) -> None:
-    name = _OPENCV.get(part.interpolation, f"filter {part.interpolation}")
-    reader.resampled("nearest" if name == "nearest" else "triangle")
-    if name == "nearest":
-        reader.note('pixels are those of "nearest-exact"')
-    else:
-        reader.note(f"resampled with antialiasing; OpenCV's {name} filter has none" if name != "area" else _AREA)
-
-
-_AREA = "resampled by antialiased bilinear, not by OpenCV's area filter"
-
-
-def _fill(part: Any) -> int | tuple[int, ...]:
-    if part.border_mode != 0:
-        raise PartError(f"its border_mode {part.border_mode} is not here; padding is of one value")
-    values = list(part.fill) if isinstance(part.fill, tuple | list) else [part.fill]
-    if not all(isinstance(value, int | float) and 0 <= value <= 255 and value == int(value) for value in values):
-        raise PartError(f"its fill {part.fill!r} is no whole number of 0…255")
-    return tuple(map(int, values)) if len(values) > 1 else int(values[0])
-
-
-def _square(size: tuple[int, int]) -> int | tuple[int, int]:
-    return size[0] if size[0] == size[1] else (size[0], size[1])
-
-
 def _sampling(reader: Reader, part: Any) -> dict[str, Any]:
-    name = _OPENCV.get(part.interpolation, "another filter")
+    name = OPENCV_FILTERS.get(part.interpolation, "another filter")
     if name not in ("nearest", "linear"):
         reader.note(f"resampled bilinearly, not by OpenCV's {name} filter")
-    return {"interpolation": "nearest" if name == "nearest" else "bilinear", "fill": _fill(part)}
-
-
-def _random_resized_crop(reader: Reader, part: Any) -> None:
-    _always(part)
-    _resample(reader, part)
-    reader.view(RandomResizedCrop(_square(part.size), scale=tuple(part.scale), ratio=tuple(part.ratio)))
-
-
-def _resize(reader: Reader, part: Any) -> None:
-    _always(part)
-    _resample(reader, part)
-    reader.view(Resize((part.height, part.width)))
-
-
-def _whole_size(part: Any) -> int:
-    if not isinstance(part.max_size, int):
-        raise PartError("it draws its size, or has one a side; give max_size an int, or see hr.RandomScale")
-    return part.max_size
-
-
-def _smallest_size(reader: Reader, part: Any) -> None:
-    _always(part)
-    size = _whole_size(part)
-    _resample(reader, part)
-    reader.view(Resize(size), _ROUNDED)
-
-
-def _letterbox(reader: Reader, part: Any, pad: Any) -> None:
-    _always(part)
-    _always(pad)
-    size, room = _whole_size(part), (pad.min_height, pad.min_width)
-    if room != (size, size) or str(getattr(pad.position, "value", pad.position)) != "center":
-        raise PartError("they are a Letterbox only with one size, and the image in the middle")
-    fill = _fill(pad)
-    _resample(reader, part)
-    reader.view(Letterbox(size, fill=fill), _ROUNDED)
-
-
-def _crop(kind: type[View], reader: Reader, part: Any) -> None:
-    _always(part)
-    pads = bool(part.pad_if_needed)
-    if pads and str(getattr(part.pad_position, "value", part.pad_position)) != "center":
-        raise PartError("it pads on one side; here on both")
-    size, fill = _square((part.height, part.width)), _fill(part) if pads else 0
-    if kind is CenterCrop:
-        return reader.view(CenterCrop(size, fill=fill))
-    if pads:
-        reader.note("padding is what the image lacks, on both sides, with the crop anywhere in it")
-    return reader.view(RandomCrop(size, pad_if_needed=pads, fill=fill))
-
-
-def _flip(kind: Callable[[float], View]) -> Callable[[Reader, Any], None]:
-    return lambda reader, part: reader.view(kind(float(part.p)))
-
-
-def _normalize(reader: Reader, part: Any) -> None:
-    _always(part)
-    if part.normalization != "standard" or part.max_pixel_value not in (255, None):
-        raise PartError("it normalizes by other than 255, mean and std; do it in map=")
-    if reader.values == "bytes":
-        reader.floats("float32", scale=True)
-    mean, std = ([float(value) for value in _sequence(values)] for values in (part.mean, part.std))
-    reader.normalize(mean, std)
-
-
-def _sequence(values: Any) -> Iterable[Any]:
-    return values if isinstance(values, tuple | list) else (values,)
-
-
-def _to_float(reader: Reader, part: Any) -> None:
-    _always(part)
-    if part.max_value not in (None, 255):
-        raise PartError("it divides by another number than 255; do it in map=")
-    reader.floats("float32", scale=True)
-
-
-def _nothing(reader: Reader, part: Any) -> None:
-    reader.became("nothing")
+    return {"interpolation": "nearest" if name == "nearest" else "bilinear", "fill": fill_of(part)}
 
 
 def _with_probability(augmentation: Augmentation | None, p: float) -> Augmentation | None:
@@ -225,6 +106,12 @@ def _equalize(reader: Reader, part: Any) -> Augmentation:
     if part.mode == "cv":
         reader.note("equalized as Pillow does; OpenCV's table differs by a few levels")
     return RandomEqualize(1.0)
+
+
+def _autocontrast(reader: Reader, part: Any) -> Augmentation:
+    if part.method != "pil" or part.cutoff != 0 or part.ignore is not None:
+        raise PartError('it is taken with method="pil", without cutoff and ignore')
+    return RandomAutocontrast(1.0)
 
 
 def _rotate(reader: Reader, part: Any) -> Augmentation:
@@ -293,6 +180,7 @@ _ALWAYS: dict[str, Callable[[Reader, Any], Augmentation | None]] = {
     "Solarize": _solarize,
     "Posterize": _posterize,
     "Equalize": _equalize,
+    "AutoContrast": _autocontrast,
     "InvertImg": lambda reader, part: RandomInvert(1.0),
     "ChannelShuffle": lambda reader, part: RandomChannelPermutation(),
     "Rotate": _rotate,
@@ -304,36 +192,54 @@ _ALWAYS: dict[str, Callable[[Reader, Any], Augmentation | None]] = {
     "RandomOrder": _random_order,
 }
 
+_BY_CONTENT = "it depends on boxes or masks; do it in map="
+_NOISE = "noise on all pixels is not in the core; do it on the device or in map="
+_KERNEL = "its kernel is another; take hr.GaussianBlur"
+_HOLES = "its holes are drawn in another way; take hr.RandomErasing"
+_DISTORTION = "its displacements are drawn in another way; take hr.ElasticTransform"
+_CROP = "its size is drawn, or fixed in pixels of the source; take RandomResizedCrop or RandomCrop"
+_QUARTERS = "it turns by quarters; take the two flips, or hr.RandomRotation"
+_CURVE = "it changes colours by a curve of its own; take hr.ColorJitter, or do it in map="
+_COMPRESSED = "compressing anew is not in the core; do it in map="
+_SUBSET = "it draws which of its parts run; give each a probability of its own, or take OneOf"
+
+_REASONS = {
+    "LongestMaxSize": "it is taken before PadIfNeeded of the same size, as Letterbox",
+    "PadIfNeeded": "it is taken after LongestMaxSize of the same size, as Letterbox",
+    "Pad": "padding is taken as that of RandomCrop, or after LongestMaxSize",
+    "HueSaturationValue": "it adds to hue, saturation and value; here they are factors: take hr.ColorJitter",
+    "RGBShift": "it adds to the channels; do it in map=",
+    "CLAHE": "it equalizes by tiles; take hr.RandomEqualize",
+    "Sharpen": "its kernel is another; take hr.RandomAdjustSharpness",
+    "UnsharpMask": "its kernel is another; take hr.RandomAdjustSharpness",
+    "Perspective": "its corners are normal, not uniform; take hr.RandomPerspective",
+    "SafeRotate": "it shrinks what it turns so that all stays inside; take hr.RandomAffine",
+    "RandomScale": "it gives images of different sizes in a batch; see hr.RandomScale",
+    "Mosaic": "it joins several samples; see the recipe of a detector with Mosaic",
+    "ReplayCompose": "it records what it drew; take Compose",
+    "Lambda": "it is a function of your own; do it in map=",
+    **dict.fromkeys(["SomeOf", "OneOrOther"], _SUBSET),
+    **dict.fromkeys(["ElasticTransform", "GridElasticDeform", "GridDistortion", "OpticalDistortion"], _DISTORTION),
+    **dict.fromkeys(["PiecewiseAffine", "ThinPlateSpline"], _DISTORTION),
+    **dict.fromkeys(["CoarseDropout", "Erasing", "GridDropout", "XYMasking", "PixelDropout"], _HOLES),
+    **dict.fromkeys(["ConstrainedCoarseDropout", "MaskDropout", "CropNonEmptyMaskIfExists"], _BY_CONTENT),
+    **dict.fromkeys(["AtLeastOneBBoxRandomCrop", "BBoxSafeRandomCrop", "RandomSizedBBoxSafeCrop"], _BY_CONTENT),
+    **dict.fromkeys(["RandomCropNearBBox"], _BY_CONTENT),
+    **dict.fromkeys(["Crop", "CropAndPad", "RandomCropFromBorders", "RandomSizedCrop"], _CROP),
+    **dict.fromkeys(["RandomRotate90", "Transpose", "D4", "SquareSymmetry"], _QUARTERS),
+    **dict.fromkeys(["Blur", "MedianBlur", "MotionBlur", "AdvancedBlur", "ZoomBlur", "Defocus", "GlassBlur"], _KERNEL),
+    **dict.fromkeys(["GaussNoise", "ISONoise", "MultiplicativeNoise", "AdditiveNoise", "ShotNoise"], _NOISE),
+    **dict.fromkeys(["SaltAndPepper"], _NOISE),
+    **dict.fromkeys(["RandomGamma", "RandomToneCurve", "PlanckianJitter", "FancyPCA", "ToSepia"], _CURVE),
+    **dict.fromkeys(["ImageCompression", "Downscale"], _COMPRESSED),
+}
+
 _VOCABULARY = Vocabulary(
     modules=("albumentations",),
-    steps={
-        "RandomResizedCrop": _random_resized_crop,
-        "Resize": _resize,
-        "SmallestMaxSize": _smallest_size,
-        "CenterCrop": lambda reader, part: _crop(CenterCrop, reader, part),
-        "RandomCrop": lambda reader, part: _crop(RandomCrop, reader, part),
-        "HorizontalFlip": _flip(RandomHorizontalFlip),
-        "VerticalFlip": _flip(RandomVerticalFlip),
-        "Normalize": _normalize,
-        "ToFloat": _to_float,
-        "ToTensorV2": _nothing,
-        "NoOp": _nothing,
-    },
+    steps=STEPS,
     makers={name: _probable(make) for name, make in _ALWAYS.items()},
-    pairs={("LongestMaxSize", "PadIfNeeded"): _letterbox},
-    reasons={
-        "LongestMaxSize": "it is taken before PadIfNeeded of the same size, as Letterbox",
-        "PadIfNeeded": "it is taken after LongestMaxSize of the same size, as Letterbox",
-        "HueSaturationValue": "it adds to hue, saturation and value; here they are factors: take hr.ColorJitter",
-        "RGBShift": "it adds to the channels; do it in map=",
-        "Sharpen": "its kernel is another; take hr.RandomAdjustSharpness",
-        "Perspective": "its corners are normal, not uniform; take hr.RandomPerspective",
-        "ElasticTransform": "its displacements are normal, not uniform; take hr.ElasticTransform",
-        "CoarseDropout": "its holes' height and width are drawn apart; take hr.RandomErasing",
-        "GridDropout": "it erases a grid; take hr.RandomErasing, which is one rectangle",
-        "SomeOf": "it draws a subset of its parts; give each a probability of its own",
-        "RandomScale": "it gives images of different sizes in a batch; see hr.RandomScale",
-    },
+    pairs=PAIRS,
+    reasons=_REASONS,
     children=lambda part: _children(part),
 )
 

@@ -289,7 +289,7 @@ class Reader:
         """Return the erasure with its value in the batch's units."""
         if at == self.values:
             return erasing
-        if erasing.value == "random":
+        if isinstance(erasing.value, str):
             raise PartError("its random values are changed by what comes after it; put it last")
         values = erasing.value if isinstance(erasing.value, list | tuple) else (erasing.value,) * 3
         values = tuple(values) * (3 if len(values) == 1 else 1)

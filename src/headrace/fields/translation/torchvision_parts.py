@@ -1,9 +1,9 @@
-"""Parts of torchvision (v1 and v2) and timm."""
+"""Parts of torchvision (v1 and v2) and timm: operations on pixels, and the vocabulary."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from headrace.augment import (
@@ -34,19 +34,7 @@ from headrace.augment import (
 )
 from headrace.fields.translation.reader import PartError, Reader, Translated, Vocabulary, finish
 from headrace.fields.translation.timm_objects import timm_policy_of
-from headrace.views import (
-    CenterCrop,
-    FiveCrop,
-    Letterbox,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    RandomVerticalFlip,
-    Resize,
-    TenCrop,
-)
-
-_PILLOW = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
+from headrace.fields.translation.torchvision_views import PAIRS, STEPS, fill_of, interpolation_of, pair_of
 
 
 def from_torchvision(transform: Any, *, partial: bool = False) -> Translated:
@@ -67,240 +55,17 @@ def from_timm(transform: Any, *, partial: bool = False) -> Translated:
     return finish("from_timm", Reader(_VOCABULARY).read(transform), partial)
 
 
-def interpolation_of(value: Any) -> str:
-    """Return the name of an interpolation given as an enum, a str or Pillow's number."""
-    value = getattr(value, "value", value)
-    return _PILLOW.get(value, str(value)) if isinstance(value, int) else str(value)
-
-
-def size_of(value: Any) -> int | tuple[int, int]:
-    """Return an int, or (height, width); a sequence of one is that one."""
-    if isinstance(value, Sequence):
-        return int(value[0]) if len(value) == 1 else (int(value[0]), int(value[1]))
-    return int(value)
-
-
-def crop_size_of(value: Any) -> int | tuple[int, int]:
-    """Return the size of a crop: an int stands for a square."""
-    size = size_of(value)
-    return size[0] if isinstance(size, tuple) and size[0] == size[1] else size
-
-
-def _pair(value: Any) -> tuple[float, float]:
-    low, high = value
-    return float(low), float(high)
-
-
-def _resample(reader: Reader, part: Any) -> None:
-    """Take how a part resamples."""
-    given = getattr(part, "interpolation", "bilinear")
-    names = [interpolation_of(each) for each in given] if isinstance(given, tuple | list) else [interpolation_of(given)]
-    reader.resampled("nearest" if names == ["nearest"] or names == ["nearest-exact"] else "triangle")
-    if names == ["nearest"]:
-        reader.note('pixels are those of "nearest-exact"')
-    elif names != ["bilinear"] and names != ["nearest-exact"]:
-        reader.note(f"resampled by antialiased bilinear, not by {' or '.join(names)}")
-    elif names == ["bilinear"] and getattr(part, "antialias", True) in (False, None):
-        reader.note("antialiased, as Pillow images are there; tensors would not be")
-
-
 def _sampling(reader: Reader, part: Any, name: str | None = None) -> dict[str, Any]:
     """Return the interpolation and the fill of an operation that moves pixels."""
     given = interpolation_of(part.interpolation) if name is None else name
     kind: Literal["nearest", "bilinear"] = "nearest" if given.startswith("nearest") else "bilinear"
     if given not in ("nearest", "nearest-exact", "bilinear"):
         reader.note(f"resampled bilinearly, not by {given}")
-    return {"interpolation": kind, "fill": _fill(reader, getattr(part, "fill", 0))}
-
-
-def _fill(reader: Reader, fill: Any) -> int | tuple[int, ...]:
-    if isinstance(fill, Mapping):
-        raise PartError("its fill depends on the type of the value; give one fill")
-    if reader.values == "normalized":
-        raise PartError("its fill is a normalized value; put it before Normalize")
-    values = [0] if fill is None else list(fill) if isinstance(fill, Sequence) else [fill]
-    scaled = [reader.on_bytes(float(value)) for value in values]
-    if not all(abs(value - round(value)) < 1e-6 and 0 <= value <= 255 for value in scaled):
-        raise PartError(f"its fill {fill!r} is no whole number of 0…255")
-    whole = tuple(round(value) for value in scaled)
-    return whole if len(whole) > 1 else whole[0]
-
-
-# Geometry of the view.
-
-
-def _random_resized_crop(reader: Reader, part: Any) -> None:
-    view = RandomResizedCrop(crop_size_of(part.size), scale=_pair(part.scale), ratio=_pair(part.ratio))
-    _resample(reader, part)
-    reader.view(view)
-
-
-def _resize(reader: Reader, part: Any) -> None:
-    if part.size is None:
-        raise PartError("it has no size, only max_size; give a size")
-    view = Resize(size_of(part.size), max_size=getattr(part, "max_size", None))
-    _resample(reader, part)
-    reader.view(view)
-
-
-def _center_crop(reader: Reader, part: Any) -> None:
-    reader.view(CenterCrop(crop_size_of(part.size)))
-
-
-def _padding(padding: Any) -> int | tuple[int, int, int, int] | None:
-    if padding is None or isinstance(padding, int):
-        return padding
-    sides = [int(side) for side in padding]
-    left, top, right, bottom = sides * (4 // len(sides))
-    return (left, top, right, bottom)
-
-
-def _refuse_mode(part: Any) -> None:
-    if getattr(part, "padding_mode", "constant") != "constant":
-        raise PartError(f"its padding_mode {part.padding_mode!r} is not here; padding is of one value")
-
-
-def _random_crop(reader: Reader, part: Any) -> None:
-    _refuse_mode(part)
-    padding, pads = _padding(part.padding), bool(part.pad_if_needed)
-    fill = _fill(reader, part.fill) if padding or pads else 0
-    reader.view(RandomCrop(crop_size_of(part.size), padding=padding, pad_if_needed=pads, fill=fill))
-
-
-def _pad_and_crop(reader: Reader, pad: Any, part: Any) -> None:
-    _refuse_mode(pad)
-    if part.padding is not None or part.pad_if_needed:
-        raise PartError("both add padding; leave it to one")
-    view = RandomCrop(crop_size_of(part.size), padding=_padding(pad.padding), fill=_fill(reader, pad.fill))
-    reader.view(view)
-
-
-def _horizontal_flip(reader: Reader, part: Any) -> None:
-    reader.view(RandomHorizontalFlip(float(part.p)))
-
-
-def _vertical_flip(reader: Reader, part: Any) -> None:
-    reader.view(RandomVerticalFlip(float(part.p)))
-
-
-def _five_crop(reader: Reader, part: Any) -> None:
-    reader.view(FiveCrop(crop_size_of(part.size)))
-
-
-def _ten_crop(reader: Reader, part: Any) -> None:
-    reader.view(TenCrop(crop_size_of(part.size), vertical_flip=bool(part.vertical_flip)))
-
-
-def _keep_ratio(reader: Reader, part: Any) -> None:
-    height, width = part.size
-    if part.random_scale_prob or part.random_aspect_prob:
-        raise PartError("it draws a scale or an aspect ratio; take RandomResizedCrop")
-    if part.longest != 0 or height != width:
-        raise PartError("it fits the image into a box; that is Letterbox, where CenterCropOrPad follows")
-    _resample(reader, part)
-    reader.view(Resize(height), "the long side is cut to whole pixels, not rounded")
-
-
-def _keep_ratio_and_pad(reader: Reader, part: Any, crop: Any) -> None:
-    if part.longest != 1 or part.random_scale_prob or part.random_aspect_prob:
-        _keep_ratio(reader, part)
-        return _center_crop(reader, crop)
-    _refuse_mode(crop)
-    box, size = crop_size_of(part.size), crop_size_of(crop.size)
-    _resample(reader, part)
-    reader.view(Letterbox(box, fill=_fill(reader, crop.fill)), "sides may differ by a pixel, as they are rounded")
-    return reader.view(CenterCrop(size)) if size != box else None
-
-
-def _classification(reader: Reader, part: Any) -> None:
-    _resample(reader, part)
-    reader.view(Resize(size_of(part.resize_size)))
-    reader.view(CenterCrop(crop_size_of(part.crop_size)))
-    reader.floats("float32", scale=True)
-    _normalize(reader, part)
-
-
-# Conversions.
-
-
-def _nothing(reader: Reader, part: Any) -> None:
-    reader.became("nothing")
-
-
-def _boxes(reader: Reader, part: Any) -> None:
-    reader.became("nothing", "the fields hr.Boxes and hr.Keypoints drop what lies outside, by their own rule")
-
-
-def _to_tensor(reader: Reader, part: Any) -> None:
-    if type(part).__module__.startswith("timm") and type(part).__name__ == "ToTensor":
-        return reader.floats(_dtype_name(part.dtype), scale=False)
-    return reader.floats("float32", scale=True)
-
-
-def _to_picture(reader: Reader, part: Any) -> None:
-    if reader.values == "normalized":
-        raise PartError("it would make a picture of normalized values")
-    reader.values, reader.dtype = "bytes", "uint8"
-    reader.became("nothing")
-
-
-def _dtype_name(dtype: Any) -> str:
-    return {"float": "float32", "half": "float16"}.get(str(dtype).removeprefix("torch."), str(dtype)[6:])
-
-
-def _to_dtype(reader: Reader, part: Any) -> None:
-    dtype = part.dtype
-    if isinstance(dtype, Mapping):
-        named = {getattr(key, "__name__", key): value for key, value in dtype.items()}
-        dtype = named.get("Image", named.get("Tensor", named.get("others")))
-    if dtype is None:
-        return reader.became("nothing")
-    scale = bool(getattr(part, "scale", True))  # ConvertImageDtype always scales
-    return reader.floats(_dtype_name(dtype), scale=scale)
-
-
-def _normalize(reader: Reader, part: Any) -> None:
-    mean, std = ([_number(value) for value in values] for values in (part.mean, part.std))
-    reader.normalize(mean, std)
-
-
-def _number(value: Any) -> float:
-    """Return a float; of a tensor in float32 the number that was written."""
-    return float(f"{float(value):.7g}") if hasattr(value, "item") else float(value)
-
-
-def _grayscale(reader: Reader, part: Any) -> None:
-    if part.num_output_channels == 3:
-        return reader.augment(RandomGrayscale(1.0))
-    return reader.grey()
-
-
-def _erasing(reader: Reader, part: Any) -> None:
-    if hasattr(part, "probability"):
-        return _timm_erasing(reader, part)
-    value = getattr(part, "value", 0)
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        value = tuple(float(each) for each in value)
-        value = value[0] if len(value) == 1 else value
-    value = "random" if value is None else value
-    return reader.erase(RandomErasing(float(part.p), _pair(part.scale), _pair(part.ratio), value))
-
-
-def _timm_erasing(reader: Reader, part: Any) -> None:
-    if part.min_count != 1 or part.max_count != 1:
-        raise PartError(f"it erases up to {part.max_count} rectangles; here it is one")
-    if part.mode not in ("", "const", "pixel"):
-        raise PartError(f'its mode {part.mode!r} fills with one random colour; here it is 0 or, with "pixel", noise')
-    ratio = tuple(math.exp(value) for value in part.log_aspect_ratio)
-    value: float | str = "random" if part.mode == "pixel" else 0.0
-    reader.erase(RandomErasing(float(part.probability), (part.min_area, part.max_area), _pair(ratio), value))
-
-
-# Augmentations.
+    return {"interpolation": kind, "fill": fill_of(reader, getattr(part, "fill", 0))}
 
 
 def _range(value: Any) -> float | tuple[float, float]:
-    return 0.0 if value is None else float(value) if isinstance(value, int | float) else _pair(value)
+    return 0.0 if value is None else float(value) if isinstance(value, int | float) else pair_of(value)
 
 
 def _color_jitter(reader: Reader, part: Any) -> Augmentation | None:
@@ -310,13 +75,13 @@ def _color_jitter(reader: Reader, part: Any) -> Augmentation | None:
 
 def _photometric(reader: Reader, part: Any) -> Augmentation:
     return RandomPhotometricDistort(
-        _pair(part.brightness), _pair(part.contrast), _pair(part.saturation), _pair(part.hue), p=float(part.p)
+        pair_of(part.brightness), pair_of(part.contrast), pair_of(part.saturation), pair_of(part.hue), p=float(part.p)
     )
 
 
 def _blur(reader: Reader, part: Any) -> Augmentation:
     width, height = part.kernel_size
-    return GaussianBlur((int(width), int(height)), _pair(part.sigma))
+    return GaussianBlur((int(width), int(height)), pair_of(part.sigma))
 
 
 def _solarize(reader: Reader, part: Any) -> Augmentation:
@@ -332,15 +97,15 @@ def _rotation(reader: Reader, part: Any) -> Augmentation:
     _refuse_centre(part)
     if part.expand:
         raise PartError("expand=True gives images of different sizes")
-    return RandomRotation(_pair(part.degrees), **_sampling(reader, part))
+    return RandomRotation(pair_of(part.degrees), **_sampling(reader, part))
 
 
 def _affine(reader: Reader, part: Any) -> Augmentation:
     _refuse_centre(part)
-    translate = None if part.translate is None else _pair(part.translate)
-    scale = None if part.scale is None else _pair(part.scale)
+    translate = None if part.translate is None else pair_of(part.translate)
+    scale = None if part.scale is None else pair_of(part.scale)
     shear = None if part.shear is None else tuple(map(float, part.shear))
-    return RandomAffine(_pair(part.degrees), translate, scale, shear, **_sampling(reader, part))
+    return RandomAffine(pair_of(part.degrees), translate, scale, shear, **_sampling(reader, part))
 
 
 def _perspective(reader: Reader, part: Any) -> Augmentation:
@@ -399,6 +164,26 @@ def _probable(kind: Any, *names: str) -> Any:
     return lambda reader, part: kind(*(getattr(part, name) for name in names), p=float(part.p))
 
 
+def _erasing(reader: Reader, part: Any) -> None:
+    if hasattr(part, "probability"):
+        return _timm_erasing(reader, part)
+    value = getattr(part, "value", 0)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        value = tuple(float(each) for each in value)
+        value = value[0] if len(value) == 1 else value
+    value = "random" if value is None else value
+    return reader.erase(RandomErasing(float(part.p), pair_of(part.scale), pair_of(part.ratio), value))
+
+
+def _timm_erasing(reader: Reader, part: Any) -> None:
+    ratio = tuple(math.exp(value) for value in part.log_aspect_ratio)
+    value: float | str = {"pixel": "random", "rand": "random_color"}.get(part.mode, 0.0)
+    low, high = part.min_count, part.max_count
+    area = (part.min_area, part.max_area)
+    count = low if low == high else (low, high)
+    reader.erase(RandomErasing(float(part.probability), area, pair_of(ratio), value, count=count))
+
+
 def children_of(part: Any) -> Iterable[Any] | None:
     """Return the parts of a Compose, a Sequential, a list or a tuple."""
     if isinstance(part, list | tuple):
@@ -414,32 +199,7 @@ _BATCH = "it is of the batch: Loader(batch=hr.MixUp(…)) or hr.CutMix(…)"
 
 _VOCABULARY = Vocabulary(
     modules=("torchvision", "timm", "torch"),
-    steps={
-        "RandomResizedCrop": _random_resized_crop,
-        "RandomResizedCropAndInterpolation": _random_resized_crop,
-        "Resize": _resize,
-        "CenterCrop": _center_crop,
-        "RandomCrop": _random_crop,
-        "RandomHorizontalFlip": _horizontal_flip,
-        "RandomVerticalFlip": _vertical_flip,
-        "FiveCrop": _five_crop,
-        "TenCrop": _ten_crop,
-        "ResizeKeepRatio": _keep_ratio,
-        "ImageClassification": _classification,
-        "ToTensor": _to_tensor,
-        "MaybeToTensor": _to_tensor,
-        "ToPILImage": _to_picture,
-        "ToDtype": _to_dtype,
-        "ConvertImageDtype": _to_dtype,
-        "ConvertDtype": _to_dtype,
-        **dict.fromkeys(["PILToTensor", "MaybePILToTensor", "ToImage", "ToImageTensor", "ToNumpy"], _nothing),
-        **dict.fromkeys(["ToPureTensor", "Identity", "RGB", "ClampBoundingBoxes"], _nothing),
-        "Normalize": _normalize,
-        "Grayscale": _grayscale,
-        "RandomErasing": _erasing,
-        "SanitizeBoundingBoxes": _boxes,
-        "SanitizeKeyPoints": _boxes,
-    },
+    steps={**STEPS, "RandomErasing": _erasing},
     makers={
         "ColorJitter": _color_jitter,
         "RandomGrayscale": _probable(RandomGrayscale),
@@ -466,7 +226,7 @@ _VOCABULARY = Vocabulary(
         "RandomOrder": _random_order,
         "Identity": lambda reader, part: None,
     },
-    pairs={("Pad", "RandomCrop"): _pad_and_crop, ("ResizeKeepRatio", "CenterCropOrPad"): _keep_ratio_and_pad},
+    pairs=PAIRS,
     reasons={
         "Lambda": "it is a function of your own; do it in map=",
         "Pad": "padding is taken before RandomCrop only",

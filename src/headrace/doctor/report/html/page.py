@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from headrace.doctor.causes import Prescription, hanging
 from headrace.doctor.measure import BOUND, Diagnosis, is_late
-from headrace.doctor.quantities import counted, duration, number, percent
+from headrace.doctor.quantities import counted, duration, number, percent, times
 from headrace.doctor.report.html import tables, timelines
 from headrace.doctor.report.html.charts import (
     FOLDER,
@@ -26,7 +26,7 @@ from headrace.doctor.report.html.charts import (
     stacked,
 )
 from headrace.doctor.report.html.report_data import ReportData
-from headrace.doctor.report.remedy_text import bound_rows, interval, remedy_rows, times, together
+from headrace.doctor.report.remedy_text import bound_rows, interval, remedy_rows, together
 from headrace.doctor.report.run_text import (
     command_line,
     computing_share,
@@ -88,7 +88,8 @@ def html_page(
 
 def _heat(report: ReportData) -> str:
     """Return `red`, `yellow`, `green` or nothing: what the verdict does not call input-bound is not shown as such."""
-    waits, prescription = report.diagnosis.wait_share, report.prescription
+    diagnosis, prescription = report.diagnosis, report.prescription
+    waits = diagnosis.wait_share if diagnosis.data_share is None else diagnosis.data_share
     if waits is None:
         return ""
     is_stopped = prescription is not None and bool(prescription.stop)

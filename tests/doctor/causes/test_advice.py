@@ -1,0 +1,241 @@
+"""Advice that holds: its order, the gap that it is measured against, noise, and causes that are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_prescriptions import GB, helping, made, prescribed, why_not, with_batches, with_survey
+from made_sessions import MadeRun, outcome, process, read, write_evidence, write_settings
+
+from headrace.doctor.causes.findings import diagnose
+from headrace.doctor.causes.prescription import ranked
+from headrace.doctor.causes.remedy import Prediction, ProofOutcome, Remedy
+from headrace.doctor.measure.production import batch_rows
+from headrace.doctor.report.remedy_text import proved
+from headrace.doctor.report.run_text import last_words
+from headrace.doctor.session.model import (
+    Calibration,
+    MachineSurvey,
+    MeasuredWindow,
+    Proof,
+    SeenFile,
+    SeenFolder,
+    Session,
+    SlowSample,
+)
+
+BASELINE_US = 100_000.0
+
+
+def remedy(code: str, step_us: float | None, *, high_us: float | None = None, helps: bool = True) -> Remedy:
+    prediction = None
+    if step_us is not None:
+        high_us = high_us or 1.1 * step_us
+        prediction = Prediction(step_us, 0.9 * step_us, high_us, BASELINE_US / step_us)
+    return Remedy(code, code, helps, "Because.", prediction, "medium")
+
+
+def proof(code: str, step_us: float, *, recommended: bool = True) -> ProofOutcome:
+    speedup = BASELINE_US / step_us
+    return ProofOutcome(
+        [code], None, "measured", "", step_us, 0.95 * step_us, 1.05 * step_us, speedup, "same", recommended
+    )
+
+
+def order(remedies: list[Remedy], *outcomes: ProofOutcome, bound_us: float | None = None) -> list[str]:
+    return [one.code for one in ranked(remedies, outcomes, bound_us)]
+
+
+def test_the_least_change_that_reaches_the_lower_bound_comes_first() -> None:
+    steps = {"cache": 17_000, "loader": 17_000, "indexed-tar": 18_000, "workers": 30_000}
+    found = [remedy(code, step_us) for code, step_us in steps.items()]
+    assert order(found, bound_us=17_000) == ["indexed-tar", "loader", "cache", "workers"]
+    assert order(found, bound_us=5_000) == ["loader", "cache", "indexed-tar", "workers"], "none of them reaches it"
+
+
+def test_what_was_proved_comes_before_what_is_only_predicted() -> None:
+    found = [remedy("indexed-tar", 40_000, high_us=55_000), remedy("workers", 60_000)]
+    assert order(found, proof("workers", 50_000)) == ["workers", "indexed-tar"]
+    assert order(found, proof("workers", 60_000)) == ["indexed-tar", "workers"], "all of the prediction is shorter"
+    assert order(found, proof("workers", 50_000), proof("indexed-tar", 52_000)) == ["workers", "indexed-tar"]
+
+
+def test_what_a_proof_refused_comes_last_of_what_helps() -> None:
+    found = [remedy("indexed-tar", 40_000), remedy("workers", 60_000), remedy("cache", None, helps=False)]
+    refused = proof("indexed-tar", 110_000, recommended=False)
+    assert order(found, refused) == ["workers", "indexed-tar", "cache"]
+
+
+@pytest.mark.parametrize(
+    ("step_us", "said"),
+    [(220_000.0, "proved slower: 220 ms, 0.45 ×"), (99_500.0, "no certain gain: proved 99.5 ms")],
+)
+def test_a_refused_proof_says_what_it_proved(step_us: float, said: str) -> None:
+    assert proved(proof("indexed-tar", step_us, recommended=False)).startswith(said)
+
+
+def with_replay(session: Session, step_us: int, steps: int = 20) -> Session:
+    """The last steps are a replay of batches at hand: each takes `step_us`, and receives nothing."""
+    (trainer,) = session.trainers
+    first = trainer.steps.number[-1] + 1
+    start = trainer.steps.end[-1]
+    session.mode = "measure"
+    session.warmup, session.steps = 0, first
+    trainer.windows = [
+        MeasuredWindow("observe", 0, first, 0, 0, start),
+        MeasuredWindow("replay", first, steps, 0, start, start + steps * step_us),
+    ]
+    for number in range(first, first + steps):
+        end = start + step_us
+        for name, value in {"number": number, "start": start, "end": end, "spans": []}.items():
+            getattr(trainer.steps, name).append(value)
+        for name in ("probe", "device", "ready", "cpu", "delay"):
+            if getattr(trainer.steps, name):
+                getattr(trainer.steps, name).append(None)
+        start = end
+    return session
+
+
+SLOW = MadeRun(stages={"decode:Pillow load": 20_000})
+"""Two workers: 10 ms a step, of which 3.5 are training."""
+
+
+def test_the_verdict_leads_with_the_gap() -> None:
+    verdict = diagnose(with_replay(made(SLOW), 2_000)).verdict
+    assert verdict.startswith("A step takes 10.2 ms, 2.0 ms with batches at hand: up to 5.1 × to be had. The training")
+
+
+def test_no_gap_where_nothing_was_replayed_or_nothing_waits() -> None:
+    assert "to be had" not in diagnose(made(SLOW)).verdict
+    assert "to be had" not in diagnose(with_replay(made(MadeRun(stages={"decode:a": 500})), 3_400)).verdict
+
+
+def test_noise_stands_in_the_verdict() -> None:
+    session = made(SLOW, columns={"cpu_cores_other": 4.0})
+    session.control = Proof([], {}, "measured", steps=[14_000] * 30)
+    verdict = diagnose(session).verdict
+    assert (
+        "Figures are noisy: other programs used 50 % of the machine; two runs without changes differ by 1.43 ×."
+    ) in verdict
+    quiet = made(SLOW, columns={"cpu_cores_other": 0.4})
+    quiet.control = Proof([], {}, "measured", steps=[10_500] * 30)
+    assert "noisy" not in diagnose(quiet).verdict
+
+
+def sized(pixels: int) -> list[Calibration]:
+    return [
+        Calibration("native-decode", "image", ["a"], [2e3], [5e2], [7 * pixels]),
+        Calibration("cache", "image", ["a", "b"], pixel_bytes=[pixels // 2, 3 * pixels // 2]),
+    ]
+
+
+def test_a_cache_is_offered_from_a_gain_that_is_worth_its_memory() -> None:
+    survey = MachineSurvey(calibrations=sized(1_000_000))
+    little = {"transform:RandomResizedCrop": 17_000, "decode:Pillow load": 2_000}
+    session = with_survey(made(MadeRun(stages=little, facts={"length": 100})), survey)
+    assert why_not(session, "cache").endswith("1.12 ×: below 1.20 × a copy of the data is not worth its memory.")
+    session = with_survey(made(MadeRun(stages={**little, "decode:Pillow load": 8_000}, facts={"length": 100})), survey)
+    found = helping(session, "cache")
+    assert found.costs[0] == "400 MB for the whole dataset, 400 samples of 1.0 MB, of 32 GB that are free"
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (SeenFile("/data/a.tar", 9 * GB, 1, images=9_600), "9,600 samples (estimated from /data/a.tar) of 1.0 MB"),
+        (
+            SeenFile("/data/train", GB, 1, 90, SeenFolder(1_200, 64, [".jpg"], True, 64, True), images=1_200),
+            "1,200 samples (estimated from /data/train) of 1.0 MB",
+        ),
+    ],
+)
+def test_a_dataset_without_a_length_is_estimated_from_what_holds_it(file: SeenFile, said: str) -> None:
+    survey = MachineSurvey(files=[file], calibrations=sized(1_000_000))
+    session = with_survey(made(MadeRun(stages={"decode:Pillow load": 20_000}, facts={"length": None})), survey)
+    assert said in helping(session, "cache").costs[0]
+
+
+def failed(folder: Path, *errors: tuple[int, int, str]) -> Session:
+    """Processes with their parents and how each failed."""
+    write_settings(folder)
+    for pid, parent, error in errors:
+        write_evidence(folder, f"host-{pid}-0", [process(pid, parent=parent), ["error", 9, error]])
+    launcher_says = ["=" * 20, "train.py FAILED", "Root Cause (first observed failure):", "=" * 20]
+    return read(folder, outcome=outcome(status=1, why="failed", last_lines=launcher_says))
+
+
+OWN = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nFileNotFoundError: no /data/train'
+ELASTIC = (
+    "Traceback (most recent call last):\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n=====\n"
+)
+ACCELERATE = (
+    "Traceback (most recent call last):\nsubprocess.CalledProcessError: Command '['python', 'train.py']' returned"
+)
+SPAWN = (
+    "Traceback (most recent call last):\ntorch.multiprocessing.spawn.ProcessRaisedException: \n-- Process 1 terminated"
+)
+
+
+@pytest.mark.parametrize("launcher", [ELASTIC, ACCELERATE, SPAWN], ids=["torchrun", "accelerate", "spawn"])
+def test_under_a_launcher_the_scripts_own_error_is_named(launcher: str, tmp_path: Path) -> None:
+    session = failed(tmp_path, (100, 1, launcher), (101, 100, OWN))
+    assert diagnose(session).verdict.startswith(
+        "The command failed with exit status 1: FileNotFoundError: no /data/train."
+    )
+    assert last_words(session)[-1] == "FileNotFoundError: no /data/train"
+
+
+def test_without_a_launcher_the_commands_own_last_lines_stand(tmp_path: Path) -> None:
+    assert last_words(failed(tmp_path, (100, 1, OWN)))[1] == "train.py FAILED"
+
+
+def slow(session: Session, delay_us: int) -> list[Any]:
+    """One sample of 40 ms, whose batch waited so long for a core."""
+    maker = next(one for one in session.makers if one.worker == 0)
+    batches = maker.batches
+    maker.slow = [SlowSample("7", batches.epoch[3], batches.index[3], 40_000, [(0, 39_000)])]
+    batches.delay = [100] * len(batches.index)
+    batches.delay[3] = delay_us
+    return diagnose(session).makings[0].slow
+
+
+def test_a_sample_whose_worker_waited_for_a_core_is_not_slow() -> None:
+    assert [one.key for one in slow(made(SLOW), 2_000)] == ["7"]
+    assert slow(made(SLOW), 30_000) == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows"),
+    [
+        ("float32[64,3,224,224] int64[64]", 64),
+        ("float32[64,3,224,224]", 64),
+        ("int64[12,1024] int64[12,1024]", 12),
+        ("float32[3,224,224] int64[]", None),
+        ("float32[3,224,224]", None),
+        ("float32[3,224,224] float32[3,112,112]", None),
+        ("float32[1,3,8,8] int64[1]", None),
+        ("", None),
+    ],
+)
+def test_rows_of_a_batch_by_its_shapes(shape: str, rows: int | None) -> None:
+    assert batch_rows(shape) == rows
+
+
+def test_a_dataset_that_batches_itself_is_measured_by_sample() -> None:
+    run = MadeRun(stages={"decode:Pillow load": 20_000}, samples=1, facts={"batch_size": None, "length": 100})
+    session = with_batches(made(run), "float32[64,3,8,8] int64[64]", 4096)
+    (making,) = diagnose(session).makings
+    assert making.item_samples == 64
+    assert making.stages[0].wall_us == pytest.approx(20_000 / 64)
+    assert making.batch_us == 20_000
+    session = with_survey(session, MachineSurvey(calibrations=sized(1_000_000)))
+    assert "the whole dataset, 6,400 samples of 1.0 MB" in helping(session, "cache").costs[0]
+
+
+def test_an_index_is_not_advised_for_a_stream() -> None:
+    scans = {"scan:tarfile headers": 9_000, "decode:Pillow load": 9_000}
+    assert "indexed-tar" in [one.code for one in prescribed(made(MadeRun(stages=scans))).remedies]
+    stream = MadeRun(stages=scans, facts={"iterable": True})
+    assert "indexed-tar" not in [one.code for one in prescribed(made(stream)).remedies]
