@@ -41,6 +41,8 @@ Result = TypeVar("Result")
 REPLAY_STEPS = 40
 """Steps of the replay window, and of that under load."""
 DRAIN_S = 10.0
+ENOUGH_STEPS = 20
+"""Measured steps after which a run that plainly waits for no data is ended, unless it was asked for more."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         observe=asked.observe,
         warmup=asked.warmup,
         steps=asked.steps,
+        enough=ENOUGH_STEPS if asked.steps is None and asked.fail_above is None else 0,
         ranges=asked.ranges,
         replay=0 if asked.observe else REPLAY_STEPS,
         drain_s=DRAIN_S,
@@ -236,7 +239,8 @@ def _report(
             lambda: _tried_loader(session, diagnosis), "Headrace's Loader was not tried: that failed"
         )
     prescription = _prescribed(session, diagnosis)
-    if prescription is not None and asked.prove_s is not None and ended.why == "finished":
+    is_bound = prescription is not None and not prescription.stop
+    if prescription is not None and is_bound and asked.prove_s is not None and ended.why == "finished":
         prover = Prover(prescription, TrialRunner.of(session, asked.command, folder.settings, asked.prove_s))
         _or_none(prover.prove, "remedies were not all tried: that failed")
         session.proofs, session.control = prover.proofs, prover.control

@@ -228,14 +228,17 @@ def _waiting(session: Session, view: TrainerView | None) -> Iterator[str]:
     if work:
         yield work
     measured = len(view.training.steps)
-    if session.mode == "measure" and measured < session.steps:  # its figures bear less
+    is_enough = any(note.code == "enough" for note in session.notes)
+    if is_enough:
+        yield f"{counted(measured, unit).capitalize()} were enough to say so; --steps measures more."
+    elif session.mode == "measure" and measured < session.steps:  # its figures bear less
         yield f"Measured over {counted(measured, unit)} of the {session.steps} asked for: the run ended first."
 
 
 def _gap(view: TrainerView | None) -> Iterator[str]:
     """Say what there is to be had: the step with batches at hand, alongside the step as it was."""
     bound_us = None if view is None else at_hand_us(view)
-    if view is None or view.budget is None or bound_us is None or (view.wait_share or 0.0) < BOUND:
+    if view is None or view.budget is None or bound_us is None or (view.data_share or 0.0) < BOUND:
         return
     unit, step_us = view.training.unit, view.budget.mean_us
     most = step_us / max(bound_us, 1.0)

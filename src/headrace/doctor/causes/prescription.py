@@ -232,7 +232,7 @@ def why_no_lower_bounds(session: Session, view: TrainerView | None) -> str:
     """Say why there are no lower bounds; empty where there are."""
     if session.mode != "measure":
         return "The run was only observed, as it was asked to be."
-    said = next((note.text for note in session.notes if note.code == "no-replay"), "")
+    said = next((note.text for note in session.notes if note.code in ("no-replay", "enough")), "")
     if said:
         return said
     if view is None or window(view.trainer, OBSERVE) is None:
