@@ -113,6 +113,11 @@ class Probe:
         except Exception:
             self.evidence.close()
 
+    def forking(self) -> None:
+        """Take no thread of the probe's through a fork."""
+        self.batches.forking()
+        self.training.work.forking()
+
     def forked(self) -> None:
         """Begin a file of its own, and locks that nobody holds, in the child of a fork."""
         self._start_us = self.clock.now_us()
