@@ -181,6 +181,22 @@ def test_a_step_that_is_not_known_is_named_with_its_line(folder, tmp_path):
     assert f"check: odd_script.py:{line}" in module_text(recipe)
 
 
+def test_blue_first_is_said(folder, tmp_path):
+    path = tmp_path / "blue_script.py"
+    text = FOLDER.replace('Image.open(path).convert("RGB")', "cv2.imread(path)").replace("STEP", "pass")
+    script = loaded(f"import cv2\n{text}", path)
+    recipe = recipe_of(script.Photos(str(folder)), path)
+    assert recipe.degree == "draft"
+    assert "blue, green, red" in recipe.unsure[0].note
+
+
+def test_weighted_samples_are_said():
+    weighted = known("torch.utils.data.sampler.WeightedRandomSampler", num_samples=8, replacement=True)
+    assert described_recipe(image_folder("train", CENTER, TENSOR), sampler=weighted).degree == "draft"
+    plain = known("torch.utils.data.sampler.RandomSampler", replacement=False, _num_samples=None)
+    assert described_recipe(image_folder("train", CENTER, TENSOR), sampler=plain).degree == "exact"
+
+
 def test_what_happens_now_and_then_is_drawn(folder, tmp_path):
     path = tmp_path / "flip_script.py"
     flip = "if random.random() < 0.3:\n            image = image.transpose(Image.FLIP_LEFT_RIGHT)"
@@ -257,7 +273,7 @@ def known(name, **attributes):
 def described_recipe(dataset, *, batch=None, **given):
     facts = {"described": {"dataset": dataset, **given}, "batch_size": 8}
     seen = {leaf.path: leaf for leaf in batch or [OutputLeaf("0", "tensor", [8, 3, 24, 24], "float32")]}
-    rebuilt = Rebuilding({"dataset": dataset, "collate": given.get("collate")})
+    rebuilt = Rebuilding({"dataset": dataset, "collate": given.get("collate"), "sampler": given.get("sampler")})
     return ScriptRecipe(ScriptData(facts, rebuilt, [], seen, True, ["python", "t.py"]), [], ScriptSources()).recipe()
 
 
