@@ -37,10 +37,12 @@ def adopt(session: Session, view: TrainerView, sources: ScriptSources) -> Adopti
     if data is None:
         return None
     files = parsed(session, [data.facts.get("file"), *_files_in(data)], sources)
-    recipe = ScriptRecipe(data, files, sources).recipe()
-    if recipe.degree == "no":
-        return Adoption(recipe, None)
-    return Adoption(recipe, module_text(recipe))
+    try:
+        recipe = ScriptRecipe(data, files, sources).recipe()
+        return Adoption(recipe, None if recipe.degree == "no" else module_text(recipe))
+    except Exception as error:  # a session may come from anywhere, and a diagnosis is more than this remedy
+        why = f"what its dataset holds could not be read, a fault of the doctor's: {type(error).__name__}: {error}"
+        return Adoption(LoaderRecipe("", {}, "batch", degree="no", reason=why), None)
 
 
 def _files_in(data: ScriptData) -> Iterator[str]:
@@ -73,6 +75,8 @@ class ScriptRecipe:
     value: Any = None
     batch: Any = None
     """Structure of the script's batch."""
+    is_mixed: bool = False
+    """Whether the samples of a batch are mixed, which makes floats of labels."""
     _names: dict[Any, str] = field(default_factory=dict)
     """Fields by what they are of."""
 
@@ -89,8 +93,10 @@ class ScriptRecipe:
         self.parts += found.source.parts
         self.constants |= found.source.constants
         self.batch = self._collated(found.value, reader)
+        self.is_mixed = reader.mixing is not None
         output = self._output(self.batch, "")
         self._left_out(reader)
+        mixing = self._mixing(reader)
         if not any(code.startswith(("hr.Image", "hr.Mask", "hr.Depth")) for code in self.fields.values()):
             return self._none("no picture is decoded in it: what it gives lies in memory, or is made in another way")
         blocked = next((part for part in self.parts if part.certainty == "no"), None)
@@ -104,7 +110,7 @@ class ScriptRecipe:
             output=output,
             view=self._shared("view", self.views),
             augment=self._shared("augment", self.augments),
-            mixing=self._mixing(reader),
+            mixing=mixing,
             parts=tuple(dict.fromkeys(self.parts)),
             degree=degree,
             reason=reason,
@@ -270,6 +276,11 @@ class ScriptRecipe:
             self.fields["index"] = 'hr.Key("index")'
             return 'batch["index"]'
         name = self._named(cell, path, "label")
+        if not cell.keys and (cell.table, ()) not in self._source.columns:
+            note = "keys are paths, or what files of several folders have in common; compare them"
+            self.parts.append(RecipePart(cell.table, "", "hr.Key()", "check", note))
+            self.fields[name] = "hr.Key()"
+            return f"batch[{name!r}]"
         column = self._source.column(cell)
         text = leaf is not None and leaf.kind == "str"
         if leaf is None and cell.examples:
@@ -280,6 +291,8 @@ class ScriptRecipe:
             self.parts.append(RecipePart(column, "", "hr.Label()", "check", note))
         self.fields[name] = f"hr.{kind}()" if column == name else f"hr.{kind}(source={column!r})"
         code = f"batch[{name!r}]"
+        if self.is_mixed:
+            return code
         if kind == "Label" and leaf is not None and leaf.dtype not in (None, "int64", "float64"):
             code += _cast(leaf.dtype)
         return code

@@ -25,6 +25,7 @@ from ..measure import (
     main_view_of,
     pass_of,
     queue_of,
+    replayed_work_us,
     window,
     window_us,
 )
@@ -195,7 +196,7 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
 
 def _stop(diagnosis: Diagnosis, view: TrainerView, bounds: LowerBounds | None) -> str:
     """Say what bounds the step where data does not; empty where the run is input-bound, or where that is not known."""
-    if view.budget is None or view.wait_share is None or view.wait_share >= BOUND:
+    if view.budget is None or view.wait_share is None or (view.data_share or 0.0) >= BOUND:
         return ""
     parts = view.budget.device or view.budget.parts
     others = sorted((part for part in parts if part.name != WAIT), key=lambda part: -part.share)
@@ -221,6 +222,7 @@ def lower_bounds(session: Session, view: TrainerView) -> LowerBounds | None:
     return LowerBounds(
         observed_us=view.budget.mean_us,
         replay_us=at_hand_us(view),
+        work_us=replayed_work_us(trainer),
         load_us=window_us(trainer, LOAD, evaluation),
         drain_us=_drain_us(session, view),
     )
@@ -230,7 +232,7 @@ def why_no_lower_bounds(session: Session, view: TrainerView | None) -> str:
     """Say why there are no lower bounds; empty where there are."""
     if session.mode != "measure":
         return "The run was only observed, as it was asked to be."
-    said = next((note.text for note in session.notes if note.code == "no-replay"), "")
+    said = next((note.text for note in session.notes if note.code in ("no-replay", "enough")), "")
     if said:
         return said
     if view is None or window(view.trainer, OBSERVE) is None:

@@ -14,7 +14,8 @@ from .batch_production import BatchRecorder
 from .evidence_file import VERSION, EvidenceFile, LastRecords, Record
 from .imports import ImportWatch
 from .patches import Patches
-from .sample_digests import BatchDigests, RandomDraws, SampleComparison
+from .sample_comparison import SampleComparison
+from .sample_digests import BatchDigests, RandomDraws
 from .settings import ProbeSettings, SessionClock, boot_id
 from .stages import CallTimer, Stages
 from .training.training import TrainingObserver
@@ -111,6 +112,11 @@ class Probe:
             self.note("hook-off", f"{hook}: {last}")
         except Exception:
             self.evidence.close()
+
+    def forking(self) -> None:
+        """Take no thread of the probe's through a fork."""
+        self.batches.forking()
+        self.training.work.forking()
 
     def forked(self) -> None:
         """Begin a file of its own, and locks that nobody holds, in the child of a fork."""

@@ -255,6 +255,13 @@ class DigestRecord(EvidenceRecord):
     tensors: list[tuple[str, float | None, float | None, list[float]]] = NO_ROWS
 
 
+class LoopRecord(EvidenceRecord):
+    """Time by line of the user's code while the training thread worked on batches, since the last such record."""
+
+    t: Time
+    counts: list[tuple[NameNumber, Duration]]
+
+
 class CollectiveRecord(EvidenceRecord):
     """Synchronous collective call within a step."""
 

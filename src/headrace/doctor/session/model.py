@@ -174,6 +174,8 @@ class Trainer:
     drained: ReceivedBatches = field(default_factory=ReceivedBatches)
     feeds: list[LoaderFeed] = field(default_factory=list)
     digests: list[BatchDigest] = field(default_factory=list)
+    lines: list[SourceLine] = field(default_factory=list)
+    """Of its work on batches, before the model had them."""
 
 
 @dataclass
