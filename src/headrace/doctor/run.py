@@ -127,7 +127,7 @@ def _shown(session: Session, saved: Path | None, outputs: Outputs, fail_above: f
         _say(*outputs.put(session, diagnosis, _prescribed(session, diagnosis), saved=saved))
     except Exception:
         which = "" if saved is None else f"{saved}: "
-        _say(f"{which}the report failed: a file was changed after it was written, or it is a fault of the doctor's")
+        _say(f"{which}the report failed: the file was changed after it was written, or it is a fault of the doctor's")
         _say(traceback.format_exc())
         return DOCTOR_FAILED
     return exit_status(None, wait_share=diagnosis.data_share, fail_above=fail_above)
