@@ -46,6 +46,7 @@ FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
     cores.threads,
     storage.indexed_tar,
     decoding.native_decode,
+    decoding.image_reader,
     transfers.smaller_samples,
     sequences.batch_tokeniser,
     sequences.pad_to_batch,
@@ -168,6 +169,10 @@ def _simulated(case: Case, proposals: Sequence[Proposal]) -> Prediction | None:
     )
 
 
+def _step_us(proposal: Proposal) -> float:
+    return math.inf if proposal.remedy.prediction is None else proposal.remedy.prediction.step_us
+
+
 def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     """Take one helpful remedy after the other, each where it still gains beside those before it.
 
@@ -177,10 +182,13 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     known = [
         one for one in proposals if one.remedy.helps and one.change is not None and one.remedy.degree != loader.DRAFT
     ]
+    decoders = [one for one in known if one.remedy.code in decoding.DECODERS]  # each in place of the same decoding
+    quickest = min(decoders, key=_step_us, default=None)
+    known = [one for one in known if one not in decoders or one is quickest]
     shortest = min((one.remedy.prediction.step_us for one in known if one.remedy.prediction is not None), default=0.0)
 
     def order(one: Proposal) -> tuple[bool, bool, bool, float]:
-        step_us = math.inf if one.remedy.prediction is None else one.remedy.prediction.step_us
+        step_us = _step_us(one)
         is_best_loader = one.remedy.code == loader.LOADER.code and step_us <= (1 + WORTH) * shortest
         return not is_best_loader, one.remedy.changes is None, one.remedy.code in MORE_HANDS, step_us
 
