@@ -97,6 +97,9 @@ def doctor(
     prove_budget: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="What --prove may take in all, after the measured run.")
     ] = PROVE_BUDGET_S,
+    trial: Annotated[
+        bool, typer.Option("--trial/--no-trial", help="Try Headrace's Loader on the run's files, where one is known.")
+    ] = True,
     keep: Annotated[Path | None, typer.Option(help="Keep the evidence and the session in this new folder.")] = None,
     report: Report = None,
     html: Html = None,
@@ -135,6 +138,7 @@ def doctor(
         ranges=ranges,
         keep=keep,
         fail_above=fail_above,
+        tries_loader=trial,
         prove_s=prove_budget if prove else None,
     )
     outputs = Outputs(

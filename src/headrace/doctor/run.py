@@ -17,6 +17,7 @@ from rich.console import Console
 
 from headrace.errors import UsageError
 
+from .adoption import adopt, loader_trial
 from .attach import (
     DOCTOR_FAILED,
     CommandResult,
@@ -29,17 +30,19 @@ from .attach import (
 )
 from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
-from .machine import MachineSampler, surveyed
-from .measure import Diagnosis
+from .machine import MachineSampler, surveyed, view_of
+from .measure import Diagnosis, main_view_of
 from .prove import DIGESTS, Prover, TrialRunner
 from .report import LiveView, Outputs, document, gpu_busy, write_whole
 from .session import SESSION_FILE, SessionFolder, merged, read_session, saved_session, session_folder
-from .session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
+from .session.model import CommandOutcome, LoaderTrial, Machine, Session, SessionNote, UnreachedProcess
 
 Result = TypeVar("Result")
 REPLAY_STEPS = 40
 """Steps of the replay window, and of that under load."""
 DRAIN_S = 10.0
+ENOUGH_STEPS = 20
+"""Measured steps after which a run that plainly waits for no data is ended, unless it was asked for more."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Examination:
     ranges: bool = False
     keep: Path | None = None
     fail_above: float | None = None
+    tries_loader: bool = True
+    """Whether Headrace's Loader is tried on the run's files."""
     prove_s: float | None = None
     """Seconds that all proofs may take together; None for none."""
 
@@ -72,6 +77,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         observe=asked.observe,
         warmup=asked.warmup,
         steps=asked.steps,
+        enough=ENOUGH_STEPS if asked.steps is None and asked.fail_above is None else 0,
         ranges=asked.ranges,
         replay=0 if asked.observe else REPLAY_STEPS,
         drain_s=DRAIN_S,
@@ -121,7 +127,7 @@ def _shown(session: Session, saved: Path | None, outputs: Outputs, fail_above: f
         _say(*outputs.put(session, diagnosis, _prescribed(session, diagnosis), saved=saved))
     except Exception:
         which = "" if saved is None else f"{saved}: "
-        _say(f"{which}the report failed: a file was changed after it was written, or it is a fault of the doctor's")
+        _say(f"{which}the report failed: the file was changed after it was written, or it is a fault of the doctor's")
         _say(traceback.format_exc())
         return DOCTOR_FAILED
     return exit_status(None, wait_share=diagnosis.data_share, fail_above=fail_above)
@@ -221,15 +227,20 @@ def _report(
     """Report a run, and return the share of a step that it waits."""
     session = session_of(asked, folder, ended, machines)
     if session.machines:  # sampled, and so this one
-        survey = partial(surveyed, session.machines[0], session.opened)
+        survey = partial(surveyed, session.machines[0], session.opened, view_of(session))
         session.survey = _or_none(survey, "files were not looked at: that failed")
     try:
         diagnosis = diagnose(session)
     except Exception:
         _saved(folder, session, None, None)  # for another version to show
         raise
+    if asked.tries_loader:
+        session.loader_trial = _or_none(
+            lambda: _tried_loader(session, diagnosis), "Headrace's Loader was not tried: that failed"
+        )
     prescription = _prescribed(session, diagnosis)
-    if prescription is not None and asked.prove_s is not None and ended.why == "finished":
+    is_bound = prescription is not None and not prescription.stop
+    if prescription is not None and is_bound and asked.prove_s is not None and ended.why == "finished":
         prover = Prover(prescription, TrialRunner.of(session, asked.command, folder.settings, asked.prove_s))
         _or_none(prover.prove, "remedies were not all tried: that failed")
         session.proofs, session.control = prover.proofs, prover.control
@@ -261,6 +272,13 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
         ],
         notes=notes,
     )
+
+
+def _tried_loader(session: Session, diagnosis: Diagnosis) -> LoaderTrial | None:
+    view = main_view_of(session)
+    if view is None or not view.makings or view.makings[0].threads:  # no DataLoader that is waited for
+        return None
+    return loader_trial(session, view, diagnosis.ranks, adopt(session, view, files_here()), _say)
 
 
 def _prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from headrace.doctor.probe.call_facts import LONG_LIST, MOST_LEAVES, leaves_of
 from headrace.doctor.probe.sample_calls import MOST_CALLS, WATCHED
-from headrace.doctor.probe.sample_digests import MOST_COLLATED, MOST_SAMPLES
+from headrace.doctor.probe.sample_comparison import MOST_COLLATED, MOST_SAMPLES
 
 BATCH = 4
 SIZE = (24, 16)

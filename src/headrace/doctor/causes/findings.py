@@ -230,7 +230,10 @@ def _waiting(session: Session, view: TrainerView | None) -> Iterator[str]:
     if work:
         yield work
     measured = len(view.training.steps)
-    if session.mode == "measure" and measured < session.steps:  # its figures bear less
+    is_enough = any(note.code == "enough" for note in session.notes)
+    if is_enough:
+        yield f"{counted(measured, unit).capitalize()} were enough to say so; --steps measures more."
+    elif session.mode == "measure" and measured < session.steps:  # its figures bear less
         yield f"Measured over {counted(measured, unit)} of the {session.steps} asked for: the run ended first."
 
 

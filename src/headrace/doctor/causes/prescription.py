@@ -59,6 +59,7 @@ FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
     cores.threads,
     storage.indexed_tar,
     decoding.native_decode,
+    decoding.image_reader,
     transfers.smaller_samples,
     sequences.batch_tokeniser,
     sequences.pad_to_batch,
@@ -183,6 +184,10 @@ def _simulated(case: Case, proposals: Sequence[Proposal]) -> Prediction | None:
     )
 
 
+def _step_us(proposal: Proposal) -> float:
+    return math.inf if proposal.remedy.prediction is None else proposal.remedy.prediction.step_us
+
+
 def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     """Take one helpful remedy after the other, each where it still gains beside those before it.
 
@@ -192,10 +197,13 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     known = [
         one for one in proposals if one.remedy.helps and one.change is not None and one.remedy.degree != loader.DRAFT
     ]
+    decoders = [one for one in known if one.remedy.code in decoding.DECODERS]  # each in place of the same decoding
+    quickest = min(decoders, key=_step_us, default=None)
+    known = [one for one in known if one not in decoders or one is quickest]
     shortest = min((one.remedy.prediction.step_us for one in known if one.remedy.prediction is not None), default=0.0)
 
     def order(one: Proposal) -> tuple[bool, bool, bool, float]:
-        step_us = math.inf if one.remedy.prediction is None else one.remedy.prediction.step_us
+        step_us = _step_us(one)
         is_best_loader = one.remedy.code == loader.LOADER.code and step_us <= (1 + WORTH) * shortest
         return not is_best_loader, one.remedy.changes is None, one.remedy.code in MORE_HANDS, step_us
 
@@ -247,7 +255,7 @@ def why_no_lower_bounds(session: Session, view: TrainerView | None) -> str:
     """Say why there are no lower bounds; empty where there are."""
     if session.mode != "measure":
         return "The run was only observed, as it was asked to be."
-    said = next((note.text for note in session.notes if note.code == "no-replay"), "")
+    said = next((note.text for note in session.notes if note.code in ("no-replay", "enough")), "")
     if said:
         return said
     if view is None or window(view.trainer, OBSERVE) is None:

@@ -293,6 +293,8 @@ def indexed_tar(case: Case) -> Proposal | None:
     searching = [*lookups, *scans]
     if not searching and not case.stages("read", label="tarfile"):
         return None
+    if case.facts.get("iterable") is True and not lookups:
+        return None  # a stream reads members one after the other: it looks none up
     share = share_of(searching)
     if share < WORTH:
         return INDEXED_TAR.would_not(f"Looking members up is {percent(share)} of making a batch.")

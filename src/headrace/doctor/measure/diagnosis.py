@@ -114,6 +114,8 @@ class LoaderProduction:
     """Whether each pass started new workers."""
     threads: bool = False
     """Whether `workers` are threads of the trainer: of one of Headrace's own loaders."""
+    item_samples: int = 1
+    """Samples of an item of the dataset: more than one where it batches by itself."""
 
     @property
     def makers(self) -> str:

@@ -14,7 +14,8 @@ from .batch_production import BatchRecorder
 from .evidence_file import VERSION, EvidenceFile, LastRecords, Record
 from .imports import ImportWatch
 from .patches import Patches
-from .sample_digests import BatchDigests, RandomDraws, SampleComparison
+from .sample_comparison import SampleComparison
+from .sample_digests import BatchDigests, RandomDraws
 from .settings import ProbeSettings, SessionClock, boot_id
 from .stages import CallTimer, Stages
 from .training.training import TrainingObserver

@@ -13,7 +13,7 @@ from typing import Any
 from ..described_objects import ObjectDescriber
 from ..overhead import NOBODY
 from ..patches import Function, Patches
-from ..sample_digests import SampleComparison
+from ..sample_comparison import SampleComparison
 from ..stack_sampler import call_site, is_users
 from ..training.cached_batches import BatchReplayer
 from ..training.loader_sources import HeldIterator
@@ -68,6 +68,8 @@ class LoaderHooks:
         self._comparison = comparison
         self._is_grad_enabled = torch.is_grad_enabled
         self._worker_info = get_worker_info
+        self._lengths: dict[int, int | None] = {}
+        """Batches of a pass, by the loader's number."""
         self._shapes = BatchShapes(training.evidence.name)
         self._padding = PaddingLooks(training.evidence, training.costs)
         self._replays = BatchReplayer(training, torch.is_grad_enabled, training.fault)
@@ -246,7 +248,9 @@ class LoaderHooks:
         if file != training.evidence.path:
             loader_number = training.counter.next_loader()
             setattr(loader, NUMBER, (training.evidence.path, loader_number))
-            records.append(("loader", loader_number, clock.us(start), self._facts(loader)))
+            facts = self._facts(loader)
+            self._lengths[loader_number] = facts.get("length")
+            records.append(("loader", loader_number, clock.us(start), facts))
         before: ObservedPass | None = getattr(iterator, ATTRIBUTE, None)
         processes = getattr(iterator, "_workers", None)
         workers = [worker.pid for worker in processes] if isinstance(processes, list) else []  # else threads
@@ -258,6 +262,7 @@ class LoaderHooks:
         setattr(iterator, ATTRIBUTE, pass_)
         if workers:
             self._comparison.is_known(loader.dataset)
+        training.limit.lasts(self._lengths.get(loader_number))
         training.limit.prefetches(len(workers) * (getattr(loader, "prefetch_factor", None) or 0))
         pids = workers or [os.getpid()]
         records.append(("pass", number, loader_number, clock.us(start), clock.now_us(), epoch, pids))

@@ -11,6 +11,7 @@ from ..evidence_file import BLOCK, EvidenceFile, LastRecords
 from ..overhead import NOBODY, TrainingCost
 from ..settings import CoreUse, core_use
 from .loop_work import LoopWork
+from .step_limit import StepLimit, StepsMeasured
 from .step_records import (
     FetchedBatch,
     HandedOverBatches,
@@ -22,7 +23,7 @@ from .step_records import (
 )
 from .steps import BACKWARD, BEGUN, ENDED, OPTIMIZER, UNSOURCED, WORK, OptimizerStep, PassEvent, StepTimeline
 from .thread import PassCounter, PausedTraining, TrainingThread
-from .windows import RankGroup, StepLimit, StepsMeasured, Windows
+from .windows import RankGroup, Windows
 
 if TYPE_CHECKING:
     from ..batch_production import BatchRecorder
@@ -75,7 +76,7 @@ class TrainingObserver:
         self.may_pause = settings.observe
         """Whether steps may pass unobserved. Not where hooks would not see when to go on."""
         self.work = LoopWork(evidence.name, lambda error: fault("lines of the loop", error))
-        self.limit = StepLimit(settings.warmup, None if settings.observe else settings.steps)
+        self.limit = StepLimit(settings.warmup, None if settings.observe else settings.steps, settings.enough)
         self.windows = Windows(self)
         self.at_close: list[Callable[[], None]] = []
         """Called when a step has been written: what is to be done now and then."""
