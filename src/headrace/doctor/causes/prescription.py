@@ -32,7 +32,20 @@ from ..measure import (
 from ..quantities import duration, percent
 from ..session.model import Session
 from ..simulate import Prediction
-from . import cores, decoding, gpu, loader, prefetch, sequences, storage, transfers, uneven_ranks, workers
+from . import (
+    cores,
+    decoding,
+    garbage,
+    gpu,
+    loader,
+    loop_work,
+    prefetch,
+    sequences,
+    storage,
+    transfers,
+    uneven_ranks,
+    workers,
+)
 from .case import WORTH, Case, Proposal, case_of
 from .remedy import LowerBounds, Prescription, ProofOutcome, Remedy, left_out, outcomes
 
@@ -55,6 +68,8 @@ FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
     transfers.device_prefetch,
     uneven_ranks.same_shape,
     uneven_ranks.ddp,
+    garbage.gc_freeze,
+    loop_work.data_work,
     gpu.larger_batch,
 )
 """All remedies that the doctor knows, in the order of docs/doctor/remedies.md."""
