@@ -9,13 +9,16 @@ import pytest
 from PIL import Image
 from torch.utils.data import DataLoader, default_collate
 
+from headrace.doctor.adoption import adopt
 from headrace.doctor.adoption.comparison import compared, leaves
 from headrace.doctor.adoption.module import module_text
 from headrace.doctor.adoption.observed import ScriptData
 from headrace.doctor.adoption.script_recipe import ScriptRecipe
 from headrace.doctor.adoption.stand_ins import Rebuilding
 from headrace.doctor.edits import ScriptSource, ScriptSources, files_here
+from headrace.doctor.measure import Join, TrainerView
 from headrace.doctor.probe.described_objects import ObjectDescriber
+from headrace.doctor.session import model
 from headrace.doctor.session.model import OutputLeaf
 
 HEAD = """
@@ -181,6 +184,22 @@ def test_a_step_that_is_not_known_is_named_with_its_line(folder, tmp_path):
     assert f"check: odd_script.py:{line}" in module_text(recipe)
 
 
+def test_blue_first_is_said(folder, tmp_path):
+    path = tmp_path / "blue_script.py"
+    text = FOLDER.replace('Image.open(path).convert("RGB")', "cv2.imread(path)").replace("STEP", "pass")
+    script = loaded(f"import cv2\n{text}", path)
+    recipe = recipe_of(script.Photos(str(folder)), path)
+    assert recipe.degree == "draft"
+    assert "blue, green, red" in recipe.unsure[0].note
+
+
+def test_weighted_samples_are_said():
+    weighted = known("torch.utils.data.sampler.WeightedRandomSampler", num_samples=8, replacement=True)
+    assert described_recipe(image_folder("train", CENTER, TENSOR), sampler=weighted).degree == "draft"
+    plain = known("torch.utils.data.sampler.RandomSampler", replacement=False, _num_samples=None)
+    assert described_recipe(image_folder("train", CENTER, TENSOR), sampler=plain).degree == "exact"
+
+
 def test_what_happens_now_and_then_is_drawn(folder, tmp_path):
     path = tmp_path / "flip_script.py"
     flip = "if random.random() < 0.3:\n            image = image.transpose(Image.FLIP_LEFT_RIGHT)"
@@ -257,7 +276,7 @@ def known(name, **attributes):
 def described_recipe(dataset, *, batch=None, **given):
     facts = {"described": {"dataset": dataset, **given}, "batch_size": 8}
     seen = {leaf.path: leaf for leaf in batch or [OutputLeaf("0", "tensor", [8, 3, 24, 24], "float32")]}
-    rebuilt = Rebuilding({"dataset": dataset, "collate": given.get("collate")})
+    rebuilt = Rebuilding({"dataset": dataset, "collate": given.get("collate"), "sampler": given.get("sampler")})
     return ScriptRecipe(ScriptData(facts, rebuilt, [], seen, True, ["python", "t.py"]), [], ScriptSources()).recipe()
 
 
@@ -357,3 +376,50 @@ def test_foreign_names_stay_literals():
     text = module_text(recipe)
     exec(text.split("def make_loader")[0], names)
     assert names["SOURCE"] == name
+
+
+def session_of(described, batch):
+    """Return a session of one trainer that waited for one DataLoader."""
+    seen = model.ObservedSample(0, 1, "", 10, output=batch)
+    trainer = model.Trainer(7, "here", 0)
+    trainer.loaders.append(model.LoaderFacts(3, {"described": described, "batch_size": 16}))
+    trainer.passes.append(model.TrainerPass(0, 3, 0, 1, 0, [7]))
+    outcome = model.CommandOutcome(["/usr/bin/python3", "-u", "train.py", "--lr", "1"], 0, "finished", 10)
+    return model.Session(
+        created="",
+        mode="measure",
+        headrace="",
+        warmup=0,
+        steps=1,
+        outcome=outcome,
+        trainers=[trainer],
+        makers=[model.BatchProducer(7, "here", 7, None, collated=[seen])],
+    )
+
+
+def adopted(described, batch=()):
+    session = session_of(described, list(batch))
+    return adopt(session, TrainerView.of(session, session.trainers[0], Join(session)), ScriptSources())
+
+
+def test_a_session_becomes_a_module():
+    batch = [OutputLeaf("0", "tensor", [16, 3, 24, 24], "float32"), OutputLeaf("1", "tensor", [16], "int64")]
+    sampler = known("torch.utils.data.sampler.RandomSampler", replacement=False, _num_samples=None)
+    described = {"dataset": image_folder("train", CENTER, TENSOR), "sampler": sampler, "drop_last": True}
+    found = adopted(described, batch)
+    recipe = found.recipe
+    assert (recipe.degree, recipe.batch_size, recipe.shuffle, recipe.drop_last) == ("exact", 16, True, True)
+    assert recipe.script == ("train.py", "--lr", "1")
+    assert "def make_loader(" in found.module_text
+
+
+def test_what_holds_itself_does_not_break_the_diagnosis():
+    again = {"class": "torchvision.transforms.transforms.Compose", "again": "dataset.transform.transforms.1"}
+    found = adopted({"dataset": image_folder("train", CENTER, {"class": "a.b", "attributes": {"x": again}}, again)})
+    assert found.recipe.degree in ("draft", "no")
+
+
+def test_a_session_without_descriptions_has_no_recipe():
+    session = session_of({}, [])
+    session.trainers[0].loaders[0].facts.pop("described")
+    assert adopt(session, TrainerView.of(session, session.trainers[0], Join(session)), ScriptSources()) is None

@@ -165,7 +165,7 @@ def test_one_that_is_slower_gives_way_to_what_gains_more() -> None:
     [
         (
             LoaderTrial("failed", "making the first batch\nValueError: no <column>", degree="exact"),
-            "It was tried on the run's files, and failed: making the first batch\nValueError: no <column>",
+            "It was tried on the run's files, and failed: making the first batch · ValueError: no <column>",
         ),
         (
             LoaderTrial("timed out", "opening the data took more than 15 s", degree="draft"),

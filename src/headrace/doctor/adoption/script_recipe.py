@@ -19,6 +19,8 @@ from .sample_values import ArrayFile, Cell, Computed, Picture, Quantile, Tokeniz
 from .stand_ins import FunctionStandIn, StandIn, class_of
 from .table_sources import ScriptTexts, cells_in, folder_column, table_source
 
+_SAMPLERS = ("SequentialSampler", "RandomSampler", "DistributedSampler", "_InfiniteConstantSampler")
+"""Samplers that take each sample once an epoch, or that leave it to the dataset."""
 _COLLATES = (
     "default_collate",
     "default_convert",
@@ -96,6 +98,7 @@ class ScriptRecipe:
         self.is_mixed = reader.mixing is not None
         output = self._output(self.batch, "")
         self._left_out(reader)
+        self._order()
         mixing = self._mixing(reader)
         if not any(code.startswith(("hr.Image", "hr.Mask", "hr.Depth")) for code in self.fields.values()):
             return self._none("no picture is decoded in it: what it gives lies in memory, or is made in another way")
@@ -103,7 +106,7 @@ class ScriptRecipe:
         if blocked is not None:
             return self._none(f"{blocked.part}: {blocked.note}")
         degree, reason = self._degree()
-        size = self.data.batch_size or found.batch_size
+        size = self.data.batch_size or found.batch_size or self.data.seen_batch_size
         return LoaderRecipe(
             source=found.source.code,
             fields=self.fields,
@@ -361,6 +364,17 @@ class ScriptRecipe:
         for one in reader.left_out:
             note = "the script does this for each sample; whether it changes one is for you to say"
             self.parts.append(RecipePart(one.text, one.place, "", "check", note, "map"))
+
+    def _order(self) -> None:
+        """Take the sampler: one that draws otherwise than each sample once is a part to check."""
+        sampler = self.data.rebuilt.objects.get("sampler")
+        state = vars(sampler) if isinstance(sampler, StandIn) else {}
+        name = class_of(sampler).rpartition(".")[2]
+        drawn = name == "RandomSampler" and (state.get("replacement") or state.get("_num_samples") is not None)
+        if sampler is None or (name in _SAMPLERS and not drawn):
+            return
+        note = "the Loader takes each sample once an epoch: see weights=, balanced=, repeats= and samples_per_epoch="
+        self.parts.append(RecipePart(name, "", "shuffle", "check", note, "loader"))
 
     def _shared(self, name: str, steps: Sequence[list[str]]) -> str | None:
         """Return the view or the augmentations of all pictures: those of the first that has some."""

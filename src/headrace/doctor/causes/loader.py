@@ -64,7 +64,7 @@ def loader(case: Case) -> Proposal | None:
 
 def _why_not(case: Case, trial: LoaderTrial) -> str:
     """Say why it is no remedy, in one sentence; empty where it may be one."""
-    detail = trial.detail.strip()
+    detail = " · ".join(line.strip() for line in trial.detail.strip().splitlines())
     if trial.degree == NONE:
         return trial.reason or "What the dataset does is not known well enough."
     if trial.why == "not tried":

@@ -54,6 +54,7 @@ class Probe:
         from .hooks import hooks_of
 
         self.imports.attach()
+        self.batches.collections.watch()
         if self.settings.digests:
             digests = self.digests = BatchDigests(
                 self.training, self.evidence, self.fault, batches=self.settings.digests
@@ -79,6 +80,7 @@ class Probe:
         self.training.stop()
         self.last.write()
         self.imports.detach()
+        self.batches.collections.remove()
         self.patches.restore()
         self.batches.close()
         self.evidence.close()
