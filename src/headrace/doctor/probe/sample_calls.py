@@ -130,6 +130,8 @@ class WatchedFunctions:
         self._name = name
         self._lock = threading.Lock()
         self._replaced: list[tuple[Any, str, bool, Any, Any]] = []
+        self._held: set[int] = set()
+        """Ids of what the user's modules held at the first look."""
         stages.at_looks = guard(self._follow)
 
     def _follow(self, begins: bool) -> None:
@@ -138,7 +140,7 @@ class WatchedFunctions:
             return
         try:
             if begins and not self._replaced:
-                held = _held_by_the_user()
+                held = self._held = self._held or _held_by_the_user()
                 for module, names in WATCHED.items():
                     owner = _owner(module)
                     for name in names if owner is not None else ():
