@@ -138,10 +138,12 @@ class WatchedFunctions:
             return
         try:
             if begins and not self._replaced:
+                held = _held_by_the_user()
                 for module, names in WATCHED.items():
                     owner = _owner(module)
                     for name in names if owner is not None else ():
-                        self._replace(owner, f"{module}.{name}", name)
+                        if id(getattr(owner, name, None)) not in held:
+                            self._replace(owner, f"{module}.{name}", name)
             elif not self._stages.looked:
                 self._put_back()
         finally:
@@ -167,6 +169,18 @@ class WatchedFunctions:
         is_own = name in vars(owner)
         setattr(owner, name, new)
         self._replaced.append((owner, name, is_own, original, new))
+
+
+def _held_by_the_user() -> set[int]:
+    """Return the ids of what modules of the user's hold: replaced where it is defined, none of it could be pickled."""
+    held: set[int] = set()
+    for name, module in list(sys.modules.items()):
+        space = getattr(module, "__dict__", None)
+        if type(space) is dict:
+            file = space.get("__file__")
+            if name == "__main__" or (type(file) is str and is_users(file)):
+                held.update(map(id, list(space.values())))
+    return held
 
 
 def _owner(path: str) -> Any:
