@@ -30,7 +30,7 @@ from .attach import (
 )
 from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
-from .machine import MachineSampler, surveyed
+from .machine import MachineSampler, surveyed, view_of
 from .measure import Diagnosis, main_view_of
 from .prove import DIGESTS, Prover, TrialRunner
 from .report import LiveView, Outputs, document, gpu_busy, write_whole
@@ -127,7 +127,7 @@ def _shown(session: Session, saved: Path | None, outputs: Outputs, fail_above: f
         _say(*outputs.put(session, diagnosis, _prescribed(session, diagnosis), saved=saved))
     except Exception:
         which = "" if saved is None else f"{saved}: "
-        _say(f"{which}the report failed: a file was changed after it was written, or it is a fault of the doctor's")
+        _say(f"{which}the report failed: the file was changed after it was written, or it is a fault of the doctor's")
         _say(traceback.format_exc())
         return DOCTOR_FAILED
     return exit_status(None, wait_share=diagnosis.data_share, fail_above=fail_above)
@@ -227,7 +227,7 @@ def _report(
     """Report a run, and return the share of a step that it waits."""
     session = session_of(asked, folder, ended, machines)
     if session.machines:  # sampled, and so this one
-        survey = partial(surveyed, session.machines[0], session.opened)
+        survey = partial(surveyed, session.machines[0], session.opened, view_of(session))
         session.survey = _or_none(survey, "files were not looked at: that failed")
     try:
         diagnosis = diagnose(session)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import pickle
 import random
 import tarfile
 import zipfile
@@ -15,13 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy import median
 from PIL import Image
 from probing import notes, probed, records
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from headrace.doctor.probe.call_facts import LONG_LIST, MOST_LEAVES, leaves_of
 from headrace.doctor.probe.sample_calls import MOST_CALLS, WATCHED
-from headrace.doctor.probe.sample_digests import MOST_COLLATED, MOST_SAMPLES
+from headrace.doctor.probe.sample_comparison import MOST_COLLATED, MOST_SAMPLES
 
 BATCH = 4
 SIZE = (24, 16)
@@ -234,6 +236,12 @@ def test_functions_are_put_back_when_no_sample_is_looked_at(tmp_path: Path) -> N
     assert seen == [True] * 4 + [False] * 2
     assert all(vars(np)[name] is original for name, original in originals.items())
     assert "quantile" not in vars(torch.Tensor)
+
+
+def test_a_function_that_the_script_holds_by_name_can_be_pickled(tmp_path: Path) -> None:
+    trace = Trace(tmp_path, Produced(lambda key: (len(pickle.dumps(median)), float(np.quantile([key], 0.5)))))
+    assert trace.facts("call:numpy.median") == []
+    assert len(trace.facts("call:numpy.quantile")) == 1
 
 
 def test_an_argument_that_the_library_refuses_stays_the_librarys_error(tmp_path: Path) -> None:

@@ -128,6 +128,8 @@ class Case:
         known = [count for made in batches if (count := made.maker.batches.samples[made.row]) is not None]
         size = self.facts.get("batch_size")
         items = fmean(known) if known else float(size) if isinstance(size, int) else None
+        if items is None and self.making.item_samples > 1:
+            items = 1.0  # an item is the batch
         return None if items is None else items * self.making.item_samples
 
     @cached_property

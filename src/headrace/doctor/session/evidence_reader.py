@@ -257,6 +257,10 @@ class ProcessEvidence:
     def _take_stack(self, record: schema.StackRecord) -> None:
         self.process.stacks.append(f"{record.what}: {record.text}")
 
+    def _take_gc(self, record: schema.GcRecord) -> None:
+        found = model.GarbageCollections(record.t, record.count, record.spent, record.longest)
+        self.process.collections.append(found)
+
     def _take_end(self, record: schema.EndRecord) -> None:
         self.process.end = record.t
         if self.process.error is None:

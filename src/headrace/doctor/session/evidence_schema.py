@@ -116,6 +116,15 @@ class EndRecord(EvidenceRecord):
     reason: str
 
 
+class GcRecord(EvidenceRecord):
+    """Full garbage collections since the last such record: how many, their time, and that of the longest."""
+
+    t: Time
+    count: int
+    spent: Duration
+    longest: Duration
+
+
 # A process that trains.
 
 

@@ -346,6 +346,17 @@ class ProbedProcess:
     stacks: list[str] = field(default_factory=list)
     cut: bool = False
     evidence_bytes: int = 0
+    collections: list[GarbageCollections] = field(default_factory=list)
+
+
+@dataclass
+class GarbageCollections:
+    """Full garbage collections of a process, up to a time: how many, their time in µs, and that of the longest."""
+
+    time: int
+    count: int
+    spent: int
+    longest: int
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import Any
 from ..described_objects import ObjectDescriber
 from ..overhead import NOBODY
 from ..patches import Function, Patches
-from ..sample_digests import SampleComparison
+from ..sample_comparison import SampleComparison
 from ..stack_sampler import call_site, is_users
 from ..training.cached_batches import BatchReplayer
 from ..training.loader_sources import HeldIterator

@@ -422,6 +422,7 @@ class TrainingObserver:
             beside += device_records(self.marks)
         beside += self.work.records(now(), self.clock.now_us(), is_over)
         self.costs.measured_ns += self.work.cost_ns()
+        beside += self._batches.collections.records(self.clock.now_us())
         self.pauses.spent(self.writer.write(beside))
 
     def _write_batches(self, step: OptimizerStep) -> None:
