@@ -251,7 +251,9 @@ def cache(case: Case) -> Proposal | None:
     prediction = case.predict(scaled(cut.before)(0.0))
     if prediction is not None and case.is_faster(prediction) and prediction.speedup < LEAST_SPEEDUP:
         gives = f"It would give {duration(prediction.step_us)} a step, {times(prediction.speedup)}"
-        return family.would_not(f"{gives}: below {times(LEAST_SPEEDUP)} a copy of the data is not worth its memory.")
+        return family.would_not(
+            f"{gives}: below {times(LEAST_SPEEDUP)} a copy of the data is not worth its memory. {cut.said}"
+        )
     whole = each * samples
     dataset = f"the whole dataset, {number(samples)} samples{counted_by} of {size(each)}"
     costs = [f"{size(whole)} for {dataset}, of {size(free)} that are free"]
