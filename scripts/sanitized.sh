@@ -38,7 +38,7 @@ left_out=(doctor distributed test_{damaged_corpus,examples,import,layers,leaks,w
     device/test_{cuda_lane,device_conversion,device_cuda,device_nested,device_prefetcher,device_state,fit_budget}.py
     dropins/test_{accelerate,bucket_sampler,framework_ranks,hf_trainer,lightning}.py
     dropins/test_{samplers,samplers_torchdata,shared_list}.py
-    loader/test_{loader_device,map_workers,map_workers_battery,map_workers_leaving,small_shared_memory}.py
+    loader/test_{loader_device,map_workers,metrics,map_workers_battery,map_workers_leaving,small_shared_memory}.py
     system/test_{channel,cores}.py tools/test_{bench,cli,demo,peer_benchmark}.py)
 measured="test_locate_is_quick_for_a_batch or test_a_pass_at_random_keeps_texts_out_of_memory or \
     test_epochs_leave_nothing or test_the_interpreter_exits_though_the_dataset_hangs"

@@ -28,13 +28,17 @@ class Inventory:
     threads: frozenset[str]
     processes: frozenset[str]
     descriptors: frozenset[str]
-    shared_memory: frozenset[str]
+    shared_memory: dict[str, int]
+    """Inodes by name, whoever has them mapped."""
 
     def beyond(self, before: Inventory) -> list[str]:
         """What is here and was not before."""
-        kinds = ("threads", "processes", "descriptors", "shared_memory")
-        new = ((kind, sorted(getattr(self, kind) - getattr(before, kind))) for kind in kinds)
-        return [f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in new if names]
+        kinds = ("threads", "processes", "descriptors")
+        new = {kind: sorted(getattr(self, kind) - getattr(before, kind)) for kind in kinds}
+        new["shared memory"] = _nobodys(
+            {name: inode for name, inode in self.shared_memory.items() if name not in before.shared_memory}
+        )
+        return [f"{kind}: {', '.join(names)}" for kind, names in new.items() if names]
 
 
 def inventory() -> Inventory:
@@ -43,7 +47,7 @@ def inventory() -> Inventory:
         threads=frozenset(_threads()),
         processes=frozenset(_children()),
         descriptors=frozenset(_descriptors()),
-        shared_memory=frozenset(_shared_memory()),
+        shared_memory={entry.name: entry.inode() for entry in os.scandir(SHARED_MEMORY)},
     )
 
 
@@ -95,11 +99,10 @@ def _descriptors() -> Iterable[str]:
             continue
 
 
-def _shared_memory() -> Iterable[str]:
+def _nobodys(files: dict[str, int]) -> list[str]:
     """Names of what nobody has, or this process or its children: that of programs beside it comes and goes."""
-    files = {entry.name: entry.inode() for entry in os.scandir(SHARED_MEMORY)}
     others = _mapped_by_others() if files else set()
-    return [name for name, inode in files.items() if inode not in others]
+    return sorted(name for name, inode in files.items() if inode not in others)
 
 
 def _mapped_by_others() -> set[int]:

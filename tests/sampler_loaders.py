@@ -20,7 +20,7 @@ BUCKETS = [(24, 32)] * 22 + [(32, 24)] * 12 + [(28, 28)] * 6
 
 KINDS = ("batches", "samples", "buckets")
 WORKERS = {"no workers": (0, False), "workers": (2, False), "persistent workers": (2, True)}
-SHORT_CUT = {("samples", "workers"), ("buckets", "persistent workers")}
+SHORT_CUT = {("buckets", "persistent workers")}
 """With workers, the others are for make test-long: each forks a hundred processes."""
 
 everywhere = pytest.mark.parametrize(

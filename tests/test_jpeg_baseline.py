@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -62,15 +63,21 @@ def decode(file: bytes, **options: object) -> tuple[int, np.ndarray]:
 
 def check(file: bytes, *windows: tuple[int, int, int, int], path: str = "fast") -> None:
     """The whole image and windows of it, at every level, against libjpeg's whole image and its windows."""
-    _, whole = decode(file, path="libjpeg")
+    check_scale(file, windows, path, 8)
+    if is_halved_too(file):
+        check_scale(file, [halved(window) for window in windows], path, 4)
+
+
+def check_scale(file: bytes, windows: Sequence[tuple[int, int, int, int]], path: str, eighths: int) -> None:
+    _, whole = decode(file, path="libjpeg", eighths=eighths)
     for level in LEVELS:
-        first, got = decode(file, path=path, level=level)
+        first, got = decode(file, path=path, level=level, eighths=eighths)
         assert first == 0
         np.testing.assert_array_equal(got, whole)
         for window in windows:
             left, top, right, bottom = window
-            theirs = decode(file, window=window, path="libjpeg")
-            mine = decode(file, window=window, path=path, level=level)
+            theirs = decode(file, window=window, path="libjpeg", eighths=eighths)
+            mine = decode(file, window=window, path=path, level=level, eighths=eighths)
             assert mine[0] == theirs[0]
             np.testing.assert_array_equal(mine[1], theirs[1])
             np.testing.assert_array_equal(
@@ -99,6 +106,17 @@ def find_segment(file: bytes, marker: int) -> int:
 def scan_start(file: bytes) -> int:
     at = find_segment(file, 0xDA)
     return at + 2 + int.from_bytes(file[at + 2 : at + 4], "big")
+
+
+def is_halved_too(file: bytes) -> bool:
+    """Return whether the core halves the file itself: three components, chroma subsampled both ways."""
+    at = find_segment(file, 0xC0)
+    return file[at + 9] == 3 and file[at + 11] == 0x22
+
+
+def halved(window: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    left, top, right, bottom = window
+    return left // 2, top // 2, (right + 1) // 2, (bottom + 1) // 2
 
 
 def with_factors(file: bytes, horizontal: int, vertical: int) -> bytes:
@@ -219,11 +237,12 @@ def test_codes_of_small_files_are_worth_tables_when_they_come_again() -> None:
         assert outcome(file, "auto") == expected
 
 
-def test_no_fast_path_at_smaller_scales() -> None:
-    file = encode(photograph(40, 40))
+@pytest.mark.parametrize(("subsampling", "eighths"), [(0, 4), (1, 4), (2, 2), (2, 1)])
+def test_no_fast_path_at_other_scales(subsampling: int, eighths: int) -> None:
+    file = encode(photograph(40, 40), subsampling=subsampling)
     with pytest.raises(ValueError, match="left to libjpeg"):
-        decode(file, path="fast", eighths=4)
-    np.testing.assert_array_equal(decode(file, eighths=4)[1], decode(file, eighths=4, path="libjpeg")[1])
+        decode(file, path="fast", eighths=eighths)
+    np.testing.assert_array_equal(decode(file, eighths=eighths)[1], decode(file, eighths=eighths, path="libjpeg")[1])
 
 
 @pytest.mark.parametrize("window", [(0, 0, 0, 5), (3, 3, 41, 4), (-1, 0, 4, 4)])
@@ -232,18 +251,25 @@ def test_windows_outside_the_image(window: tuple[int, int, int, int]) -> None:
         decode(encode(flat(40, 40)), window=window)
 
 
-def outcome(file: bytes, path: str, level: str = "best", window: tuple[int, int, int, int] | None = None) -> object:
+def outcome(
+    file: bytes,
+    path: str,
+    level: str = "best",
+    window: tuple[int, int, int, int] | None = None,
+    eighths: int = 8,
+) -> object:
     try:
-        first, pixels = decode(file, path=path, level=level, window=window)
+        first, pixels = decode(file, path=path, level=level, window=window, eighths=eighths)
     except ValueError as error:
         return str(error)
     return first, pixels.shape, pixels.tobytes()
 
 
 def check_damaged(file: bytes, window: tuple[int, int, int, int] | None = None) -> None:
-    expected = outcome(file, "libjpeg", window=window)
-    for level in LEVELS:
-        assert outcome(file, "native", level, window) == expected
+    for eighths, box in ((8, window), (4, window and halved(window))):
+        expected = outcome(file, "libjpeg", window=box, eighths=eighths)
+        for level in LEVELS:
+            assert outcome(file, "native", level, box, eighths) == expected
 
 
 ORIGINALS = [

@@ -32,7 +32,7 @@ bool BaselineDecoder::begin(int first, int count, bool at_any_cost) {
 
 int BaselineDecoder::decode(int top, int bottom, RowSink& sink) {
     if (top >= bottom) return 0;
-    const int height = frame_.mcu_height(), context = down(frame_.sampling) - 1;
+    const int height = frame_.mcu_height(), context = down(frame_.made()) - 1;
     // Where chroma is subsampled, a row takes part of it from the chroma row above or below.
     const int first = std::max(0, top - context) / height;
     const int last = std::min(bottom - 1 + context, frame_.height - 1) / height;
@@ -60,7 +60,10 @@ bool BaselineDecoder::decode_mcu_row(int mcu_row) {
 }
 
 void BaselineDecoder::transform(int mcu_row, int mcu, int mcus) {
-    BlockJob* job = jobs_.data();
+    const int side = frame_.luma_side();
+    BlockJob* luma = jobs_.data();
+    BlockJob* const luma_end = luma + mcus * across(frame_.sampling) * down(frame_.sampling);
+    BlockJob* chroma = luma_end;
     const std::int16_t* coefficients = coefficients_.data();
     for (int i = mcu; i < mcu + mcus; ++i) {
         for (int component = 0; component < frame_.components(); ++component) {
@@ -68,18 +71,22 @@ void BaselineDecoder::transform(int mcu_row, int mcu, int mcus) {
             const int high = component == 0 ? down(frame_.sampling) : 1;
             const std::size_t stride = planes_.stride(component);
             const std::uint16_t* quantisers = frame_.quantisers[component].data();
-            std::uint8_t* out = planes_.row(component, mcu_row * high * 8) + i * wide * 8;
+            const int size = component == 0 ? side : 8;
+            std::uint8_t* out = planes_.row(component, mcu_row * high * size) + i * wide * size;
+            BlockJob*& job = component == 0 ? luma : chroma;
             for (int block = 0; block < wide * high; ++block) {
-                *job++ = {coefficients, quantisers, out + (block / wide) * 8 * stride + block % wide * 8, stride};
+                *job++ = {coefficients, quantisers, out + (block / wide) * size * stride + block % wide * size, stride};
                 coefficients += kBlock;
             }
         }
     }
-    kernels_.transform(jobs_.data(), static_cast<int>(job - jobs_.data()));
+    const auto run = [](auto kernel, BlockJob* from, BlockJob* to) { kernel(from, static_cast<int>(to - from)); };
+    run(frame_.halved ? kernels_.transform_half : kernels_.transform, jobs_.data(), luma_end);
+    run(kernels_.transform, luma_end, chroma);
 }
 
 void BaselineDecoder::repeat_edges(int mcu_row) {
-    const int width = ceil_div(count_, across(frame_.sampling));
+    const int width = ceil_div(count_, across(frame_.made()));
     for (int component = 1; component < frame_.components(); ++component) {
         for (int y = 8 * mcu_row; y < 8 * mcu_row + 8; ++y) {
             std::uint8_t* row = planes_.row(component, y);
@@ -93,7 +100,7 @@ void BaselineDecoder::send(int top, int bottom, RowSink& sink) {
     const std::size_t stride = static_cast<std::size_t>(count_) * kPixelBytes;
     for (int y = top; y < bottom; ++y) {
         const PixelRow row = pixel_row(y, band_.data() + (y - top) * stride);
-        kernels_.convert[static_cast<int>(frame_.sampling)](row);
+        kernels_.convert[static_cast<int>(frame_.made())](row);
     }
     sink.take(band_.data(), stride, bottom - top);
 }
@@ -101,7 +108,7 @@ void BaselineDecoder::send(int top, int bottom, RowSink& sink) {
 PixelRow BaselineDecoder::pixel_row(int y, std::uint8_t* out) {
     PixelRow row{planes_.row(0, y), nullptr, nullptr, nullptr, nullptr, count_, y % 2, out};
     if (frame_.components() == 1) return row;
-    const int high = down(frame_.sampling), near = y / high;
+    const int high = down(frame_.made()), near = y / high;
     const int beside = y % 2 == 0 ? near - 1 : near + 1;
     const int far = high == 1 ? near : std::clamp(beside, 0, ceil_div(frame_.height, high) - 1);
     row.cb = planes_.row(1, near);

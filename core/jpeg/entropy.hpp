@@ -40,9 +40,9 @@ constexpr int kBlockSlack = 1;
 // Whatever is not as it should be (no such code, positions beyond a block, data that end too soon or too late, a
 // marker that was not expected) is answered with false; libjpeg then has the say.
 //
-// Time goes into the chain from one look to the next: shift, load, shift, about eight cycles; and into one wrong guess
-// of the processor a block, at its end. What shortens neither does not pay: BMI2's shifts bring 1 %, other batches of
-// MCUs nothing.
+// Time goes into the chain from one look to the next: shift, load, shift, about eight cycles; and into wrong guesses of
+// the processor, at the end of a block above all. What shortens neither does not pay: BMI2's shifts bring 1 %, other
+// batches of MCUs nothing; docs/design.md has more of these.
 class EntropyDecoder {
 public:
     // False where a code is not one; unless `at_any_cost`, also where building tables takes longer than they save.

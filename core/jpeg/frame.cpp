@@ -55,6 +55,7 @@ bool describe(const jpeg_decompress_struct& info, BaselineFrame& frame) {
     const auto sampling = sampling_of(info);
     if (!sampling) return false;
     frame.sampling = *sampling;
+    frame.halved = false;
     frame.width = static_cast<int>(info.image_width);
     frame.height = static_cast<int>(info.image_height);
     frame.restart_interval = static_cast<int>(info.restart_interval);
@@ -74,6 +75,14 @@ bool describe(const jpeg_decompress_struct& info, BaselineFrame& frame) {
         copy_code(*dc, frame.dc[i]);
         copy_code(*ac, frame.ac[i]);
     }
+    return true;
+}
+
+bool halve(BaselineFrame& frame) {
+    if (frame.sampling != Sampling::h2v2) return false;
+    frame.halved = true;
+    frame.width = (frame.width + 1) / 2;
+    frame.height = (frame.height + 1) / 2;
     return true;
 }
 

@@ -251,9 +251,10 @@ bool JpegDecoder::native() const { return state_->native; }
 
 // Chooses the same columns as libjpeg does below, which may have to take over.
 bool JpegDecoder::State::begin_native(Columns& columns) {
-    if (path == JpegPath::libjpeg || eighths != 8 || !whole || !describe(info, baseline.frame())) return false;
+    if (path == JpegPath::libjpeg || eighths < 4 || !whole || !describe(info, baseline.frame())) return false;
+    if (eighths == 4 && !halve(baseline.frame())) return false;
     int first = std::max(0, left - kMargin);
-    const int end = std::min(result.width, right + kMargin);
+    const int end = std::min(baseline.frame().width, right + kMargin);
     first -= first % baseline.frame().mcu_width();
     columns = {first, end - first};
     return baseline.begin(first, end - first, path == JpegPath::native);

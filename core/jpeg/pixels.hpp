@@ -32,6 +32,8 @@ constexpr int kPixelSlack = 64;
 struct PixelKernels {
     // Inverse transforms of `count` blocks.
     void (*transform)(const BlockJob* jobs, int count);
+    // To 4x4 samples, as libjpeg halves an image.
+    void (*transform_half)(const BlockJob* jobs, int count);
     // Upsamples a row's chroma and converts it to RGBX, by Sampling.
     std::array<void (*)(const PixelRow&), kSamplings> convert;
 };
@@ -47,6 +49,8 @@ extern const PixelKernels pixels_avx2;
 namespace islow {
 constexpr int k0_298 = 2446, k0_390 = 3196, k0_541 = 4433, k0_765 = 6270, k0_899 = 7373, k1_175 = 9633;
 constexpr int k1_501 = 12299, k1_847 = 15137, k1_961 = 16069, k2_053 = 16819, k2_562 = 20995, k3_072 = 25172;
+// Of jidctred.c.
+constexpr int k0_211 = 1730, k0_509 = 4176, k0_601 = 4926, k1_061 = 8697, k1_451 = 11893, k2_172 = 17799;
 constexpr int kBits = 13, kPass1Bits = 2;
 constexpr int kShift1 = kBits - kPass1Bits, kShift2 = kBits + kPass1Bits + 3;
 }  // namespace islow

@@ -103,6 +103,12 @@ void store_rows(__m128i two_rows, const BlockJob& job, int row) {
     _mm_storeh_pd(reinterpret_cast<double*>(out + job.stride), _mm_castsi128_pd(two_rows));
 }
 
+// All ones in each half that holds nothing but zeros.
+vec flat_halves(vec below_first) {
+    const vec zero = _mm256_cmpeq_epi64(below_first, _mm256_setzero_si256());
+    return _mm256_and_si256(zero, _mm256_permute4x64_epi64(zero, 0xB1));
+}
+
 // The pass over columns. Where a block has nothing but its first row libjpeg-turbo shifts that, and does not saturate.
 void transform_columns(vec v[8], vec below_first) {
     const vec zero = _mm256_cmpeq_epi64(below_first, _mm256_setzero_si256());
@@ -138,6 +144,56 @@ void transform_two(const BlockJob& a, const BlockJob& b) {
 void transform(const BlockJob* jobs, int count) {
     for (int i = 0; i + 1 < count; i += 2) transform_two(jobs[i], jobs[i + 1]);
     if (count % 2 == 1) transform_two(jobs[count - 1], jobs[count - 1]);
+}
+
+// Eight values, one a vector, to the first four; the fifth is not looked at.
+template <int kShift>
+void halve8(vec v[8]) {
+    using namespace islow;
+    const Wide round = {_mm256_set1_epi32(1 << (kShift - 1)), _mm256_set1_epi32(1 << (kShift - 1))};
+    const Wide high = pair(_mm256_setzero_si256(), v[0]);
+    const Wide even0 = Wide{_mm256_srai_epi32(high.low, 15 - kBits), _mm256_srai_epi32(high.high, 15 - kBits)} + round;
+    const Wide even2 = times(pair(v[2], v[6]), both(k1_847, -k0_765));
+    const Wide in75 = pair(v[7], v[5]), in31 = pair(v[3], v[1]);
+    const Wide outer = times(in75, both(-k0_509, -k0_601)) + times(in31, both(k0_899, k2_562));
+    const Wide inner = times(in75, both(-k0_211, k1_451)) + times(in31, both(-k2_172, k1_061));
+    v[0] = scaled_down<kShift>(even0 + even2 + outer);
+    v[3] = scaled_down<kShift>(even0 + even2 - outer);
+    v[1] = scaled_down<kShift>(even0 - even2 + inner);
+    v[2] = scaled_down<kShift>(even0 - even2 - inner);
+}
+
+void store_four(__m128i rows, const BlockJob& job) {
+    alignas(16) std::uint8_t bytes[16];
+    _mm_store_si128(reinterpret_cast<__m128i*>(bytes), rows);
+    for (int y = 0; y < 4; ++y) __builtin_memcpy(job.out + static_cast<std::size_t>(y) * job.stride, bytes + 4 * y, 4);
+}
+
+void halve_two(const BlockJob& a, const BlockJob& b) {
+    vec v[8];
+    vec below_first = _mm256_setzero_si256();
+    for (const int i : {0, 1, 2, 3, 5, 6, 7}) {
+        const vec row = load2(a.coefficients + 8 * i, b.coefficients + 8 * i);
+        if (i > 0) below_first = _mm256_or_si256(below_first, row);
+        v[i] = _mm256_mullo_epi16(row, load2(a.quantisers + 8 * i, b.quantisers + 8 * i));
+    }
+    const vec shifted = _mm256_slli_epi16(v[0], islow::kPass1Bits);
+    const vec flat = flat_halves(below_first);
+    halve8<islow::kShift1 + 1>(v);
+    for (int i = 0; i < 4; ++i) v[i] = _mm256_blendv_epi8(v[i], shifted, flat);
+    for (int i = 4; i < 8; ++i) v[i] = _mm256_setzero_si256();
+    transpose(v);
+    halve8<islow::kShift2 + 1>(v);
+    const vec c02 = _mm256_packs_epi16(v[0], v[2]), c13 = _mm256_packs_epi16(v[1], v[3]);
+    const vec left = _mm256_unpacklo_epi8(c02, c13), right = _mm256_unpackhi_epi8(c02, c13);
+    const vec bytes = _mm256_xor_si256(_mm256_unpacklo_epi16(left, right), _mm256_set1_epi8(-128));
+    store_four(_mm256_castsi256_si128(bytes), a);
+    store_four(_mm256_extracti128_si256(bytes, 1), b);
+}
+
+void transform_half(const BlockJob* jobs, int count) {
+    for (int i = 0; i + 1 < count; i += 2) halve_two(jobs[i], jobs[i + 1]);
+    if (count % 2 == 1) halve_two(jobs[count - 1], jobs[count - 1]);
 }
 
 // Even and odd pixels of 32, in 16-bit lanes.
@@ -241,6 +297,7 @@ void convert(const PixelRow& row) {
 }  // namespace
 
 const PixelKernels pixels_avx2 = {transform,
+                                  transform_half,
                                   {convert<Sampling::grey>, convert<Sampling::h1v1>, convert<Sampling::h2v1>,
                                    convert<Sampling::h1v2>, convert<Sampling::h2v2>}};
 

@@ -285,7 +285,13 @@ EDITS = {
 }
 
 
-@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+@pytest.mark.parametrize(
+    "edit",
+    [
+        pytest.param(edit, id=name, marks=pytest.mark.long if place % 3 else ())
+        for place, (name, edit) in enumerate(EDITS.items())
+    ],
+)
 def test_a_damaged_index_is_built_again(manifest, built, edit):
     expected = data.open(manifest)
     edited(manifest, edit)

@@ -120,6 +120,7 @@ def test_the_safetensors_library_reads_it(make_tar):
     assert arrays["samples.folder_of"].tolist() == [-1, -1, 0]
 
 
+@pytest.mark.long
 def test_hundred_thousand_members_are_mapped_not_loaded(make_tar, scans):
     count = 50_000
     path = make_tar("a.tar", ((f"{i // 2:06d}.{'jpg' if i % 2 else 'cls'}", b"x") for i in range(2 * count)))

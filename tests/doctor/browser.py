@@ -37,14 +37,14 @@ class Browser:
     def __init__(self, url: str, session: str) -> None:
         self._url = f"{url}/session/{session}"
 
-    def open(self, page: Path, *, width: int = WIDE, scheme: str = "light", media: str = "screen") -> None:
-        """As on a screen of that width, with that colour scheme."""
+    def open(self, page: Path | str, *, width: int = WIDE, scheme: str = "light", media: str = "screen") -> None:
+        """As on a screen of that width, with that colour scheme: a file, or an address."""
         self.told()
         phone = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         self._cdp("Emulation.setDeviceMetricsOverride", phone)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self._cdp("Emulation.setEmulatedMedia", {"media": media, "features": features})
-        self._post("url", {"url": page.as_uri()})
+        self._post("url", {"url": page if isinstance(page, str) else page.as_uri()})
 
     def run(self, script: str) -> Any:
         """What a script gives back."""

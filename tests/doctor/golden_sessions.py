@@ -29,9 +29,10 @@ from typing import Any
 import msgspec
 from observed_runs import CASES, FEW_STEPS, headrace, python, torchrun
 
-from headrace.doctor.causes import diagnose
+from headrace.doctor.causes import Prescription, diagnose
 from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.edits.script_source import ScriptSources
+from headrace.doctor.measure import Diagnosis
 from headrace.doctor.report import text
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.trace import trace
@@ -98,10 +99,15 @@ def derived(name: str, folder: Path) -> tuple[Session, dict[str, Any]]:
     return session, _figures(session, recording["sources"])
 
 
+def prescribed(name: str, session: Session) -> tuple[Diagnosis, Prescription]:
+    """Return the diagnosis and the prescription of a recording's session, by its script."""
+    diagnosis = diagnose(session)
+    return diagnosis, prescribe(session, diagnosis, ScriptSources(_unpacked(name)["sources"].get, PROJECT))
+
+
 def reports(name: str, session: Session) -> list[str]:
     """Return the reports of a recording's session: verdict, text, HTML page and trace."""
-    diagnosis = diagnose(session)
-    prescription = prescribe(session, diagnosis, ScriptSources(_unpacked(name)["sources"].get, PROJECT))
+    diagnosis, prescription = prescribed(name, session)
     return [
         diagnosis.verdict,
         text(session, diagnosis, prescription),

@@ -87,9 +87,11 @@ def headrace(
     folder: Path | None = None,
     deadline_s: float = DEADLINE_S,
     replay_steps: int | None = None,
+    tries_loader: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Runs `headrace ARGUMENTS` to its end, in that folder, or in an empty one: whoever measures has it alone. Its
-    windows have `replay_steps` where that is given, and else as many as a user's."""
+    windows have `replay_steps` where that is given, and else as many as a user's. It tries no Loader
+    unless `tries_loader` says so."""
     if folder is None:
         with tempfile.TemporaryDirectory() as empty:
             return headrace(
@@ -98,7 +100,10 @@ def headrace(
                 folder=Path(empty),
                 deadline_s=deadline_s,
                 replay_steps=replay_steps,
+                tries_loader=tries_loader,
             )
+    if arguments[:1] == ("doctor",) and "--" in arguments and not tries_loader:
+        arguments = ("doctor", "--no-trial", *arguments[1:])
     program = _HEADRACE if replay_steps is None else _OTHER_WINDOWS.format(replay_steps) + _HEADRACE
     paths = os.pathsep.join(filter(None, source_paths()))
     own = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "COLUMNS": "120", "TERM": "dumb"}

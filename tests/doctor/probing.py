@@ -59,6 +59,11 @@ def notes(folder: Path) -> dict[str, str]:
     return {code: text for _, _, code, text in records(folder, "note")}
 
 
+def spans(step: list[Any]) -> list[list[Any]]:
+    """Kind, offset and duration of a step record's spans; without work on a batch, which depends on the clock."""
+    return [span for span in step[4] if span[0] not in "dn"]
+
+
 def kinds(step: list[Any]) -> str:
-    """The kinds of a step record's spans, one letter each."""
-    return "".join(kind for kind, _, _ in step[4])
+    """The kinds of those spans, one letter each."""
+    return "".join(kind for kind, _, _ in spans(step))

@@ -130,7 +130,7 @@ def _through(framework: str, folder: Path) -> Observed:
 @pytest.mark.parametrize(
     "framework",
     [
-        "accelerate",
+        pytest.param("accelerate", marks=pytest.mark.long),
         pytest.param("lightning", marks=pytest.mark.long),
         pytest.param("transformers", marks=pytest.mark.long),
     ],
@@ -173,7 +173,8 @@ def test_where_one_rank_cannot_replay_none_does(tmp_path: Path) -> None:
     assert run.status == 0
 
 
-@pytest.mark.parametrize("ended", [pytest.param("observe", marks=pytest.mark.long), "replay"])
+@pytest.mark.parametrize("ended", ["observe", "replay"])
+@pytest.mark.long
 def test_an_interrupt_in_a_window_leaves_no_process(tmp_path: Path, ended: str) -> None:
     """The window after the one that has ended: replay, or load."""
     kept = tmp_path / "kept"

@@ -282,7 +282,7 @@ def test_pillow_and_tarfile_open_members(tmp_path):
 # --- many readers ---
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_eight_processes_read_at_random_from_a_tar_and_a_zip(frames, tmp_path, method):
     with IndexedTar(frames) as tar, IndexedZip(write_zip(tmp_path / "frames.zip")) as archive:
         tar.read(NAMES[0])

@@ -148,7 +148,9 @@ def test_fabric_insists_on_a_dataloader(make, fabric):
         fabric.setup_dataloaders(make())
 
 
-@pytest.mark.parametrize("bare", [False, True], ids=["DataLoader", "loader itself"])
+@pytest.mark.parametrize(
+    "bare", [pytest.param(False, marks=pytest.mark.long), True], ids=["DataLoader", "loader itself"]
+)
 def test_trainer_resumes_at_every_step(make, expected, tmp_path, bare):
     """Two epochs' worth of steps, an epoch's last included; and twice."""
 

@@ -397,6 +397,7 @@ for batch in ThreadDataLoader(Numbers(), 2, num_workers=2): sys.exit(0)
     assert run_python(SCRIPT + body) == (0, "", "")
 
 
+@pytest.mark.long
 def test_the_interpreter_exits_though_the_dataset_hangs():
     body = """
 import headrace.dropins.thread_loader.worker_threads as worker_threads

@@ -111,14 +111,9 @@ def test_threads_under_a_prefetcher(kind):
     battery.check_restored_state_is_the_same(make)
 
 
-@pytest.mark.parametrize(
-    ("kind", "workers"),
-    [
-        pytest.param(kind, workers, marks=[] if (kind, workers) == ("batches", "workers") else pytest.mark.long)
-        for kind in KINDS
-        for workers in ("workers", "persistent workers")
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", ["workers", "persistent workers"])
 def test_tracked_workers_under_a_prefetcher(kind, workers):
     make = prefetched(factory(kind, workers))
     battery.check_resume_at_every_step(make)

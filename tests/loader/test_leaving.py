@@ -515,13 +515,15 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize(
     "body",
     [
-        "iterator = iter(loader()); next(iterator)",
-        "keep = loader(); keep.iterator = iter(keep); batch = next(keep.iterator)",
+        pytest.param("iterator = iter(loader()); next(iterator)", marks=pytest.mark.long),
+        pytest.param(
+            "keep = loader(); keep.iterator = iter(keep); batch = next(keep.iterator)", marks=pytest.mark.long
+        ),
         "import torch; torch_loader = hr.Loader(sys.argv[1], view=hr.Resize(24), batch_size=1); "
         "iterator = iter(torch_loader); batch = next(iterator)",
         "iterator = iter(loader(map=lambda sample, rng: sample)); next(iterator)",
         "for batch in loader(): sys.exit(0)",
-        "iterator = iter(loader())",
+        pytest.param("iterator = iter(loader())", marks=pytest.mark.long),
     ],
     ids=["in mid-epoch", "in a cycle", "with tensors", "with map", "sys.exit in the loop", "before the first batch"],
 )

@@ -374,9 +374,11 @@ def pids():
     "body",
     [
         "iterator = iter(loader()); next(iterator)",
-        "keep = loader(); keep.iterator = iter(keep); batch = next(keep.iterator)",
-        "for batch in loader(): sys.exit(0)",
-        "iterator = iter(loader())",
+        pytest.param(
+            "keep = loader(); keep.iterator = iter(keep); batch = next(keep.iterator)", marks=pytest.mark.long
+        ),
+        pytest.param("for batch in loader(): sys.exit(0)", marks=pytest.mark.long),
+        pytest.param("iterator = iter(loader())", marks=pytest.mark.long),
         "import multiprocessing.util; iterator = iter(loader(lambda sample, rng: threading.Event().wait(0.1)))",
     ],
     ids=["in mid-epoch", "in a cycle", "sys.exit in the loop", "before the first batch", "while map waits"],
@@ -502,7 +504,7 @@ def moments(count, seed):
     return random.Random(seed).choices(range(1, 3 * COUNT), k=count)
 
 
-@pytest.mark.parametrize("moment", moments(4, seed=1))
+@pytest.mark.parametrize("moment", moments(2, seed=1))
 def test_a_killed_parent_leaves_no_worker(folder, moment):
     kill_parent(folder, moment, "fork")
 
@@ -596,7 +598,7 @@ def worker_kills(count, seed):
     return [(draw.randrange(1, COUNT + 1), draw.randrange(WORKERS)) for _ in range(count)]
 
 
-@pytest.mark.parametrize(("moment", "victim"), worker_kills(4, seed=1))
+@pytest.mark.parametrize(("moment", "victim"), worker_kills(2, seed=1))
 def test_a_killed_worker(photos, way, moment, victim):
     kill_worker(photos, battery.kept(load(photos, map_workers=0)), moment, victim)
 

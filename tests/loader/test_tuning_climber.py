@@ -48,7 +48,11 @@ def best_rate(load, cores):
 
 
 @pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
-@pytest.mark.parametrize("start", [WORST, Setting(2, 3)], ids=["from the worst start", "from the usual one"])
+@pytest.mark.parametrize(
+    "start",
+    [WORST, pytest.param(Setting(2, 3), marks=pytest.mark.long)],
+    ids=["from the worst start", "from the usual one"],
+)
 def test_close_to_the_best_setting_within_ten_seconds_and_from_then_on(load, start):
     machine = Machine(climber(start), seed=1)
     best = best_rate(load, 2)
@@ -94,7 +98,13 @@ def test_larger_images_get_more_threads_and_smaller_ones_fewer():
     assert threads == [1, 2, 1]
 
 
-@pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
+@pytest.mark.parametrize(
+    "load",
+    [
+        pytest.param(load, id=name, marks=pytest.mark.long if place % 2 else ())
+        for place, (name, load) in enumerate(LOADS.items())
+    ],
+)
 def test_settings_come_to_rest(load):
     """Tries become rare: the setting that stands is left for less than a tenth of the time."""
     machine = Machine(climber(WORST), seed=2)

@@ -162,6 +162,7 @@ def test_its_own_error_is_shown_with_where_it_was_raised(yours: Path) -> None:
     assert any("my_loaders.py" in line and "in raises" in line for line in rest)
 
 
+@pytest.mark.long
 def test_an_error_of_ours_is_one_line(yours: Path) -> None:
     with pytest.raises(HeadraceError) as raised:
         available_images(settings("my_loaders:nothing"))

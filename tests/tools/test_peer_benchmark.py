@@ -88,6 +88,7 @@ def test_a_chart_draws_a_bar_for_each_loader_with_figures(results, tmp_path):
     ]
 
 
+@pytest.mark.long
 def test_what_has_finished_is_kept_and_what_failed_is_tried_again(tmp_path):
     where = photographs_and_environment(tmp_path)
     options = ["--rounds", 1, "--counted", 1, "--tasks", "train-uint8", "--peers", "dali", "ffcv-jpeg"]

@@ -97,6 +97,9 @@ def doctor(
     prove_budget: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="What --prove may take in all, after the measured run.")
     ] = PROVE_BUDGET_S,
+    trial: Annotated[
+        bool, typer.Option("--trial/--no-trial", help="Try Headrace's Loader on the run's files, where one is known.")
+    ] = True,
     keep: Annotated[Path | None, typer.Option(help="Keep the evidence and the session in this new folder.")] = None,
     report: Report = None,
     html: Html = None,
@@ -135,6 +138,7 @@ def doctor(
         ranges=ranges,
         keep=keep,
         fail_above=fail_above,
+        tries_loader=trial,
         prove_s=prove_budget if prove else None,
     )
     outputs = Outputs(
@@ -145,8 +149,12 @@ def doctor(
 
 @app.command()
 def show(
-    session: Annotated[Path, typer.Argument(help="A session that the doctor wrote: --json, or --keep.")],
+    session: Annotated[Path, typer.Argument(help="A session that the doctor wrote; with --watch, a run's --keep.")],
     *,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Serve the report of a run that goes on to a browser.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port for --watch; any by default.")] = 0,
     report: Report = None,
     html: Html = None,
     json: Json = None,
@@ -159,12 +167,34 @@ def show(
 ) -> None:
     """Render a saved session again, without running anything."""
     from .report import Outputs
-    from .run import show_again
+    from .run import show_again, watch_run
 
+    if watch:
+        raise typer.Exit(_or_failed(lambda: watch_run(session, port)))
     outputs = Outputs(
         report=report, html=html, json=json, trace=trace, apply=apply, draft=draft, form=format, verbose=verbose
     )
     raise typer.Exit(_or_failed(lambda: show_again(session, outputs, fail_above=fail_above)))
+
+
+@app.command()
+def merge(
+    sessions: Annotated[list[Path], typer.Argument(help="Sessions that the doctor wrote, one a node of one training.")],
+    *,
+    report: Report = None,
+    html: Html = None,
+    json: Json = None,
+    trace: Trace = None,
+    fail_above: FailAbove = None,
+    format: Form = "terminal",
+    verbose: Verbose = False,
+) -> None:
+    """Join the sessions of several nodes into one, and report on all ranks together."""
+    from .report import Outputs
+    from .run import show_merged
+
+    outputs = Outputs(report=report, html=html, json=json, trace=trace, form=format, verbose=verbose)
+    raise typer.Exit(_or_failed(lambda: show_merged(sessions, outputs, fail_above=fail_above)))
 
 
 @app.command()

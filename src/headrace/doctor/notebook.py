@@ -152,10 +152,10 @@ def _prescribe(watched: Watch) -> None:
         return
     from .causes import prescribe
     from .edits import files_here
-    from .machine import surveyed
+    from .machine import surveyed, view_of
 
     session = watched.session
-    session.survey = surveyed(session.machines[0], session.opened) if session.machines else None
+    session.survey = surveyed(session.machines[0], session.opened, view_of(session)) if session.machines else None
     watched.prescription = prescribe(session, watched.diagnosis, files_here())
 
 

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +15,9 @@ from typing import TypeVar
 
 from rich.console import Console
 
+from headrace.errors import UsageError
+
+from .adoption import adopt, loader_trial
 from .attach import (
     DOCTOR_FAILED,
     CommandResult,
@@ -27,17 +30,19 @@ from .attach import (
 )
 from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
-from .machine import MachineSampler, surveyed
-from .measure import Diagnosis
+from .machine import MachineSampler, surveyed, view_of
+from .measure import Diagnosis, main_view_of
 from .prove import DIGESTS, Prover, TrialRunner
 from .report import LiveView, Outputs, document, gpu_busy, write_whole
-from .session import SESSION_FILE, SessionFolder, read_session, saved_session, session_folder
-from .session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
+from .session import SESSION_FILE, SessionFolder, merged, read_session, saved_session, session_folder
+from .session.model import CommandOutcome, LoaderTrial, Machine, Session, SessionNote, UnreachedProcess
 
 Result = TypeVar("Result")
 REPLAY_STEPS = 40
 """Steps of the replay window, and of that under load."""
 DRAIN_S = 10.0
+ENOUGH_STEPS = 20
+"""Measured steps after which a run that plainly waits for no data is ended, unless it was asked for more."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,8 @@ class Examination:
     ranges: bool = False
     keep: Path | None = None
     fail_above: float | None = None
+    tries_loader: bool = True
+    """Whether Headrace's Loader is tried on the run's files."""
     prove_s: float | None = None
     """Seconds that all proofs may take together; None for none."""
 
@@ -70,6 +77,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         observe=asked.observe,
         warmup=asked.warmup,
         steps=asked.steps,
+        enough=ENOUGH_STEPS if asked.steps is None and asked.fail_above is None else 0,
         ranges=asked.ranges,
         replay=0 if asked.observe else REPLAY_STEPS,
         drain_s=DRAIN_S,
@@ -99,15 +107,71 @@ def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int
         UsageError: An output cannot be written.
     """
     outputs.check()
-    session = saved_session(path)
+    return _shown(saved_session(path), path, outputs, fail_above)
+
+
+def show_merged(paths: Sequence[Path], outputs: Outputs, *, fail_above: float | None) -> int:
+    """Merge the sessions of one training's nodes, render them as one, and return the exit status.
+
+    Raises:
+        SessionError: A file is no session, or they are not of one training.
+        UsageError: An output cannot be written.
+    """
+    outputs.check()
+    return _shown(merged([saved_session(path) for path in paths]), None, outputs, fail_above)
+
+
+def _shown(session: Session, saved: Path | None, outputs: Outputs, fail_above: float | None) -> int:
     try:
         diagnosis = diagnose(session)
-        _say(*outputs.put(session, diagnosis, _prescribed(session, diagnosis), saved=path))
+        _say(*outputs.put(session, diagnosis, _prescribed(session, diagnosis), saved=saved))
     except Exception:
-        _say(f"{path}: the report failed: the file was changed after it was written, or it is a fault of the doctor's")
+        which = "" if saved is None else f"{saved}: "
+        _say(f"{which}the report failed: the file was changed after it was written, or it is a fault of the doctor's")
         _say(traceback.format_exc())
         return DOCTOR_FAILED
-    return exit_status(None, wait_share=diagnosis.wait_share, fail_above=fail_above)
+    return exit_status(None, wait_share=diagnosis.data_share, fail_above=fail_above)
+
+
+def watch_run(folder: Path, port: int) -> int:
+    """Serve the HTML report of a run that goes on, on this machine alone, until Ctrl-C; return the exit status.
+
+    Raises:
+        UsageError: The folder is not that of a run with `--keep`, or the port is taken.
+    """
+    from .report.html.live_page import LivePageServer  # and jinja2, which nothing else needs
+
+    try:
+        with LivePageServer(partial(live_page, folder), port) as server:
+            live_page(folder)
+            _say(f"the report as it grows: {server.url} (Ctrl-C ends this view, not the run)")
+            with suppress(KeyboardInterrupt):
+                server.serve_forever()
+    except OSError as error:
+        raise UsageError(f"--watch: expected a free port on {port}, got none ({error.strerror})") from error
+    return 0
+
+
+def live_page(folder: Path) -> str:
+    """Return the HTML report of what the probes of a run have written by now; of an ended run, its session's.
+
+    Raises:
+        UsageError: The folder is not that of a run with `--keep`.
+    """
+    from .report.html.page import html_page
+
+    saved = folder / SESSION_FILE
+    if saved.exists():
+        session = saved_session(saved)
+    else:
+        try:
+            session = read_session(folder, outcome=CommandOutcome([], None, "running", 0), mode="measure")
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"--watch: expected the folder of a run that was started with --keep, got {folder} ({error})"
+            ) from error
+    diagnosis = diagnose(session)
+    return html_page(session, diagnosis, prescribe(session, diagnosis) if saved.exists() else None)
 
 
 def restore_again(session: Path) -> int:
@@ -163,15 +227,20 @@ def _report(
     """Report a run, and return the share of a step that it waits."""
     session = session_of(asked, folder, ended, machines)
     if session.machines:  # sampled, and so this one
-        survey = partial(surveyed, session.machines[0], session.opened)
+        survey = partial(surveyed, session.machines[0], session.opened, view_of(session))
         session.survey = _or_none(survey, "files were not looked at: that failed")
     try:
         diagnosis = diagnose(session)
     except Exception:
         _saved(folder, session, None, None)  # for another version to show
         raise
+    if asked.tries_loader:
+        session.loader_trial = _or_none(
+            lambda: _tried_loader(session, diagnosis), "Headrace's Loader was not tried: that failed"
+        )
     prescription = _prescribed(session, diagnosis)
-    if prescription is not None and asked.prove_s is not None and ended.why == "finished":
+    is_bound = prescription is not None and not prescription.stop
+    if prescription is not None and is_bound and asked.prove_s is not None and ended.why == "finished":
         prover = Prover(prescription, TrialRunner.of(session, asked.command, folder.settings, asked.prove_s))
         _or_none(prover.prove, "remedies were not all tried: that failed")
         session.proofs, session.control = prover.proofs, prover.control
@@ -180,7 +249,7 @@ def _report(
         prescription = _prescribed(session, diagnosis)
     saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
     _say(*outputs.put(session, diagnosis, prescription, saved=saved))
-    return diagnosis.wait_share
+    return diagnosis.data_share
 
 
 def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, machines: list[Machine]) -> Session:
@@ -203,6 +272,13 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
         ],
         notes=notes,
     )
+
+
+def _tried_loader(session: Session, diagnosis: Diagnosis) -> LoaderTrial | None:
+    view = main_view_of(session)
+    if view is None or not view.makings or view.makings[0].threads:  # no DataLoader that is waited for
+        return None
+    return loader_trial(session, view, diagnosis.ranks, adopt(session, view, files_here()), _say)
 
 
 def _prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:

@@ -30,6 +30,7 @@ STAND_INS = {
     "LoaderHooks._fetch",
     "LoaderHooks._fetch_elsewhere",
     "LoaderHooks._read",
+    "SampleComparison.collate",
     "_DataQueue._dumps",
     "_DataQueue.put",
     "_DataQueue.send",

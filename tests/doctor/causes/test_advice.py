@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_prescriptions import GB, helping, made, why_not, with_survey
+from made_prescriptions import GB, helping, made, prescribed, why_not, with_batches, with_survey
 from made_sessions import MadeRun, outcome, process, read, write_evidence, write_settings
 
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.prescription import ranked
 from headrace.doctor.causes.remedy import Prediction, ProofOutcome, Remedy
+from headrace.doctor.measure.production import batch_rows
 from headrace.doctor.report.remedy_text import proved
 from headrace.doctor.report.run_text import last_words
 from headrace.doctor.session.model import (
@@ -203,3 +204,47 @@ def slow(session: Session, delay_us: int) -> list[Any]:
 def test_a_sample_whose_worker_waited_for_a_core_is_not_slow() -> None:
     assert [one.key for one in slow(made(SLOW), 2_000)] == ["7"]
     assert slow(made(SLOW), 30_000) == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows"),
+    [
+        ("float32[64,3,224,224] int64[64]", 64),
+        ("float32[64,3,224,224]", 64),
+        ("int64[12,1024] int64[12,1024]", 12),
+        ("float32[3,224,224] int64[]", None),
+        ("float32[3,224,224]", None),
+        ("float32[3,224,224] float32[3,112,112]", None),
+        ("float32[1,3,8,8] int64[1]", None),
+        ("", None),
+    ],
+)
+def test_rows_of_a_batch_by_its_shapes(shape: str, rows: int | None) -> None:
+    assert batch_rows(shape) == rows
+
+
+def test_a_dataset_that_batches_itself_is_measured_by_sample() -> None:
+    run = MadeRun(stages={"decode:Pillow load": 20_000}, samples=1, facts={"batch_size": None, "length": 100})
+    session = with_batches(made(run), "float32[64,3,8,8] int64[64]", 4096)
+    (making,) = diagnose(session).makings
+    assert making.item_samples == 64
+    assert making.stages[0].wall_us == pytest.approx(20_000 / 64)
+    assert making.batch_us == 20_000
+    session = with_survey(session, MachineSurvey(calibrations=sized(1_000_000)))
+    assert "the whole dataset, 6,400 samples of 1.0 MB" in helping(session, "cache").costs[0]
+
+
+def test_an_item_whose_samples_nobody_counted_is_a_batch() -> None:
+    run = MadeRun(stages={"decode:Pillow load": 20_000}, facts={"batch_size": None, "length": 100})
+    session = with_batches(made(run), "float32[64,3,8,8] int64[64]", 4096)
+    for maker in session.makers:
+        maker.batches.samples = [None] * len(maker.batches.samples)
+    session = with_survey(session, MachineSurvey(calibrations=sized(1_000_000)))
+    assert "the whole dataset, 6,400 samples of 1.0 MB" in helping(session, "cache").costs[0]
+
+
+def test_an_index_is_not_advised_for_a_stream() -> None:
+    scans = {"scan:tarfile headers": 9_000, "decode:Pillow load": 9_000}
+    assert "indexed-tar" in [one.code for one in prescribed(made(MadeRun(stages=scans))).remedies]
+    stream = MadeRun(stages={**scans, "lookup:tarfile member": 20}, facts={"iterable": True})
+    assert "indexed-tar" not in [one.code for one in prescribed(made(stream)).remedies]

@@ -111,6 +111,40 @@ def test_an_exact_one_is_injected_and_goes_alone() -> None:
     assert prescribed(session).together == ["loader"]
 
 
+SCRIPT = """from torch.utils.data import DataLoader
+loader = DataLoader(data, 4, num_workers=2)
+print(len(loader))
+for step, batch in enumerate(loader):
+    train(batch)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "is_certain"),
+    [
+        (SCRIPT, True),
+        (SCRIPT.replace("print(len(loader))", "model.fit(loader)"), False),
+        (SCRIPT.replace("print(len(loader))", "same = loader"), False),
+        (SCRIPT.replace("enumerate(loader)", "enumerate(other)"), False),
+    ],
+)
+def test_the_change_of_the_script_is_a_diff_where_it_is_certain(script: str, is_certain: bool) -> None:
+    run = replace(SLOW, facts=SLOW.facts | {"file": "/home/ada/train.py", "line": 4})
+    found = helping(with_trial(tried(1_000), run), "loader", {"/home/ada/train.py": script})
+    draft = helping(with_trial(tried(1_000, degree="draft"), run), "loader", {"/home/ada/train.py": script})
+    assert draft.edit is None
+    if not is_certain:
+        assert found.edit is None
+        return
+    assert found.edit is not None
+    assert [line for line in found.edit.diff.splitlines() if line[:1] == "+" and line[:3] != "+++"] == [
+        "+import headrace_loader",
+        "+loader = headrace_loader.make_loader()",
+        "+for step, batch in enumerate(headrace_loader.batches(loader)):",
+    ]
+    assert found.costs[-1] == "the module that --draft /home/ada/headrace_loader.py writes"
+
+
 def test_it_stands_above_a_cache_that_gains_as_much() -> None:
     session = with_batches(with_trial(tried(1_000)), *IMAGES)
     assert helping(session, "cache").prediction is not None
@@ -131,7 +165,7 @@ def test_one_that_is_slower_gives_way_to_what_gains_more() -> None:
     [
         (
             LoaderTrial("failed", "making the first batch\nValueError: no <column>", degree="exact"),
-            "It was tried on the run's files, and failed: making the first batch\nValueError: no <column>",
+            "It was tried on the run's files, and failed: making the first batch · ValueError: no <column>",
         ),
         (
             LoaderTrial("timed out", "opening the data took more than 15 s", degree="draft"),

@@ -11,6 +11,7 @@ from headrace.doctor.causes.prescription import lower_bounds, why_no_lower_bound
 from headrace.doctor.causes.remedy import LowerBounds
 from headrace.doctor.measure.batches import Join
 from headrace.doctor.measure.view import TrainerView
+from headrace.doctor.report.remedy_text import bound_rows
 from headrace.doctor.session.model import MeasuredWindow, Session, SessionNote
 
 STEPS, WARMUP = 20, 5
@@ -176,3 +177,17 @@ def test_where_there_are_floors_there_is_nothing_to_say(tmp_path: Path) -> None:
     session = _session(tmp_path)
     _add_window(session, "replay", COMPUTE_US)
     assert why_no_lower_bounds(session, _view(session)) == ""
+
+
+def test_data_work_in_the_loop_is_no_part_of_the_lower_bound(tmp_path: Path) -> None:
+    session = _session(tmp_path)
+    _add_window(session, "replay", COMPUTE_US)
+    steps = session.trainers[0].steps
+    for row in range(len(steps.number) - 12, len(steps.number)):
+        steps.spans[row] = [("d", steps.start[row] + COPY_US, 700), ("h", steps.start[row] + COPY_US + 100, 200)]
+    floors = _floors(session)
+    assert floors is not None
+    assert (floors.replay_us, floors.work_us) == (COMPUTE_US - 500, 500)
+    assert [name for name, _ in bound_rows(floors)] == [
+        *("baseline", "cached batches", "without data work", "under load", "loader alone"),
+    ]

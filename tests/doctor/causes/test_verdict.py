@@ -14,7 +14,7 @@ from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.processes import NOTES, PLAIN
 from headrace.doctor.causes.stage_names import named
 from headrace.doctor.measure.diagnosis import Finding
-from headrace.doctor.session.model import ProbedProcess, SessionNote, UnreachedProcess
+from headrace.doctor.session.model import ProbedProcess, ReceivedBatches, SessionNote, SourceLine, UnreachedProcess
 
 LOOKUP = {"lookup:tarfile": 12_000, "decode:PIL": 3_000, "collate:default": 200}
 
@@ -407,3 +407,32 @@ def test_how_a_loader_is_set_up_comes_after_the_cause_of_the_wait(tmp_path):
 def test_stages_are_named_in_words():
     assert named("getitem:rest") == "the dataset's own code"
     assert named("weather:rain") == "weather (rain)"
+
+
+def test_data_work_in_the_loop_counts_as_data_and_its_lines_are_named(tmp_path):
+    session = made_session(tmp_path, MadeRun(stages={"decode:a": 100}, forward=6_000))
+    trainer = session.trainers[0]
+    for row, (start, spans) in enumerate(zip(trainer.steps.start, trainer.steps.spans, strict=True)):
+        trainer.steps.spans[row] = [("d", start + 500, 5_000), *spans]
+    trainer.lines = [
+        SourceLine("/home/ada/train.py:31:normalise", 70_000),
+        SourceLine("/home/ada/train.py:9:<module>", 30_000),
+    ]
+    diagnosis = diagnose(session)
+    assert diagnosis.wait_share == pytest.approx(0.02, abs=0.02)
+    assert diagnosis.data_share == pytest.approx(0.6, abs=0.05)
+    assert "Not input-bound" not in diagnosis.verdict
+    assert "data work in the training loop itself, most of it at train.py:31 (normalise)." in diagnosis.verdict
+    (finding,) = [one for one in diagnosis.findings if one.code == "data-work"]
+    assert finding.evidence.endswith("70 % at train.py:31 (normalise); 30 % at train.py:9")
+
+
+def test_time_before_the_model_is_named_by_its_line_where_nothing_was_seen_to_give_batches(tmp_path):
+    session = made_session(tmp_path, MadeRun(forward=6_000))
+    trainer = session.trainers[0]
+    trainer.gets, trainer.passes = ReceivedBatches(), []
+    for row, (start, spans) in enumerate(zip(trainer.steps.start, trainer.steps.spans, strict=True)):
+        trainer.steps.spans[row] = [("n", start, 5_000), *spans]
+    trainer.lines = [SourceLine("/home/ada/train.py:31:get_batch", 70_000)]
+    verdict = diagnose(session).verdict
+    assert "passes before the model is called, most of it at train.py:31 (get_batch)." in verdict

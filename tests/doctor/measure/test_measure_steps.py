@@ -211,3 +211,33 @@ def test_the_gpu_sees_less_wait_where_it_is_behind(tmp_path):
 def test_marks_without_a_partner_bound_nothing():
     marks = [("s", 0.0), ("r", 1.0), ("w", 2.0), ("w", 3.0), ("r", 5.0), ("h", 6.0)]
     assert device_spans(marks) == [TimeSpan("data wait", 3.0, 5.0)]
+
+
+def test_data_work_is_a_part_of_its_own_on_the_cpu_and_on_the_gpu():
+    trainer = trainer_of([(0, 100, [("d", 20, 30), ("h", 30, 10), ("b", 70, 20), ("o", 90, 10)])], gets=[(0, 20)])
+    assert shares(trainer) == {
+        "data wait": 20,
+        "data work": 20,
+        "host to device": 10,
+        "forward": 20,
+        "backward": 20,
+        "optimizer": 10,
+    }
+    marks = [("s", 0.0), ("w", 0.0), ("r", 5.0), ("w", 9.0), ("r", 12.0), ("m", 20.0), ("b", 40.0), ("c", 60.0)]
+    assert [(span.name, span.start, span.end) for span in device_spans(marks)] == [
+        ("data wait", 0.0, 5.0),
+        ("data work", 5.0, 9.0),
+        ("data wait", 9.0, 12.0),
+        ("data work", 12.0, 20.0),
+        ("backward", 40.0, 60.0),
+    ]
+
+
+def test_without_a_mark_of_the_model_a_batch_in_hand_is_no_work():
+    marks = [("s", 0.0), ("w", 0.0), ("r", 5.0), ("w", 9.0), ("r", 12.0), ("b", 40.0), ("c", 60.0)]
+    assert [span.name for span in device_spans(marks)] == ["data wait", "data wait", "backward"]
+
+
+def test_what_comes_before_the_model_is_not_seen_where_nothing_gave_a_batch():
+    trainer = trainer_of([(0, 100, [("n", 0, 60), ("b", 80, 10), ("o", 90, 10)])])
+    assert shares(trainer) == {"not seen": 60, "forward": 20, "backward": 10, "optimizer": 10}

@@ -107,6 +107,7 @@ def normalise(values: Any, by: Any = Filter.LINEAR) -> Any:
         (numpy.float32(0.5), 0.5),
         (numpy.dtype("uint16"), {"dtype": "uint16"}),
         (torch.bfloat16, {"dtype": "bfloat16"}),
+        (torch.device("cuda", 1), {"device": "cuda:1"}),
         (numpy.zeros((2, 2), "int8"), {"array": "numpy", "shape": [2, 2], "dtype": "int8", "values": [0] * 4}),
         (numpy.zeros((9, 9)), {"array": "numpy", "shape": [9, 9], "dtype": "float64"}),
         (torch.tensor([1.0]), {"array": "torch", "shape": [1], "dtype": "float32", "values": [1.0]}),

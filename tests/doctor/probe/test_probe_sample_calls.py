@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import pickle
 import random
 import tarfile
 import zipfile
@@ -15,13 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy import median
 from PIL import Image
 from probing import notes, probed, records
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from headrace.doctor.probe.call_facts import LONG_LIST, MOST_LEAVES, leaves_of
 from headrace.doctor.probe.sample_calls import MOST_CALLS, WATCHED
-from headrace.doctor.probe.sample_digests import MOST_COLLATED, MOST_SAMPLES
+from headrace.doctor.probe.sample_comparison import MOST_COLLATED, MOST_SAMPLES
 
 BATCH = 4
 SIZE = (24, 16)
@@ -90,7 +92,12 @@ def test_a_samples_calls_are_written_in_order_with_place_and_facts(tmp_path: Pat
         image = image.resize((12, 8), Image.Resampling.BICUBIC)
         image = image.crop((0, 0, 8, 8)).transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         values = np.array(image)
-        return {"image": torch.from_numpy(values), "high": np.percentile(values, 98), "meta": (key, "name")}
+        return {
+            "image": torch.from_numpy(values),
+            "high": np.percentile(values, 98),
+            "meta": (key, "name"),
+            "valid": values > 999,
+        }
 
     trace = Trace(tmp_path, Produced(make), observe=False)
     assert [(one["index"], one["key"]) for one in trace.samples] == [(1 + key // 4, str(4 + key)) for key in range(8)]
@@ -130,6 +137,7 @@ def test_a_samples_calls_are_written_in_order_with_place_and_facts(tmp_path: Pat
         ("high", "ndarray"),
         ("meta.0", "int"),
         ("meta.1", "str"),
+        ("valid", "ndarray"),
     ]
 
 
@@ -230,6 +238,12 @@ def test_functions_are_put_back_when_no_sample_is_looked_at(tmp_path: Path) -> N
     assert "quantile" not in vars(torch.Tensor)
 
 
+def test_a_function_that_the_script_holds_by_name_can_be_pickled(tmp_path: Path) -> None:
+    trace = Trace(tmp_path, Produced(lambda key: (len(pickle.dumps(median)), float(np.quantile([key], 0.5)))))
+    assert trace.facts("call:numpy.median") == []
+    assert len(trace.facts("call:numpy.quantile")) == 1
+
+
 def test_an_argument_that_the_library_refuses_stays_the_librarys_error(tmp_path: Path) -> None:
     def make(key: int) -> str:
         with pytest.raises(TypeError):
@@ -244,8 +258,9 @@ def test_an_argument_that_the_library_refuses_stays_the_librarys_error(tmp_path:
     ("value", "expected"),
     [
         (3, [("", "int", None, None, 3, 3)]),
+        (True, [("", "bool", None, None, 1, 1)]),
         (float("nan"), [("", "float", None, None, None, None)]),
-        (torch.tensor([True, False]), [("", "tensor", [2], "bool", False, True)]),
+        (torch.tensor([True, False]), [("", "tensor", [2], "bool", 0, 1)]),
         (torch.zeros(0), [("", "tensor", [0], "float32", None, None)]),
         (np.float32([1, 2]), [("", "ndarray", [2], "float32", 1.0, 2.0)]),
         (np.array(["a"]), [("", "ndarray", [1], "str32", None, None)]),

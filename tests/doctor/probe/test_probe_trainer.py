@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from probing import kinds, notes, probed, records
+from probing import kinds, notes, probed, records, spans
 from torch.utils.data import DataLoader
 from training_loops import Loop, Stream, loader
 
@@ -46,7 +46,7 @@ def test_each_step_has_its_batches_its_backward_pass_and_its_optimizer(tmp_path:
     assert [get[1:3] for get in gets] == [[0, index] for index in range(6)]
     assert all(before[3] == after[2] for before, after in itertools.pairwise(steps))
     for step, get in zip(steps, gets, strict=True):
-        backward, optimizer = step[4]
+        backward, optimizer = spans(step)
         assert step[2] <= get[3] <= get[3] + get[4] <= step[2] + backward[1]
         assert backward[1] + backward[2] <= optimizer[1] + 1
         assert abs(step[2] + optimizer[1] + optimizer[2] - step[3]) <= 2

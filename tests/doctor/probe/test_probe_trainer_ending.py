@@ -14,7 +14,7 @@ from probing import kinds, notes, probed, records
 from training_loops import Loop, loader
 
 from headrace.doctor.probe.training import training
-from headrace.doctor.probe.training.windows import StepsMeasured
+from headrace.doctor.probe.training.step_limit import StepsMeasured
 
 
 def test_a_measured_run_ends_after_warm_up_and_steps(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from probing import kinds, notes, probed, records
+from probing import kinds, notes, probed, records, spans
 from training_loops import Loop, loader
 
 
@@ -100,8 +100,8 @@ def test_an_evaluation_between_steps_is_no_wait_for_data(tmp_path: Path) -> None
     assert len(records(tmp_path, "get")) == 6
     evaluated = records(tmp_path, "fetch")
     assert len(evaluated) == 5
-    start = steps[3][2] + steps[3][4][0][1]
-    assert all(start <= fetch[3] <= start + steps[3][4][0][2] for fetch in evaluated)
+    start = steps[3][2] + spans(steps[3])[0][1]
+    assert all(start <= fetch[3] <= start + spans(steps[3])[0][2] for fetch in evaluated)
 
 
 def test_backward_passes_without_a_step_that_is_seen_are_another_engines(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from observed_runs import KeptRun
+from probing import spans
 
 pytestmark = pytest.mark.alone
 
@@ -58,5 +59,5 @@ def _numbered(number: int, records: Records) -> list[Any]:
 
 
 def _end_of_backward(step: list[Any]) -> int:
-    (_, offset, duration), _ = step[4]
+    (_, offset, duration), _ = spans(step)
     return int(step[2] + offset + duration)

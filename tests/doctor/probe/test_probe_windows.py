@@ -17,7 +17,8 @@ from probing import notes, probed, records
 from training_loops import Loop, Stream, loader, pairs
 
 from headrace.doctor.probe.probe import Probe
-from headrace.doctor.probe.training.windows import GREED, SETTLING_STEPS, StepsMeasured
+from headrace.doctor.probe.training.step_limit import SETTLING_STEPS, StepsMeasured
+from headrace.doctor.probe.training.windows import GREED
 
 STEPS, REPLAY = 6, 4
 MEASURED: dict[str, Any] = {"observe": False, "steps": STEPS, "replay": REPLAY, "drain_s": 5.0}

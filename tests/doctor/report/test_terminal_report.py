@@ -282,7 +282,10 @@ def test_equal_notes_of_many_processes_come_once() -> None:
     ("outcome", "says"),
     [
         (CommandOutcome(["x"], 0, "finished", 1_000_000), "ran to its end in 1.0 s: x"),
-        (CommandOutcome(["x"], 0, "steps", 1_000_000), "ended by the doctor after the steps asked for, in 1.0 s: x"),
+        (
+            CommandOutcome(["x"], 0, "steps", 1_000_000),
+            "ended by the doctor after the steps that it measured, in 1.0 s: x",
+        ),
         (CommandOutcome(["x"], 137, "failed", 1_000_000), "ended by signal 9 after 1.0 s: x"),
         (CommandOutcome(["x", "a b"], 127, "not found", 0), "could not be started, exit status 127: x 'a b'"),
         (CommandOutcome(["x"], 130, "interrupted", 5_000), "interrupted after 5.0 ms, exit status 130: x"),

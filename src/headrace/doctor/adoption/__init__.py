@@ -11,10 +11,9 @@ from .comparison import compare_with_script
 from .module import module_text
 from .recipe import Adoption, LoaderRecipe, MapPart, RecipePart
 from .script_recipe import adopt
-from .trial import EXPECTED_S, LoaderTrialRequest, tried_loader
+from .trial import LoaderTrialRequest, loader_trial, tried_loader
 
 __all__ = [
-    "EXPECTED_S",
     "Adoption",
     "LoaderRecipe",
     "LoaderTrialRequest",
@@ -22,6 +21,7 @@ __all__ = [
     "RecipePart",
     "adopt",
     "compare_with_script",
+    "loader_trial",
     "module_text",
     "tried_loader",
 ]

@@ -169,7 +169,9 @@ def _webdataset(dataset: Any, reader: SampleReader) -> KnownSample | None:
             keywords = vars(stage).get("kw")
             drop_last = isinstance(keywords, dict) and keywords.get("partial") is False
         elif name == "_shuffle":
-            note = f"the Loader shuffles the whole dataset; the script a buffer of {given[0] if given else '?'} samples"
+            if not given or not given[0]:  # shardshuffle=False
+                continue
+            note = f"the Loader shuffles the whole dataset; the script a buffer of {given[0]} samples"
             parts.append(RecipePart("shuffle", "", "shuffle=True", "differs", note, "loader"))
         else:
             value = _after_stage(value, name, given, vars(stage) if isinstance(stage, StandIn) else {}, reader)

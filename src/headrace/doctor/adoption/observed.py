@@ -42,6 +42,12 @@ class ScriptData:
         return size if isinstance(size, int) and not isinstance(size, bool) else None
 
     @property
+    def seen_batch_size(self) -> int | None:
+        """Samples of the batch that was seen."""
+        shapes = [leaf.shape for leaf in self.batch.values() if self.is_batched and leaf.shape]
+        return shapes[0][0] if shapes else None
+
+    @property
     def is_shuffled(self) -> bool:
         """Tell whether the order is drawn: by any sampler but the sequential one."""
         sampler = self.described.get("sampler")

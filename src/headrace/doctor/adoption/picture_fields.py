@@ -56,6 +56,9 @@ def picture_recipe(picture: Picture, kind: str, dtype: str | None, validity: Val
         }
         found.arguments |= _values(picture, dtype, image)
         found.arguments["channels_last"] = "False"
+        found.parts += _channels(picture)
+        if any(step.kind == "exif" for step in picture.steps):
+            found.arguments["exif"] = "True"
     elif kind == "Mask":
         found.augment = []
         found.arguments = {"dtype": repr(dtype)} if dtype in ("int64", "int32") else {}
@@ -213,6 +216,18 @@ def _in_albumentations(value: Any) -> Any:
 
 
 # Values.
+
+
+def _channels(picture: Picture) -> Iterator[RecipePart]:
+    """Yield what is to check of the order and the number of channels."""
+    swaps = [step for step in picture.steps if step.kind in ("bgr", "rgb")]
+    if swaps and swaps[-1].kind == "bgr":
+        note = "channels are blue, green, red in the script, and red, green, blue here: .flip(1), or train on these"
+        yield RecipePart(swaps[-1].text, swaps[-1].place, "hr.Image()", "check", note)
+    for step in picture.steps:
+        if step.kind == "convert" and step.value not in ("RGB", "RGBX"):
+            note = "pixels are RGB of 8 bits here; for others see Image(mode=) and Image(channels=)"
+            yield RecipePart(step.text, step.place, "hr.Image()", "check", note)
 
 
 def _flat_names(value: Any) -> Iterator[str]:

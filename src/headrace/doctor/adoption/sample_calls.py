@@ -186,6 +186,8 @@ def _named(
         return (first,)
     if name.startswith(("torchvision.transforms", "torch.nn.functional")) and isinstance(first, Picture):
         return (first.then(reader.step(node, "transform", (last, tuple(given[1:]), tuple(keywords.items())))),)
+    if last == "exif_transpose" and isinstance(first, Picture):
+        return (first.then(reader.step(node, "exif")),)
     if name.startswith(_IMAGE_LIBRARIES) and isinstance(first, Picture):
         return (first.then(reader.step(node, "own")),)
     if name.startswith(_TRANSFORM_LIBRARIES) and last[:1].isupper():

@@ -19,6 +19,8 @@ from .sample_values import ArrayFile, Cell, Computed, Picture, Quantile, Tokeniz
 from .stand_ins import FunctionStandIn, StandIn, class_of
 from .table_sources import ScriptTexts, cells_in, folder_column, table_source
 
+_SAMPLERS = ("SequentialSampler", "RandomSampler", "DistributedSampler", "_InfiniteConstantSampler")
+"""Samplers that take each sample once an epoch, or that leave it to the dataset."""
 _COLLATES = (
     "default_collate",
     "default_convert",
@@ -37,10 +39,12 @@ def adopt(session: Session, view: TrainerView, sources: ScriptSources) -> Adopti
     if data is None:
         return None
     files = parsed(session, [data.facts.get("file"), *_files_in(data)], sources)
-    recipe = ScriptRecipe(data, files, sources).recipe()
-    if recipe.degree == "no":
-        return Adoption(recipe, None)
-    return Adoption(recipe, module_text(recipe))
+    try:
+        recipe = ScriptRecipe(data, files, sources).recipe()
+        return Adoption(recipe, None if recipe.degree == "no" else module_text(recipe))
+    except Exception as error:  # a session may come from anywhere, and a diagnosis is more than this remedy
+        why = f"what its dataset holds could not be read, a fault of the doctor's: {type(error).__name__}: {error}"
+        return Adoption(LoaderRecipe("", {}, "batch", degree="no", reason=why), None)
 
 
 def _files_in(data: ScriptData) -> Iterator[str]:
@@ -73,6 +77,8 @@ class ScriptRecipe:
     value: Any = None
     batch: Any = None
     """Structure of the script's batch."""
+    is_mixed: bool = False
+    """Whether the samples of a batch are mixed, which makes floats of labels."""
     _names: dict[Any, str] = field(default_factory=dict)
     """Fields by what they are of."""
 
@@ -89,22 +95,25 @@ class ScriptRecipe:
         self.parts += found.source.parts
         self.constants |= found.source.constants
         self.batch = self._collated(found.value, reader)
+        self.is_mixed = reader.mixing is not None
         output = self._output(self.batch, "")
         self._left_out(reader)
+        self._order()
+        mixing = self._mixing(reader)
         if not any(code.startswith(("hr.Image", "hr.Mask", "hr.Depth")) for code in self.fields.values()):
             return self._none("no picture is decoded in it: what it gives lies in memory, or is made in another way")
         blocked = next((part for part in self.parts if part.certainty == "no"), None)
         if blocked is not None:
             return self._none(f"{blocked.part}: {blocked.note}")
         degree, reason = self._degree()
-        size = self.data.batch_size or found.batch_size
+        size = self.data.batch_size or found.batch_size or self.data.seen_batch_size
         return LoaderRecipe(
             source=found.source.code,
             fields=self.fields,
             output=output,
             view=self._shared("view", self.views),
             augment=self._shared("augment", self.augments),
-            mixing=self._mixing(reader),
+            mixing=mixing,
             parts=tuple(dict.fromkeys(self.parts)),
             degree=degree,
             reason=reason,
@@ -270,6 +279,11 @@ class ScriptRecipe:
             self.fields["index"] = 'hr.Key("index")'
             return 'batch["index"]'
         name = self._named(cell, path, "label")
+        if not cell.keys and (cell.table, ()) not in self._source.columns:
+            note = "keys are paths, or what files of several folders have in common; compare them"
+            self.parts.append(RecipePart(cell.table, "", "hr.Key()", "check", note))
+            self.fields[name] = "hr.Key()"
+            return f"batch[{name!r}]"
         column = self._source.column(cell)
         text = leaf is not None and leaf.kind == "str"
         if leaf is None and cell.examples:
@@ -280,6 +294,8 @@ class ScriptRecipe:
             self.parts.append(RecipePart(column, "", "hr.Label()", "check", note))
         self.fields[name] = f"hr.{kind}()" if column == name else f"hr.{kind}(source={column!r})"
         code = f"batch[{name!r}]"
+        if self.is_mixed:
+            return code
         if kind == "Label" and leaf is not None and leaf.dtype not in (None, "int64", "float64"):
             code += _cast(leaf.dtype)
         return code
@@ -348,6 +364,17 @@ class ScriptRecipe:
         for one in reader.left_out:
             note = "the script does this for each sample; whether it changes one is for you to say"
             self.parts.append(RecipePart(one.text, one.place, "", "check", note, "map"))
+
+    def _order(self) -> None:
+        """Take the sampler: one that draws otherwise than each sample once is a part to check."""
+        sampler = self.data.rebuilt.objects.get("sampler")
+        state = vars(sampler) if isinstance(sampler, StandIn) else {}
+        name = class_of(sampler).rpartition(".")[2]
+        drawn = name == "RandomSampler" and (state.get("replacement") or state.get("_num_samples") is not None)
+        if sampler is None or (name in _SAMPLERS and not drawn):
+            return
+        note = "the Loader takes each sample once an epoch: see weights=, balanced=, repeats= and samples_per_epoch="
+        self.parts.append(RecipePart(name, "", "shuffle", "check", note, "loader"))
 
     def _shared(self, name: str, steps: Sequence[list[str]]) -> str | None:
         """Return the view or the augmentations of all pictures: those of the first that has some."""

@@ -149,6 +149,8 @@ class Rebuilding:
         if not isinstance(thing, dict):
             return thing
         if isinstance(again := thing.get("again"), str) and again in self._places and again != place:
+            if place.startswith(f"{again}."):
+                return Missing(str(again))  # an object that holds itself
             found = self._places[again]
             return Missing(str(again)) if "again" in found else self._rebuilt(found, again)
         if place not in self._made:

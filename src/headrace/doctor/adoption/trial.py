@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -22,8 +22,11 @@ import psutil
 
 from headrace.system import available_bytes
 
-from ..session.model import LoaderTrial, Session
-from ..simulate import RecordedRun
+from ..measure import BOUND, RankView, TrainerView
+from ..quantities import percent
+from ..session.model import AdoptedPart, LoaderTrial, Session
+from ..simulate import RecordedRun, recorded
+from .recipe import Adoption
 from .trial_process import IMPORTS, TrialOrder
 
 PROCESS = "from headrace.doctor.adoption.trial_process import main; main()"
@@ -41,6 +44,8 @@ MOST_OUTPUT = 1 << 20
 LAST_BYTES = 2_000
 """Bytes of what it prints that are kept for the reason."""
 CLOSING_S = 2.0
+TRIED_AFTER = ("finished", "steps")
+"""Ends of a run after which the Loader is tried."""
 NEEDS = "No module named 'headrace"
 """What Python says where the interpreter has no headrace."""
 
@@ -85,6 +90,39 @@ class LoaderTrialRequest:
             team=run.team,
             batches_a_step=max(round(run.batches_a_step), 1),
         )
+
+
+def loader_trial(
+    session: Session,
+    view: TrainerView,
+    ranks: Sequence[RankView],
+    adoption: Adoption | None,
+    announce: Callable[[str], None],
+) -> LoaderTrial | None:
+    """Try the Loader that a measured run could have, where its steps wait for data; None where none is known.
+
+    `announce` is told before it begins, since it takes its time.
+    """
+    if adoption is None:
+        return None
+    recipe, module = adoption.recipe, adoption.module_text or ""
+    run = recorded(session, view, ranks) if module else None
+    if run is None:
+        why_not = "No batch's making was recorded." if module else ""
+    elif session.mode != "measure" or session.outcome.why not in TRIED_AFTER:
+        why_not = "It is tried on the run's files only after a measured run that came to its end."
+    elif view.wait_share is None or view.wait_share < BOUND:
+        why_not = f"A {view.training.unit} waits {percent(view.wait_share or 0.0)} for data: nothing is to be gained."
+    else:
+        why_not = ""
+        announce(f"trying Headrace's Loader on the run's files: about {EXPECTED_S:.0f} s, at most {2 * MOST_S:.0f} s")
+    if run is None or why_not:
+        trial = LoaderTrial("not tried", why_not, module)
+    else:
+        trial = tried_loader(LoaderTrialRequest.of(session, view.trainer.pid, run, module))
+    trial.degree, trial.reason = recipe.degree, recipe.reason
+    trial.parts = [AdoptedPart(part.part, part.place, part.becomes, part.certainty, part.note) for part in recipe.parts]
+    return trial
 
 
 def tried_loader(request: LoaderTrialRequest) -> LoaderTrial:

@@ -127,7 +127,10 @@ class Case:
         batches = (made for finder in self.finders for made in finder.batches())
         known = [count for made in batches if (count := made.maker.batches.samples[made.row]) is not None]
         size = self.facts.get("batch_size")
-        return fmean(known) if known else float(size) if isinstance(size, int) else None
+        items = fmean(known) if known else float(size) if isinstance(size, int) else None
+        if items is None and self.making.item_samples > 1:
+            items = 1.0  # an item is the batch
+        return None if items is None else items * self.making.item_samples
 
     @cached_property
     def shapes(self) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from ..machine import GEOMETRY, PILLOW, VALUES, ScriptView, script_view
 from ..measure import LookedStages, StagePart
 from ..quantities import counted, duration, number, percent, size, times
 from .case import LOW, MEDIUM, WORTH, Case, Proposal, RemedyFamily, name_of, sample_us, scaled, share_of
@@ -15,11 +16,14 @@ from .stage_names import named
 from .transfers import IMAGE_DTYPE, leaves_of
 
 NATIVE_DECODE = RemedyFamily("native-decode", "Headrace's decoder in place of Pillow's")
+IMAGE_READER = RemedyFamily("image-reader", "ImageReader in place of decoding and what follows it")
 CACHE = RemedyFamily("cache", "samples cached")
+DECODERS = (NATIVE_DECODE.code, IMAGE_READER.code)
+"""Remedies of which one is enough: both decode in place of the script's library."""
 ASSUMED = (0.3, 1.0)
 KEY = "native_decode"
 """Key in `changes`."""
-PILLOW = 4 / 3
+PILLOW_BYTES = 4 / 3
 """Bytes of an RGB image as Pillow holds it, by those of its array: four a pixel."""
 WORTH_KEEPING = 0.1
 """Share of the deterministic part from which transforms are cached, too, and not only the decoded image."""
@@ -71,6 +75,42 @@ def native_decode(case: Case) -> Proposal | None:
         "place of Image.open(path).convert(…).resize(…)",
         changes={KEY: True} if can_be_injected else None,
     )
+
+
+def image_reader(case: Case) -> Proposal | None:
+    """Propose `ImageReader` or `decode_image`, which give what the script makes of an image in one call.
+
+    For Pillow only where the script cuts or resizes what it decodes: else `native-decode` says the same.
+    """
+    names = [name_of(one) for one in case.making.stages]
+    view = script_view(names, case.shapes)
+    if view is None or (view.library == PILLOW and not view.window):
+        return None
+    known = GEOMETRY | VALUES if view.is_float else GEOMETRY
+    decoding = [one for one in case.stages("decode") if view.library in one.label or "cv2" in one.label]
+    replaced = [*decoding, *(one for one in case.stages("transform") if one.label in known)]
+    share = share_of(replaced)
+    family = IMAGE_READER.titled(f"ImageReader in place of {view.library}'s decoding{_and_view(view)}")
+    if share < WORTH:
+        return family.would_not(f"These are {percent(share)} of making a batch.")
+    left = factor(case.calibrations, IMAGE_READER.code, "image", assumed=ASSUMED)
+    return family.tried(
+        case,
+        scaled(replaced)(left.usual),
+        prediction=case.predict_factor(left, scaled(replaced)),
+        why=f"{view.library} and what follows it take {duration(sample_us(replaced))} a sample, {percent(share)} of "
+        f"making a batch; ImageReader decodes only what the window shows. {left.basis}",
+        confidence=MEDIUM if left.is_measured else LOW,
+        costs=["the lines of the dataset that decode", "pixels that differ by rounding"],
+        hint=f"in the dataset's __init__: self.read = {view.code}; in __getitem__: self.read(path), or the bytes. "
+        "headrace.decode_image does the same in one call",
+    )
+
+
+def _and_view(view: ScriptView) -> str:
+    """Name the parts that come after decoding."""
+    parts = [*([view.window] if view.window else []), *(["Normalize"] if view.is_normalised else [])]
+    return "" if not parts else f", {' and '.join(parts)}"
 
 
 @dataclass(frozen=True)
@@ -211,7 +251,9 @@ def cache(case: Case) -> Proposal | None:
     prediction = case.predict(scaled(cut.before)(0.0))
     if prediction is not None and case.is_faster(prediction) and prediction.speedup < LEAST_SPEEDUP:
         gives = f"It would give {duration(prediction.step_us)} a step, {times(prediction.speedup)}"
-        return family.would_not(f"{gives}: below {times(LEAST_SPEEDUP)} a copy of the data is not worth its memory.")
+        return family.would_not(
+            f"{gives}: below {times(LEAST_SPEEDUP)} a copy of the data is not worth its memory. {cut.said}"
+        )
     whole = each * samples
     dataset = f"the whole dataset, {number(samples)} samples{counted_by} of {size(each)}"
     costs = [f"{size(whole)} for {dataset}, of {size(free)} that are free"]
@@ -234,7 +276,7 @@ def cache(case: Case) -> Proposal | None:
         hint="headrace.cached(dataset, load=…, augment=…, cache='ram:…') caches what load= gives for all workers: "
         f"load= is all up to {cut.last}{'' if cut.is_normalised else ', with images as bytes'}, and augment= the rest. "
         "Or cache the arrays by index yourself: in one memory map (numpy.memmap), or written once to files",
-        changes={"cache": {"bytes": math.ceil(PILLOW * whole)}} if can_be_injected else None,
+        changes={"cache": {"bytes": math.ceil(PILLOW_BYTES * whole)}} if can_be_injected else None,
     )
 
 

@@ -11,6 +11,7 @@ from statistics import fmean
 from ..measure import (
     BOUND,
     SOURCE,
+    UNSEEN,
     WAIT,
     Diagnosis,
     Finding,
@@ -31,7 +32,9 @@ from ..measure import (
 from ..quantities import counted, duration, percent, times
 from ..session.model import Session
 from .cores import CROWDED, TAKEN, core_findings
+from .garbage import FULL_GC, garbage_findings
 from .gpu import gpu_findings
+from .loop_work import at_line, loop_findings, loop_verdict
 from .memory import COPIED, OOM_KILL, memory_findings
 from .prefetch import wait_findings
 from .processes import NOT_KNOWN, NOT_SEEN, failed_process, hanging, note_findings, process_findings
@@ -48,6 +51,7 @@ BEHIND = CROWDED | {
     "cores",
     "data-parallel",
     FEW_WORKERS,
+    FULL_GC,
     LOADER_LIMIT,
     OUT_OF_ORDER,
     "padding",
@@ -81,6 +85,7 @@ def diagnose(session: Session) -> Diagnosis:
         ranks=by_rank,
         findings=found,
         cost=cost(session, views, join),
+        data_share=None if main is None else main.data_share,
     )
 
 
@@ -95,6 +100,7 @@ def _findings(
     of_machines, notes = machine_findings(session), list(note_findings(session, main))
     of_run = [*([] if ranks is None else rank_findings(ranks, by_rank)), *process_findings(session)]
     waits: list[Finding] = []
+    loop: list[Finding] = []
     around: list[Finding] = []
     if main is None:  # then what a machine is short of explains nothing but how the command ended
         of_machines = [finding for finding in of_machines if finding.code == OOM_KILL]
@@ -104,13 +110,14 @@ def _findings(
         of_machines = [
             replace(one, weight=max(one.weight, read)) if one.code == FROM_DISK else one for one in of_machines
         ]
-        waits = list(wait_findings(main))
-        around = [*loader_findings(session, main), *padding_findings(main)]
+        waits, loop = list(wait_findings(main)), list(loop_findings(main))
+        around = [*loader_findings(session, main), *padding_findings(main), *garbage_findings(session, main)]
     if any(finding.code in CROWDED for finding in of_machines):
         # The CPU time of threads that libraries start is not known to be the workers', so cores may seem free.
         around = [finding for finding in around if finding.code != FEW_WORKERS]
-    is_bound = main is not None and (main.wait_share or 0.0) >= BOUND
-    most = waits[0].weight if waits and is_bound else 1.0
+    is_bound = main is not None and (main.data_share or 0.0) >= BOUND
+    most = max((one.weight for one in [*waits[:1], *loop]), default=1.0) if is_bound else 1.0
+    waits += loop
     order = {id(finding): -finding.weight for finding in [*waits, *of_run]}
     order |= {id(finding): -min(finding.weight, most) for finding in [*around, *notes, *of_machines]}
     return sorted([*waits, *around, *of_run, *notes, *of_machines], key=lambda finding: order[id(finding)])
@@ -204,25 +211,36 @@ def _waiting(session: Session, view: TrainerView | None) -> Iterator[str]:
                 "A DataLoader was iterated, but no batch of it was received by the training thread for one of "
                 f"{steps}: what that waits for was not seen."
             )
-        yield from (unasked, *most)
+        before = view.share(UNSEEN)
+        where = at_line(view)
+        model = [f"{percent(before)} of each {unit} passes before the model is called{where}."] if where else most
+        yield from (unasked, *model)
         return
     waiting = f"the {'GPU' if view.has_gpu else 'training loop'}{'' if view.only else f' of rank {view.trainer.rank}'}"
     share = percent(view.wait_share)
-    if view.wait_share < BOUND:
+    work = loop_verdict(view)
+    if view.wait_share < BOUND and work:
+        yield f"{waiting[0].upper()}{waiting[1:]} waits {share} of each {unit} for data."
+    elif view.wait_share < BOUND:
         yield from (f"Not input-bound: {waiting} waits {share} of each {unit} for data.", *most)
     else:
         causes = cause_words(view)
         why = f"; {causes}" if causes else ""
         yield f"{waiting[0].upper()}{waiting[1:]} waits {share} of each {unit} for data{why}."
+    if work:
+        yield work
     measured = len(view.training.steps)
-    if session.mode == "measure" and measured < session.steps:  # its figures bear less
+    is_enough = any(note.code == "enough" for note in session.notes)
+    if is_enough:
+        yield f"{counted(measured, unit).capitalize()} were enough to say so; --steps measures more."
+    elif session.mode == "measure" and measured < session.steps:  # its figures bear less
         yield f"Measured over {counted(measured, unit)} of the {session.steps} asked for: the run ended first."
 
 
 def _gap(view: TrainerView | None) -> Iterator[str]:
     """Say what there is to be had: the step with batches at hand, alongside the step as it was."""
     bound_us = None if view is None else at_hand_us(view)
-    if view is None or view.budget is None or bound_us is None or (view.wait_share or 0.0) < BOUND:
+    if view is None or view.budget is None or bound_us is None or (view.data_share or 0.0) < BOUND:
         return
     unit, step_us = view.training.unit, view.budget.mean_us
     most = step_us / max(bound_us, 1.0)

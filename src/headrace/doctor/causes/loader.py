@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 
+from ..edits import ADOPTED, WantedEdit
 from ..quantities import counted, duration, number, size
 from ..session.model import AdoptedPart, LoaderTrial
 from ..simulate import FeedSetup, NativeFeed, RecordedRun, predicted
@@ -49,15 +51,20 @@ def loader(case: Case) -> Proposal | None:
         why=f"{_why(case, trial)} {trial.reason}".rstrip(),
         confidence=MEDIUM if trial.loaded_us else LOW,
         costs=_costs(trial),
+        wanted=WantedEdit(adopts=True) if is_exact else None,
         hint=_hint(case, is_exact=is_exact),
         changes={KEY: {"module": trial.module, "loaders": case.loaders}} if is_exact else None,
     )
-    return replace(proposal, remedy=replace(proposal.remedy, degree=trial.degree, parts=trial.parts))
+    remedy = replace(proposal.remedy, degree=trial.degree, parts=trial.parts)
+    if remedy.edit is not None:
+        module = os.path.join(os.path.dirname(remedy.edit.file), f"{ADOPTED}.py")
+        remedy = replace(remedy, costs=[*remedy.costs, f"the module that --draft {module} writes"])
+    return replace(proposal, remedy=remedy)
 
 
 def _why_not(case: Case, trial: LoaderTrial) -> str:
     """Say why it is no remedy, in one sentence; empty where it may be one."""
-    detail = trial.detail.strip()
+    detail = " · ".join(line.strip() for line in trial.detail.strip().splitlines())
     if trial.degree == NONE:
         return trial.reason or "What the dataset does is not known well enough."
     if trial.why == "not tried":

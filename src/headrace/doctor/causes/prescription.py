@@ -25,13 +25,27 @@ from ..measure import (
     main_view_of,
     pass_of,
     queue_of,
+    replayed_work_us,
     window,
     window_us,
 )
 from ..quantities import duration, percent
 from ..session.model import Session
 from ..simulate import Prediction
-from . import cores, decoding, gpu, loader, prefetch, sequences, storage, transfers, uneven_ranks, workers
+from . import (
+    cores,
+    decoding,
+    garbage,
+    gpu,
+    loader,
+    loop_work,
+    prefetch,
+    sequences,
+    storage,
+    transfers,
+    uneven_ranks,
+    workers,
+)
 from .case import WORTH, Case, Proposal, case_of
 from .remedy import LowerBounds, Prescription, ProofOutcome, Remedy, left_out, outcomes
 
@@ -45,6 +59,7 @@ FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
     cores.threads,
     storage.indexed_tar,
     decoding.native_decode,
+    decoding.image_reader,
     transfers.smaller_samples,
     sequences.batch_tokeniser,
     sequences.pad_to_batch,
@@ -53,6 +68,8 @@ FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
     transfers.device_prefetch,
     uneven_ranks.same_shape,
     uneven_ranks.ddp,
+    garbage.gc_freeze,
+    loop_work.data_work,
     gpu.larger_batch,
 )
 """All remedies that the doctor knows, in the order of docs/doctor/remedies.md."""
@@ -167,6 +184,10 @@ def _simulated(case: Case, proposals: Sequence[Proposal]) -> Prediction | None:
     )
 
 
+def _step_us(proposal: Proposal) -> float:
+    return math.inf if proposal.remedy.prediction is None else proposal.remedy.prediction.step_us
+
+
 def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     """Take one helpful remedy after the other, each where it still gains beside those before it.
 
@@ -176,10 +197,13 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     known = [
         one for one in proposals if one.remedy.helps and one.change is not None and one.remedy.degree != loader.DRAFT
     ]
+    decoders = [one for one in known if one.remedy.code in decoding.DECODERS]  # each in place of the same decoding
+    quickest = min(decoders, key=_step_us, default=None)
+    known = [one for one in known if one not in decoders or one is quickest]
     shortest = min((one.remedy.prediction.step_us for one in known if one.remedy.prediction is not None), default=0.0)
 
     def order(one: Proposal) -> tuple[bool, bool, bool, float]:
-        step_us = math.inf if one.remedy.prediction is None else one.remedy.prediction.step_us
+        step_us = _step_us(one)
         is_best_loader = one.remedy.code == loader.LOADER.code and step_us <= (1 + WORTH) * shortest
         return not is_best_loader, one.remedy.changes is None, one.remedy.code in MORE_HANDS, step_us
 
@@ -195,7 +219,7 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
 
 def _stop(diagnosis: Diagnosis, view: TrainerView, bounds: LowerBounds | None) -> str:
     """Say what bounds the step where data does not; empty where the run is input-bound, or where that is not known."""
-    if view.budget is None or view.wait_share is None or view.wait_share >= BOUND:
+    if view.budget is None or view.wait_share is None or (view.data_share or 0.0) >= BOUND:
         return ""
     parts = view.budget.device or view.budget.parts
     others = sorted((part for part in parts if part.name != WAIT), key=lambda part: -part.share)
@@ -221,6 +245,7 @@ def lower_bounds(session: Session, view: TrainerView) -> LowerBounds | None:
     return LowerBounds(
         observed_us=view.budget.mean_us,
         replay_us=at_hand_us(view),
+        work_us=replayed_work_us(trainer),
         load_us=window_us(trainer, LOAD, evaluation),
         drain_us=_drain_us(session, view),
     )
@@ -230,7 +255,7 @@ def why_no_lower_bounds(session: Session, view: TrainerView | None) -> str:
     """Say why there are no lower bounds; empty where there are."""
     if session.mode != "measure":
         return "The run was only observed, as it was asked to be."
-    said = next((note.text for note in session.notes if note.code == "no-replay"), "")
+    said = next((note.text for note in session.notes if note.code in ("no-replay", "enough")), "")
     if said:
         return said
     if view is None or window(view.trainer, OBSERVE) is None:

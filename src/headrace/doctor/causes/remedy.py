@@ -36,11 +36,14 @@ class LowerBounds:
     observed_us: float
     """Mean step of the baseline."""
     replay_us: float | None
-    """Mean step on cached batches, with the workers idle: no loader makes it shorter."""
+    """Mean step on cached batches, with the workers idle, less the data work in the loop: no loader makes it
+    shorter."""
     load_us: float | None
     """The same while the workers go on: what they take from the training thread by sharing cores and memory with it."""
     drain_us: float | None
     """Mean time between batches, a step's worth of them, where nothing is trained: the loader's own ceiling."""
+    work_us: float = 0.0
+    """Data work in the loop, which the steps on cached batches still did: a loader can do it for them."""
 
 
 @dataclass(frozen=True)

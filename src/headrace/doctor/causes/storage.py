@@ -293,6 +293,8 @@ def indexed_tar(case: Case) -> Proposal | None:
     searching = [*lookups, *scans]
     if not searching and not case.stages("read", label="tarfile"):
         return None
+    if case.facts.get("iterable") is True and share_of(lookups) < WORTH:
+        return None  # a stream reads members one after the other: it looks none up
     share = share_of(searching)
     if share < WORTH:
         return INDEXED_TAR.would_not(f"Looking members up is {percent(share)} of making a batch.")
@@ -317,7 +319,7 @@ def indexed_tar(case: Case) -> Proposal | None:
         leaving("usual"),
         prediction=case.predict_between(*(leaving(which) for which in ("usual", "least", "most"))),
         why=f"tarfile finds members by reading its way through the archive: {duration(sample_us(searching))} a sample, "
-        f"{percent(share)} of making a batch. {bases}",
+        f"{percent(share)} of making a batch. {bases}".rstrip(),
         confidence=MEDIUM if all(left.is_measured for _, left in parts) else LOW,
         costs=["an index alongside the archive, made once by one pass over its headers"],
         wanted=WantedEdit(indexed_tar=True),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from .changes import LoaderScript, WantedEdit
-from .loader_call import LoaderCall, argument
+from .loader_call import ADOPTED, LoaderCall, argument
 from .script_source import ScriptSource, ScriptSources, files_here, parsed
 
 __all__ = [
+    "ADOPTED",
     "LoaderCall",
     "LoaderScript",
     "ScriptSource",

@@ -20,6 +20,7 @@ from .loader_call import (
     loop_of,
     one_thread_each,
     option_of,
+    with_adopted,
     with_keywords,
     with_prefetcher,
 )
@@ -50,6 +51,8 @@ class WantedEdit:
     indexed_tar: bool = False
     one_thread: bool = False
     """Whether each worker gets one thread."""
+    adopts: bool = False
+    """Whether Headrace's Loader takes the loader's place."""
 
     def with_(self, other: WantedEdit) -> WantedEdit:
         return WantedEdit(
@@ -57,6 +60,7 @@ class WantedEdit:
             self.prefetcher or other.prefetcher,
             self.indexed_tar or other.indexed_tar,
             self.one_thread or other.one_thread,
+            self.adopts or other.adopts,
         )
 
 
@@ -129,6 +133,11 @@ class LoaderScript:
     def _edits(self, wanted: WantedEdit) -> Iterator[ScriptEdit]:
         if wanted.keywords or wanted.one_thread:
             yield from self._of_call(wanted)
+        if wanted.adopts:
+            source, loop = loop_of(self.sources, self.facts)
+            if self.call is None or loop is None or source is not self.call.source:
+                raise UncertainEditError
+            yield ScriptEdit(source, self.call.call.lineno, with_adopted(self.call, loop))
         if wanted.prefetcher is not None:
             source, loop = loop_of(self.sources, self.facts)
             if source is None or loop is None:

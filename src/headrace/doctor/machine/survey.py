@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.doctor.machine.files_read import paths_read, places, read_files
+from headrace.doctor.machine.image_views import ScriptView, timed_views
 from headrace.doctor.probe import index_of, tar_info
 from headrace.doctor.session.model import Calibration, FileOpens, Machine, MachineSurvey, SeenFile
 
@@ -217,6 +218,8 @@ def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 
 BUDGET_S = 2.0
+VIEWS = 0.5
+"""Share that views of images take on top."""
 LISTING = 0.5
 """Share of it that folders may take."""
 MOST_IMAGES = 12
@@ -224,10 +227,12 @@ MOST_SIZED = 256
 """Images whose sizes are looked up: sizes differ more from one to the next than times do."""
 
 
-def surveyed(machine: Machine, opened: FileOpens, budget_s: float = BUDGET_S) -> MachineSurvey:
+def surveyed(
+    machine: Machine, opened: FileOpens, view: ScriptView | None = None, *, budget_s: float = BUDGET_S
+) -> MachineSurvey:
     """Survey this machine, which must be the one that was sampled, and what was opened there.
 
-    What cannot be looked up is left out.
+    `view` is what the script makes of an image; None where that is not known. What cannot be looked up is left out.
     """
     began = time.monotonic()
     files = read_files(machine, opened, lambda: time.monotonic() < began + LISTING * budget_s)
@@ -238,7 +243,11 @@ def surveyed(machine: Machine, opened: FileOpens, budget_s: float = BUDGET_S) ->
     sizes = pixel_sizes(
         islice(_images(single, archives, MOST_SIZED), MOST_SIZED), lambda: time.monotonic() < began + budget_s
     )
-    calibrations += [one for one in (images, sizes) if one is not None]
+    viewed = None
+    if view is not None:
+        until = time.monotonic() + VIEWS * budget_s
+        viewed = timed_views(view, islice(_images(single, archives), MOST_IMAGES), lambda: time.monotonic() < until)
+    calibrations += [one for one in (images, sizes, viewed) if one is not None]
     return MachineSurvey([with_images(one) for one in files], places(machine), calibrations)
 
 

@@ -160,14 +160,15 @@ class StageCosts:
     stages: dict[str, StageSums] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, made: Sequence[MadeBatch], batch_size: int | None) -> StageCosts:
+    def of(cls, made: Sequence[MadeBatch], batch_size: int | None, item_samples: int = 1) -> StageCosts:
         """Sum up batches by stage.
 
-        A batch that does not tell its samples has `batch_size`, and one where that is None, too.
+        A batch that does not tell its items has `batch_size`, and one where that is None, too. Each of them counts as
+        `item_samples`.
         """
         costs = cls(batches=len(made))
         for maker, row in made:
-            costs.samples += maker.batches.samples[row] or batch_size or 1
+            costs.samples += (maker.batches.samples[row] or batch_size or 1) * item_samples
             for stage, (calls, wall, cpu) in batch_stages(maker, row).items():
                 sums = costs.stages.setdefault(stage, StageSums())
                 sums.calls += calls

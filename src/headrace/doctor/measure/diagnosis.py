@@ -114,6 +114,8 @@ class LoaderProduction:
     """Whether each pass started new workers."""
     threads: bool = False
     """Whether `workers` are threads of the trainer: of one of Headrace's own loaders."""
+    item_samples: int = 1
+    """Samples of an item of the dataset: more than one where it batches by itself."""
 
     @property
     def makers(self) -> str:
@@ -193,3 +195,5 @@ class Diagnosis:
     ranks: list[RankView] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     cost: ProbeCost = field(default_factory=lambda: ProbeCost(None, None, None, 0))
+    data_share: float | None = None
+    """Data wait and the training thread's own work on data, as a share of each step."""

@@ -8,12 +8,13 @@ one, as a DataLoader's workers do.
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import fmean, median
 
-from ..session.model import LoaderFacts, LoaderFeed
+from ..session.model import LoaderFacts, LoaderFeed, Trainer
 from .batches import Join, StageCosts, StageSums, line_parts, made_us, slow_samples
 from .diagnosis import LoaderProduction
 from .steps import MeasuredTraining, is_here, is_source, threads_of, whole_fact
@@ -33,6 +34,12 @@ CORE = ("read", "probe", "decode", "resample", "augment")
 MAP, TEXT, PYTHON = "map", "text", "python"
 SOURCE = "source"
 """Category of what is no loader at all: a function, or an iterator, that the loop calls for a batch."""
+LEAF = re.compile(r"\w+\[([\d,]*)\]")
+"""Sizes in the text of a shape."""
+BATCH_DIMS = 4
+"""Dimensions of a batch of images."""
+COLOURS = {1, 3, 4}
+"""First dimensions of what may be one image."""
 SUMMED = ("batches", "samples", "wall_s", "idle_s", "python_s")
 BUSY = 1 / 3
 """Share of their time that a Loader's threads work, below which they are not what limits: as `Stats.limit` has it."""
@@ -84,7 +91,8 @@ def _production(
         return None
     makers = list({id(maker): maker for maker, _ in made}.values())
     size = whole_fact(loader.facts, "batch_size")
-    costs = StageCosts.of(made, size)
+    item_samples = _item_samples(trainer, loader, numbers)
+    costs = StageCosts.of(made, size, item_samples)
     batch_us = fmean(made_us(maker, row) for maker, row in made)
     threads = threads_of(loader)
     workers = threads or max(len(one.workers) for one in passes)
@@ -105,7 +113,31 @@ def _production(
         passes=len(passes),
         respawned=not is_here(trainer, passes[0]) and any(one.workers != passes[0].workers for one in passes),
         threads=threads > 0,
+        item_samples=item_samples,
     )
+
+
+def _item_samples(trainer: Trainer, loader: LoaderFacts, passes: set[int]) -> int:
+    """Return the samples of an item: of a dataset that batches itself, the first dimension of the batches received."""
+    if "batch_size" not in loader.facts or loader.facts["batch_size"] is not None:
+        return 1
+    gets = trainer.gets
+    seen = [shape for number, shape in zip(gets.pass_, gets.shape, strict=True) if number in passes]
+    rows = [found for shape in seen if shape is not None and (found := batch_rows(trainer.shapes[shape]))]
+    return round(median(rows)) if rows else 1
+
+
+def batch_rows(shape: str) -> int | None:
+    """Return the rows of a batch by the text of its shapes, such as `float32[64,3,224,224] int64[64]`.
+
+    None where its tensors do not have the same first dimension, or where a single one may as well be one sample.
+    """
+    dims = [[int(size) for size in sizes.split(",") if size] for sizes in LEAF.findall(shape)]
+    first = {one[0] if one else 0 for one in dims}
+    if len(first) != 1 or first <= {0, 1}:
+        return None
+    is_batch = max(map(len, dims)) >= BATCH_DIMS or (len(dims) > 1 and not first <= COLOURS)
+    return first.pop() if is_batch else None
 
 
 @dataclass

@@ -19,11 +19,13 @@ from ..session.model import LoaderFacts, MeasuredWindow, Session, Trainer, Train
 from .diagnosis import TimePart
 
 WAIT = "data wait"
+DATA_WORK = "data work"
+"""Name of what the training thread itself does with a batch before the model has it."""
 COPY, FORWARD, BACKWARD, OPTIMIZER = "host to device", "forward", "backward", "optimizer"
 COLLECTIVE, OTHER = "collective", "other"
 UNSEEN = "not seen"
 """Name of `forward` where no batch was seen to come: it holds the wait for them, too."""
-ORDER = (WAIT, COPY, FORWARD, UNSEEN, BACKWARD, OPTIMIZER, COLLECTIVE, OTHER)
+ORDER = (WAIT, DATA_WORK, COPY, FORWARD, UNSEEN, BACKWARD, OPTIMIZER, COLLECTIVE, OTHER)
 TURNS = {WAIT, BACKWARD, OPTIMIZER}
 """Parts that the phases of a step turn on: the forward pass leads from a batch to its backward pass."""
 OBSERVE, REPLAY, LOAD, DRAIN = "observe", "replay", "load", "drain"

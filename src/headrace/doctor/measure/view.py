@@ -17,6 +17,7 @@ from .steps import (
     BACKWARD,
     COLLECTIVE,
     COPY,
+    DATA_WORK,
     FORWARD,
     OPTIMIZER,
     ORDER,
@@ -38,9 +39,19 @@ from .waits import Wait, causes, wait_split, waits
 
 PAIRS = {"w": ("r", WAIT), "h": ("i", COPY), "b": ("c", BACKWARD), "o": ("p", OPTIMIZER)}
 """Mark that begins a span, with the mark that ends it and its part."""
+MODEL = "m"
+"""Mark at which the model is called: what comes between a batch and this, or the next batch, is work on data."""
 
 Marks = Sequence[tuple[str, float]]
-KINDS = {"h": COPY, "b": BACKWARD, "o": OPTIMIZER, "s": OPTIMIZER, "c": COLLECTIVE}
+KINDS = {
+    "d": DATA_WORK,
+    "n": UNSEEN,
+    "h": COPY,
+    "b": BACKWARD,
+    "o": OPTIMIZER,
+    "s": OPTIMIZER,
+    "c": COLLECTIVE,
+}
 """Parts by kind of span in the evidence; a newer probe's kinds are `other`."""
 
 
@@ -63,13 +74,21 @@ def device_spans(marks: Marks) -> list[TimeSpan]:
     begun: dict[str, float] = {}
     spans = []
     ends = {end: (begin, name) for begin, (end, name) in PAIRS.items()}
+    in_hand: float | None = None
+    shows_model = any(kind == MODEL for kind, _ in marks)
     for kind, us in marks:
+        if kind in (MODEL, "w") and in_hand is not None:
+            spans.append(TimeSpan(DATA_WORK, in_hand, us))
+        if kind in (MODEL, "w", "b", "o"):
+            in_hand = None
         if kind in PAIRS:
             begun[kind] = us
         elif kind in ends:
             begin, name = ends[kind]
             if begin in begun:
                 spans.append(TimeSpan(name, begun.pop(begin), us))
+        if kind == "r" and shows_model:
+            in_hand = us
     return spans
 
 
@@ -107,6 +126,8 @@ def step_parts(training: MeasuredTraining, step: MeasuredStep) -> dict[str, floa
     parts = parts_of(list(segments(step.start, step.end, spans)))
     if training.trainer.gets.start:
         return {WAIT: 0.0, **parts}
+    if UNSEEN in parts:  # until the model was called
+        return parts
     return {UNSEEN if name == FORWARD else name: us for name, us in parts.items()}
 
 
@@ -145,6 +166,11 @@ class TrainerView:
     def has_gpu(self) -> bool:
         """Tell whether the waits of the GPU were measured."""
         return self.budget is not None and self.budget.device is not None
+
+    @cached_property
+    def data_share(self) -> float | None:
+        """Data wait and the training thread's own work on data, as a share of each step."""
+        return None if self.wait_share is None else self.wait_share + self.share(DATA_WORK)
 
     @cached_property
     def wait_share(self) -> float | None:
@@ -252,11 +278,30 @@ def window_us(trainer: Trainer, name: str, evaluation: float) -> float | None:
     return fmean(step.duration - evaluation_us(step) - _copying_us(trainer, step) for step in steps) + evaluation
 
 
+def replayed_work_us(trainer: Trainer) -> float:
+    """Return what work on data adds to a replayed step: on a GPU, as much as that waits for it."""
+    steps = [step for step in window_steps(trainer, REPLAY) if not step.gets]
+    return fmean(_data_work_us(trainer, step) for step in steps) if steps else 0.0
+
+
+def _data_work_us(trainer: Trainer, step: MeasuredStep) -> float:
+    spans: list[TimeSpan] = []
+    start, end = float(step.start), float(step.end)
+    if marks := _marks(trainer, step):
+        spans, start, end = device_spans(marks), marks[0][1], marks[-1][1]
+    elif step.row is not None:
+        spans = [
+            TimeSpan(KINDS.get(kind, OTHER), begun, begun + us) for kind, begun, us in trainer.steps.spans[step.row]
+        ]
+    return parts_of(list(segments(start, end, spans))).get(DATA_WORK, 0.0)
+
+
 def at_hand_us(view: TrainerView) -> float | None:
-    """Return the mean step with batches at hand, by the replay window; None where nothing was replayed."""
+    """Return the mean step with batches at hand that need no more work, by the replay window; None without one."""
     if view.budget is None:
         return None
-    return window_us(view.trainer, REPLAY, fmean(evaluation_us(step) for step in view.training.steps))
+    replay_us = window_us(view.trainer, REPLAY, fmean(evaluation_us(step) for step in view.training.steps))
+    return None if replay_us is None else max(replay_us - replayed_work_us(view.trainer), 0.0)
 
 
 def evaluation_us(step: MeasuredStep) -> float:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from .evidence_file import LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
+from .full_collections import FullCollections
 from .opened_files import OpenedFiles
 from .overhead import ProductionCost, SampleTimingPace
 from .patches import Fault, HookGuard
@@ -64,6 +65,7 @@ class BatchRecorder:
         """For the parts of every hook that feeds this."""
         self._fetch = timer.stage("other", "fetch")
         self.lines = CodeLines(evidence.name)
+        self.collections = FullCollections()
         self.opened = OpenedFiles(evidence.name, lambda error: fault("opened files", error))
         self.price_sample: Callable[[], int] = lambda: 0
         """How to find what timing one sample costs, in ns; set by the hook that does."""
@@ -172,6 +174,7 @@ class BatchRecorder:
         """Begin anew in the child of a fork."""
         self.lines.take()
         self.opened.forked()
+        self.collections.forked()
         self._begin_anew()
 
     def _record(self, batch: ProducedBatch, sent: int | None, serialise: int | None) -> Record:
@@ -194,7 +197,7 @@ class BatchRecorder:
 
     def _other_records(self) -> list[Record]:
         now = self._clock.now_us()
-        records = self.slow.records()
+        records = [*self.slow.records(), *self.collections.records(now)]
         lines = self.lines.take()
         if lines:
             records.append(("lines", now, lines))

@@ -69,7 +69,7 @@ def facts_before(stage: str, function: Any, subject: Any, args: tuple[Any, ...],
 def facts_after(stage: str, result: Any) -> Facts:
     """Return what its result says: `gives` is kind, shape and dtype, `value` a number."""
     label = stage.partition(":")[2]
-    if label == "Pillow load" or stage.startswith("collate:"):
+    if label in ("Pillow load", "tarfile headers") or stage.startswith("collate:"):
         return {}
     if label == "Pillow open":
         return _image_facts(result)
@@ -169,6 +169,10 @@ def _archive(library: str, args: tuple[Any, ...]) -> Facts:
     if isinstance(archive, (str, bytes, os.PathLike)):  # what is opened
         return {"path": _path_text(archive)}
     path = _path_text(getattr(archive, "filename" if library == "zipfile" else "name", None))
+    stream: Any = archive
+    while not path and hasattr(stream, "fileobj"):  # of a stream, the name of the file that it reads
+        stream = stream.fileobj
+        path = _path_text(getattr(stream, "name", None))
     name = getattr(member, "name", None) or getattr(member, "filename", None) or member
     if type(name) is not str:
         return {"archive": path or _path_text(member)}
@@ -293,6 +297,9 @@ def _rows(shape: Any, item_bytes: int) -> int:
 
 
 def _finite(number: Any) -> Any:
+    """Return a number that JSON holds as one: of a boolean 0 or 1, None of what is not finite."""
+    if type(number) is bool:
+        return int(number)
     if type(number) is int and not -(1 << 63) <= number < 1 << 63:
         return float(number)
     return number if math.isfinite(number) else None

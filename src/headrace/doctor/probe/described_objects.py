@@ -231,6 +231,8 @@ class ObjectDescriber:
         if torch is not None:
             if kind is getattr(torch, "dtype", None):
                 return {"dtype": str(thing).rpartition(".")[2]}
+            if kind is getattr(torch, "device", None):
+                return {"device": str(thing)}
             if issubclass(kind, getattr(torch, "Tensor", ())):
                 return array_facts(thing)
         if image is not None and issubclass(kind, image.Image):

@@ -14,7 +14,8 @@ from .batch_production import BatchRecorder
 from .evidence_file import VERSION, EvidenceFile, LastRecords, Record
 from .imports import ImportWatch
 from .patches import Patches
-from .sample_digests import BatchDigests, RandomDraws, SampleComparison
+from .sample_comparison import SampleComparison
+from .sample_digests import BatchDigests, RandomDraws
 from .settings import ProbeSettings, SessionClock, boot_id
 from .stages import CallTimer, Stages
 from .training.training import TrainingObserver
@@ -53,6 +54,7 @@ class Probe:
         from .hooks import hooks_of
 
         self.imports.attach()
+        self.batches.collections.watch()
         if self.settings.digests:
             digests = self.digests = BatchDigests(
                 self.training, self.evidence, self.fault, batches=self.settings.digests
@@ -78,6 +80,7 @@ class Probe:
         self.training.stop()
         self.last.write()
         self.imports.detach()
+        self.batches.collections.remove()
         self.patches.restore()
         self.batches.close()
         self.evidence.close()
@@ -111,6 +114,11 @@ class Probe:
             self.note("hook-off", f"{hook}: {last}")
         except Exception:
             self.evidence.close()
+
+    def forking(self) -> None:
+        """Take no thread of the probe's through a fork."""
+        self.batches.forking()
+        self.training.work.forking()
 
     def forked(self) -> None:
         """Begin a file of its own, and locks that nobody holds, in the child of a fork."""

@@ -130,6 +130,8 @@ class WatchedFunctions:
         self._name = name
         self._lock = threading.Lock()
         self._replaced: list[tuple[Any, str, bool, Any, Any]] = []
+        self._held: set[int] = set()
+        """Ids of what the user's modules held at the first look."""
         stages.at_looks = guard(self._follow)
 
     def _follow(self, begins: bool) -> None:
@@ -138,10 +140,12 @@ class WatchedFunctions:
             return
         try:
             if begins and not self._replaced:
+                held = self._held = self._held or _held_by_the_user()
                 for module, names in WATCHED.items():
                     owner = _owner(module)
                     for name in names if owner is not None else ():
-                        self._replace(owner, f"{module}.{name}", name)
+                        if id(getattr(owner, name, None)) not in held:
+                            self._replace(owner, f"{module}.{name}", name)
             elif not self._stages.looked:
                 self._put_back()
         finally:
@@ -167,6 +171,18 @@ class WatchedFunctions:
         is_own = name in vars(owner)
         setattr(owner, name, new)
         self._replaced.append((owner, name, is_own, original, new))
+
+
+def _held_by_the_user() -> set[int]:
+    """Return the ids of what modules of the user's hold: replaced where it is defined, none of it could be pickled."""
+    held: set[int] = set()
+    for name, module in list(sys.modules.items()):
+        space = getattr(module, "__dict__", None)
+        if type(space) is dict:
+            file = space.get("__file__")
+            if name == "__main__" or (type(file) is str and is_users(file)):
+                held.update(map(id, list(space.values())))
+    return held
 
 
 def _owner(path: str) -> Any:

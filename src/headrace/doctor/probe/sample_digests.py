@@ -1,40 +1,22 @@
-"""Digests of samples: which stage is random, what is the same when produced again, and which batches two runs share.
-
-A cache may hold what comes before the first stage that draws random numbers, or gives something else the second time,
-and nothing behind it.
-"""
+"""Digests of results and of batches: what is the same, which batches two runs share, and whether samples are random."""
 
 from __future__ import annotations
 
 import hashlib
 import random
 import sys
-import time
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable
 
-from .batch_production import BatchRecorder, ProducedBatch, key_text
 from .evidence_file import EvidenceFile
 from .patches import Fault, HookGuard, Patches
-from .sample_calls import SampleCalls, WatchedFunctions
-from .stages import Account, Stages
 from .training.step_records import ATTRIBUTE
 
 if TYPE_CHECKING:
     from .settings import SessionClock
     from .training.training import TrainingObserver
 
-MOST_SAMPLES = 8
-"""Samples that are looked at, of each dataset in each process."""
-FIRST_COMPARED, LAST_COMPARED = 1, 2
-"""Batches of a fetcher, counted from 0, whose samples are looked at: the first one opens files and fills caches, and
-what comes later is measured."""
-MOST_COLLATED = 2
-"""Batches of a process whose collation is looked at."""
-MOST_NS = 500_000_000
-"""A sample that takes longer is not produced again."""
 MOST_CONTENT_BYTES = 64 << 20
 """Of a result that is digested; of a larger one nobody knows whether it is the same."""
 MOST_PIECES = 128
@@ -66,194 +48,6 @@ def random_states() -> Any:
         own = drawn["state"]
         drawn = (own["key"].tobytes(), own["pos"]) if drawn["bit_generator"] == "MT19937" else repr(drawn)
     return random.getstate(), drawn, None if torch is None else torch.get_rng_state().numpy().tobytes()
-
-
-@contextmanager
-def _generators_kept() -> Iterator[None]:
-    """Put the shared generators back, at the end, to where they are now."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    python = random.getstate()
-    numpys = None if numpy is None else numpy.random.get_state(legacy=False)
-    torchs = None if torch is None else torch.get_rng_state()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        if numpy is not None:
-            numpy.random.set_state(numpys)
-        if torch is not None:
-            torch.set_rng_state(torchs)
-
-
-class SampleStages:
-    """One production of a sample, stage by stage in the order in which they end."""
-
-    def __init__(self, calls: SampleCalls | None = None, *, is_compared: bool = True) -> None:
-        """`calls` note what libraries are asked; results are not digested unless it `is_compared`."""
-        self.calls = calls
-        self._is_compared = is_compared
-        self.ends: list[tuple[int, bool, bytes | None]] = []
-        """Of each: its number, whether random numbers were drawn since the one before, and a digest of what it gave."""
-        self.takes: set[str] = set()
-        """Remedies, by their keys, that injection would have done something for in it."""
-        self.begun = time.monotonic_ns()
-        self._state = random_states() if is_compared else None
-
-    def ended(self, stage: int, result: Any, arguments: tuple[Any, ...]) -> None:
-        """Note a stage's end. One that gives nothing has changed the first of its `arguments`."""
-        if not self._is_compared:
-            return
-        drew = self.drew()
-        digest = digest_of(result)
-        if digest is None and arguments:
-            digest = digest_of(arguments[0])
-        self.ends.append((stage, drew, digest))
-
-    def drew(self) -> bool:
-        """Tell whether random numbers were drawn since the last call."""
-        state = random_states()
-        drew, self._state = state != self._state, state
-        return bool(drew)
-
-
-class SampleComparison:
-    """Choice of the samples of this process that are looked at, and what was seen of them.
-
-    Of a run that is only observed none is produced again. Where one is, the shared generators are put back, so that the
-    rest of the run draws what it would have drawn.
-    """
-
-    def __init__(
-        self, batches: BatchRecorder, stages: Stages, evidence: EvidenceFile, fault: Fault, *, may_repeat: bool
-    ) -> None:
-        self._batches = batches
-        self._stages = stages
-        self._evidence = evidence
-        self._may_repeat = may_repeat
-        guard = HookGuard(fault, "samples made twice")
-        self.begin, self.end, self.look_at = guard(self._begin), guard(self._end), guard(self._look_at)
-        self._looked: dict[int, int] = {}
-        """Samples looked at, by id of the dataset."""
-        self._guard = HookGuard(fault, "calls of samples")
-        self._begin_collate, self._end_collate = self._guard(self._begin_batch), self._guard(self._end_batch)
-        self._watched = WatchedFunctions(stages, evidence.name, HookGuard(fault, "functions of numpy and torch"))
-        self._collated = 0
-        """Batches whose collation was looked at."""
-
-    def is_known(self, dataset: Any) -> None:
-        """Leave it to the workers that there are: those forked from now on need not look at it."""
-        self._looked[id(dataset)] = MOST_SAMPLES
-
-    def _begin(self, dataset: Any, account: Account) -> SampleStages | None:
-        """Return what looks at the next sample; None where that is not to be looked at."""
-        if not self._is_wanted(dataset):
-            return None
-        look = SampleStages(self._calls())
-        self._stages.begin_look(account, look)
-        return look
-
-    def _calls(self) -> SampleCalls:
-        return SampleCalls(self._evidence.name, self._stages.names, self._guard)
-
-    def _end(
-        self, look: SampleStages, batch: ProducedBatch, key: Any, sample: Any, again: Callable[[], Any] | None
-    ) -> None:
-        """Write down what the look saw. `again` produces it once more; None where that cannot be done."""
-        begun = time.monotonic_ns()
-        self._stages.end_look(batch.account)
-        self._write_calls("sample", look, batch, key_text(key), sample)
-        drew, is_short = look.drew(), begun - look.begun <= MOST_NS
-        if again is None or not is_short or not self._may_repeat:
-            self._write(batch, look, drew, None)
-        else:
-            digest = digest_of(sample)
-            with _generators_kept():
-                self._write(batch, look, drew, (digest, *self._made(batch, again)))
-        self._batches.cost.total_ns += time.monotonic_ns() - begun
-
-    def collate(self, batch: ProducedBatch, collate: Callable[[Any], Any], samples: Any) -> Any:
-        """Return the batch that `collate` makes of these samples, whose collation is looked at."""
-        look: SampleStages | None = self._begin_collate(batch)
-        collated = collate(samples)
-        if look is not None:
-            self._end_collate(look, batch, collated)
-        return collated
-
-    def _begin_batch(self, batch: ProducedBatch) -> SampleStages | None:
-        if self._collated >= MOST_COLLATED:
-            return None
-        self._collated += 1
-        look = SampleStages(self._calls(), is_compared=False)
-        self._stages.begin_look(batch.account, look)
-        return look
-
-    def _end_batch(self, look: SampleStages, batch: ProducedBatch, collated: Any) -> None:
-        begun = time.monotonic_ns()
-        self._stages.end_look(batch.account)
-        self._write_calls("collated", look, batch, "", collated)
-        self._batches.cost.total_ns += time.monotonic_ns() - begun
-
-    def _write_calls(self, kind: str, look: SampleStages, batch: ProducedBatch, key: str, gave: Any) -> None:
-        calls = look.calls
-        if calls is not None:
-            wall_us = (time.monotonic_ns() - look.begun) // 1000
-            self._evidence.write((kind, batch.epoch, batch.index, key, wall_us, calls.rows, calls.output(gave)))
-
-    def _look_at(self, dataset: Any, batch: ProducedBatch, key: Any, make: Callable[[], Any]) -> None:
-        """Look at a sample that did not come by itself: it is produced for this alone."""
-        if not self._may_repeat or not self._is_wanted(dataset):
-            return
-        begun = time.monotonic_ns()
-        with _generators_kept():
-            look, sample = self._made(batch, make, self._calls())
-            self._write_calls("sample", look, batch, key_text(key), sample)
-            drew, digest = look.drew(), digest_of(sample)
-            is_short = time.monotonic_ns() - begun <= MOST_NS
-            self._write(batch, look, drew, (digest, *self._made(batch, make)) if is_short else None)
-        self._batches.cost.total_ns += time.monotonic_ns() - begun
-
-    def _is_wanted(self, dataset: Any) -> bool:
-        number = self._looked.get(id(dataset), 0)
-        self._looked[id(dataset)] = number + 1
-        return number < MOST_SAMPLES
-
-    def _made(
-        self, batch: ProducedBatch, make: Callable[[], Any], calls: SampleCalls | None = None
-    ) -> tuple[SampleStages, Any]:
-        """Produce it with stages that count for nothing; None of what cannot be produced twice."""
-        account = self._stages.aside()
-        self._batches.open[account] = batch
-        look = SampleStages(calls)
-        self._stages.begin_look(account, look)
-        try:
-            return look, make()
-        except Exception:
-            return look, None
-        finally:
-            self._stages.end_look(account)
-            self._batches.open.pop(account, None)
-            self._stages.back(batch.account)
-
-    def _write(
-        self, batch: ProducedBatch, look: SampleStages, drew: bool, again: tuple[bytes | None, SampleStages, Any] | None
-    ) -> None:
-        """Write each stage's number, whether it drew, and whether the same call gave the same the second time."""
-        same = None
-        seconds: dict[int, list[bytes | None]] = {}
-        if again is not None:
-            digest, other, sample = again
-            same = 0 if sample is None else _are_same(digest, digest_of(sample))
-            for stage, _, one in other.ends:
-                seconds.setdefault(stage, []).append(one)
-        rows: list[list[int | None]] = []
-        for stage, stage_drew, one in look.ends:
-            left = seconds.get(stage)
-            rows.append([stage, int(stage_drew), _are_same(one, left.pop(0) if left else None)])
-        self._evidence.write(("look", batch.epoch, batch.index, rows, int(drew), same, sorted(look.takes)))
-
-
-def _are_same(one: bytes | None, other: bytes | None) -> int | None:
-    return None if one is None or other is None else int(one == other)
 
 
 def digest_of(value: Any) -> bytes | None:

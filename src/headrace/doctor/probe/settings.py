@@ -33,6 +33,8 @@ class ProbeSettings:
     """Steps before the measured ones; None for as many as empty the prefetch queue."""
     steps: int = 200
     """Steps to measure."""
+    enough: int = 0
+    """Measured steps after which a run that plainly waits for no data ends; 0: never before `steps`."""
     ranges: bool = False
     """Whether steps and stages show as record_function and NVTX ranges."""
     replay: int = 0

@@ -12,10 +12,7 @@ import time
 from functools import lru_cache
 from traceback import FrameSummary, format_list
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Callable
-
-if TYPE_CHECKING:
-    from .batch_production import ProducedBatch
+from typing import Any, Callable, Protocol
 
 PERIOD_NS = 10_000_000
 """Between two stack samples, on average."""
@@ -161,6 +158,13 @@ class CodeLines:
         return number
 
 
+class SampledWork(Protocol):
+    """Work that a thread is at, since `start` by time.monotonic_ns(): a batch, or the loop's own."""
+
+    thread: int
+    start: int
+
+
 class StackSampler:
     """Thread that samples the stack only while a batch is produced, about every PERIOD_NS *of such time*.
 
@@ -172,7 +176,7 @@ class StackSampler:
     def __init__(
         self,
         look: Callable[[Stack, int], None],
-        hung: Callable[[ProducedBatch, int, str], None],
+        hung: Callable[[Any, int, str], None],
         failed: Callable[[Exception], None],
     ) -> None:
         """`look(stack, ns)` takes each sample, `hung(batch, ns, stack)` a batch that takes too long, once.
@@ -187,17 +191,17 @@ class StackSampler:
         self._starting = threading.Lock()  # several threads may each begin their first batch
         self._gate = threading.Event()
         self._halt = threading.Event()
-        self._batch: ProducedBatch | None = None
+        self._batch: SampledWork | None = None
         self._last_ns = 0
         self._usual_ns = 0
         self._busy_ns = 0
         self._looked_ns = 0
         self._due_ns = round(PERIOD_NS * random.Random(time.monotonic_ns()).random())
         self._random = random.Random(self._due_ns)  # the user's draws stay theirs
-        self._told: ProducedBatch | None = None
+        self._told: SampledWork | None = None
         self.cost_ns = 0
 
-    def begin(self, batch: ProducedBatch) -> None:
+    def begin(self, batch: SampledWork) -> None:
         """Sample a batch from now on; of several at once, the one begun last."""
         self._batch = batch
         if self._thread is None:
@@ -210,7 +214,7 @@ class StackSampler:
         elif not self._gate.is_set() and self._busy_ns + self._last_ns >= self._due_ns:
             self._gate.set()
 
-    def end(self, batch: ProducedBatch, wall_ns: int) -> None:
+    def end(self, batch: SampledWork, wall_ns: int) -> None:
         if self._batch is batch:
             self._batch = None
         self._last_ns = wall_ns
@@ -264,7 +268,7 @@ class StackSampler:
         else:
             self._take_look(batch, busy)
 
-    def _take_look(self, batch: ProducedBatch, busy_ns: int) -> None:
+    def _take_look(self, batch: SampledWork, busy_ns: int) -> None:
         started = time.thread_time_ns()
         stack = stack_of(frame_of(batch.thread))
         if stack and self._batch is batch:
@@ -279,6 +283,6 @@ class StackSampler:
         self.cost_ns += cost
         self._due_ns = busy_ns + round(self._pause_ns(batch, cost) * self._random.uniform(0.5, 1.5))
 
-    def _pause_ns(self, batch: ProducedBatch, cost_ns: int) -> float:
+    def _pause_ns(self, batch: SampledWork, cost_ns: int) -> float:
         """Return a longer pause where sampling costs more than its share, and where the batch takes long."""
         return max(PERIOD_NS, cost_ns / MOST_SAMPLER_SHARE, (time.monotonic_ns() - batch.start) / 1000)

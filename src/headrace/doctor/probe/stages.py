@@ -11,7 +11,7 @@ from .patches import Function, Patches, stand_in
 
 if TYPE_CHECKING:
     from .evidence_file import EvidenceFile
-    from .sample_digests import SampleStages
+    from .sample_comparison import SampleStages
 
 Total = list[int]
 """Calls, wall ns and thread-CPU ns, exclusive of inner stages."""

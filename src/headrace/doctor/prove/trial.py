@@ -149,6 +149,7 @@ def _run(command: list[str], like: ProbeSettings, folder: Path, order: TrialRequ
             scratch=str(folder / SCRATCH) if like.scratch else "",
             warmup=like.warmup if order.warmup is None else order.warmup,
             steps=order.steps,
+            enough=0,
             ranges=False,
             replay=0,
             drain_s=0.0,

@@ -22,7 +22,7 @@ LEAST_CORES = 0.05
 """Cores lost to a quota, a disk or a hypervisor, below which they are not worth a word."""
 _ENDINGS = {
     "finished": "ran to its end in {}",
-    "steps": "ended by the doctor after the steps asked for, in {}",
+    "steps": "ended by the doctor after the steps that it measured, in {}",
     "not found": "could not be started",
     "interrupted": "interrupted after {}",
     "running": "still running after {}",

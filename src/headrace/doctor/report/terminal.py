@@ -100,7 +100,7 @@ def put_report(
     again: str,
 ) -> None:
     """Add every section of the report to the page."""
-    waits = diagnosis.wait_share
+    waits = diagnosis.wait_share if diagnosis.data_share is None else diagnosis.data_share
     page.sentence(diagnosis.verdict, style="bold" if waits is None else f"bold {heat(waits)}")
     stop = prescription.stop if prescription is not None else ""
     first = "" if stop else first_to_do(diagnosis, prescription)

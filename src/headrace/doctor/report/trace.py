@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.doctor.measure import Diagnosis
+from headrace.doctor.measure import WAIT, Diagnosis, device_spans
 from headrace.doctor.report.escaping import safe
 from headrace.doctor.report.run_text import command_line
 from headrace.doctor.session.model import (
@@ -27,6 +27,8 @@ Event = dict[str, Any]
 WINDOWS, LOOP, DEVICE, MAKING = 1, 2, 3, 4
 """Tracks of a process, in the order in which they are shown."""
 SPANS = {
+    "d": "data work",
+    "n": "not seen",
     "h": "host to device",
     "b": "backward",
     "o": "optimizer",
@@ -35,13 +37,6 @@ SPANS = {
     "e": "evaluation",
 }
 """Names of slices by the kinds of docs/doctor/evidence.md."""
-PAIRS = {
-    "w": ("r", "waits for a batch"),
-    "h": ("i", "host to device"),
-    "b": ("c", "backward"),
-    "o": ("p", "optimizer"),
-}
-"""Marks of docs/doctor/evidence.md: the one that ends what another begins, and the slice's name."""
 _FOREIGN = 1_000_000_000
 """First number of a track group whose own pid is taken: those of machines, and of processes on further hosts."""
 
@@ -250,15 +245,10 @@ def _device_slices(steps: OptimizerSteps) -> Iterator[Slice]:
         return
     ahead = max(begun)
     for _, marks in marked:
-        open_: dict[str, tuple[str, float]] = {}
-        slices = []
-        for kind, time in marks:
-            if kind in PAIRS:
-                ending, name = PAIRS[kind]
-                open_[ending] = (name, time)
-            elif kind in open_:
-                name, start = open_.pop(kind)
-                slices.append(Slice(name, start + ahead, time - start))
+        slices = [
+            Slice("waits for a batch" if name == WAIT else name, start + ahead, end - start)
+            for name, start, end in device_spans(marks)
+        ]
         yield from sorted(slices, key=by_start)
 
 

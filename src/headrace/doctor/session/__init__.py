@@ -5,4 +5,5 @@
 
 from . import model
 from .evidence_reader import read_session
+from .merging import merged
 from .storage import SCRATCH, SESSION_FILE, SessionFolder, decode_session, encode_session, saved_session, session_folder

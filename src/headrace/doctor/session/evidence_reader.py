@@ -183,6 +183,7 @@ class ProcessEvidence:
         self._device: dict[int, list[tuple[str, float]]] = {}
         self._ready: dict[int, int] = {}
         self._lines: Counter[str] = Counter()
+        self._loop_lines: Counter[str] = Counter()
         takes = {record: getattr(self, f"_take_{kind}", self._take_row) for kind, record in schema.RECORDS.items()}
         for record in lines.records:
             takes[type(record)](record)
@@ -211,6 +212,7 @@ class ProcessEvidence:
             producer.trainer = producer.facts.get("parent")
         elif trainer.steps.number or trainer.passes or trainer.loaders:
             process.role = "trainer"
+        trainer.lines = [model.SourceLine(place, us) for place, us in self._loop_lines.most_common()]
         producer.lines = [model.SourceLine(place, us) for place, us in self._lines.most_common()]
         if not any(producer.batches.beside):
             producer.batches.beside = []
@@ -254,6 +256,10 @@ class ProcessEvidence:
 
     def _take_stack(self, record: schema.StackRecord) -> None:
         self.process.stacks.append(f"{record.what}: {record.text}")
+
+    def _take_gc(self, record: schema.GcRecord) -> None:
+        found = model.GarbageCollections(record.t, record.count, record.spent, record.longest)
+        self.process.collections.append(found)
 
     def _take_end(self, record: schema.EndRecord) -> None:
         self.process.end = record.t
@@ -323,6 +329,11 @@ class ProcessEvidence:
         for name, us in record.counts:
             if name in self._names:
                 self._lines[self._names[name]] += us
+
+    def _take_loop(self, record: schema.LoopRecord) -> None:
+        for name, us in record.counts:
+            if name in self._names:
+                self._loop_lines[self._names[name]] += us
 
     def _take_opened(self, record: schema.OpenedRecord) -> None:
         self.opened.append((record, self._names))

@@ -116,6 +116,15 @@ class EndRecord(EvidenceRecord):
     reason: str
 
 
+class GcRecord(EvidenceRecord):
+    """Full garbage collections since the last such record: how many, their time, and that of the longest."""
+
+    t: Time
+    count: int
+    spent: Duration
+    longest: Duration
+
+
 # A process that trains.
 
 
@@ -253,6 +262,13 @@ class DigestRecord(EvidenceRecord):
     keys: str | None = None
     sketches: list[list[float]] = NO_ROWS
     tensors: list[tuple[str, float | None, float | None, list[float]]] = NO_ROWS
+
+
+class LoopRecord(EvidenceRecord):
+    """Time by line of the user's code while the training thread worked on batches, since the last such record."""
+
+    t: Time
+    counts: list[tuple[NameNumber, Duration]]
 
 
 class CollectiveRecord(EvidenceRecord):

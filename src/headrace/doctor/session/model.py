@@ -174,6 +174,8 @@ class Trainer:
     drained: ReceivedBatches = field(default_factory=ReceivedBatches)
     feeds: list[LoaderFeed] = field(default_factory=list)
     digests: list[BatchDigest] = field(default_factory=list)
+    lines: list[SourceLine] = field(default_factory=list)
+    """Of its work on batches, before the model had them."""
 
 
 @dataclass
@@ -344,6 +346,17 @@ class ProbedProcess:
     stacks: list[str] = field(default_factory=list)
     cut: bool = False
     evidence_bytes: int = 0
+    collections: list[GarbageCollections] = field(default_factory=list)
+
+
+@dataclass
+class GarbageCollections:
+    """Full garbage collections of a process, up to a time: how many, their time in µs, and that of the longest."""
+
+    time: int
+    count: int
+    spent: int
+    longest: int
 
 
 @dataclass

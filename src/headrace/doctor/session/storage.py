@@ -48,6 +48,7 @@ def session_folder(
     observe: bool = False,
     warmup: int | None = None,
     steps: int | None = None,
+    enough: int = 0,
     ranges: bool = False,
     replay: int = 0,
     drain_s: float = 0.0,
@@ -72,6 +73,7 @@ def session_folder(
         drain_s=drain_s,
         digests=digests,
         steps=ProbeSettings.steps if steps is None else steps,
+        enough=enough,
     )
     folder = SessionFolder(path, settings, is_kept=keep is not None)
     try:

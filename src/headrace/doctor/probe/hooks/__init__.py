@@ -18,6 +18,7 @@ from . import (
     file_libraries,
     image_libraries,
     lifecycle,
+    model_calls,
     own_loaders,
     training_calls,
     worker_queues,
@@ -46,12 +47,13 @@ def hooks_of(probe: Probe) -> list[Hook]:
     workers = (worker_queues.install_workers, patches, batches, evidence, clock, fault)
     return [
         _hook("sys", lifecycle.install_exit, last),
-        _hook("os", lifecycle.install_forks, patches, batches.forking, fault),
+        _hook("os", lifecycle.install_forks, patches, probe.forking, fault),
         _hook("torch", lifecycle.install_torch, patches, evidence, last, clock, probe.note, write_facts),
         _hook("torch", training_calls.install_optimizers, patches, training, last),
         _hook("torch", device.install_device, patches, training, write_facts),
         _hook("torch", training_calls.install_end, training),
         _hook("torch", batch_sources.install_search, patches, training),
+        _hook("torch", model_calls.install_model_calls, patches, training),
         _hook("torch", training_calls.install_backward, patches, training),
         _hook("torch", training_calls.install_collectives, patches, training),
         *(_hook(module, lifecycle.install_saves, patches, saves) for module, saves in lifecycle.SAVES.items()),
@@ -73,6 +75,10 @@ def hooks_of(probe: Probe) -> list[Hook]:
         *(
             _hook(module, batch_sources.install_source_library, patches, training)
             for module in batch_sources.SOURCE_LIBRARIES
+        ),
+        *(
+            _hook(package, batch_sources.install_source_family, patches, training)
+            for package in batch_sources.SOURCE_FAMILIES
         ),
         _hook("multiprocessing.util", lifecycle.install_children, patches, last),
         _hook("torch.utils.data._utils.fetch", fetchers.install_fetchers, timer, batches, probe.comparison, training),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 from threading import get_ident
-from types import FrameType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any, Callable
 
 from ..patches import Function, Patches
@@ -22,16 +22,25 @@ from .source_search import BatchSource, sources_in
 
 SOURCE_LIBRARIES: dict[str, tuple[str, ...]] = {
     "nvidia.dali.plugin.pytorch": ("DALIGenericIterator.__next__", "DALIRaggedIterator.__next__"),
+    "nvidia.dali.pipeline": ("Pipeline.run",),
     "spdl.pipeline._pipeline": ("PipelineIterator.__next__", "Pipeline.get_item"),
     "spdl.dataloader._dataloader": ("DataLoader.__iter__",),
     "spdl.dataloader._pytorch_dataloader": ("PyTorchDataLoader.__iter__",),
+    "spdl.dataloader._cache_dataloader": ("CacheDataLoader.__iter__",),
+    "spdl.pipeline._iter_utils._subprocess": ("_SubprocessIterable.__iter__",),
+    "grain._src.python.data_loader": ("DataLoaderIterator.__next__",),
     "tensorflow.python.data.ops.iterator_ops": ("OwnedIterator.__next__",),
-    "tensorflow.python.data.ops.dataset_ops": ("NumpyIterator.__next__",),
+    "tensorflow.python.data.ops.dataset_ops": ("NumpyIterator.__next__", "_NumpyIterator.__next__"),
     "webdataset.pipeline": ("DataPipeline.__iter__",),
     "ffcv.loader.epoch_iterator": ("EpochIterator.__next__",),
     "torchdata.nodes.loader": ("LoaderIterator.__next__",),
 }
 """What gives batches, by the module that defines it: a method that gives one, or an `__iter__`."""
+SOURCE_FAMILIES: dict[str, tuple[str, str]] = {
+    "grain": ("grain._src.python.dataset.dataset", "DatasetIterator"),
+}
+"""Base classes whose subclasses each have a `__next__` of their own, of which the outermost counts: module and name, by
+the package that has them all once it is imported."""
 MOST_LOOKS = 5
 """Backward passes at which the loop's source is looked at: some begin before the first batch of their own."""
 MOST_FRAMES = 8
@@ -94,6 +103,18 @@ def install_source_library(patches: Patches, training: TrainingObserver, module:
             patches.around(owner, method, _Calls(training, name, None, None).call)
 
 
+def install_source_family(patches: Patches, training: TrainingObserver, package: ModuleType) -> None:
+    """Hook all classes of one of SOURCE_FAMILIES."""
+    module, name = SOURCE_FAMILIES[package.__name__]
+    base = getattr(sys.modules.get(module), name, None)
+    kinds: list[Any] = [base] if isinstance(base, type) else []
+    calls = _Calls(training, f"{package.__name__}.{name}", None, None)
+    for kind in kinds:  # which grows
+        kinds += [one for one in kind.__subclasses__() if one not in kinds]
+        if isinstance(vars(kind).get("__next__"), FunctionType):
+            patches.around(kind, "__next__", calls.call)
+
+
 class _Calls:
     """The calls of one source, which is described once it has given a batch: by its name and where it is called."""
 
@@ -110,7 +131,9 @@ class _Calls:
         call = functools.partial(original, *args, **kwargs)
         if original.__name__ != "__iter__":
             return self.timed(call)
-        return call() if self._is_elsewhere() or _has_loader(args[0]) else self._followed(call())
+        if self._is_elsewhere():
+            return call()
+        return _Reworked(call(), self._training) if _has_loader(args[0]) else self._followed(call())
 
     def _is_elsewhere(self) -> bool:
         """Tell whether the calling thread does not train, or is about something that has its own part of a step."""
@@ -137,11 +160,15 @@ class _Calls:
         return given
 
     def _note(self, given: Any, start: int, end: int) -> None:
-        """Write the batch down. What holds no tensor, or has a gradient of its own, is none."""
+        """Write the batch down.
+
+        What holds no tensor is none, unless a library that is known gave it; nor is what has a gradient of its own.
+        """
         size, shape = self._shapes.of(given)
-        if size is None or _is_none(given):
+        torch = sys.modules.get("torch")
+        if torch is None or given is None or (size is None and self._place[0] is not None) or _is_none(given):
             return
-        with_grad = bool(sys.modules["torch"].is_grad_enabled())
+        with_grad = bool(torch.is_grad_enabled())
         # A pass for training and one for evaluation, each as long as the run; a fork counts anew.
         key = (self._training.evidence.path, with_grad)
         number = self._passes.setdefault(key, [-1, 0])
@@ -174,6 +201,28 @@ class _Followed:
 
     def __next__(self) -> Any:
         return self._calls.timed(self._generator.__next__)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._generator, name)
+
+
+class _Reworked:
+    """A generator over a loader's batches that makes others of them: work on data, from its `next()` on."""
+
+    def __init__(self, generator: Any, training: TrainingObserver) -> None:
+        self._generator = generator
+        self._training = training
+
+    def __iter__(self) -> _Reworked:
+        return self
+
+    def __next__(self) -> Any:
+        self._training.rework()
+        try:
+            return next(self._generator)
+        except StopIteration:
+            self._training.work.drop()
+            raise
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._generator, name)

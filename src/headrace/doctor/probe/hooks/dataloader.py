@@ -14,7 +14,7 @@ from typing import Any, Callable
 from ..described_objects import ObjectDescriber
 from ..overhead import NOBODY
 from ..patches import Function, Patches
-from ..sample_digests import SampleComparison
+from ..sample_comparison import SampleComparison
 from ..stack_sampler import call_site, is_users
 from ..training.cached_batches import BatchReplayer
 from ..training.loader_sources import HeldIterator
@@ -72,6 +72,8 @@ class LoaderHooks:
         self._comparison = comparison
         self._is_grad_enabled = torch.is_grad_enabled
         self._worker_info = get_worker_info
+        self._lengths: dict[int, int | None] = {}
+        """Batches of a pass, by the loader's number."""
         self._shapes = BatchShapes(training.evidence.name)
         self._padding = PaddingLooks(training.evidence, training.costs)
         self._replays = BatchReplayer(training, torch.is_grad_enabled, training.fault)
@@ -175,6 +177,7 @@ class LoaderHooks:
 
         self._training.windows.keep(lambda: HeldIterator(iterator, pass_, take), pass_, batch, received)
         self._training.costs.since(begun)
+        self._training.work.restart(now())
 
     def _read(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:
         """Call `original` while the calling thread reads for that pass."""
@@ -251,7 +254,9 @@ class LoaderHooks:
         if file != training.evidence.path:
             loader_number = training.counter.next_loader()
             setattr(loader, NUMBER, (training.evidence.path, loader_number))
-            records.append(("loader", loader_number, clock.us(start), self._facts(loader)))
+            facts = self._facts(loader)
+            self._lengths[loader_number] = facts.get("length")
+            records.append(("loader", loader_number, clock.us(start), facts))
         before: ObservedPass | None = getattr(iterator, ATTRIBUTE, None)
         processes = _held(iterator, "_workers", _are_processes)
         workers = [worker.pid for worker in processes] if isinstance(processes, list) else []  # else threads
@@ -264,6 +269,7 @@ class LoaderHooks:
         setattr(iterator, ATTRIBUTE, pass_)
         if workers:
             self._comparison.is_known(loader.dataset)
+        training.limit.lasts(self._lengths.get(loader_number))
         training.limit.prefetches(len(workers) * (getattr(loader, "prefetch_factor", None) or 0))
         pids = workers or [os.getpid()]
         records.append(("pass", number, loader_number, clock.us(start), clock.now_us(), epoch, pids))

@@ -11,7 +11,7 @@ from typing import Any, Callable
 from ..batch_production import BatchRecorder, ProducedBatch, SlowestSamples
 from ..overhead import NOBODY, PRICED_CALLS, price_ns, raise_
 from ..patches import Function
-from ..sample_digests import FIRST_COMPARED, LAST_COMPARED, SampleComparison
+from ..sample_comparison import FIRST_COMPARED, LAST_COMPARED, SampleComparison
 from ..stages import CallTimer, Stages, timed
 from ..training.training import TrainingObserver
 

@@ -16,7 +16,7 @@ from typing import Any, Callable
 
 from ..batch_production import BatchRecorder, ProducedBatch
 from ..patches import Function, Patches
-from ..sample_digests import SampleComparison
+from ..sample_comparison import SampleComparison
 from ..stages import CallTimer, add_totals
 from ..training.step_records import ATTRIBUTE, MOST_ELSEWHERE, FetchedBatch, ObservedPass
 from ..training.training import TrainingObserver, now

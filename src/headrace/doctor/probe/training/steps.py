@@ -9,9 +9,12 @@ if TYPE_CHECKING:
     from .step_records import FetchedBatch
 
 BACKWARD, OPTIMIZER, SKIPPED, COPY, COLLECTIVE, EVALUATION = "b", "o", "s", "h", "c", "e"
+WORK, UNSOURCED = "d", "n"
 """Kinds of span, as in docs/doctor/evidence.md."""
 CLOSURE = ""
 """The kind of what runs inside an optimizer and is not its own: an interval that is no span."""
+LEAST_WORK_NS = 50_000
+"""Work on a batch that takes less is no span of its own."""
 BEGUN, GOT, ENDED = "begun", "got", "ended"
 
 Span = tuple[str, int, int]
@@ -32,7 +35,7 @@ class PassEvent(NamedTuple):
 class OptimizerStep:
     """One optimizer step, with all that began within it. Times are the clock's readings."""
 
-    __slots__ = ("collectives", "end", "evaluated", "gets", "number", "ready", "spans", "start", "use")
+    __slots__ = ("collectives", "end", "evaluated", "gets", "number", "ready", "spans", "start", "use", "work")
 
     def __init__(self, number: int, start: int) -> None:
         self.number = number
@@ -47,6 +50,8 @@ class OptimizerStep:
         self.ready: int | None = None
         self.use: tuple[int, int | None] | None = None
         """Of the cores in microseconds, CPU time and delay, where that was asked."""
+        self.work: list[Span] = []
+        """What the thread did between batches and the model, spans of any kind within it included."""
 
 
 class StepTimeline:
@@ -93,6 +98,14 @@ class StepTimeline:
         elif self._stepped_inside:  # optimizers that step while a backward pass runs: the step ends with the pass
             self._stepped_inside = False
             step.end = end
+
+    def worked(self, kind: str, start: int, end: int) -> None:
+        """Record what was done between a batch and the model."""
+        work = self.begin(start).work
+        if len(work) < self._most_spans:
+            work.append((kind, start, end))
+        elif work[-1][0] == kind:
+            work[-1] = (kind, work[-1][1], work[-1][2] + end - start)
 
     def collective(self, start: int, end: int, facts: Any) -> None:
         """Record a collective call with its `facts`, a bounded number of them: a loop may never step."""
@@ -174,8 +187,10 @@ class StepTimeline:
         self.number += 1
         self.step = following = OptimizerStep(self.number, end)
         following.spans = [span for span in step.spans if span[1] >= end]
+        following.work = [span for span in step.work if span[1] >= end]
         following.collectives = [call for call in step.collectives if call[0] >= end]
-        step.spans = [span for span in step.spans if span[1] < end]
+        own = [span for span in step.spans if span[1] < end]
+        step.spans = _with_work([span for span in step.work if span[1] < end], own) if step.work else own
         step.collectives = [call for call in step.collectives if call[0] < end]
         return step
 
@@ -219,6 +234,20 @@ class StepTimeline:
         spans = [span for span in step.spans if not any(start <= span[1] < until for start, until in intervals)]
         spans += [(EVALUATION, start, until) for start, until in intervals]
         step.spans = sorted(spans, key=lambda span: span[1])
+
+
+def _with_work(work: Sequence[Span], spans: Sequence[Span]) -> list[Span]:
+    """Return all spans by their start, work cut where another span lies in it."""
+    found = list(spans)
+    for kind, start, end in work:
+        if end - start < LEAST_WORK_NS:
+            continue
+        for _, begun, ended in sorted(spans, key=lambda span: span[1]):
+            if start < ended and begun < end:
+                found.append((kind, start, begun))
+                start = max(start, ended)
+        found.append((kind, start, end))
+    return sorted((span for span in found if span[2] > span[1]), key=lambda span: span[1])
 
 
 def evaluation_passes(events: Sequence[PassEvent], backwards: Sequence[int], training: set[int]) -> set[int]:

@@ -114,6 +114,7 @@ class PausedTraining:
         passed = self._count - -(-self._left // self._optimizers)
         self._count = 0
         training.thread.go_on()
+        training.work.drop()
         training.steps.resume(self._first + passed, end)
         if training.marks is not None:
             training.marks.begin()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from threading import get_ident, main_thread
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..evidence_file import BLOCK, EvidenceFile, LastRecords
 from ..overhead import NOBODY, TrainingCost
 from ..settings import CoreUse, core_use
+from .loop_work import LoopWork
+from .step_limit import StepLimit, StepsMeasured
 from .step_records import (
     FetchedBatch,
     HandedOverBatches,
@@ -18,9 +21,9 @@ from .step_records import (
     batch_records,
     device_records,
 )
-from .steps import BACKWARD, BEGUN, ENDED, OPTIMIZER, OptimizerStep, PassEvent, StepTimeline
+from .steps import BACKWARD, BEGUN, ENDED, OPTIMIZER, UNSOURCED, WORK, OptimizerStep, PassEvent, StepTimeline
 from .thread import PassCounter, PausedTraining, TrainingThread
-from .windows import RankGroup, StepLimit, StepsMeasured, Windows
+from .windows import RankGroup, Windows
 
 if TYPE_CHECKING:
     from ..batch_production import BatchRecorder
@@ -72,7 +75,8 @@ class TrainingObserver:
         self.ranges: ProfilerRanges | None = None
         self.may_pause = settings.observe
         """Whether steps may pass unobserved. Not where hooks would not see when to go on."""
-        self.limit = StepLimit(settings.warmup, None if settings.observe else settings.steps)
+        self.work = LoopWork(evidence.name, lambda error: fault("lines of the loop", error))
+        self.limit = StepLimit(settings.warmup, None if settings.observe else settings.steps, settings.enough)
         self.windows = Windows(self)
         self.at_close: list[Callable[[], None]] = []
         """Called when a step has been written: what is to be done now and then."""
@@ -122,6 +126,7 @@ class TrainingObserver:
     def ask(self) -> int:
         """Return the time from which on the training thread asks for a batch."""
         begun = now()
+        self.work.end(begun, self.steps)
         self._close_what_ended()
         self._show("w", "w")
         self.thread.is_fetching = True
@@ -181,14 +186,32 @@ class TrainingObserver:
             self.got(batch._replace(start=start, end=end), True)
 
     def got(self, batch: FetchedBatch, with_grad: bool) -> None:
-        """Record a batch of the training thread."""
+        """Record a batch of the training thread, which goes to work on it."""
         self.steps.got(batch, with_grad)
         step = self.steps.step
-        if self.steps_seen or step is None:
+        if not self.steps_seen and step is not None:
+            is_due = with_grad and batch.end - step.gets[0].start >= FLUSH_AFTER_NS
+            if is_due or len(step.gets) >= FLUSH_GETS:
+                self._write_batches(step)
+        self.work.begin(WORK, now(), self.thread.observed)
+
+    def rework(self) -> None:
+        """Go to work on batches of earlier, of which a pipeline behind a loader makes others, if in that thread."""
+        if not self.thread.is_here() or self.work.is_under_way or self.steps.is_open:
             return
-        is_due = with_grad and batch.end - step.gets[0].start >= FLUSH_AFTER_NS
-        if is_due or len(step.gets) >= FLUSH_GETS:
-            self._write_batches(step)
+        try:
+            self._close_what_ended()
+            self.work.begin(WORK, now(), self.thread.observed)
+        except Exception as error:
+            self.fail("work on batches", error)
+
+    def model_called(self) -> None:
+        """End the work on a batch, in the training thread: the forward pass begins."""
+        end = now()
+        self.work.end(end, self.steps)
+        if self.marks is not None:
+            self.marks.mark("m")
+        self.costs.since(end)
 
     # Spans.
 
@@ -198,6 +221,8 @@ class TrainingObserver:
             return False
         try:
             start = now()
+            if kind is BACKWARD:
+                self.work.drop()
             self.steps.enter(kind, start)
             self._show(kind, mark)
             self.backwards_seen += kind is BACKWARD
@@ -251,6 +276,7 @@ class TrainingObserver:
         if not self._is_training_thread(optimizer):
             return False
         begun = now()
+        self.work.drop()
         closed = self.steps.optimizer_begins(id(optimizer), begun)
         if closed is not None:
             self._close(closed)
@@ -302,6 +328,8 @@ class TrainingObserver:
         self.steps_seen += 1
         if self.marks is not None:
             self.marks.mark("p")
+        if not self.counter.passes and not self.elsewhere.threads:
+            self.work.begin(UNSOURCED, now(), self.thread.observed)
         ended = self.steps.number + 1
         if not (self.limit.is_reached(ended) or ended == self.windows.change) or not self.steps.is_whole():
             return
@@ -344,6 +372,7 @@ class TrainingObserver:
     def stop(self) -> None:
         """Finish, and observe nothing from now on, by whatever functions of ours others still hold."""
         self.finish()
+        self.work.stop()
         self.thread.observed = NOBODY
         self.readers.clear()
 
@@ -391,6 +420,9 @@ class TrainingObserver:
         beside = [batch_record(self.clock, "fetch", batch) for batch in self.elsewhere.left(is_over)]
         if self.marks is not None:
             beside += device_records(self.marks)
+        beside += self.work.records(now(), self.clock.now_us(), is_over)
+        self.costs.measured_ns += self.work.cost_ns()
+        beside += self._batches.collections.records(self.clock.now_us())
         self.pauses.spent(self.writer.write(beside))
 
     def _write_batches(self, step: OptimizerStep) -> None:
@@ -409,6 +441,8 @@ class TrainingObserver:
     def fail(self, where: str, error: BaseException) -> None:
         """Observe nothing of this process's training from now on: something of ours went wrong."""
         self.thread.observed = self.thread.paused = NOBODY
+        with suppress(Exception):
+            self.work.stop()
         self.readers.clear()
         self.fault(f"training: {where}", error)
 
@@ -419,6 +453,7 @@ class TrainingObserver:
         self.readers.clear()
         self.costs.conversions = self.costs.measured_ns = 0
         self.windows.forked()
+        self.work.forked()
         self.said = set()
         self.thread.begin(get_ident())
         self.counter.reset()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakSet
 
 from .loader_sources import BackgroundLoad, FeedingLoader, HeldIterator, ObservedLoaders, drain
+from .step_limit import SETTLING_STEPS
 from .step_records import batch_record
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 now = time.monotonic_ns
 OBSERVE, REPLAY, LOAD, DRAIN, OVER = "observe", "replay", "load", "drain", ""
-SETTLING_STEPS = 3
-"""Warm-up steps beyond those that empty the prefetch queue: kernels are chosen, compiled and cached in them."""
 DEADLINE_S = 30.0
 """Ranks train in step: one that comes so much later is in another part of its program."""
 LONGEST_PAUSE_S = 10.0
@@ -31,49 +30,6 @@ UNTOLD_PAUSE_S = 0.5
 POLL_S = 0.002
 GREED = 4
 """A step that asks for so many times the batches of any step before it does not train on them."""
-
-
-class StepsMeasured(SystemExit):
-    """End of the command, with status 0, raised in the training thread once the steps asked for were measured."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-
-
-class StepLimit:
-    """Count of warm-up and measured steps.
-
-    Every rank that trains with the same settings comes to the same number, so that all of them end after the same step.
-    """
-
-    def __init__(self, warmup: int | None, steps: int | None) -> None:
-        """`warmup` None: as many steps as empty the prefetch queue, and three more. `steps` None: no end."""
-        self.warmup = warmup
-        self._steps = steps
-        self._prefetched = 0
-        self.is_over = False
-
-    def prefetches(self, batches: int) -> None:
-        """Count a DataLoader that was begun, whose workers may produce so many batches ahead."""
-        self._prefetched = max(self._prefetched, batches)
-
-    def settle(self, number: int, gets: int) -> bool:
-        """Count a step that was closed and got so many batches. True where that decided the warm-up.
-
-        The second step does, since the first one has also what a fetcher gets ahead.
-        """
-        if self.warmup is not None or number < 1:
-            return False
-        self.warmup = -(-self._prefetched // max(gets, 1)) + SETTLING_STEPS
-        return True
-
-    def extend(self, steps: int) -> None:
-        """Move the end by so many steps."""
-        self._steps = (self._steps or 0) + steps
-
-    def is_reached(self, steps: int) -> bool:
-        """Tell whether so many steps are enough."""
-        return self._steps is not None and self.warmup is not None and steps >= self.warmup + self._steps
 
 
 class RankAgreement:
@@ -173,7 +129,10 @@ class Windows:
     def closed(self, step: OptimizerStep) -> None:
         self._replayed = 0
         if self.is_keeping:
-            self._observed.closed(step, self._is_measured(step.number))
+            is_measured = self._is_measured(step.number)
+            self._observed.closed(step, is_measured)
+            if is_measured and self._training.group.world_size() == 1:  # ranks end after the same step
+                self._training.limit.observed(step)
         elif self._name == LOAD and all(load.is_alive() for load in self._loads):
             self._loaded = step.number + 1
 
@@ -205,7 +164,10 @@ class Windows:
             self._step_s = (self._ended() - self._since) / 1e9 / self._steps_so_far()
             self._write_window(self._ended(), settling=0)
             self.is_keeping = False
-            if self._may_replay():
+            if self._training.limit.is_enough:
+                self._training.say("enough", f"Such short waits are sure after {self._steps_so_far()} steps.")
+                self.close()
+            elif self._may_replay():
                 self._begin_replay()
             else:
                 self.close()

@@ -209,6 +209,7 @@ def _macro(name: str) -> Callable[..., Markup]:
 OTHER = "other"
 _PARTS = {
     "data wait": "wait",
+    "data work": "brown",
     "host to device": "amber",
     "forward": "sky",
     "backward": "blue",

@@ -88,7 +88,8 @@ def html_page(
 
 def _heat(report: ReportData) -> str:
     """Return `red`, `yellow`, `green` or nothing: what the verdict does not call input-bound is not shown as such."""
-    waits, prescription = report.diagnosis.wait_share, report.prescription
+    diagnosis, prescription = report.diagnosis, report.prescription
+    waits = diagnosis.wait_share if diagnosis.data_share is None else diagnosis.data_share
     if waits is None:
         return ""
     is_stopped = prescription is not None and bool(prescription.stop)

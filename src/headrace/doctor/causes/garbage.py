@@ -1,0 +1,93 @@
+"""Full garbage collections: time in which a process does nothing but go through all its Python objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ..measure import Finding, TrainerView
+from ..quantities import counted, duration, percent
+from ..session.model import GarbageCollections, Session, Trainer
+from ..simulate import FeedSetup
+from .case import MEDIUM, Case, Proposal, RemedyFamily, scaled
+
+FULL_GC = "full-gc"
+LEAST = 0.02
+"""Share of the time of batch production, or of the steps, from which collections are worth naming."""
+FREEZE = RemedyFamily("gc-freeze", "The dataset's objects left out of garbage collection (gc.freeze)")
+HINT = "gc.collect(); gc.freeze() once the dataset is built, before the loader is iterated: workers start with it"
+
+
+def garbage_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
+    """Yield the full collections of the workers and of the training process, where they take long."""
+    trainer = view.trainer
+    of_workers, share = _of_workers(session, trainer)
+    if share >= LEAST:
+        yield _finding(of_workers, share * (view.wait_share or 0.0), f"{percent(share)} of batch production in workers")
+    of_trainer, share = _of_trainer(session, view)
+    if share >= LEAST:
+        yield _finding(of_trainer, share, f"{percent(share)} of each {view.training.unit} in the training process")
+
+
+def gc_freeze(case: Case) -> Proposal | None:
+    """Propose to leave the dataset's objects out of full collections, where these take long."""
+    _, making = _of_workers(case.session, case.view.trainer)
+    _, training = _of_trainer(case.session, case.view)
+    if max(making, training) < LEAST:
+        return None
+
+    def change(setup: FeedSetup) -> FeedSetup:
+        after = scaled(case.making.stages)(max(1 - making, 0.0))(setup)
+        return replace(after, step=after.step * max(1 - training, 0.0))
+
+    taken = f"{percent(making)} of batch production in workers" if making >= LEAST else f"{percent(training)} of a step"
+    return FREEZE.tried(
+        case,
+        change,
+        why=f"Full garbage collections take {taken}: Python goes through all objects of the dataset each time.",
+        confidence=MEDIUM,
+        costs=["cycles among frozen objects are never freed"],
+        hint=HINT,
+    )
+
+
+def _finding(found: Sequence[GarbageCollections], weight: float, where: str) -> Finding:
+    count, spent = sum(one.count for one in found), sum(one.spent for one in found)
+    return Finding(
+        code=FULL_GC,
+        weight=weight,
+        text=f"Full garbage collections take {where}: Python goes through all its objects each time.",
+        evidence=f"{counted(count, 'collection')}, {duration(spent / count)} each, "
+        f"the longest {duration(max(one.longest for one in found))}",
+        advice=f"{HINT}. Or keep what describes the samples in numpy or Arrow arrays in place of Python objects.",
+    )
+
+
+def _of_workers(session: Session, trainer: Trainer) -> tuple[list[GarbageCollections], float]:
+    """Return the workers' collections, and their share of the time of batch production."""
+    pids = {
+        one.pid
+        for one in session.makers
+        if one.worker is not None and (one.host, one.trainer) == (trainer.host, trainer.pid)
+    }
+    found = [
+        one
+        for process in session.processes
+        if process.host == trainer.host and process.pid in pids
+        for one in process.collections
+    ]
+    makers = [one.batches for one in session.makers if one.host == trainer.host and one.pid in pids]
+    busy = sum(sum(one.fetched) - sum(one.start) for one in makers)
+    return found, min(sum(one.spent for one in found) / busy, 1.0) if busy > 0 else 0.0
+
+
+def _of_trainer(session: Session, view: TrainerView) -> tuple[list[GarbageCollections], float]:
+    """Return the training process's collections since its first measured step, and their share of the time."""
+    trainer, steps = view.trainer, view.training.steps
+    if not steps:
+        return [], 0.0
+    processes = [one for one in session.processes if (one.host, one.pid) == (trainer.host, trainer.pid)]
+    last = max([steps[-1].end, *trainer.steps.end])
+    found = [one for process in processes for one in process.collections if steps[0].start < one.time]
+    taken = sum(one.spent for one in found) / (last - steps[0].start) if last > steps[0].start else 0.0
+    return found, min(taken, 1.0)

@@ -1,0 +1,107 @@
+"""Data work in the training loop itself: what the training thread does with a batch before the model has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..measure import BOUND, DATA_WORK, UNSEEN, WAIT, Finding, TrainerView
+from ..quantities import duration, percent
+from ..session.model import SourceLine
+from ..simulate import FeedSetup, StageChange
+from .case import MEDIUM, Case, Proposal, RemedyFamily, name_of
+
+MOST_LINES = 3
+WORTH_A_LINE = 0.1
+"""Share of the samples from which a line is named."""
+LEAST = 0.02
+"""Share of a step from which data work is worth naming."""
+TO_WORKERS = RemedyFamily("data-work", "Data work of the training loop done by the workers")
+
+
+def loop_findings(view: TrainerView) -> Iterator[Finding]:
+    """Yield what the training thread does with batches, where that is worth naming."""
+    share, unit = view.share(DATA_WORK), view.training.unit
+    if share >= LEAST:
+        yield Finding(
+            code="data-work",
+            weight=share,
+            text=f"{percent(share)} of each {unit} is data work in the training loop itself, before the model is "
+            f"called{at_line(view)}.",
+            evidence=_evidence(view, DATA_WORK),
+            advice="Do it in the dataset, in collate_fn or in the loader: workers then do it while the model trains. "
+            "What a GPU does faster, such as a cast or a normalisation, belongs behind the copy to it.",
+        )
+    share = view.share(UNSEEN)
+    if share >= LEAST and view.trainer.lines:
+        yield Finding(
+            code="before-model",
+            weight=share,
+            text=f"{percent(share)} of each {unit} passes before the model is called{at_line(view)}.",
+            evidence=_evidence(view, UNSEEN),
+            advice="If that line makes batches: a DataLoader with workers makes them while the model trains.",
+        )
+
+
+def data_work(case: Case) -> Proposal | None:
+    """Propose that workers do the data work of the loop, where there is any."""
+    us = case.part_us(DATA_WORK)
+    if case.step_share(us) < LEAST:
+        return None
+    taken = f"Data work in the loop takes {duration(us)} of a step{at_line(case.view)}."
+    if not case.workers:
+        return TO_WORKERS.would_not(f"{taken} There are no workers that could do it (num_workers=0).")
+    own_us = case.step_us - case.part_us(WAIT)
+    computing_us = 0.0 if case.recorded is None else float(case.recorded.batches.compute.mean())
+    more = 1 + us / max(case.batches_a_step, 1.0) / max(computing_us, 1.0)
+
+    def change(setup: FeedSetup) -> FeedSetup:
+        known = {name_of(one): setup.stages.get(name_of(one), StageChange()) for one in case.making.stages}
+        after = {name: replace(one, cpu=one.cpu * more) for name, one in known.items()}
+        return replace(setup, stages={**setup.stages, **after}, step=setup.step * max(1 - us / own_us, 0.0))
+
+    return TO_WORKERS.tried(
+        case,
+        change,
+        why=f"{taken} Workers could do it while the model trains.",
+        confidence=MEDIUM,
+        costs=["the same work for each worker's batches"],
+        hint="do it in __getitem__, in collate_fn, or before the loader in a pipeline",
+    )
+
+
+def loop_verdict(view: TrainerView) -> str:
+    """Say what share of a step is data work in the loop, after what it waits; empty where it is little."""
+    share = view.share(DATA_WORK)
+    if view.wait_share is None or share < BOUND:
+        return ""
+    more = "Another " if view.wait_share >= BOUND else ""
+    return (
+        f"{more}{percent(share)} of each {view.training.unit} is data work in the training loop itself{at_line(view)}."
+    )
+
+
+def at_line(view: TrainerView) -> str:
+    """Return `, most of it at train.py:31 (normalise)`; empty where no line was seen."""
+    lines = [line for line in _lines(view) if line[1] >= WORTH_A_LINE]
+    if not lines:
+        return ""
+    return f", {'most' if lines[0][1] >= 1 / 2 else percent(lines[0][1])} of it at {lines[0][0]}"
+
+
+def _lines(view: TrainerView) -> list[tuple[str, float]]:
+    whole = sum(line.us for line in view.trainer.lines)
+    return [(_place(line), line.us / whole) for line in view.trainer.lines[:MOST_LINES] if whole]
+
+
+def _place(line: SourceLine) -> str:
+    """Return `/home/ada/train.py:31:normalise` as `train.py:31 (normalise)`."""
+    file, _, rest = line.place.rpartition("/")
+    name, number, function = (rest if file or "/" in line.place else line.place).rsplit(":", 2)
+    return f"{name}:{number}" if function.startswith("<") else f"{name}:{number} ({function})"
+
+
+def _evidence(view: TrainerView, part: str) -> str:
+    us = 0.0 if view.budget is None else next((one.us for one in view.budget.parts if one.name == part), 0.0)
+    seen = [f"{percent(share)} at {place}" for place, share in _lines(view) if share >= WORTH_A_LINE]
+    return "; ".join([f"{duration(us)} a {view.training.unit} on the training thread", *seen])

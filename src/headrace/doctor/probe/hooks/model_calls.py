@@ -1,0 +1,102 @@
+"""Calls of the model, of which the first after a batch is where the forward pass begins.
+
+Modules call one another by the hundred, and only the outermost call tells anything. So `torch.nn.Module.__call__` is
+hooked only from when a batch is in hand until the model is called. It is the *code* of that function that is exchanged
+meanwhile, and nothing else: a new attribute of the class would empty Python's caches of all its subclasses at each
+step, torch.compile compares the function's identity, and it compiles anew where a global hook of torch's comes and
+goes.
+"""
+
+from __future__ import annotations
+
+import weakref
+from threading import get_ident
+from types import FunctionType, ModuleType
+from typing import Any
+
+from ..overhead import NOBODY
+from ..patches import Patches
+from ..training.training import TrainingObserver
+
+NAME = "_headrace_module_called"
+"""Of `ModelCalls.called`, in the module that defines torch.nn.Module, while that is hooked."""
+MOST_KNOWN = 4096
+"""Modules that are known to be no model."""
+
+
+def install_model_calls(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
+    """Look out for the model's call, whenever the training thread has got a batch."""
+    function = vars(torch.nn.Module).get("__call__")
+    if not isinstance(function, FunctionType) or function.__code__.co_freevars:
+        patches.unknown("torch.nn.Module.__call__", "where the forward pass begins was")
+        return
+    calls = ModelCalls(training, function)
+    function.__globals__[NAME] = calls.called
+    patches.at_restore(calls.remove)
+    work = training.work
+    work.watch, work.ignore, work.is_hooked = calls.watch, calls.ignore, True
+
+
+def _hooked(*args: Any, **kwargs: Any) -> Any:
+    return _headrace_module_called(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821  # of torch's module
+
+
+_HOOKED_CODE = _hooked.__code__
+
+
+class ModelCalls:
+    """Look-out for calls of modules, by the code of the function that all of them go through."""
+
+    def __init__(self, training: TrainingObserver, function: FunctionType) -> None:
+        self._training = training
+        self._function = function
+        self._code = function.__code__
+        self._original = FunctionType(
+            self._code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+        )
+        self._original.__kwdefaults__ = function.__kwdefaults__
+        self._plain: dict[int, weakref.ref[Any]] = {}
+        """Modules that have no parameters, such as transforms, by identity."""
+
+    def watch(self) -> None:
+        """See the next calls."""
+        self._function.__code__ = _HOOKED_CODE
+
+    def ignore(self) -> None:
+        """See no more calls: modules are called as if there were no hook."""
+        self._function.__code__ = self._code
+
+    def remove(self) -> None:
+        """Leave no trace."""
+        self.ignore()
+        self._training.work.is_hooked = False
+        self._function.__globals__.pop(NAME, None)
+
+    def called(self, *args: Any, **kwargs: Any) -> Any:
+        """Stand for a call of a module."""
+        try:
+            self._look(args[0])
+        except Exception as error:
+            self._function.__code__ = self._code
+            self._training.work.is_hooked = False
+            self._training.fault("first call of the model", error)
+        return self._original(*args, **kwargs)
+
+    def _look(self, module: Any) -> None:
+        thread = self._training.thread
+        if not self._training.work.is_under_way or thread.observed == NOBODY:
+            self.ignore()
+        elif get_ident() == thread.observed and not self._is_plain(module):
+            self._training.model_called()
+
+    def _is_plain(self, module: Any) -> bool:
+        """Tell a transform of the data, or a loss: it learns nothing."""
+        known = self._plain.get(id(module))
+        if known is not None and known() is module:
+            return True
+        if next(module.parameters(), None) is not None:
+            return False
+        if len(self._plain) >= MOST_KNOWN:
+            self._plain.clear()
+        self._plain[id(module)] = weakref.ref(module)
+        return True

@@ -1,0 +1,139 @@
+"""Merging of sessions that doctors on several nodes wrote of one training."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from statistics import median
+from typing import Any
+
+from headrace.errors import SessionError
+
+from . import model
+from .model import Session
+
+TIMES: dict[type, tuple[str, ...]] = {
+    model.ProbedProcess: ("start", "end"),
+    model.OptimizerSteps: ("start", "end", "ready"),
+    model.ReceivedBatches: ("start", "arrived", "pin_start"),
+    model.ReplayedBatches: ("start",),
+    model.Collectives: ("start",),
+    model.TrainerPass: ("start", "ready", "last_start"),
+    model.UnmeasuredSteps: ("start", "end"),
+    model.MeasuredWindow: ("start", "end"),
+    model.LoaderFeed: ("time",),
+    model.ProducedBatches: ("start", "fetched", "sent"),
+    model.BatchProducer: ("started", "begun"),
+    model.Machine: ("time",),
+    model.SessionNote: ("time",),
+}
+"""Fields that hold moments on a session's clock; all others hold durations, counts and names."""
+
+
+def merged(sessions: Sequence[Session]) -> Session:
+    """Merge the sessions of one training's nodes into one: all ranks, workers and machines alongside each other.
+
+    The first session gives the clock, the command and its outcome. Clocks of the others are set by the steps that both
+    measured, which end at about the same time on all ranks. A pid that two nodes share becomes another one. What was
+    tried after a run (proofs, a trial, a survey) is that of the first.
+
+    Raises SessionError for fewer than two sessions, for the same rank twice, and for sessions of different trainings.
+    """
+    _check(sessions)
+    whole = copy.deepcopy(sessions[0])
+    for one in sessions[1:]:
+        other = copy.deepcopy(one)
+        _renumber(other, _used_pids(whole))
+        _shift(other, _clock_ahead(whole, other))
+        for name in ("processes", "trainers", "makers", "machines", "unreached", "notes"):
+            getattr(whole, name).extend(getattr(other, name))
+        whole.opened.files += other.opened.files
+        whole.opened.folders += other.opened.folders
+        whole.opened.rest += other.opened.rest
+    whole.trainers.sort(key=lambda trainer: trainer.rank)
+    return whole
+
+
+def _check(sessions: Sequence[Session]) -> None:
+    if len(sessions) < 2:
+        raise SessionError("merge: expected the sessions of two nodes or more, got one")
+    ranks: dict[int, str] = {}
+    for one in sessions:
+        hosts = {trainer.host for trainer in one.trainers}
+        for trainer in one.trainers:
+            if trainer.rank in ranks and ranks[trainer.rank] != trainer.host:
+                raise SessionError(
+                    f"merge: expected each rank on one node, got rank {trainer.rank} on {ranks[trainer.rank]} and on "
+                    f"{trainer.host}: these are sessions of different trainings"
+                )
+        if hosts & set(ranks.values()):
+            raise SessionError(
+                f"merge: expected one session a node, got two of {', '.join(sorted(hosts & set(ranks.values())))}"
+            )
+        ranks |= {trainer.rank: trainer.host for trainer in one.trainers}
+
+
+def _used_pids(session: Session) -> set[int]:
+    return {pid for one in session.processes for pid in (one.pid, one.parent)} | set(_pids_of_makers(session))
+
+
+def _pids_of_makers(session: Session) -> Iterator[int]:
+    for trainer in session.trainers:
+        yield trainer.pid
+        for one in trainer.passes:
+            yield from one.workers
+    for maker in session.makers:
+        yield maker.pid
+
+
+def _renumber(session: Session, used: set[int]) -> None:
+    """Give other numbers to processes whose pid another node uses, too."""
+    own = _used_pids(session)
+    free = max(used | own, default=0) + 1
+    new = {pid: free + place for place, pid in enumerate(sorted(own & used - {0, 1}))}
+    for one in session.processes:
+        one.pid, one.parent = new.get(one.pid, one.pid), new.get(one.parent, one.parent)
+    for trainer in session.trainers:
+        trainer.pid = new.get(trainer.pid, trainer.pid)
+        for begun in trainer.passes:
+            begun.workers = [new.get(pid, pid) for pid in begun.workers]
+    for maker in session.makers:
+        maker.pid = new.get(maker.pid, maker.pid)
+        maker.trainer = None if maker.trainer is None else new.get(maker.trainer, maker.trainer)
+    for machine in session.machines:
+        machine.processes = {new.get(pid, pid): figures for pid, figures in machine.processes.items()}
+    for missed in session.unreached:
+        missed.pid = new.get(missed.pid, missed.pid)
+    for note in session.notes:
+        note.pid = None if note.pid is None else new.get(note.pid, note.pid)
+
+
+def _clock_ahead(first: Session, second: Session) -> int:
+    """Return what the second session's clock is ahead, by the ends of steps with the same number; 0 without any."""
+    ends = [
+        dict(zip(one.trainers[0].steps.number, one.trainers[0].steps.end, strict=True)) if one.trainers else {}
+        for one in (first, second)
+    ]
+    both = ends[0].keys() & ends[1].keys()
+    return round(median(ends[1][number] - ends[0][number] for number in both)) if both else 0
+
+
+def _shift(value: Any, ahead: int) -> None:
+    """Set back every moment in a session, or a part of one."""
+    names = TIMES.get(type(value), ())
+    for field in fields(value):
+        held = getattr(value, field.name)
+        if field.name in names:
+            moved = [_earlier(one, ahead) for one in held] if isinstance(held, list) else _earlier(held, ahead)
+            setattr(value, field.name, moved)
+        else:
+            for inner in held if isinstance(held, list) else [held]:
+                if is_dataclass(inner):
+                    _shift(inner, ahead)
+    if isinstance(value, model.OptimizerSteps):
+        value.spans = [[(kind, start - ahead, us) for kind, start, us in spans] for spans in value.spans]
+
+
+def _earlier(time: int | None, ahead: int) -> int | None:
+    return None if time is None else time - ahead

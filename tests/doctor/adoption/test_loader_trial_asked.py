@@ -1,0 +1,112 @@
+"""When a Loader is tried, what of the run the trial is given, and what is said where it is not tried."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import pytest
+from made_prescriptions import ROOMY, made
+from made_sessions import MadeRun
+from made_work import recorded_in
+
+from headrace.doctor.adoption import Adoption, LoaderRecipe, RecipePart, loader_trial, trial
+from headrace.doctor.adoption.trial import LoaderTrialRequest
+from headrace.doctor.causes import diagnose
+from headrace.doctor.measure import main_view_of
+from headrace.doctor.session.model import AdoptedPart, LoaderTrial, Session
+
+WAITING = MadeRun(stages={"decode:Pillow load": 36_000}, cpu=1.0)
+BOUND = MadeRun(stages={"decode:Pillow load": 500})
+PART = RecipePart("Resize(256)", "train.py:11", "hr.Resize(256)", "check", "the filter is not known")
+RECIPE = LoaderRecipe(
+    source="hr.open('/data')", fields={}, output="batch", parts=(PART,), reason="One part is unknown."
+)
+DRAFT = Adoption(RECIPE, "import headrace as hr\n")
+
+
+def asked_of(session: Session, adoption: Adoption | None) -> tuple[LoaderTrial | None, list[str]]:
+    """What came of it, and what was said before."""
+    view, said = main_view_of(session), list[str]()
+    assert view is not None
+    return loader_trial(session, view, diagnose(session).ranks, adoption, said.append), said
+
+
+def measured(run: MadeRun = WAITING, **outcome: Any) -> Session:
+    session = made(run, facts=ROOMY | {"cores": 2})
+    session.mode = "measure"
+    for name, value in outcome.items():
+        setattr(session.outcome, name, value)
+    return session
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[LoaderTrialRequest]:
+    """Requests of trials, none of which is made."""
+    found: list[LoaderTrialRequest] = []
+
+    def tried(request: LoaderTrialRequest) -> LoaderTrial:
+        found.append(request)
+        return LoaderTrial("failed", "not here", request.module)
+
+    monkeypatch.setattr(trial, "tried_loader", tried)
+    return found
+
+
+def test_a_loader_that_is_waited_for_is_tried(requests: list[LoaderTrialRequest]) -> None:
+    session = measured()
+    found, said = asked_of(session, DRAFT)
+    assert found is not None
+    assert (found.why, found.degree, found.reason) == ("failed", "draft", "One part is unknown.")
+    assert found.parts == [AdoptedPart("Resize(256)", "train.py:11", "hr.Resize(256)", "check", PART.note)]
+    assert said == ["trying Headrace's Loader on the run's files: about 10 s, at most 30 s"]
+    (request,) = requests
+    run = recorded_in(session)
+    assert run is not None
+    assert request.module == DRAFT.module_text
+    assert request.cores == 2
+    assert request.team == run.team
+    assert sum(request.step_us) == pytest.approx(run.unhindered_us(), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("session", "why"),
+    [
+        (measured(BOUND), "A step waits 0 % for data: nothing is to be gained."),
+        (measured(why="failed"), "It is tried on the run's files only after a measured run that came to its end."),
+        (measured(why="interrupted"), "It is tried on the run's files only after a measured run that came to its end."),
+    ],
+)
+def test_where_it_is_not_tried(session: Session, why: str, requests: list[LoaderTrialRequest]) -> None:
+    found, said = asked_of(session, DRAFT)
+    assert found is not None
+    assert (found.why, found.detail, found.module, said) == ("not tried", why, DRAFT.module_text, [])
+    assert requests == []
+
+
+def test_an_observed_run_tries_nothing(requests: list[LoaderTrialRequest]) -> None:
+    session = measured()
+    session.mode = "observe"
+    found, _ = asked_of(session, DRAFT)
+    assert found is not None
+    assert found.why == "not tried"
+    assert requests == []
+
+
+def test_data_that_is_not_known_is_said_with_its_reason(requests: list[LoaderTrialRequest]) -> None:
+    recipe = LoaderRecipe(source="", fields={}, output="", degree="no", reason="ffmpeg decodes.")
+    found, _ = asked_of(measured(), Adoption(recipe, None))
+    assert found is not None
+    assert (found.why, found.degree, found.reason, found.module) == ("not tried", "no", "ffmpeg decodes.", "")
+    assert asked_of(measured(), None)[0] is None
+    assert requests == []
+
+
+def test_the_scripts_own_python_comes_first(requests: list[LoaderTrialRequest]) -> None:
+    session = measured()
+    trainer = session.processes[0]
+    trainer.facts |= {"executable": "/opt/python", "argv": ["/opt/python", "-u", "/home/ada/train.py", "--lr", "1"]}
+    asked_of(session, DRAFT)
+    assert requests[0].interpreters == ["/opt/python", sys.executable]
+    assert requests[0].paths == ["/home/ada", os.getcwd()]

@@ -1,0 +1,99 @@
+"""ImageReader as a remedy: the script's view by its stages, timed both ways, and what it replaces."""
+
+from __future__ import annotations
+
+import io
+from functools import partial
+
+import numpy as np
+import pytest
+from made_prescriptions import ROOMY, helping, made, prescribed, with_batches, with_survey
+from made_sessions import MadeRun
+from PIL import Image
+
+from headrace.doctor.machine.image_views import ScriptView, script_view, timed_views
+from headrace.doctor.session.model import Calibration, MachineSurvey
+
+BATCH = ("float32[64,3,224,224] int64[64]", 64 * 3 * 224 * 224 * 4)
+IMAGENET = {
+    "decode:Pillow load": 8_000,
+    "transform:RandomResizedCrop": 3_000,
+    "transform:ToTensor": 2_000,
+    "transform:Normalize": 2_000,
+}
+
+
+@pytest.mark.parametrize(
+    ("stages", "shape", "code"),
+    [
+        (
+            [*IMAGENET, "transform:RandomHorizontalFlip"],
+            BATCH[0],
+            'headrace.ImageReader(view=headrace.RandomResizedCrop(224), dtype="float32", normalize=headrace.IMAGENET)',
+        ),
+        (
+            [*IMAGENET, "transform:ColorJitter"],
+            BATCH[0],
+            "headrace.ImageReader(view=headrace.RandomResizedCrop(224))",
+        ),
+        (
+            ["decode:OpenCV imread", "transform:OpenCV cvtColor", "transform:OpenCV resize"],
+            "uint8[8,3,128,256]",
+            "headrace.ImageReader(view=headrace.Resize((128, 256)))",
+        ),
+        (["decode:cv2.imdecode"], "float32[8,3,64,64]", 'headrace.ImageReader(dtype="float32")'),
+    ],
+    ids=["imagenet", "a jitter between", "OpenCV", "OpenCV's decoding alone"],
+)
+def test_the_scripts_view_is_said_as_code(stages: list[str], shape: str, code: str) -> None:
+    view = script_view(stages, [shape])
+    assert view is not None
+    assert view.code == code
+
+
+def test_without_images_there_is_no_view() -> None:
+    assert script_view(["decode:Pillow load"], ["int64[4,512]"]) is None
+    assert script_view(["getitem:rest"], [BATCH[0]]) is None
+
+
+def jpeg(seed: int) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 255, (60, 80, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).resize((400, 300)).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("window", ["RandomResizedCrop", "CenterCrop", "Resize", ""])
+def test_images_are_timed_both_ways(window: str) -> None:
+    view = ScriptView("Pillow", window, 64, 64, is_float=True, is_normalised=True)
+    data = {"a.jpg": jpeg(1), "b.jpg": b"none", "c.jpg": jpeg(2)}
+    found = timed_views(view, [(name, partial(bytes, one)) for name, one in data.items()], lambda: True)
+    assert found is not None
+    assert (found.remedy, found.unit, found.files) == ("image-reader", "image", ["a.jpg", "c.jpg"])
+    assert all(us > 0 for us in [*found.present_us, *found.other_us])
+    assert timed_views(view, [("a.jpg", lambda: jpeg(1))], lambda: False) is None
+
+
+def test_it_replaces_what_the_view_does() -> None:
+    survey = MachineSurvey(calibrations=[Calibration("image-reader", "image", ["a"] * 4, [4e3] * 4, [1e3] * 4)])
+    found = helping(with_survey(with_batches(made(MadeRun(stages=IMAGENET)), *BATCH), survey), "image-reader")
+    assert found.title == "ImageReader in place of Pillow's decoding, RandomResizedCrop and Normalize"
+    assert "100 % of making a batch" in found.why
+    assert "Timed on 4 images in the run's own files: 25 % of the time." in found.why
+    assert found.confidence == "medium"
+    assert found.prediction is not None
+    assert found.prediction.speedup > 1.5
+
+
+def test_pillow_without_a_window_is_native_decodings() -> None:
+    session = with_batches(made(MadeRun(stages={"decode:Pillow load": 9_000})), *BATCH)
+    assert "image-reader" not in [one.code for one in prescribed(session).remedies]
+    opencv = with_batches(made(MadeRun(stages={"decode:OpenCV imread": 9_000})), *BATCH)
+    assert helping(opencv, "image-reader").title == "ImageReader in place of OpenCV's decoding"
+
+
+def test_of_two_decoders_one_goes_together_with_others() -> None:
+    session = with_batches(made(MadeRun(stages=IMAGENET, cpu=1.0), facts=ROOMY | {"cores": 2}), *BATCH)
+    found = prescribed(session)
+    assert {"native-decode", "image-reader"} <= {one.code for one in found.remedies if one.helps}
+    assert len({"native-decode", "image-reader"} & set(found.together)) == 1

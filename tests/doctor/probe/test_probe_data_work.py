@@ -1,0 +1,211 @@
+"""Work on a batch in the loop: from when the batch is in hand until the model is called, by a clock that work moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from probing import notes, probed, records
+from training_loops import Loop, loader
+
+from headrace.doctor.probe.hooks import model_calls
+from headrace.doctor.probe.training import training as training_module
+from headrace.doctor.probe.training.steps import BACKWARD, COPY, UNSOURCED, WORK, StepTimeline
+
+MS = 1_000_000
+US = 1_000
+
+
+class Clock:
+    """A clock that only work moves."""
+
+    def __init__(self) -> None:
+        self.ns = 1_000 * MS
+
+    def __call__(self) -> int:
+        return self.ns
+
+    def work(self, ms: int) -> None:
+        self.ns += ms * MS
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(training_module, "now", made)
+    return made
+
+
+class Transform(torch.nn.Module):
+    """A module without parameters, as those of torchvision's v2 and kornia are."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def forward(self, batch: Any) -> Any:
+        self.clock.work(5)
+        return batch
+
+
+class Model(torch.nn.Module):
+    """Takes 7 ms before it calls the module in it."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock, self.inner = clock, torch.nn.Linear(8, 1)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.clock.work(7)
+        return self.inner(inputs)
+
+
+def work_of(folder: Path) -> list[list[tuple[str, int]]]:
+    """Kind and microseconds of each step's work."""
+    steps = records(folder, "step")
+    return [[(kind, us) for kind, _, us in step[4] if kind in (WORK, UNSOURCED)] for step in steps]
+
+
+def steps(clock: Clock, before: Callable[[Any], Any], batches: Any) -> None:
+    loop = Loop()
+    model = Model(clock)
+    loop.model = model
+    for batch in batches:
+        loop.step(before(batch))
+
+
+def test_what_is_done_before_the_model_is_called_is_work_on_data(tmp_path: Path, clock: Clock) -> None:
+    transform = Transform(clock)
+
+    def before(batch: Any) -> Any:
+        clock.work(3)
+        return transform(batch)
+
+    with probed(tmp_path):
+        steps(clock, before, loader(12))
+    assert work_of(tmp_path) == [[(WORK, 8_000)]] * 3
+
+
+def test_batches_that_are_made_of_others_are_work_until_the_next_is_asked_for(tmp_path: Path, clock: Clock) -> None:
+    def rebatched() -> Iterator[Any]:
+        before: list[Any] = []
+        for batch in loader(24):
+            clock.work(2)
+            before.append(batch)
+            if len(before) == 2:
+                yield tuple(map(torch.cat, zip(*before, strict=True)))
+                before.clear()
+
+    with probed(tmp_path):
+        steps(clock, lambda batch: batch, rebatched())
+    assert work_of(tmp_path) == [[(WORK, 2_000), (WORK, 2_000)]] * 3
+
+
+def test_without_a_model_that_is_seen_nothing_is_work(tmp_path: Path, clock: Clock) -> None:
+    weight = torch.zeros(8, 1, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    with probed(tmp_path):
+        for inputs, targets in loader(12):
+            clock.work(3)
+            (inputs @ weight - targets).square().mean().backward()
+            optimizer.step()
+    assert work_of(tmp_path) == [[], [], []]
+
+
+def test_the_next_batch_fetched_before_the_backward_pass_is_no_work(tmp_path: Path, clock: Clock) -> None:
+    loop, batches = Loop(), iter(loader(16))
+    with probed(tmp_path):
+        batch = next(batches)
+        for _ in range(3):
+            loss = loop.loss(batch)
+            batch = next(batches)
+            clock.work(3)
+            loss.backward()
+            loop.optimizer.step()
+    assert work_of(tmp_path)[1:] == [[], []]
+
+
+def test_steps_that_nothing_known_feeds_are_unseen_until_the_model_is_called(tmp_path: Path, clock: Clock) -> None:
+    def batches() -> Iterator[Any]:
+        for _ in range(4):
+            clock.work(9)
+            yield torch.randn(4, 8), torch.zeros(4, 1)
+
+    running = batches()
+    with probed(tmp_path):
+        steps(clock, lambda batch: batch, running)
+    assert work_of(tmp_path) == [[], *[[(UNSOURCED, 9_000)]] * 3]
+
+
+def test_work_is_cut_where_another_span_lies_in_it() -> None:
+    timeline = StepTimeline()
+    timeline.begin(0)
+    timeline.enter(COPY, 2 * MS)
+    timeline.leave(3 * MS)
+    timeline.worked(WORK, 1 * MS, 5 * MS)
+    timeline.worked(WORK, 6 * MS, 6 * MS + 10)
+    timeline.enter(BACKWARD, 7 * MS)
+    timeline.leave(8 * MS)
+    timeline.optimizer_begins(1, 8 * MS)
+    timeline.optimizer_ends(1, 9 * MS)
+    step = timeline.finish()
+    assert step is not None
+    assert step.spans == [
+        (WORK, 1 * MS, 2 * MS),
+        (COPY, 2 * MS, 3 * MS),
+        (WORK, 3 * MS, 5 * MS),
+        (BACKWARD, 7 * MS, 8 * MS),
+        ("o", 8 * MS, 9 * MS),
+    ]
+
+
+def test_the_function_that_modules_go_through_is_left_as_it_was(tmp_path: Path) -> None:
+    function = torch.nn.Module.__call__
+    code, names = function.__code__, set(function.__globals__)
+    seen = []
+    with probed(tmp_path):
+        for _ in loader(8):
+            seen.append(torch.nn.Module.__call__.__code__ is code)
+            Loop().step((torch.randn(4, 8), torch.zeros(4, 1)))
+            assert function.__code__ is code
+    assert seen == [False, False]
+    assert torch.nn.Module.__call__ is function
+    assert function.__code__ is code
+    assert set(function.__globals__) == names
+
+
+def test_a_torch_whose_modules_are_called_otherwise_is_said_not_to_be_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = torch.nn.Module.__call__
+
+    def call(self: Any, *args: Any) -> Any:
+        return original(self, *args)
+
+    monkeypatch.setattr(torch.nn.Module, "__call__", call)
+    with probed(tmp_path):
+        Loop().train(loader(8))
+    assert "where the forward pass begins was not seen" in notes(tmp_path)["not-known"]
+    assert len(records(tmp_path, "step")) == 2
+
+
+def test_a_model_that_raises_or_whose_parameters_cannot_be_asked_for_is_called_all_the_same(tmp_path: Path) -> None:
+    class Odd(torch.nn.Module):
+        def parameters(self, recurse: bool = True) -> Any:
+            raise RuntimeError("not now")
+
+        def forward(self, value: int) -> int:
+            return value + 1
+
+    with probed(tmp_path):
+        given = [Odd()(one) for one, _ in enumerate(loader(8))]
+    assert given == [1, 2]
+    assert "not now" in notes(tmp_path)["hook-off"]
+
+
+def test_the_template_takes_its_one_name_from_the_module_it_is_put_into() -> None:
+    assert model_calls._HOOKED_CODE.co_names == (model_calls.NAME,)
+    assert not model_calls._HOOKED_CODE.co_freevars
