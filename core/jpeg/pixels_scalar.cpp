@@ -8,12 +8,13 @@ namespace {
 
 using i16 = std::int16_t;
 using i32 = std::int32_t;
+using u32 = std::uint32_t;
 
-// Lanes of libjpeg-turbo's vectors: products and sums of 32 bits fit for any input, sums of 16 bits wrap, and results
-// go back to 16 bits saturated.
+// Lanes of libjpeg-turbo's vectors: products of 32 bits fit for any input, sums wrap, and results go back to 16 bits
+// saturated.
 i16 wrap(i32 value) { return static_cast<i16>(value); }
-i16 scale_down(i32 value, int shift) {
-    return static_cast<i16>(std::clamp((value + (1 << (shift - 1))) >> shift, -32768, 32767));
+i16 scale_down(u32 value, int shift) {
+    return static_cast<i16>(std::clamp(static_cast<i32>(value + (1U << (shift - 1))) >> shift, -32768, 32767));
 }
 
 // Eight values `step` apart, in place.
@@ -34,8 +35,8 @@ void transform8(i16* v, int step, int shift) {
         in7 * (k0_298 - k0_899) + in1 * -k0_899 + odd3,
     };
     for (int i = 0; i < 4; ++i) {
-        v[i * step] = scale_down(e[i] + o[i], shift);
-        v[(7 - i) * step] = scale_down(e[i] - o[i], shift);
+        v[i * step] = scale_down(static_cast<u32>(e[i]) + static_cast<u32>(o[i]), shift);
+        v[(7 - i) * step] = scale_down(static_cast<u32>(e[i]) - static_cast<u32>(o[i]), shift);
     }
 }
 
@@ -70,10 +71,10 @@ void transform(const BlockJob* jobs, int count) {
 void halve8(i16* v, int step, int shift) {
     using namespace islow;
     const i32 in1 = v[step], in3 = v[3 * step], in5 = v[5 * step], in7 = v[7 * step];
-    const i32 even0 = v[0] * (1 << (kBits + 1));
-    const i32 even2 = v[2 * step] * k1_847 - v[6 * step] * k0_765;
-    const i32 outer = in7 * -k0_509 + in5 * -k0_601 + in3 * k0_899 + in1 * k2_562;
-    const i32 inner = in7 * -k0_211 + in5 * k1_451 + in3 * -k2_172 + in1 * k1_061;
+    const u32 even0 = static_cast<u32>(v[0] * (1 << (kBits + 1)));
+    const u32 even2 = static_cast<u32>(v[2 * step] * k1_847 - v[6 * step] * k0_765);
+    const u32 outer = static_cast<u32>(in7 * -k0_509 + in5 * -k0_601 + in3 * k0_899 + in1 * k2_562);
+    const u32 inner = static_cast<u32>(in7 * -k0_211 + in5 * k1_451 + in3 * -k2_172 + in1 * k1_061);
     v[0] = scale_down(even0 + even2 + outer, shift);
     v[3 * step] = scale_down(even0 + even2 - outer, shift);
     v[step] = scale_down(even0 - even2 + inner, shift);
