@@ -219,6 +219,9 @@ def test_len_attributes_and_class():
 
 def test_the_signature_is_dataloaders():
     mine, theirs = (list(inspect.signature(one).parameters.values()) for one in (ThreadDataLoader, DataLoader))
+    mine = [
+        one for one in mine if one.name in {other.name for other in theirs} or one.name != "in_order"
+    ]  # from 2.6 on
     assert [(one.name, one.kind) for one in mine] == [(one.name, one.kind) for one in theirs]
     differing = [one.name for one, other in zip(mine, theirs, strict=True) if one.default != other.default]
     assert differing == ["num_workers"]
@@ -727,7 +730,10 @@ class Labelled:
     ids=lambda batch: type(batch).__name__,
 )
 def test_batches_are_pinned_as_dataloader_does(batch):
-    same(pin(batch), torch.utils.data._utils.pin_memory.pin_memory(batch))
+    its_pin = torch.utils.data._utils.pin_memory.pin_memory
+    if type(its_pin((1,))) is list and isinstance(batch, (Pair, Fixed, PinnableList)):
+        pytest.skip("this torch makes lists of tuples, and of lists that pin themselves")
+    same(pin(batch), its_pin(batch))
 
 
 def test_more_is_pinned_than_by_dataloader():

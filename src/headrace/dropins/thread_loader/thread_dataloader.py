@@ -109,6 +109,7 @@ class ThreadDataLoader(DataLoader[T_co]):
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
         )
+        self.in_order = True  # which torch before 2.6 does not set; frameworks make the loader again from attributes
         # No more than a warning, as such a script gets the same batches.
         for given, text in (
             (
