@@ -119,7 +119,7 @@ def normalise(values: Any, by: Any = Filter.LINEAR) -> Any:
         (json.dumps, {"function": "json.dumps"}),
         (OrderedDict, {"type": "collections.OrderedDict"}),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_forms(thing: Any, expected: Any) -> None:
     assert describe(thing) == expected
