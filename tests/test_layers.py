@@ -13,7 +13,12 @@ import pytest
 import headrace
 
 ROOT = Path(headrace.__file__).parent
-USERS = {ROOT / "tools" / "bench", ROOT / "tools" / "command_line.py", ROOT / "doctor" / "adoption"}
+USERS = {
+    ROOT / "tools" / "bench",
+    ROOT / "tools" / "command_line.py",
+    ROOT / "doctor" / "adoption",
+    ROOT / "doctor" / "machine" / "image_views.py",  # which times a drop-in
+}
 """What stands above the public names, and uses them as people do."""
 INJECTED = ROOT / "doctor" / "probe" / "remedies"
 """Puts the public names into a user's process, if headrace is installed there: by imports in functions alone."""

@@ -54,7 +54,8 @@ def test_what_helps_comes_first_the_most_gain_before_others() -> None:
     remedies = prescribed(made(TAR)).remedies
     assert [one.helps for one in remedies] == sorted([one.helps for one in remedies], reverse=True)
     steps = [one.prediction.step_us for one in remedies if one.prediction is not None]
-    assert steps == sorted(steps)
+    # Of steps within 2 % of each other the smaller change comes first.
+    assert all(step >= 0.98 * max(steps[:place], default=0) for place, step in enumerate(steps))
     assert len(steps) > 2
 
 
