@@ -25,6 +25,8 @@ from .session import saved_session
 from .session.model import Session
 
 STEP = "step"
+LEAST_STEPS = 4
+"""Steps below which there are no two blocks to tell a spread by."""
 COMPARED_FACTS = (
     *("num_workers", "threads", "batch_size", "prefetch_factor", "persistent_workers", "pin_memory"),
     *("start_method", "in_order", "dataset", "length"),
@@ -70,6 +72,11 @@ class RunComparison:
     """What was set otherwise: name, before, after."""
     doubts: list[str] = field(default_factory=list)
     """Reasons why the runs may differ without any change of the program."""
+
+    @property
+    def sections(self) -> list[tuple[str, list[ComparedTime]]]:
+        """The times that every form shows, under their titles."""
+        return [("Step", [self.step, *self.parts]), ("A sample, by stage", self.stages)]
 
 
 def compare(before: Session, after: Session) -> RunComparison:
@@ -196,7 +203,7 @@ def _doubts(before: Session, after: Session, first: TrainerView, second: Trainer
     if others[0] is not None and others[1] is not None and abs(others[1] - others[0]) >= DISTURBING:
         yield f"Other programs used {number(others[0])} cores before, and {number(others[1])} after."
     steps = [len(view.training.steps) for view in (first, second)]
-    if min(steps) < 2 * 2:
+    if min(steps) < LEAST_STEPS:
         yield f"Only {min(steps)} steps of one run were measured: its spread is not known."
 
 
@@ -235,17 +242,13 @@ def rows(compared: Sequence[ComparedTime]) -> Iterator[tuple[str, str, str, str,
             yield one.name, duration(one.before_us), duration(one.after_us), signed(one.change_us), remark
 
 
-TITLES = (("Step", "parts"), ("A sample, by stage", "stages"))
-
-
 def show_comparison(compared: RunComparison, console: Console) -> None:
     """Print it for a terminal."""
     page = TerminalPage(console.width, ascii_only=console.options.ascii_only)
     page.sentence(compared.verdict, style="bold")
     for doubt in compared.doubts:
         page.sentence(doubt, lead="! ")
-    for title, name in TITLES:
-        times = [compared.step, *compared.parts] if name == "parts" else getattr(compared, name)
+    for title, times in compared.sections:
         if times:
             page.heading(title)
             head = TerminalRow("", ("before", "after", "change"))
@@ -261,8 +264,7 @@ def comparison_markdown(compared: RunComparison) -> str:
     """Return it for a pull request."""
     lines = [f"**{escaped(compared.verdict)}**", ""]
     lines += [f"- {escaped(doubt)}" for doubt in compared.doubts] + [""] * bool(compared.doubts)
-    for title, name in TITLES:
-        times = [compared.step, *compared.parts] if name == "parts" else getattr(compared, name)
+    for title, times in compared.sections:
         if times:
             lines += table((title, "before", "after", "change", ""), list(rows(times)), right=3)
     if compared.settings:

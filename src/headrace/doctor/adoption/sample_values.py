@@ -5,7 +5,7 @@ Numbers, texts, lists, dicts and rebuilt objects stand for themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, Literal, TypeAlias
@@ -127,20 +127,23 @@ class ModuleName:
     name: str
 
 
+def values_inside(value: Any) -> Iterable[Any]:
+    """Return the values that one is computed from, or holds."""
+    if isinstance(value, Computed):
+        return value.inputs
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
+
+
 def pictures_in(value: Any) -> Iterator[Picture]:
     """Yield the pictures that a value is made of."""
     if isinstance(value, Picture):
         yield value
     elif isinstance(value, Validity):
         yield value.picture
-    elif isinstance(value, Computed):
-        for one in value.inputs:
-            yield from pictures_in(one)
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from pictures_in(one)
-    elif isinstance(value, list | tuple):
-        for one in value:
+    else:
+        for one in values_inside(value):
             yield from pictures_in(one)
 
 

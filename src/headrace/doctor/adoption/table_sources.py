@@ -14,7 +14,7 @@ from ..edits import ScriptSource, ScriptSources
 from .code_layout import literal
 from .known_datasets import DataSource
 from .recipe import RecipePart
-from .sample_values import ArrayFile, Cell, Computed, FilePath, Picture, TokenizedText, Validity
+from .sample_values import ArrayFile, Cell, Computed, FilePath, Picture, TokenizedText, Validity, values_inside
 from .stand_ins import StandIn
 
 _MANIFESTS = (".csv", ".tsv", ".jsonl", ".parquet", ".txt", ".json")
@@ -71,14 +71,8 @@ def cells_in(value: Any) -> Iterator[Cell]:
         yield from cells_in(value.picture)
     elif isinstance(value, TokenizedText):
         yield from cells_in(value.text)
-    elif isinstance(value, Computed):
-        for one in value.inputs:
-            yield from cells_in(one)
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from cells_in(one)
-    elif isinstance(value, list | tuple):
-        for one in value:
+    else:
+        for one in values_inside(value):
             yield from cells_in(one)
 
 
@@ -88,14 +82,8 @@ def origins_in(value: Any) -> Iterator[FilePath | Cell]:
         yield value.origin
     elif isinstance(value, Validity):
         yield value.picture.origin
-    elif isinstance(value, Computed):
-        for one in value.inputs:
-            yield from origins_in(one)
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from origins_in(one)
-    elif isinstance(value, list | tuple):
-        for one in value:
+    else:
+        for one in values_inside(value):
             yield from origins_in(one)
 
 
