@@ -11,9 +11,10 @@ from .comparison import compare_with_script
 from .module import module_text
 from .recipe import Adoption, LoaderRecipe, MapPart, RecipePart
 from .script_recipe import adopt
-from .trial import LoaderTrialRequest, loader_trial, tried_loader
+from .trial import EXPECTED_S, LoaderTrialRequest, loader_trial, tried_loader
 
 __all__ = [
+    "EXPECTED_S",
     "Adoption",
     "LoaderRecipe",
     "LoaderTrialRequest",

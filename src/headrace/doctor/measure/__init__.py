@@ -15,6 +15,7 @@ from .diagnosis import (
     WaitCauses,
 )
 from .host import Host, host_of, hosts
+from .phases import IN_WORDS, DiagnosisPlan, PhaseClock, about, options_for, phases_text, run_phases
 from .production import MAP, PYTHON, SOURCE, TEXT, feed_sums, own_name
 from .ranks import RanksTogether, is_late, rank_views, ranks_together
 from .steps import (
@@ -23,6 +24,7 @@ from .steps import (
     COPY,
     DATA_WORK,
     DRAIN,
+    EARLY,
     FORWARD,
     LOAD,
     OBSERVE,
@@ -34,6 +36,7 @@ from .steps import (
     MeasuredStep,
     MeasuredTraining,
     TimeSpan,
+    early_steps,
     is_here,
     pass_blocks,
     pass_of,

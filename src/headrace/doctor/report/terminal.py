@@ -14,6 +14,7 @@ from headrace.doctor.measure import (
     ProbeCost,
     StepBudget,
     TimePart,
+    phases_text,
 )
 from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.remedy_text import RemedyRow, bound_rows, first_gain, helping, remedy_rows
@@ -111,6 +112,8 @@ def put_report(
     page.line(f"{ending(session.outcome)}: {command_line(session)}", indent=0, style="dim")
     if detail.windows and (windows := window_text(session)):
         page.sentence(windows, lead="windows: ", style="dim")
+    if detail.windows and (phases := phases_text(session)):
+        page.sentence(phases, lead="phases: ", style="dim")
     _put_quoted(page, "Last lines of the command", last_words(session), detail)
     for process, stack in hanging(session):
         _put_quoted(page, f"Process {process.pid} hangs here", stack.rstrip().splitlines(), detail)
