@@ -10,6 +10,7 @@ from statistics import fmean
 
 from ..measure import (
     BOUND,
+    OBSERVE,
     SOURCE,
     UNSEEN,
     WAIT,
@@ -28,6 +29,7 @@ from ..measure import (
     main_view,
     rank_views,
     ranks_together,
+    window,
 )
 from ..quantities import counted, duration, percent, times
 from ..session.model import Session
@@ -233,6 +235,8 @@ def _waiting(session: Session, view: TrainerView | None) -> Iterator[str]:
     is_enough = any(note.code == "enough" for note in session.notes)
     if is_enough:
         yield f"{counted(measured, unit).capitalize()} were enough to say so; --steps measures more."
+    elif window(view.trainer, OBSERVE) is not None and measured < session.steps:
+        yield f"{counted(measured, unit).capitalize()} told their mean closely enough; --steps measures more."
     elif session.mode == "measure" and measured < session.steps:  # its figures bear less
         yield f"Measured over {counted(measured, unit)} of the {session.steps} asked for: the run ended first."
 

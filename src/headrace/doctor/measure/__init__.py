@@ -48,6 +48,7 @@ from .steps import (
     with_loaders_as_one,
 )
 from .view import (
+    T_95,
     TrainerView,
     at_hand_us,
     cost,

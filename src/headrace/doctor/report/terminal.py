@@ -168,8 +168,9 @@ def _put_steps(page: TerminalPage, diagnosis: Diagnosis, detail: ReportDetail) -
     for budget in waiting_most(diagnosis)[: detail.budgets]:
         name = _budget_name(budget, diagnosis)
         several = budget.unit == "step" and budget.micro_batches > 1
+        half = "" if budget.mean_half_us is None else f" ± {duration(budget.mean_half_us)}"
         summary = [
-            f"{duration(budget.mean_us)} on average",
+            f"{duration(budget.mean_us)}{half} on average",
             f"median {duration(budget.median_us)}",
             f"95 % below {duration(budget.p95_us)}",
             counted(budget.steps, budget.unit),
