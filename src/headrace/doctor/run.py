@@ -33,7 +33,7 @@ from .edits import files_here
 from .machine import MachineSampler, surveyed, view_of
 from .measure import Diagnosis, DiagnosisPlan, PhaseClock, main_view_of, run_phases
 from .prove import DIGESTS, Prover, TrialRunner
-from .report import LiveView, Outputs, ProgressLine, document, gpu_busy, write_whole
+from .report import LiveView, Outputs, ProgressLine, UnreadConsole, document, gpu_busy, write_whole
 from .session import SESSION_FILE, SessionFolder, merged, read_session, saved_session, session_folder
 from .session.model import CommandOutcome, LoaderTrial, Machine, Session, SessionNote, UnreachedProcess
 
@@ -85,7 +85,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
     ) as folder:
         trial_s = EXPECTED_S if asked.tries_loader else 0.0
         plan = DiagnosisPlan.of(folder.settings, trial_s=trial_s, prove_s=asked.prove_s)
-        progress = ProgressLine(folder.settings, plan, Console(stderr=True))
+        progress = ProgressLine(folder.settings, plan, UnreadConsole(stderr=True))
         if not asked.observe:
             progress.announce()
         ended, machines = run_sampled(asked, folder, outputs, progress)

@@ -286,7 +286,7 @@ class _Beside:
         return merge([vote, self._votes.get(question, vote)])
 
 
-WILLING = {"why_not": "", "feeds": True, "works_ahead": False}
+WILLING = {"why_not": "", "feeds": True, "works_ahead": False, "steps": REPLAY}
 
 
 def _beside(ranks: Any) -> Train:

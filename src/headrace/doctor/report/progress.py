@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.control import Control
 from rich.segment import ControlType
+from rich.text import Text
 
 from headrace.doctor.measure import IN_WORDS, DiagnosisPlan, about
 from headrace.doctor.probe import ProbeSettings
@@ -66,14 +67,14 @@ class ProgressLine:
 
     def announce(self) -> None:
         """Say how long it will take."""
-        self._console.print(f"headrace: {self._plan.text()}", soft_wrap=True, highlight=False, markup=False)
+        self._write(f"headrace: {self._plan.text()}\n")
 
     # What runs, of BelowOutput.
 
     def hide(self) -> None:
         if self._is_shown:
             self._is_shown = False
-            self._console.control(ERASE)
+            self._write(ERASE)
 
     def wrote(self, stream: int, data: bytes) -> None:
         if data and os.isatty(stream):
@@ -102,6 +103,11 @@ class ProgressLine:
         if not self.draws or not self._is_at_start:
             return
         shown = TerminalPage(ascii_only=self._console.options.ascii_only).shown(f"headrace: {text}")
-        self._console.control(ERASE)
-        self._console.print(shown[: self._console.width - 1], end="", style="dim", highlight=False, markup=False)
-        self._is_shown = True
+        self._write(ERASE, Text(shown[: self._console.width - 1], "dim"))
+        self._is_shown = self.draws
+
+    def _write(self, *parts: str | Text | Control) -> None:
+        try:
+            self._console.print(*parts, sep="", end="", soft_wrap=True, highlight=False, markup=False)
+        except OSError:  # nobody reads it any more, which is no fault of the run's
+            self.draws = False
