@@ -126,7 +126,7 @@ def pair_of(script, workers, data, asked, folder):
             if step is None:
                 return why
             found.append(step)
-    floors = prescription.floors
+    lower_bounds = prescription.lower_bounds
     batches_a_step = max(round(len(trainer.gets.start) / max(len(trainer.steps.start), 1)), 1)
     return AdoptionPair(
         script=script,
@@ -134,7 +134,7 @@ def pair_of(script, workers, data, asked, folder):
         degree=trial.degree,
         first=next(one.code for one in prescription.remedies),
         present=statistics.median(present),
-        lower=None if floors is None or floors.replay_us is None else floors.replay_us / 1e3,
+        lower=None if lower_bounds is None or lower_bounds.replay_us is None else lower_bounds.replay_us / 1e3,
         limit=statistics.fmean(trial.batch_us) * batches_a_step / 1e3,
         predicted=remedy.prediction.step_us / 1e3,
         low=remedy.prediction.low_us / 1e3,
