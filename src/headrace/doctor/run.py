@@ -275,7 +275,9 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
 
 def _tried_loader(session: Session, diagnosis: Diagnosis) -> LoaderTrial | None:
     view = main_view_of(session)
-    if view is None or not view.makings or view.makings[0].threads:  # no DataLoader that is waited for
+    if (
+        view is None or not view.batch_production or view.batch_production[0].threads
+    ):  # no DataLoader that is waited for
         return None
     return loader_trial(session, view, diagnosis.ranks, adopt(session, view, files_here()), _say)
 
