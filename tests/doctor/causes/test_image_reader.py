@@ -178,5 +178,5 @@ def test_of_two_decoders_one_goes_together_with_others() -> None:
 
 def test_only_names_of_headrace_are_taken_from_a_sessions_text() -> None:
     for step in ("hr.__import__('os')", "print(1)", "hr.Resize(open('x'))", "hr.errors"):
-        with pytest.raises(ValueError, match="expected a name of headrace's|malformed"):
+        with pytest.raises(ValueError, match=r"expected a name of headrace's|malformed"):
             timed_views(ScriptView("Pillow", (step,)), [], lambda: True)
