@@ -97,9 +97,9 @@ def script_view(session: Session, view: TrainerView, sources: ScriptSources) -> 
     Its transforms are those that the session describes, read as for the Loader. Where they are not described, or lie in
     code that cannot be read, stages and shapes tell the window and the size, and the rest is a library's default.
     """
-    if not view.makings:
+    if not view.batch_production:
         return None
-    stages = [f"{one.category}:{one.label}" for one in view.makings[0].stages]
+    stages = [f"{one.category}:{one.label}" for one in view.batch_production[0].stages]
     labels = {name.partition(":")[2] for name in stages if name.startswith("transform:")}
     library, seen = _library(stages), [view.trainer.shapes[number] for number in _shapes(view)]
     found = next((match for shape in seen if (match := LEAF.search(shape))), None)
