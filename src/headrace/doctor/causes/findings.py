@@ -84,7 +84,7 @@ def diagnose(session: Session) -> Diagnosis:
         budgets=[view.budget for view in views if view.budget is not None],
         waits=[view.split for view in views if view.split is not None],
         causes=[view.causes for view in views if view.causes.parts],
-        makings=[making for view in views for making in view.makings],
+        batch_production=[making for view in views for making in view.batch_production],
         ranks=by_rank,
         findings=found,
         cost=cost(session, views, join),
@@ -302,7 +302,7 @@ def _where(view: TrainerView, cause: str) -> str:
     is_stage = ":" in cause or any(category(part.name) == cause and ":" in part.name for part in view.causes.parts)
     if not is_stage or category(cause) == SOURCE:
         return ""
-    first = next(iter(view.makings), None)
+    first = next(iter(view.batch_production), None)
     if first is not None and first.workers:
         return f" in {counted(first.workers, first.makers)}"
     return " in the training process, which has no workers"

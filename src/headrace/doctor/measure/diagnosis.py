@@ -216,7 +216,7 @@ class Diagnosis:
     budgets: list[StepBudget] = field(default_factory=list)
     waits: list[WaitSplit] = field(default_factory=list)
     causes: list[WaitCauses] = field(default_factory=list)
-    makings: list[LoaderProduction] = field(default_factory=list)
+    batch_production: list[LoaderProduction] = field(default_factory=list)
     ranks: list[RankView] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     cost: ProbeCost = field(default_factory=lambda: ProbeCost(None, None, None, 0))

@@ -48,7 +48,7 @@ ALWAYS = 0.5
 """The same of workers of `map=`, and of a tokenizer."""
 
 
-def makings(training: MeasuredTraining, join: Join) -> list[LoaderProduction]:
+def batch_production(training: MeasuredTraining, join: Join) -> list[LoaderProduction]:
     """Return the loaders that made batches in measured steps: those that steps waited for first, then the busiest."""
     trainer = training.trainer
     received = [
