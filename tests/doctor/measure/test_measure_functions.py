@@ -36,7 +36,7 @@ def with_samples(session: Session, *calls: ObservedCall, lines: dict[str, float]
 def functions(session: Session) -> dict[str, SampleFunction]:
     view = main_view_of(session)
     assert view is not None
-    return {f"{one.category}:{one.name}": one for one in view.makings[0].functions}
+    return {f"{one.category}:{one.name}": one for one in view.batch_production[0].functions}
 
 
 @pytest.fixture

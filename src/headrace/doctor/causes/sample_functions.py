@@ -38,7 +38,7 @@ def function_findings(session: Session, view: TrainerView, ranks: Sequence[RankV
     """
     if (view.wait_share or 0.0) < BOUND:
         return
-    making = next((one for one in view.makings if one.loader in view.training.fed), None)
+    making = next((one for one in view.batch_production if one.loader in view.training.fed), None)
     found = [] if making is None else [one for one in making.functions if _is_costly(one)][:MOST]
     if making is None or not found:
         return
