@@ -217,11 +217,6 @@ def test_an_error_in_replay_ends_the_run_as_the_doctor_would(tmp_path, window, w
     write_evidence(tmp_path, "a", [process(1), STEP, *windows, error, ["end", 90, "error"]])
     session = read(tmp_path, mode="measure", outcome=outcome(status=1, why="failed"))
     assert session.outcome.why == why
-    assert [note.text for note in session.notes if note.code == "replay-failed"] == (
-        []
-        if why == "failed"
-        else [
-            "The script ended by ZeroDivisionError: by zero while its steps were repeated on cached batches, where an epoch "
-            "does not end. All steps that were asked for had been observed by then."
-        ]
-    )
+    told = [note.text for note in session.notes if note.code == "replay-failed"]
+    ended = "The script ended by ZeroDivisionError: by zero while its steps were repeated on cached batches"
+    assert [text.startswith(ended) for text in told] == ([True] if why == "steps" else [])

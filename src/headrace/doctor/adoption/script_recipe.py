@@ -40,26 +40,13 @@ def adopt(session: Session, view: TrainerView, sources: ScriptSources) -> Adopti
     data = script_data(session, view)
     if data is None:
         return None
-    files = parsed(session, [data.facts.get("file"), *_files_in(data)], sources)
+    files = parsed(session, data.files, sources)
     try:
         recipe = ScriptRecipe(data, files, sources).recipe()
         return Adoption(recipe, None if recipe.degree == "no" else module_text(recipe))
     except Exception as error:  # a session may come from anywhere, and a diagnosis is more than this remedy
         why = f"what its dataset holds could not be read, a fault of the doctor's: {type(error).__name__}: {error}"
         return Adoption(LoaderRecipe("", {}, "batch", degree="no", reason=why), None)
-
-
-def _files_in(data: ScriptData) -> Iterator[str]:
-    """Yield the script's own files that described objects are defined in."""
-    waiting: list[Any] = [data.described]
-    while waiting:
-        thing = waiting.pop()
-        if isinstance(thing, dict):
-            if isinstance(file := thing.get("file"), str):
-                yield file
-            waiting.extend(thing.values())
-        elif isinstance(thing, list):
-            waiting.extend(thing)
 
 
 @dataclass

@@ -33,10 +33,12 @@ from ..session.model import Session
 from .cores import CROWDED, TAKEN, core_findings
 from .garbage import FULL_GC, garbage_findings
 from .gpu import gpu_findings
+from .loop_calls import PRINTS, READS, call_findings
 from .loop_work import at_line, loop_findings, loop_verdict
 from .memory import COPIED, OOM_KILL, memory_findings
 from .prefetch import wait_findings
 from .processes import EXCEPTION, NOT_KNOWN, NOT_SEEN, failed_process, hanging, note_findings, process_findings
+from .sample_functions import SAMPLE_FUNCTION, function_findings
 from .sequences import padding_findings
 from .stage_names import by_category, category, named, who
 from .storage import FROM_DISK, storage_findings
@@ -45,6 +47,8 @@ from .workers import FEW_WORKERS, KEEPS_UP, LOADER_LIMIT, loader_findings
 
 WORTH_NAMING = 0.1
 """Share of the wait from which a cause is named beside the first."""
+FUNCTION = 0.15
+"""Share of a step that goes away with a function, from which the verdict names it."""
 OUT_OF_ORDER = "out-of-order"
 BEHIND = CROWDED | {
     "cores",
@@ -54,6 +58,8 @@ BEHIND = CROWDED | {
     LOADER_LIMIT,
     OUT_OF_ORDER,
     "padding",
+    PRINTS,
+    READS,
     FROM_DISK,
     "shapes-differ",
 }
@@ -107,8 +113,13 @@ def _findings(
         of_machines = [
             replace(one, weight=max(one.weight, read)) if one.code == FROM_DISK else one for one in of_machines
         ]
-        waits, loop = list(wait_findings(main)), list(loop_findings(main))
-        around = [*loader_findings(session, main), *padding_findings(main), *garbage_findings(session, main)]
+        waits, loop = list(wait_findings(main)), [*loop_findings(main), *call_findings(session, main)]
+        around = [
+            *function_findings(session, main, by_rank),
+            *loader_findings(session, main),
+            *padding_findings(main),
+            *garbage_findings(session, main),
+        ]
     if any(finding.code in CROWDED for finding in of_machines):
         # The CPU time of threads that libraries start is not known to be the workers', so cores may seem free.
         around = [finding for finding in around if finding.code != FEW_WORKERS]
@@ -139,7 +150,9 @@ def verdict(session: Session, view: TrainerView | None, ranks: Sequence[RankView
 
     `findings` come heaviest first.
     """
-    said = [*_ending(session, view), *_gap(view), *_waiting(session, view), *_noise(session, view)]
+    said = [*_ending(session, view), *_gap(view), *_waiting(session, view)]
+    functions = [one.text for one in findings if one.code == SAMPLE_FUNCTION and one.weight >= FUNCTION]
+    said += [*functions[:1], *_noise(session, view)]
     # What no figure can tell, since a library is newer than the probe.
     said += dict.fromkeys(note.text for note in session.notes if note.code in (NOT_KNOWN, NOT_SEEN))
     for rank in ranks:

@@ -52,14 +52,14 @@ def loader(case: Case) -> Proposal | None:
         why=f"{_why(case, trial)} {trial.reason}".rstrip(),
         confidence=MEDIUM if trial.loaded_us else LOW,
         costs=_costs(trial),
-        wanted=WantedEdit(adopts=True) if is_exact else None,
+        wanted=WantedEdit(adopts=trial.module) if is_exact else None,
         hint=_hint(case, is_exact=is_exact),
         changes={KEY: {"module": trial.module, "loaders": case.loaders}} if is_exact else None,
     )
     remedy = replace(proposal.remedy, degree=trial.degree, parts=trial.parts)
     if remedy.edit is not None:
         module = os.path.join(os.path.dirname(remedy.edit.file), f"{ADOPTED}.py")
-        remedy = replace(remedy, costs=[*remedy.costs, f"the module that --draft {module} writes"])
+        remedy = replace(remedy, costs=[*remedy.costs, f"a new file, {module}, which --apply writes, too"])
     return replace(proposal, remedy=remedy)
 
 
@@ -149,6 +149,5 @@ def _hint(case: Case, *, is_exact: bool) -> str:
     where = f" in {file}:{line}" if file and line else ""
     kind = "the module" if is_exact else "a draft, with the parts to check marked"
     return (
-        f"headrace doctor --draft FILE writes {kind}. Then{where}: loader = make_loader(), and in the loop "
-        "`for batch in batches(loader)` in place of the DataLoader"
+        f"headrace doctor --draft FILE writes {kind}. Then{where}: make_dataloader() of it in place of the DataLoader"
     )

@@ -258,8 +258,12 @@ class ProcessEvidence:
         self.process.stacks.append(f"{record.what}: {record.text}")
 
     def _take_gc(self, record: schema.GcRecord) -> None:
-        found = model.GarbageCollections(record.t, record.count, record.spent, record.longest)
-        self.process.collections.append(found)
+        self.process.collections.append(model.GarbageCollections(*astuple(record)))
+
+    def _take_calls(self, record: schema.CallsRecord) -> None:
+        calls = [(self._names.get(what, "?"), self._names.get(place), *row) for what, place, *row in record.calls]
+        told = {"time": record.t, "steps": record.steps, "calls": calls}
+        self.process.facts.setdefault("calls", []).append(told)
 
     def _take_end(self, record: schema.EndRecord) -> None:
         self.process.end = record.t
@@ -326,14 +330,10 @@ class ProcessEvidence:
         return model.ObservedSample(record.epoch, record.index, record.key, record.wall, calls, output)
 
     def _take_lines(self, record: schema.LinesRecord) -> None:
-        for name, us in record.counts:
-            if name in self._names:
-                self._lines[self._names[name]] += us
+        self._lines.update({self._names[name]: us for name, us in record.counts if name in self._names})
 
     def _take_loop(self, record: schema.LoopRecord) -> None:
-        for name, us in record.counts:
-            if name in self._names:
-                self._loop_lines[self._names[name]] += us
+        self._loop_lines.update({self._names[name]: us for name, us in record.counts if name in self._names})
 
     def _take_opened(self, record: schema.OpenedRecord) -> None:
         self.opened.append((record, self._names))
