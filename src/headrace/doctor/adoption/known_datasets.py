@@ -14,7 +14,6 @@ from .sample_values import Cell, Computed, Picture, transformed
 from .stand_ins import FunctionStandIn, LongList, StandIn, bases_of, class_of
 from .webdataset_pipelines import webdataset_sample
 
-
 SUBSET = "torch.utils.data.dataset.Subset"
 SUBSET_PART = RecipePart(
     "Subset",
