@@ -81,7 +81,8 @@ def compare_with_script(
 def script_loader(script: Sequence[str], dataset: str = "") -> DataLoader[Any]:
     """Run a script up to its first training pass over a DataLoader of such a dataset, and return that DataLoader.
 
-    A pass that begins with autograd off is an evaluation. `script` is what follows `python` on its command line. Raises UsageError where the script ends before.
+    A pass that begins with autograd off is an evaluation. `script` is what follows `python` on its command line. Raises
+    UsageError where the script ends before.
     """
     import torch
     from torch.utils.data import DataLoader
