@@ -89,11 +89,12 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         if not asked.observe:
             progress.announce()
         ended, machines = run_sampled(asked, folder, outputs, progress)
-        wait_share = None
+        wait_share, status = None, ended.status
         try:  # whatever goes wrong after the command has ended, its exit status comes through and its evidence stays
             with progress:
                 reported = _reported(asked, folder, ended, machines, progress)
             wait_share = _put_out(outputs, folder, reported)
+            status = 0 if reported[0].outcome.why == "steps" else ended.status  # ended by the doctor
         except KeyboardInterrupt:
             folder.is_kept = True
             _say(f"interrupted while reporting; the evidence is in {folder.path}")
@@ -103,7 +104,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
             _say(traceback.format_exc())
     if asked.keep is None and holds_files(folder.path):
         _say(f"files that could not be put back, or that nobody is known to have made, are left in {folder.path}")
-    return exit_status(ended.status, wait_share=wait_share, fail_above=asked.fail_above)
+    return exit_status(status, wait_share=wait_share, fail_above=asked.fail_above)
 
 
 def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int:
