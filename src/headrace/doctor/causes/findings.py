@@ -31,7 +31,7 @@ from ..measure import (
 )
 from ..quantities import counted, duration, percent, times
 from ..session.model import Session
-from .cores import CROWDED, TAKEN, core_findings
+from .cores import CROWDED, TAKEN, core_findings, with_spinning
 from .garbage import FULL_GC, garbage_findings
 from .gpu import gpu_findings
 from .loop_work import at_line, loop_findings, loop_verdict
@@ -110,6 +110,7 @@ def _findings(
         of_machines = [
             replace(one, weight=max(one.weight, read)) if one.code == FROM_DISK else one for one in of_machines
         ]
+        of_machines = with_spinning(session, main, of_machines)
         waits, loop = list(wait_findings(main)), list(loop_findings(main))
         around = [*loader_findings(session, main), *padding_findings(main), *garbage_findings(session, main)]
     if any(finding.code in CROWDED for finding in of_machines):
