@@ -129,9 +129,10 @@ def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
 
 
 def _policy(host: Host, pid: int) -> str | None:
-    """Return what OpenMP's threads do while they wait, where the environment says so, or there are none."""
-    if host.told(pid, "facts", "parallel_backend") not in ("OpenMP", None):
-        return "none of OpenMP's"
+    """Return what OpenMP's threads do while they wait, where the environment says so, or they are not known to exist."""
+    backend = host.told(pid, "facts", "parallel_backend")
+    if backend != "OpenMP":
+        return f"torch's parallel backend is {backend or 'not known'}"
     told = host.told(pid, "facts", "wait_policy")
     return None if told is None else str(told)
 
