@@ -129,7 +129,7 @@ def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
 
 
 def _policy(host: Host, pid: int) -> str | None:
-    """Return what OpenMP's threads do while they wait, where the environment says so, or they are not known to exist."""
+    """Return what OpenMP's threads do while they wait, where the environment says so, or they are not known to be."""
     backend = host.told(pid, "facts", "parallel_backend")
     if backend != "OpenMP":
         return f"torch's parallel backend is {backend or 'not known'}"
