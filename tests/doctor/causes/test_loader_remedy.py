@@ -167,6 +167,12 @@ def test_one_that_is_slower_gives_way_to_what_gains_more() -> None:
             "It was tried on the run's files, and failed: making the first batch · ValueError: no <column>",
         ),
         (
+            LoaderTrial(
+                "failed", 'File "a.py", line 3, in f\n    x = g(\n        ^^\nUsageError: field', degree="draft"
+            ),
+            "It was tried on the run's files, and failed: UsageError: field",
+        ),
+        (
             LoaderTrial("timed out", "opening the data took more than 15 s", degree="draft"),
             "It was tried on the run's files, and took too long: opening the data took more than 15 s",
         ),

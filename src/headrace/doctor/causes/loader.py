@@ -13,6 +13,7 @@ from ..quantities import counted, duration, number, size
 from ..session.model import AdoptedPart, LoaderTrial
 from ..simulate import FeedSetup, NativeFeed, RecordedRun, predicted
 from .case import LOW, MEDIUM, Case, Proposal, RemedyFamily
+from .processes import EXCEPTION
 
 LOADER = RemedyFamily("loader", "Headrace's Loader in place of the DataLoader")
 KEY = "loader"
@@ -64,7 +65,11 @@ def loader(case: Case) -> Proposal | None:
 
 def _why_not(case: Case, trial: LoaderTrial) -> str:
     """Say why it is no remedy, in one sentence; empty where it may be one."""
-    detail = " · ".join(line.strip() for line in trial.detail.strip().splitlines())
+    lines = trial.detail.strip().splitlines()
+    raised = [number for number, line in enumerate(lines) if EXCEPTION.match(line)]
+    if raised and any(line.lstrip().startswith('File "') for line in lines):
+        lines = lines[raised[-1] :]  # of a traceback, the error
+    detail = " · ".join(line.strip() for line in lines)
     if trial.degree == NONE:
         return trial.reason or "What the dataset does is not known well enough."
     if trial.why == "not tried":
