@@ -130,7 +130,14 @@ class Cells:
 def test_arithmetic_behind_normalize_and_masks_of_a_loop(tmp_path):
     path = tmp_path / "cells.py"
     path.write_text(CELLS)
-    normalize = known("albumentations.Normalize", mean=[0.5] * 3, std=[0.25] * 3, max_pixel_value=255.0, normalization="standard", p=1.0)
+    normalize = known(
+        "albumentations.Normalize",
+        mean=[0.5] * 3,
+        std=[0.25] * 3,
+        max_pixel_value=255.0,
+        normalization="standard",
+        p=1.0,
+    )
     resize = known("albumentations.Resize", height=24, width=24, interpolation=1, p=1.0)
     transform = known("albumentations.core.composition.Compose", transforms=[resize, normalize], p=1.0)
     attributes = {"names": {"list": 99, "first": ["a", "b"]}, "root": "cells", "classes": 1, "transform": transform}
