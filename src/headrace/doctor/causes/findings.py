@@ -34,6 +34,7 @@ from ..session.model import Session
 from .cores import CROWDED, TAKEN, core_findings
 from .garbage import FULL_GC, garbage_findings
 from .gpu import gpu_findings
+from .library_loaders import shard_findings
 from .loop_work import at_line, loop_findings, loop_verdict
 from .memory import COPIED, OOM_KILL, memory_findings
 from .prefetch import wait_findings
@@ -111,7 +112,12 @@ def _findings(
             replace(one, weight=max(one.weight, read)) if one.code == FROM_DISK else one for one in of_machines
         ]
         waits, loop = list(wait_findings(main)), list(loop_findings(main))
-        around = [*loader_findings(session, main), *padding_findings(main), *garbage_findings(session, main)]
+        around = [
+            *loader_findings(session, main),
+            *shard_findings(main),
+            *padding_findings(main),
+            *garbage_findings(session, main),
+        ]
     if any(finding.code in CROWDED for finding in of_machines):
         # The CPU time of threads that libraries start is not known to be the workers', so cores may seem free.
         around = [finding for finding in around if finding.code != FEW_WORKERS]

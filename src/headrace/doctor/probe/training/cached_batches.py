@@ -56,7 +56,9 @@ class CachedBatches:
         if self.why_not:
             return
         if size is None or shape is None:
-            self.why_not = "its batches hold no tensors, or more shapes than can be told apart"
+            self.why_not = (
+                "its batches hold no tensors of torch or arrays of numpy, or more shapes than can be told apart"
+            )
             return
         is_new = shape not in self._seen
         self._seen[shape] += 1
