@@ -69,7 +69,7 @@ def made_diagnosis() -> Diagnosis:
                 TRAINER, [TimePart("not ready", 68_600, 0.98), TimePart("pin", 1_400, 0.02), TimePart("unknown", 0, 0)]
             )
         ],
-        makings=[_making()],
+        batch_production=[_making()],
         findings=[
             Finding(
                 "archive-lookup",
@@ -104,7 +104,7 @@ def made_prescription() -> Prescription:
     would not."""
     both = Prediction(33_400, 31_000, 39_800, 2.99)
     return Prescription(
-        floors=LowerBounds(observed_us=STEP_US, replay_us=31_000, load_us=33_200, drain_us=92_000),
+        lower_bounds=LowerBounds(observed_us=STEP_US, replay_us=31_000, load_us=33_200, drain_us=92_000),
         why_no_windows="",
         stop="",
         remedies=[_indexed(), _workers(), *_idle()],
@@ -120,9 +120,9 @@ def made_prescription() -> Prescription:
 
 
 def balanced_prescription() -> Prescription:
-    """Nothing to do, and no windows to tell the floors from."""
+    """Nothing to do, and no windows to tell the lower bounds from."""
     return Prescription(
-        floors=None,
+        lower_bounds=None,
         why_no_windows="the run was only observed",
         stop="Not input-bound: backward takes 61 % of each step, and no loader makes that shorter.",
         remedies=_idle(),

@@ -50,7 +50,7 @@ def shares(parts: Mapping[str, float]) -> Shares:
 def stage_shares(diagnosis: Diagnosis) -> Shares:
     """By category, of the makers' busy time, as the doctor says."""
     sums: dict[str, float] = defaultdict(float)
-    for part in diagnosis.makings[0].stages:
+    for part in diagnosis.batch_production[0].stages:
         sums[part.category] += part.share
     return dict(sums)
 

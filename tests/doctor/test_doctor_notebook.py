@@ -127,7 +127,7 @@ def test_says_what_to_do_with_its_reason_and_its_change() -> None:
     assert watched.session is not None
     assert watched.session.survey is not None
     assert watched.prescription is not None
-    assert watched.prescription.floors is None
+    assert watched.prescription.lower_bounds is None
     workers = next(one for one in watched.prescription.remedies if one.code == "workers")
     assert (workers.helps, workers.edit) == (True, None)
     shown = " ".join(file.getvalue().split())

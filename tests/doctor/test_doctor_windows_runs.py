@@ -1,4 +1,4 @@
-"""Whole runs with their windows: the floors that come of them, frameworks, and several ranks."""
+"""Whole runs with their windows: the lower bounds that come of them, frameworks, and several ranks."""
 
 from __future__ import annotations
 
@@ -93,9 +93,9 @@ def test_the_drain_tells_the_loaders_own_pace(paced: Observed) -> None:
 def test_what_comes_after_the_observed_steps_is_no_part_of_the_diagnosis(paced: Observed) -> None:
     budget = paced.diagnosis.budgets[0]
     assert budget.steps == 20
-    assert paced.diagnosis.makings[0].passes == 1
+    assert paced.diagnosis.batch_production[0].passes == 1
     end = paced.session.trainers[0].windows[0].end
-    assert paced.diagnosis.makings[0].batches <= sum(
+    assert paced.diagnosis.batch_production[0].batches <= sum(
         fetched <= end for maker in paced.session.makers for fetched in maker.batches.fetched
     )
     assert "no-replay" not in paced.codes

@@ -112,9 +112,9 @@ def _parts(view: TrainerView) -> dict[str, list[float]]:
 
 def _stages(session: Session, view: TrainerView) -> dict[str, list[float]]:
     """Return what each stage took a sample, batch by batch, for the loader that is waited for most."""
-    if not view.makings:
+    if not view.batch_production:
         return {}
-    number = view.makings[0].loader
+    number = view.batch_production[0].loader
     loader = view.loader(number)
     size = None if loader is None else whole_fact(loader.facts, "batch_size")
     join, costs = Join(session), []
@@ -164,7 +164,9 @@ def _settings(
     pairs: list[tuple[str, object, object]] = []
     if before.outcome.command != after.outcome.command:
         pairs.append(("command", " ".join(before.outcome.command), " ".join(after.outcome.command)))
-    loaders = [view.loader(view.makings[0].loader) if view.makings else None for view in (first, second)]
+    loaders = [
+        view.loader(view.batch_production[0].loader) if view.batch_production else None for view in (first, second)
+    ]
     old, new = ({} if loader is None else loader.facts for loader in loaders)
     pairs += [(name, old.get(name), new.get(name)) for name in COMPARED_FACTS]
     pairs += [(name, _fact(before, first, name), _fact(after, second, name)) for name in FACTS]

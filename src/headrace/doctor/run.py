@@ -17,7 +17,7 @@ from rich.console import Console
 
 from headrace.errors import UsageError
 
-from .adoption import adopt, loader_trial
+from .adoption import adopt, loader_trial, survey_of
 from .attach import (
     DOCTOR_FAILED,
     CommandResult,
@@ -30,7 +30,7 @@ from .attach import (
 )
 from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
-from .machine import MachineSampler, surveyed, view_of
+from .machine import MachineSampler
 from .measure import Diagnosis, main_view_of
 from .prove import DIGESTS, Prover, TrialRunner
 from .report import LiveView, Outputs, document, gpu_busy, write_whole
@@ -227,8 +227,7 @@ def _report(
     """Report a run, and return the share of a step that it waits."""
     session = session_of(asked, folder, ended, machines)
     if session.machines:  # sampled, and so this one
-        survey = partial(surveyed, session.machines[0], session.opened, view_of(session))
-        session.survey = _or_none(survey, "files were not looked at: that failed")
+        session.survey = _or_none(lambda: survey_of(session, files_here()), "files were not looked at: that failed")
     try:
         diagnosis = diagnose(session)
     except Exception:
@@ -276,7 +275,9 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
 
 def _tried_loader(session: Session, diagnosis: Diagnosis) -> LoaderTrial | None:
     view = main_view_of(session)
-    if view is None or not view.makings or view.makings[0].threads:  # no DataLoader that is waited for
+    if (
+        view is None or not view.batch_production or view.batch_production[0].threads
+    ):  # no DataLoader that is waited for
         return None
     return loader_trial(session, view, diagnosis.ranks, adopt(session, view, files_here()), _say)
 

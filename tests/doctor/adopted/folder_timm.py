@@ -14,7 +14,7 @@ def build_dataset(args):
         input_size=192,
         is_training=True,
         color_jitter=0.3,
-        auto_augment="rand-m9-mstd0.5-inc1",
+        auto_augment="rand-m7-mstd0.5-inc1",
         interpolation="bicubic",
         re_prob=0.25,
         re_mode="pixel",

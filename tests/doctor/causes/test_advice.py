@@ -198,7 +198,7 @@ def slow(session: Session, delay_us: int) -> list[Any]:
     maker.slow = [SlowSample("7", batches.epoch[3], batches.index[3], 40_000, [(0, 39_000)])]
     batches.delay = [100] * len(batches.index)
     batches.delay[3] = delay_us
-    return diagnose(session).makings[0].slow
+    return diagnose(session).batch_production[0].slow
 
 
 def test_a_sample_whose_worker_waited_for_a_core_is_not_slow() -> None:
@@ -226,7 +226,7 @@ def test_rows_of_a_batch_by_its_shapes(shape: str, rows: int | None) -> None:
 def test_a_dataset_that_batches_itself_is_measured_by_sample() -> None:
     run = MadeRun(stages={"decode:Pillow load": 20_000}, samples=1, facts={"batch_size": None, "length": 100})
     session = with_batches(made(run), "float32[64,3,8,8] int64[64]", 4096)
-    (making,) = diagnose(session).makings
+    (making,) = diagnose(session).batch_production
     assert making.item_samples == 64
     assert making.stages[0].wall_us == pytest.approx(20_000 / 64)
     assert making.batch_us == 20_000

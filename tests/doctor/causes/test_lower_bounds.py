@@ -1,4 +1,4 @@
-"""The floors of a step, from sessions of which every figure is known."""
+"""The lower bounds of a step, from sessions of which every figure is known."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _add_window(
     trainer.windows.append(MeasuredWindow(name, first, settling + 10, settling, begun, now))
 
 
-def _floors(session: Session) -> LowerBounds | None:
+def _lower_bounds(session: Session) -> LowerBounds | None:
     return lower_bounds(session, _view(session))
 
 
@@ -66,7 +66,7 @@ def test_replay_and_load_are_mean_steps_without_settling_and_copying(tmp_path: P
     session = _session(tmp_path)
     _add_window(session, "replay", COMPUTE_US)
     _add_window(session, "load", COMPUTE_US + 200)
-    assert _floors(session) == LowerBounds(
+    assert _lower_bounds(session) == LowerBounds(
         observed_us=5_000, replay_us=COMPUTE_US, load_us=COMPUTE_US + 200, drain_us=None
     )
 
@@ -76,7 +76,7 @@ def test_the_diagnosis_is_of_the_observed_steps_alone(tmp_path: Path) -> None:
     before = _view(session)
     _add_window(session, "replay", COMPUTE_US)
     after = _view(session)
-    assert (after.budget, after.split, after.makings) == (before.budget, before.split, before.makings)
+    assert (after.budget, after.split, after.batch_production) == (before.budget, before.split, before.batch_production)
     assert after.training.seen == WARMUP + STEPS
 
 
@@ -85,7 +85,7 @@ def test_evaluations_count_as_often_as_they_were_observed(tmp_path: Path) -> Non
     spans, start = session.trainers[0].steps.spans, session.trainers[0].steps.end[-2]
     spans[-1] = [*spans[-1], ("e", start + 100, 2_000)]  # one in 20 steps
     _add_window(session, "replay", COMPUTE_US, evaluation_us=50_000)
-    found = _floors(session)
+    found = _lower_bounds(session)
     assert found is not None
     assert found.replay_us == COMPUTE_US + 2_000 / STEPS
 
@@ -99,7 +99,7 @@ def test_a_step_that_was_fed_by_the_loader_is_left_out(tmp_path: Path) -> None:
     for column in vars(gets).values():
         column.append(column[-1])
     gets.start[-1] = trainer.steps.start[-1] + 1
-    found = _floors(session)
+    found = _lower_bounds(session)
     assert found is not None
     assert found.replay_us == COMPUTE_US
 
@@ -111,7 +111,7 @@ def test_on_a_gpu_only_the_time_that_it_was_idle_is_left_out(tmp_path: Path, idl
     device = session.trainers[0].steps.device
     for row in range(WARMUP + STEPS, len(device)):
         device[row] = [("s", 0.0), ("w", 10.0), ("r", 10.0 + idle_us), ("p", 2_000.0)]
-    found = _floors(session)
+    found = _lower_bounds(session)
     assert found is not None
     assert found.replay_us == COMPUTE_US + expected
 
@@ -144,7 +144,7 @@ def test_the_drain_counts_only_what_was_made_meanwhile(tmp_path: Path) -> None:
     session = _session(tmp_path)
     _add_window(session, "replay", COMPUTE_US)
     _drain(session, ready=4, made=10, each_us=4_000)
-    found = _floors(session)
+    found = _lower_bounds(session)
     assert found is not None
     assert found.drain_us == pytest.approx(4_000)
 
@@ -153,7 +153,7 @@ def test_a_drain_of_fewer_batches_than_workers_tells_nothing(tmp_path: Path) -> 
     session = _session(tmp_path)
     _add_window(session, "replay", COMPUTE_US)
     _drain(session, ready=4, made=1, each_us=4_000)
-    found = _floors(session)
+    found = _lower_bounds(session)
     assert found is not None
     assert found.drain_us is None
 
@@ -185,9 +185,9 @@ def test_data_work_in_the_loop_is_no_part_of_the_lower_bound(tmp_path: Path) -> 
     steps = session.trainers[0].steps
     for row in range(len(steps.number) - 12, len(steps.number)):
         steps.spans[row] = [("d", steps.start[row] + COPY_US, 700), ("h", steps.start[row] + COPY_US + 100, 200)]
-    floors = _floors(session)
-    assert floors is not None
-    assert (floors.replay_us, floors.work_us) == (COMPUTE_US - 500, 500)
-    assert [name for name, _ in bound_rows(floors)] == [
+    lower_bounds = _lower_bounds(session)
+    assert lower_bounds is not None
+    assert (lower_bounds.replay_us, lower_bounds.work_us) == (COMPUTE_US - 500, 500)
+    assert [name for name, _ in bound_rows(lower_bounds)] == [
         *("baseline", "cached batches", "without data work", "under load", "loader alone"),
     ]

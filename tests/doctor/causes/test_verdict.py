@@ -332,7 +332,7 @@ def test_a_diagnosis_is_a_function_of_the_session(tmp_path):
 def test_an_empty_session_has_a_diagnosis(tmp_path):
     write_settings(tmp_path)
     diagnosis = diagnose(read(tmp_path))
-    assert (diagnosis.budgets, diagnosis.makings, diagnosis.ranks, diagnosis.wait_share) == ([], [], [], None)
+    assert (diagnosis.budgets, diagnosis.batch_production, diagnosis.ranks, diagnosis.wait_share) == ([], [], [], None)
 
 
 def test_a_process_of_no_role_is_only_listed(tmp_path):

@@ -14,7 +14,7 @@ from headrace.doctor.session.model import BatchProducer, LoaderFacts, ProducedBa
 
 
 def making_of(tmp_path, run=None, **arguments) -> LoaderProduction:
-    (making,) = diagnose(made_session(tmp_path, run or MadeRun(), **arguments)).makings
+    (making,) = diagnose(made_session(tmp_path, run or MadeRun(), **arguments)).batch_production
     return making
 
 
@@ -42,7 +42,7 @@ def test_what_no_stage_covers_is_named_and_the_shares_sum_to_one(tmp_path):
             for record in records
         ]
         write_evidence(tmp_path, name, uncovered)
-    (making,) = diagnose(read(tmp_path)).makings
+    (making,) = diagnose(read(tmp_path)).batch_production
     assert {f"{part.category}:{part.label}": part.share for part in making.stages} == {
         "other:rest": pytest.approx(6_000 / 12_500),
         "decode:a": pytest.approx(4_000 / 12_500),
@@ -63,7 +63,7 @@ def test_waiting_for_threads_of_ones_own_is_what_they_did(tmp_path):
             for record in records
         ]
         write_evidence(tmp_path, name, helped)
-    (making,) = diagnose(read(tmp_path)).makings
+    (making,) = diagnose(read(tmp_path)).batch_production
     assert {f"{part.category}:{part.label}": (part.share, part.calls) for part in making.stages} == {
         "decode:a": (pytest.approx(0.6), 8),
         "read:b": (pytest.approx(0.2), 8),
@@ -107,7 +107,7 @@ def test_a_thinned_worker_is_as_busy_as_it_was(tmp_path):
         write_evidence(tmp_path, name, [one for one in records if one[0] != "batch" or one[2] % 4 == 0])
     path = tmp_path / "evidence" / "host-101-0.jsonl"
     write_settings(tmp_path, most_bytes=path.stat().st_size * 2)
-    (making,) = diagnose(read(tmp_path)).makings
+    (making,) = diagnose(read(tmp_path)).batch_production
     assert making.busy == pytest.approx(2 / 3.5, rel=0.05)
     assert making.cores == pytest.approx(1 / 3.5, rel=0.05)
     assert making.batches < 60
@@ -121,11 +121,11 @@ def test_slow_samples_are_the_worst_of_all_workers_with_their_stage(tmp_path):
         SlowSample("'a.png'", 0, 3, 100, []),
     ]
     diagnosis = diagnose(session)
-    assert [(one.key, one.wall_us, one.stage) for one in diagnosis.makings[0].slow] == [
+    assert [(one.key, one.wall_us, one.stage) for one in diagnosis.batch_production[0].slow] == [
         ("'a.png'", 30_000, "collate:default"),
         ("'b.png'", 5_000, "decode:PIL.Image.load"),
     ]
-    assert diagnosis.makings[0].slow[0].times == pytest.approx(30_000 / 2_500)
+    assert diagnosis.batch_production[0].slow[0].times == pytest.approx(30_000 / 2_500)
     found = finding(diagnosis, "slow-samples")
     assert found is not None
     assert found.text == (
@@ -141,7 +141,7 @@ def test_lines_are_shares_of_busy_time(tmp_path):
         worker = [["name", 50, "train.py:3:load"], ["lines", 9, [[50, 6_000]]]] if "101" in name else []
         write_evidence(tmp_path, name, [*records, *worker])
     session = read(tmp_path)
-    (making,) = diagnose(session).makings
+    (making,) = diagnose(session).batch_production
     made = len(session.makers[0].batches.index)
     assert [(line.place, line.share) for line in making.lines] == [("train.py:3:load", pytest.approx(6 / made))]
 
@@ -173,7 +173,7 @@ def epochs(tmp_path, workers_of, *, iter_us=30_000, loaders=()):
 
 def test_workers_that_start_anew_for_each_pass_are_told(tmp_path):
     diagnosis = epochs(tmp_path, [8, 9, 10])
-    (making,) = diagnosis.makings
+    (making,) = diagnosis.batch_production
     assert (making.respawned, making.passes, making.start_up_us, making.first_batch_us) == (True, 3, 30_000, 1_000)
     found = finding(diagnosis, "respawn")
     assert found is not None
@@ -184,7 +184,7 @@ def test_workers_that_start_anew_for_each_pass_are_told(tmp_path):
 
 def test_workers_that_stay_are_not_respawned(tmp_path):
     diagnosis = epochs(tmp_path, [8, 8, 8], iter_us=10)
-    assert diagnosis.makings[0].respawned is False
+    assert diagnosis.batch_production[0].respawned is False
     assert finding(diagnosis, "respawn") is None
 
 
@@ -308,7 +308,7 @@ def test_a_cost_of_nothing_is_zero(tmp_path):
 def test_loaders_made_anew_for_each_pass_are_one(tmp_path):
     made = {"num_workers": 1, "dataset": "train.Images", "length": 5, "file": "train.py", "line": 9}
     diagnosis = epochs(tmp_path, [8, 9, 10], loaders=[made, made, made])
-    (making,) = diagnosis.makings
+    (making,) = diagnosis.batch_production
     assert (making.loader, making.passes, making.batches, making.respawned) == (0, 3, 15, True)
     found = finding(diagnosis, "respawn")
     assert found is not None
@@ -319,7 +319,7 @@ def test_loaders_made_anew_for_each_pass_are_one(tmp_path):
 def test_loaders_that_differ_are_several(tmp_path):
     made = {"num_workers": 1, "dataset": "train.Images", "length": 5}
     diagnosis = epochs(tmp_path, [8, 9, 10], loaders=[made, made | {"length": 2}, made | {"length": 7}])
-    assert sorted(making.loader for making in diagnosis.makings) == [0, 1, 2]
+    assert sorted(making.loader for making in diagnosis.batch_production) == [0, 1, 2]
 
 
 def test_equal_loaders_that_take_turns_are_several():

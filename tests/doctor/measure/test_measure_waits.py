@@ -220,7 +220,7 @@ def test_the_wait_comes_from_the_stages_of_the_batches_waited_for(tmp_path):
     session = made_session(tmp_path, run)
     shares = cause_shares(session)
     assert shares["decode:a"] > 0.9
-    (making,) = diagnose(session).makings
+    (making,) = diagnose(session).batch_production
     assert making.stages[0].share < 0.75, "though over all batches it is less"
 
 
@@ -240,7 +240,7 @@ def test_several_loaders_do_not_mix(tmp_path):
         records = [process(pid), ["name", 1, stage], ["worker", 0, {"id": 0, "parent": 7}], batch]
         write_evidence(tmp_path, str(pid), records)
     diagnosis = diagnose(read(tmp_path))
-    assert [(making.loader, making.batches) for making in diagnosis.makings] == [(1, 1), (0, 1)]
+    assert [(making.loader, making.batches) for making in diagnosis.batch_production] == [(1, 1), (0, 1)]
     (causes,) = diagnosis.causes
     assert [(part.name, part.us) for part in causes.parts] == [("read:b", 300), ("decode:a", 100)]
 
@@ -276,7 +276,7 @@ def test_an_evaluation_is_told_with_its_own_wait(tmp_path):
         "backward": 25,
         "other": 400,
     }
-    assert [making.loader for making in diagnosis.makings] == [0, 1], "the training's first"
+    assert [making.loader for making in diagnosis.batch_production] == [0, 1], "the training's first"
     (found,) = [one for one in diagnosis.findings if one.code == "evaluation"]
     assert found.text == "Evaluation takes 40 % of the time, 50 % of which it waits for data.", "20 µs start workers"
     assert found.evidence == "1 evaluation, 400 µs each; counted as `other` in a step"

@@ -86,7 +86,7 @@ def test_the_threads_of_a_thread_loader_are_makers(tmp_path: Path) -> None:
     for row, worked in enumerate(batches.worked):
         assert worked == sum(wall for _, _, wall, _ in batches.stages[row])
         assert {maker.stages[one[0]] for one in batches.stages[row]} >= {"getitem:rest", "collate:collate"}
-    (making,) = {making.loader: making for making in diagnosis.makings[:1]}.values()
+    (making,) = {making.loader: making for making in diagnosis.batch_production[:1]}.values()
     assert (making.threads, making.workers) == (True, 2)
     assert making.stages[0].category == "getitem"
     parts = {part.name for split in diagnosis.waits for part in split.parts}
@@ -126,7 +126,7 @@ def test_a_loader_says_itself_which_stage_limits(tmp_path: Path, photos: Path) -
     assert [end["batches"] for end in ends] == [len(loader)] * 3
     assert all(end["stages"]["decode"][0] >= 1 and end["threads"] == 2 for end in ends)
     _, diagnosis = seen(tmp_path)
-    (making,) = diagnosis.makings
+    (making,) = diagnosis.batch_production
     assert (making.threads, making.workers) == (True, 2)
     assert {stage.label for stage in making.stages} == {"headrace.Loader"}
     assert "not seen" not in diagnosis.verdict

@@ -76,12 +76,16 @@ def wait_share(one: PrintedSession) -> str:
 
 
 def bound_us(one: PrintedSession) -> str:
-    return duration(None if one.prescription.floors is None else one.prescription.floors.replay_us)
+    return duration(None if one.prescription.lower_bounds is None else one.prescription.lower_bounds.replay_us)
 
 
 def gap(one: PrintedSession) -> str:
-    floors = one.prescription.floors
-    return "" if floors is None or floors.replay_us is None else times(floors.observed_us / floors.replay_us)
+    lower_bounds = one.prescription.lower_bounds
+    return (
+        ""
+        if lower_bounds is None or lower_bounds.replay_us is None
+        else times(lower_bounds.observed_us / lower_bounds.replay_us)
+    )
 
 
 QUANTITIES: dict[str, tuple[Callable[[PrintedSession], str], tuple[str, ...]]] = {
@@ -148,7 +152,7 @@ def test_counts_of_steps_and_workers_agree(shown: PrintedSession) -> None:
     summary = r"95 % below [^·]*· ([\d,]+) (?:steps?|batch(?:es)?)\b"
     for where, values in shown.printed(summary).items():
         assert values == {number(budget.steps)}, where
-    makings = [one for one in shown.diagnosis.makings if one.trainer == budget.pid]
-    if len(makings) == 1 and makings[0].workers:
+    batch_production = [one for one in shown.diagnosis.batch_production if one.trainer == budget.pid]
+    if len(batch_production) == 1 and batch_production[0].workers:
         for where, values in shown.printed(r"\bin (\d+) workers?\b[,.]").items():
-            assert values == {number(makings[0].workers)}, where
+            assert values == {number(batch_production[0].workers)}, where

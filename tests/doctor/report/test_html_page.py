@@ -44,7 +44,7 @@ from headrace.doctor.session.model import CommandOutcome, Session
 PARTS = [
     "step",
     "remedies",
-    "floors",
+    "lower-bounds",
     "timeline",
     "wait",
     "workers",
@@ -82,7 +82,7 @@ def test_stop_is_said_at_its_head() -> None:
     (first,) = [tag for tag in parsed(page) if tag.attributes.get("class") == "first"]
     assert words(first) == balanced_prescription().stop
     assert "○ Not input-bound" in page
-    assert "the run was only observed" in words(sections(page)["floors"])
+    assert "the run was only observed" in words(sections(page)["lower-bounds"])
 
 
 @pytest.mark.parametrize(
@@ -242,12 +242,12 @@ def test_ten_thousand_steps_of_eight_ranks_are_less_than_a_megabyte() -> None:
 def test_texts_without_end_are_cut_so_that_the_page_stays_small() -> None:
     evil = "<&\U000e0041" * 1_000
     session, diagnosis, prescription = made_session(40), made_ranks(), made_prescription()
-    making = diagnosis.makings[0]
+    making = diagnosis.batch_production[0]
     diagnosis = replace(
         diagnosis,
         verdict=evil,
         findings=[replace(diagnosis.findings[0], text=evil, evidence=evil, advice=evil)] * 200,
-        makings=[
+        batch_production=[
             replace(
                 making,
                 stages=[replace(stage, label=evil) for stage in making.stages] * 30,
@@ -265,8 +265,8 @@ def test_texts_without_end_are_cut_so_that_the_page_stays_small() -> None:
 
 
 def test_what_was_not_measured_is_a_dash() -> None:
-    floors = replace(made_prescription().floors, load_us=None)  # type: ignore[type-var]
-    page = html_page(made_session(), made_diagnosis(), replace(made_prescription(), floors=floors))
+    lower_bounds = replace(made_prescription().lower_bounds, load_us=None)  # type: ignore[type-var]
+    page = html_page(made_session(), made_diagnosis(), replace(made_prescription(), lower_bounds=lower_bounds))
     row = re.search(r"under load.*?</tr>", page, re.DOTALL)
     assert row is not None
     assert "–" in row.group()

@@ -209,8 +209,8 @@ def test_no_colour_where_nobody_wants_any(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_what_was_not_measured_is_a_dash() -> None:
-    making = replace(made_diagnosis().makings[0], start_up_us=None, first_batch_us=None)
-    diagnosis = replace(made_diagnosis(), makings=[making], cost=ProbeCost(None, None, None, 1000))
+    making = replace(made_diagnosis().batch_production[0], start_up_us=None, first_batch_us=None)
+    diagnosis = replace(made_diagnosis(), batch_production=[making], cost=ProbeCost(None, None, None, 1000))
     shown = printed(made_session(), diagnosis)
     assert "start-up: – to start, – to the first batch" in shown
     assert "measuring cost – a step (–), – of batch production" in shown
@@ -237,8 +237,13 @@ def test_the_rank_that_waits_longest_is_the_one_shown() -> None:
     first = made_ranks().budgets[0]
     parts = [replace(part, share=0.9) if part.name == "data wait" else part for part in first.parts]
     budgets = [first, replace(first, rank=1, pid=101, parts=parts)]
-    makings = [made_ranks().makings[0], replace(made_ranks().makings[0], trainer=101, workers=3)]
-    lines = printed(made_session(), replace(made_ranks(), budgets=budgets, makings=makings)).splitlines()
+    batch_production = [
+        made_ranks().batch_production[0],
+        replace(made_ranks().batch_production[0], trainer=101, workers=3),
+    ]
+    lines = printed(
+        made_session(), replace(made_ranks(), budgets=budgets, batch_production=batch_production)
+    ).splitlines()
     assert any(line.startswith("Rank 1  100 ms") for line in lines)
     assert any(line.startswith("3 workers (rank 1)  busy") for line in lines)
     assert not any(line.startswith("Rank 0") for line in lines)
@@ -320,7 +325,7 @@ def _with_long_remedies() -> Prescription:
 
 def _with_long_texts(diagnosis: Diagnosis) -> Diagnosis:
     long, wide = "word " * 60 + "x" * 300, "映像" * 90
-    making: LoaderProduction = diagnosis.makings[0]
+    making: LoaderProduction = diagnosis.batch_production[0]
     stages = [replace(stage, label=wide) for stage in making.stages]
     lines = [replace(line, place=f"/{'long/' * 60}{wide}:1:f") for line in making.lines]
     slow = [replace(one, key=long) for one in making.slow]
@@ -328,7 +333,7 @@ def _with_long_texts(diagnosis: Diagnosis) -> Diagnosis:
     return replace(
         diagnosis,
         verdict=long,
-        makings=[replace(making, stages=stages, lines=lines, slow=slow)],
+        batch_production=[replace(making, stages=stages, lines=lines, slow=slow)],
         findings=[replace(one, text=long, evidence=wide, advice=long) for one in diagnosis.findings],
         budgets=[replace(budget, parts=[replace(part, name=wide) for part in budget.parts])],
         ranks=[replace(rank, cause=wide) for rank in diagnosis.ranks],
@@ -347,9 +352,11 @@ def test_a_disk_is_shown_by_the_columns_that_the_sampler_gives_it() -> None:
 
 
 def test_slowest_samples_that_are_not_slow_are_not_called_so() -> None:
-    making = made_diagnosis().makings[0]
+    making = made_diagnosis().batch_production[0]
     slow = [replace(making.slow[0], times=times) for times in (2.0, 1.9)]
-    shown = printed(made_session(), replace(made_diagnosis(), makings=[replace(making, slow=slow)]), verbose=True)
+    shown = printed(
+        made_session(), replace(made_diagnosis(), batch_production=[replace(making, slow=slow)]), verbose=True
+    )
     assert shown.count("slow sample") == 1
 
 

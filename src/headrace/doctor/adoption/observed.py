@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,12 @@ class ScriptData:
     def described(self) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self.facts["described"]
         return found
+
+    @property
+    def files(self) -> list[str]:
+        """The script's own files: that of the loop, and those that described objects are defined in."""
+        loop = self.facts.get("file")
+        return [*([loop] if isinstance(loop, str) else []), *_files_in(self.described)]
 
     @property
     def batch_size(self) -> int | None:
@@ -84,6 +90,18 @@ def script_data(session: Session, view: TrainerView) -> ScriptData | None:
         is_batched=bool(batches),
         command=session.outcome.command,
     )
+
+
+def _files_in(described: Any) -> Iterator[str]:
+    waiting = [described]
+    while waiting:
+        thing = waiting.pop()
+        if isinstance(thing, dict):
+            if isinstance(file := thing.get("file"), str):
+                yield file
+            waiting.extend(thing.values())
+        elif isinstance(thing, list):
+            waiting.extend(thing)
 
 
 def _described_loader(view: TrainerView) -> LoaderFacts | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+from .sample_values import Cell
 
 Certainty = Literal["exact", "differs", "check", "python", "no"]
 """How sure a part is: the same result; the same with a difference that its note names; a reading of the script that its
@@ -27,6 +29,36 @@ class RecipePart:
     note: str = ""
     argument: Argument = "fields"
     """What of the recipe it concerns."""
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Expression that opens the data, and the names of its columns."""
+
+    code: str
+    columns: Mapping[tuple[str, tuple[str | int, ...]], str] = field(default_factory=dict)
+    """Column of each cell, by its table and keys; of others the last key is the column's name."""
+    constants: Mapping[str, str] = field(default_factory=dict)
+    imports: tuple[str, ...] = ()
+    parts: tuple[RecipePart, ...] = ()
+    length: int | None = None
+    """Samples that the script's dataset has, where its lists tell."""
+
+    def column(self, cell: Cell) -> str:
+        keys = tuple(key for key in cell.keys if key != "random")
+        return self.columns.get((cell.table, keys), str(keys[-1]) if keys else cell.table)
+
+
+@dataclass(frozen=True)
+class KnownSample:
+    """What a sample of a known dataset is."""
+
+    value: Any
+    source: DataSource
+    batch_size: int | None = None
+    """Of a dataset that batches itself."""
+    drop_last: bool = False
+    """Of such a dataset."""
 
 
 @dataclass(frozen=True)

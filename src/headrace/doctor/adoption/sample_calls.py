@@ -21,7 +21,7 @@ from .sample_values import (
 from .stand_ins import EnumStandIn, FunctionStandIn, StandIn
 
 if TYPE_CHECKING:
-    from .sample_code import SampleReader
+    from .sample_expressions import ExpressionReader
 
 _TRANSFORM_LIBRARIES = ("torchvision", "timm", "albumentations", "torch", "kornia")
 _TOKENIZER_LIBRARIES = ("transformers", "tokenizers", "sentencepiece", "tiktoken", "open_clip")
@@ -64,7 +64,7 @@ _SAME_STEM = ("replace", "removesuffix", "with_suffix", "split", "rsplit", "part
 
 
 def called(
-    reader: SampleReader,
+    reader: ExpressionReader,
     node: ast.Call,
     on: Any,
     method: str,
@@ -104,7 +104,7 @@ def called(
 
 
 def _object(
-    reader: SampleReader, node: ast.Call, function: Any, given: list[Any], keywords: dict[str, Any]
+    reader: ExpressionReader, node: ast.Call, function: Any, given: list[Any], keywords: dict[str, Any]
 ) -> tuple[Any] | None:
     """Return what an object of a library's makes that is called: a transform or a tokenizer."""
     library = (type(function).__module__ if isinstance(function, StandIn) else function.name).split(".")[0]
@@ -135,7 +135,7 @@ def _opened(value: Any) -> Any:
 
 
 def _named(
-    reader: SampleReader, node: ast.Call, name: str, given: list[Any], keywords: dict[str, Any]
+    reader: ExpressionReader, node: ast.Call, name: str, given: list[Any], keywords: dict[str, Any]
 ) -> tuple[Any] | None:
     """Return what a function of a library's makes; None where it is not known."""
     first = given[0] if given else None
@@ -206,7 +206,7 @@ def _made_here(name: str, given: list[Any], keywords: dict[str, Any]) -> Any:
 
 
 def _quantiles(
-    reader: SampleReader, node: ast.Call, given: list[Any], keywords: dict[str, Any], most: float
+    reader: ExpressionReader, node: ast.Call, given: list[Any], keywords: dict[str, Any], most: float
 ) -> Quantile | Computed:
     of = given[0] if given else None
     levels = given[1] if len(given) > 1 else keywords.get("q")
@@ -218,18 +218,18 @@ def _quantiles(
     return reader.computed(node, *given)
 
 
-def _cast(reader: SampleReader, node: ast.Call, value: Any, keywords: dict[str, Any]) -> Any:
+def _cast(reader: ExpressionReader, node: ast.Call, value: Any, keywords: dict[str, Any]) -> Any:
     if not isinstance(value, Picture) or "dtype" not in keywords:
         return value
     return _as_dtype(reader, node, value, next(one.value for one in node.keywords if one.arg == "dtype"))
 
 
-def _as_dtype(reader: SampleReader, node: ast.Call, picture: Picture, dtype: ast.expr) -> Picture:
+def _as_dtype(reader: ExpressionReader, node: ast.Call, picture: Picture, dtype: ast.expr) -> Picture:
     return picture.then(reader.step(node, "cast", reader.text(dtype).strip("'\"").rpartition(".")[2]))
 
 
 def _picture_method(
-    reader: SampleReader, node: ast.Call, on: Picture, method: str, given: list[Any], keywords: dict[str, Any]
+    reader: ExpressionReader, node: ast.Call, on: Picture, method: str, given: list[Any], keywords: dict[str, Any]
 ) -> Any:
     """Return what a method of a Pillow image, an array or a tensor makes of a picture."""
     if method in _SAME_METHODS or method in ("pin_memory", "verify"):
@@ -266,7 +266,12 @@ def _picture_method(
 
 
 def _tokenized(
-    reader: SampleReader, node: ast.Call, tokenizer: StandIn, method: str, given: list[Any], keywords: dict[str, Any]
+    reader: ExpressionReader,
+    node: ast.Call,
+    tokenizer: StandIn,
+    method: str,
+    given: list[Any],
+    keywords: dict[str, Any],
 ) -> tuple[Any] | None:
     library = type(tokenizer).__module__.split(".")[0]
     if library not in _TOKENIZER_LIBRARIES and "okenizer" not in type(tokenizer).__qualname__:
@@ -276,4 +281,4 @@ def _tokenized(
     text = given[0][0] if isinstance(given[0], list) and given[0] else given[0]
     known = tuple((name, value) for name, value in keywords.items() if is_known(value))
     part = "ids" if method == "encode" and library == "transformers" else ""
-    return (TokenizedText(text, tokenizer, known, reader.place_in(reader._source, node), part),)
+    return (TokenizedText(text, tokenizer, known, reader.place_in(reader.source, node), part),)

@@ -174,3 +174,10 @@ def joined_path(parts: list[Any], between: str = "") -> FilePath | None:
         else:
             return None
     return FilePath(tuple(found), archive) if any(isinstance(part, Cell) for part in found) else None
+
+
+def transformed(value: Any, transform: Any, place: str = "") -> Any:
+    """Return a picture after a transform of the dataset's; unchanged for None."""
+    if transform is None or not isinstance(value, Picture):
+        return value
+    return value.then(PictureStep("transform", place, repr(transform), transform), layout="CHW")

@@ -8,16 +8,16 @@ from typing import Any
 
 from ..edits import ScriptSource, ScriptSources, parsed
 from ..measure import TrainerView
-from ..session.model import OutputLeaf, Session
-from .known_datasets import DataSource, KnownSample, known_sample
+from ..session.model import Session
+from .known_datasets import known_sample
 from .module import module_text
 from .observed import ScriptData, script_data
-from .picture_fields import PictureRecipe, picture_recipe
-from .recipe import Adoption, Degree, LoaderRecipe, RecipePart
+from .output_fields import OutputFields
+from .recipe import Adoption, Degree, KnownSample, LoaderRecipe, RecipePart
 from .sample_code import SampleReader
-from .sample_values import ArrayFile, Cell, Computed, Picture, Quantile, TokenizedText, Validity, is_known, pictures_in
+from .sample_values import Cell, Computed, TokenizedText
 from .stand_ins import FunctionStandIn, StandIn, class_of
-from .table_sources import ScriptTexts, cells_in, folder_column, table_source
+from .table_sources import ScriptTexts, cells_in, table_source
 
 _SAMPLERS = ("SequentialSampler", "RandomSampler", "DistributedSampler", "_InfiniteConstantSampler")
 """Samplers that take each sample once an epoch, or that leave it to the dataset."""
@@ -38,26 +38,13 @@ def adopt(session: Session, view: TrainerView, sources: ScriptSources) -> Adopti
     data = script_data(session, view)
     if data is None:
         return None
-    files = parsed(session, [data.facts.get("file"), *_files_in(data)], sources)
+    files = parsed(session, data.files, sources)
     try:
         recipe = ScriptRecipe(data, files, sources).recipe()
         return Adoption(recipe, None if recipe.degree == "no" else module_text(recipe))
     except Exception as error:  # a session may come from anywhere, and a diagnosis is more than this remedy
         why = f"what its dataset holds could not be read, a fault of the doctor's: {type(error).__name__}: {error}"
         return Adoption(LoaderRecipe("", {}, "batch", degree="no", reason=why), None)
-
-
-def _files_in(data: ScriptData) -> Iterator[str]:
-    """Yield the script's own files that described objects are defined in."""
-    waiting: list[Any] = [data.described]
-    while waiting:
-        thing = waiting.pop()
-        if isinstance(thing, dict):
-            if isinstance(file := thing.get("file"), str):
-                yield file
-            waiting.extend(thing.values())
-        elif isinstance(thing, list):
-            waiting.extend(thing)
 
 
 @dataclass
@@ -67,20 +54,10 @@ class ScriptRecipe:
     data: ScriptData
     files: Sequence[ScriptSource]
     sources: ScriptSources
-    fields: dict[str, str] = field(default_factory=dict)
     parts: list[RecipePart] = field(default_factory=list)
-    imports: list[str] = field(default_factory=list)
-    constants: dict[str, str] = field(default_factory=dict)
-    views: list[list[str]] = field(default_factory=list)
-    augments: list[list[str]] = field(default_factory=list)
-    source: DataSource | None = None
     value: Any = None
     batch: Any = None
     """Structure of the script's batch."""
-    is_mixed: bool = False
-    """Whether the samples of a batch are mixed, which makes floats of labels."""
-    _names: dict[Any, str] = field(default_factory=dict)
-    """Fields by what they are of."""
 
     def recipe(self) -> LoaderRecipe:
         """Return the recipe."""
@@ -91,16 +68,16 @@ class ScriptRecipe:
         found = known_sample(dataset, reader) or self._own_sample(reader)
         if found is None:
             return self._none(self._why_none(dataset, reader))
-        self.source, self.value = found.source, found.value
+        self.value = found.value
         self.parts += found.source.parts
-        self.constants |= found.source.constants
         self.batch = self._collated(found.value, reader)
-        self.is_mixed = reader.mixing is not None
-        output = self._output(self.batch, "")
+        output = OutputFields(self.data, found.source, self.files, self.sources, found.value, reader.mixing is not None)
+        batch_code = output.code(self.batch, "")
+        self.parts += output.parts
         self._left_out(reader)
         self._order()
         mixing = self._mixing(reader)
-        if not any(code.startswith(("hr.Image", "hr.Mask", "hr.Depth")) for code in self.fields.values()):
+        if not any(code.startswith(("hr.Image", "hr.Mask", "hr.Depth")) for code in output.fields.values()):
             return self._none("no picture is decoded in it: what it gives lies in memory, or is made in another way")
         blocked = next((part for part in self.parts if part.certainty == "no"), None)
         if blocked is not None:
@@ -109,10 +86,10 @@ class ScriptRecipe:
         size = self.data.batch_size or found.batch_size or self.data.seen_batch_size
         return LoaderRecipe(
             source=found.source.code,
-            fields=self.fields,
-            output=output,
-            view=self._shared("view", self.views),
-            augment=self._shared("augment", self.augments),
+            fields=output.fields,
+            output=batch_code,
+            view=self._shared("view", output.views),
+            augment=self._shared("augment", output.augments),
             mixing=mixing,
             parts=tuple(dict.fromkeys(self.parts)),
             degree=degree,
@@ -120,8 +97,8 @@ class ScriptRecipe:
             batch_size=size or 1,
             shuffle=self.data.is_shuffled or any(part.becomes == "shuffle=True" for part in self.parts),
             drop_last=bool(self.data.described.get("drop_last")) or found.drop_last,
-            imports=tuple(dict.fromkeys([*self.imports, *found.source.imports])),
-            constants=self.constants,
+            imports=tuple(dict.fromkeys([*output.imports, *found.source.imports])),
+            constants={**found.source.constants, **output.constants},
             script=self.data.script,
             dataset=class_of(dataset),
         )
@@ -164,201 +141,7 @@ class ScriptRecipe:
         self.parts.append(RecipePart(text, "", "", "check", note, "output"))
         return sample
 
-    def _output(self, value: Any, path: str) -> str:
-        """Return the expression of a part of the batch, and add the fields that it takes."""
-        below = f"{path}." if path else ""
-        if isinstance(value, dict):
-            rows = (f"{key!r}: {self._output(one, f'{below}{key}')}" for key, one in value.items())
-            return "{" + ", ".join(rows) + "}"
-        if isinstance(value, list | tuple):
-            listed = ", ".join(self._output(one, f"{below}{k}") for k, one in enumerate(value))
-            return f"[{listed}]" if isinstance(value, list) else f"({listed}{',' if len(value) == 1 else ''})"
-        return self._leaf(value, path)
-
-    def _leaf(self, value: Any, path: str) -> str:
-        leaf = self.data.batch.get(path)
-        if isinstance(value, Picture):
-            return self._picture(value, path, leaf)
-        if isinstance(value, Validity):
-            return f"batch[{self._depth_of(value)!r}]"
-        if isinstance(value, TokenizedText):
-            return self._text(value, path, leaf)
-        if isinstance(value, ArrayFile):
-            name = self._named(value, path, "array")
-            self.fields[name] = f"hr.Array(source={folder_column(self._source, value.origin)!r})"
-            return f"batch[{name!r}]"
-        if isinstance(value, Cell):
-            return self._cell(value, path, leaf)
-        if is_known(value):
-            return repr(value) if isinstance(value, str | int | float | bool | None) else "None"
-        return self._unknown(value, path)
-
-    @property
-    def _source(self) -> DataSource:
-        assert self.source is not None
-        return self.source
-
-    def _named(self, value: Any, path: str, usual: str) -> str:
-        """Return the name of the field of a value: its key in the batch, or a usual name."""
-        if value in self._names.values() or id(value) in self._names:
-            return self._names[id(value)]
-        last = path.rpartition(".")[2]
-        name = usual if not last or last.isdecimal() else last
-        number = 2
-        while name in self.fields:
-            name, number = f"{usual}{number}", number + 1
-        self._names[id(value)] = name
-        return name
-
-    def _picture(self, picture: Picture, path: str, leaf: OutputLeaf | None) -> str:
-        kind = self._kind(picture, path, leaf)
-        name = self._named(picture, path, kind.lower())
-        column = folder_column(self._source, picture.origin)
-        dtype = None if leaf is None else leaf.dtype
-        found = picture_recipe(picture, kind, dtype, self._validity(picture) if kind == "Depth" else None)
-        self.fields[name] = found.code(column, name)
-        self.parts += found.parts
-        self.views.append(found.view)
-        if kind == "Image":
-            self.augments.append(found.augment)
-        return self._shaped(found, name, leaf)
-
-    def _kind(self, picture: Picture, path: str, leaf: OutputLeaf | None) -> str:
-        """Return the field that a picture is."""
-        if any(isinstance(step.operand, Quantile) for step in picture.steps):
-            return "Depth"
-        if leaf is None or leaf.shape is None:
-            return "Image"
-        shape = leaf.shape[1:] if self.data.is_batched else leaf.shape
-        flat = len(shape) == 2 or (len(shape) == 3 and 1 in (shape[0], shape[-1]))
-        if not flat:
-            return "Image"
-        whole = not (leaf.dtype or "").startswith(("float", "bfloat"))
-        if whole and any(step.kind == "grey" for step in picture.steps) and len(shape) == 3 and shape[0] == 1:
-            return "Image"
-        return "Mask" if whole else "Depth" if self._has_wide_pixels() else "Image"
-
-    def _has_wide_pixels(self) -> bool:
-        modes = [str(call.facts.get("mode")) for sample in self.data.samples for call in sample.calls]
-        return any(mode.startswith(("I", "F")) for mode in modes)
-
-    def _shaped(self, found: PictureRecipe, name: str, leaf: OutputLeaf | None) -> str:
-        """Return a field of pixels in the shape and type that the script has."""
-        code = f"batch[{name!r}]"
-        if leaf is None or leaf.shape is None:
-            return code
-        shape = leaf.shape if self.data.is_batched else [1, *leaf.shape]
-        if found.kind == "Image" and len(shape) == 4 and shape[-1] in (1, 3, 4) and shape[1] not in (1, 3, 4):
-            code += ".permute(0, 2, 3, 1)"
-        elif found.kind == "Depth" and len(shape) == 3:
-            code += ".squeeze(1)"
-        elif found.kind == "Mask" and len(shape) == 4:
-            code += ".unsqueeze(1)"
-        has = found.arguments.get("dtype", "'uint8'" if found.kind != "Depth" else "'float32'").strip("'\"")
-        if leaf.dtype not in (None, has):
-            code += _cast(leaf.dtype)
-        return code
-
-    def _validity(self, picture: Picture) -> Validity | None:
-        """Return the bounds of what is valid in a picture: of any output that is made of the same file."""
-        return next((one for one in _validities(self.value) if one.picture.origin == picture.origin), None)
-
-    def _depth_of(self, value: Validity) -> str:
-        names = [name for name, code in self.fields.items() if code.startswith("hr.Depth")]
-        if not names:
-            for picture in pictures_in(self.value):
-                if picture.origin == value.picture.origin and any(
-                    isinstance(s.operand, Quantile) for s in picture.steps
-                ):
-                    self._picture(picture, "depth", None)
-                    return "depth_valid"
-        return f"{names[0] if names else 'depth'}_valid"
-
-    def _cell(self, cell: Cell, path: str, leaf: OutputLeaf | None) -> str:
-        if not cell.keys and cell.table in ("index", ""):
-            self.fields["index"] = 'hr.Key("index")'
-            return 'batch["index"]'
-        name = self._named(cell, path, "label")
-        if not cell.keys and (cell.table, ()) not in self._source.columns:
-            note = "keys are paths, or what files of several folders have in common; compare them"
-            self.parts.append(RecipePart(cell.table, "", "hr.Key()", "check", note))
-            self.fields[name] = "hr.Key()"
-            return f"batch[{name!r}]"
-        column = self._source.column(cell)
-        text = leaf is not None and leaf.kind == "str"
-        if leaf is None and cell.examples:
-            text = isinstance(cell.examples[0], str)
-        kind = "Raw" if text else "Label"
-        if kind == "Label" and cell.examples and isinstance(cell.examples[0], str):
-            note = "classes are numbered in the order of their names"
-            self.parts.append(RecipePart(column, "", "hr.Label()", "check", note))
-        self.fields[name] = f"hr.{kind}()" if column == name else f"hr.{kind}(source={column!r})"
-        code = f"batch[{name!r}]"
-        if self.is_mixed:
-            return code
-        if kind == "Label" and leaf is not None and leaf.dtype not in (None, "int64", "float64"):
-            code += _cast(leaf.dtype)
-        return code
-
-    # Texts.
-
-    def _text(self, text: TokenizedText, path: str, leaf: OutputLeaf | None) -> str:
-        name = self._names.get(("text", repr(text.text)))
-        if name is None:
-            name = "text" if "text" not in self.fields else f"text{len(self.fields)}"
-            self._names["text", repr(text.text)] = name
-            self.fields[name] = self._text_field(text, leaf, name)
-        part = text.part or path.rpartition(".")[2]
-        code = f"batch[{name!r}]['{'mask' if 'mask' in part else 'ids'}']"
-        has = "bool" if "mask" in part else "int64"
-        return code + (_cast(leaf.dtype) if leaf is not None and leaf.dtype not in (None, has) else "")
-
-    def _text_field(self, text: TokenizedText, leaf: OutputLeaf | None, name: str) -> str:
-        settings = dict(text.settings)
-        length = settings.get("max_length")
-        seen = leaf.shape[-1] if leaf is not None and leaf.shape else None
-        padding = settings.get("padding")
-        fixed = padding == "max_length" or (length is None and seen is not None)
-        tokenizer, certainty, note = self._tokenizer(text.tokenizer)
-        cells = list(cells_in(text.text))
-        column = self._source.column(cells[0]) if cells else "text"
-        arguments = [tokenizer, f"max_length={length or seen or 77!r}"]
-        arguments += ["pad='max'"] if fixed else []
-        arguments += [f"source={column!r}"] if column != name else []
-        code = f"hr.Text({', '.join(arguments)})"
-        self.parts.append(RecipePart(repr(text.tokenizer)[:80], text.place, code, certainty, note))
-        return code
-
-    def _tokenizer(self, tokenizer: Any) -> tuple[str, Any, str]:
-        """Return the tokenizer as Python, and how sure that is."""
-        state = vars(tokenizer) if isinstance(tokenizer, StandIn) else {}
-        name = state.get("name_or_path")
-        if isinstance(name, str) and name:
-            kind = type(tokenizer).__name__
-            self.imports.append("from transformers import AutoTokenizer")
-            self.constants["TOKENIZER"] = repr(name)
-            return "AutoTokenizer.from_pretrained(TOKENIZER)", "exact", f"read as {kind}"
-        texts = ScriptTexts.of(self.data.dataset, self.data.command, self.files)
-        for path in texts.paths((".json",)):
-            content = self.sources.read(path) or ""
-            if '"model"' in content and '"vocab"' in content:
-                self.constants["TOKENIZER"] = repr(path)
-                return "TOKENIZER", "exact", ""
-        self.constants["TOKENIZER"] = repr("tokenizer.json")
-        return "TOKENIZER", "check", "the tokenizer's file was not found in the script; give its path, or a function"
-
     # What stands in the way, and the degree.
-
-    def _unknown(self, value: Any, path: str) -> str:
-        """Take an output that the script computes in its own way: what it is made of, where that is a field."""
-        text = value.text if isinstance(value, Computed) else repr(value)
-        place = value.place if isinstance(value, Computed) else ""
-        note = f"the script computes {path or 'this'} in its own Python; write it in map= where it is needed"
-        self.parts.append(RecipePart(text, place, "", "python", note, "output"))
-        inner = next(iter(pictures_in(value)), None) or next(iter(cells_in(value)), None)
-        if isinstance(inner, Picture | Cell):
-            return self._leaf(inner, path)
-        return "None"
 
     def _left_out(self, reader: SampleReader) -> None:
         for one in reader.left_out:
@@ -454,11 +237,6 @@ def _as_lists(sample: Any) -> Any:
     return [_as_lists(value) for value in sample] if isinstance(sample, list | tuple) else sample
 
 
-def _cast(dtype: str | None) -> str:
-    methods = {"int64": ".long()", "float32": ".float()", "float16": ".half()", "int32": ".int()", "bool": ".bool()"}
-    return methods.get(str(dtype), "")
-
-
 def _named_cells(value: Any, path: str) -> Iterator[tuple[str, Cell]]:
     """Yield the cells of a sample with the names that suit their columns."""
     items: Mapping[Any, Any] = (
@@ -469,14 +247,3 @@ def _named_cells(value: Any, path: str) -> Iterator[tuple[str, Cell]]:
         name = usual.get(key, f"column{key}") if isinstance(key, int) else str(key)
         for cell in cells_in(one):
             yield name.partition("_")[0], cell
-
-
-def _validities(value: Any) -> Iterator[Validity]:
-    if isinstance(value, Validity):
-        yield value
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from _validities(one)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _validities(one)

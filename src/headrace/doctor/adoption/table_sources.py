@@ -12,8 +12,7 @@ from typing import Any
 
 from ..edits import ScriptSource, ScriptSources
 from .code_layout import literal
-from .known_datasets import DataSource
-from .recipe import RecipePart
+from .recipe import DataSource, RecipePart
 from .sample_values import ArrayFile, Cell, Computed, FilePath, Picture, TokenizedText, Validity, values_inside
 from .stand_ins import StandIn
 

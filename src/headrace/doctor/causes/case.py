@@ -211,9 +211,9 @@ def case_of(session: Session, diagnosis: Diagnosis, view: TrainerView, sources: 
     None where no step was measured, or where it waited for no DataLoader: the findings say what to change of a loader
     of Headrace's own.
     """
-    if view.budget is None or not view.makings or view.makings[0].threads:
+    if view.budget is None or not view.batch_production or view.batch_production[0].threads:
         return None
-    return Case(session, diagnosis, view, view.makings[0], sources)
+    return Case(session, diagnosis, view, view.batch_production[0], sources)
 
 
 def setting(**values: Any) -> Change:

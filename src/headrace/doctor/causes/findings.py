@@ -39,6 +39,7 @@ from .loop_work import at_line, loop_findings, loop_verdict
 from .memory import COPIED, OOM_KILL, memory_findings
 from .prefetch import wait_findings
 from .processes import NOT_KNOWN, NOT_SEEN, failed_process, hanging, note_findings, process_findings
+from .sample_functions import SAMPLE_FUNCTION, function_findings
 from .sequences import padding_findings
 from .stage_names import by_category, category, named, who
 from .storage import FROM_DISK, storage_findings
@@ -47,6 +48,8 @@ from .workers import FEW_WORKERS, KEEPS_UP, LOADER_LIMIT, loader_findings
 
 WORTH_NAMING = 0.1
 """Share of the wait from which a cause is named beside the first."""
+FUNCTION = 0.15
+"""Share of a step that goes away with a function, from which the verdict names it."""
 OUT_OF_ORDER = "out-of-order"
 BEHIND = CROWDED | {
     "cores",
@@ -82,7 +85,7 @@ def diagnose(session: Session) -> Diagnosis:
         budgets=[view.budget for view in views if view.budget is not None],
         waits=[view.split for view in views if view.split is not None],
         causes=[view.causes for view in views if view.causes.parts],
-        makings=[making for view in views for making in view.makings],
+        batch_production=[making for view in views for making in view.batch_production],
         ranks=by_rank,
         findings=found,
         cost=cost(session, views, join),
@@ -113,6 +116,7 @@ def _findings(
         ]
         waits, loop = list(wait_findings(main)), list(loop_findings(main))
         around = [
+            *function_findings(session, main, by_rank),
             *loader_findings(session, main),
             *shard_findings(main),
             *padding_findings(main),
@@ -148,7 +152,9 @@ def verdict(session: Session, view: TrainerView | None, ranks: Sequence[RankView
 
     `findings` come heaviest first.
     """
-    said = [*_ending(session, view), *_gap(view), *_waiting(session, view), *_noise(session, view)]
+    said = [*_ending(session, view), *_gap(view), *_waiting(session, view)]
+    functions = [one.text for one in findings if one.code == SAMPLE_FUNCTION and one.weight >= FUNCTION]
+    said += [*functions[:1], *_noise(session, view)]
     # What no figure can tell, since a library is newer than the probe.
     said += dict.fromkeys(note.text for note in session.notes if note.code in (NOT_KNOWN, NOT_SEEN))
     for rank in ranks:
@@ -298,7 +304,7 @@ def _where(view: TrainerView, cause: str) -> str:
     is_stage = ":" in cause or any(category(part.name) == cause and ":" in part.name for part in view.causes.parts)
     if not is_stage or category(cause) == SOURCE:
         return ""
-    first = next(iter(view.makings), None)
+    first = next(iter(view.batch_production), None)
     if first is not None and first.workers:
         return f" in {counted(first.workers, first.makers)}"
     return " in the training process, which has no workers"

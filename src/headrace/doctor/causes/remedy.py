@@ -130,7 +130,7 @@ class ProofOutcome:
 class Prescription:
     """The whole answer to what to do."""
 
-    floors: LowerBounds | None
+    lower_bounds: LowerBounds | None
     """None where the run had no windows."""
     why_no_windows: str
     """Why not, where it had none; else empty."""

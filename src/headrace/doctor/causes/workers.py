@@ -55,7 +55,7 @@ def loader_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     fed, host = view.training.fed, host_of(session, view.trainer)
     cores = None if host is None else host.cores
     others = 0.0 if host is None else host.mean("cpu_cores_other") or 0.0
-    for making in view.makings:
+    for making in view.batch_production:
         loader = view.loader(making.loader)
         if loader is None or making.loader not in fed:
             continue

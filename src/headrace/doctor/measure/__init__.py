@@ -9,6 +9,7 @@ from .diagnosis import (
     LoaderProduction,
     ProbeCost,
     RankView,
+    SampleFunction,
     StagePart,
     StepBudget,
     TimePart,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from ..session.model import BatchProducer, InspectedSample, Session, SlowSample, Trainer, TrainerPass
+from ..session.model import BatchProducer, InspectedSample, ObservedSample, Session, SlowSample, Trainer, TrainerPass
 from .diagnosis import LinePart, SlowSampleFinding, StagePart
 
 Figures = tuple[int, int, int | None]
@@ -25,6 +25,8 @@ LOST = 0.5
 """Share of what a sample took beyond the usual, from which on waiting for a core explains it."""
 STORAGE = ("read", "lookup", "scan")
 """Categories of stages that wait for storage, or for a network."""
+LINES_BUSY_US = 1_000_000
+"""Time of stack samples from which the share of a line is known well enough to bound others: some 100 of them."""
 MOST = 10
 """Slow samples and lines that are worth showing."""
 
@@ -116,6 +118,12 @@ class Finder:
         for maker in self.makers:
             if maker is not None:
                 yield from (LookedStages(maker, one) for one in maker.looks if one.epoch == self.epoch)
+
+    def observed(self) -> tuple[list[ObservedSample], list[ObservedSample]]:
+        """Return the inspected samples of the pass, and the batches of which collating was."""
+        makers = [maker for maker in self.makers if maker is not None]
+        samples = [one for maker in makers for one in maker.samples if one.epoch == self.epoch]
+        return samples, [one for maker in makers for one in maker.collated if one.epoch == self.epoch]
 
 
 def _start(maker: BatchProducer) -> int:
@@ -290,13 +298,20 @@ def _lost_us(maker: BatchProducer, row: int | None, sample: SlowSample) -> int |
 
 def line_parts(makers: Sequence[BatchProducer]) -> list[LinePart]:
     """Return lines by their share of the time that the makers were busy in the whole run, heaviest first."""
+    shares, _ = line_shares(makers)
+    heaviest = sorted(shares.items(), key=lambda item: -item[1])[:MOST]
+    return [LinePart(place, share) for place, share in heaviest]
+
+
+def line_shares(makers: Sequence[BatchProducer]) -> tuple[dict[str, float], int]:
+    """Return the share of each line that was seen, and the time that all stack samples stand for."""
     seen: dict[str, int] = {}
     for maker in makers:
         for line in maker.lines:
             seen[line.place] = seen.get(line.place, 0) + line.us
-    whole = max(sum(seen.values()), sum(busy_us(maker) for maker in makers))
-    heaviest = sorted(seen.items(), key=lambda item: -item[1])[:MOST]
-    return [LinePart(place, us / whole) for place, us in heaviest if us > 0]
+    sampled_us = sum(seen.values())
+    whole = max(sampled_us, sum(busy_us(maker) for maker in makers))
+    return {place: us / whole for place, us in seen.items() if us > 0}, sampled_us
 
 
 def busy_us(maker: BatchProducer) -> int:

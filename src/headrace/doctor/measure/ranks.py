@@ -235,4 +235,6 @@ def _cause(views: Sequence[TrainerView], place: int, rank: RankView) -> str | No
 
 def _stage_us(view: TrainerView) -> dict[str, float]:
     """Return what a sample costs by stage, in the loader that makes most."""
-    return {f"{part.category}:{part.label}": part.wall_us for making in view.makings[:1] for part in making.stages}
+    return {
+        f"{part.category}:{part.label}": part.wall_us for making in view.batch_production[:1] for part in making.stages
+    }

@@ -12,7 +12,7 @@ from statistics import fmean, median, quantiles
 from ..session.model import LoaderFacts, Session, Trainer
 from .batches import Join, busy_us
 from .diagnosis import LoaderProduction, ProbeCost, StepBudget, TimePart, WaitCauses, WaitSplit
-from .production import makings, shares_of_feeds
+from .production import batch_production, shares_of_feeds
 from .steps import (
     BACKWARD,
     COLLECTIVE,
@@ -140,7 +140,7 @@ class TrainerView:
     waits: list[Wait]
     split: WaitSplit | None
     causes: WaitCauses
-    makings: list[LoaderProduction]
+    batch_production: list[LoaderProduction]
     only: bool
     """Whether no other rank trains alongside it."""
 
@@ -154,7 +154,7 @@ class TrainerView:
             waits=found,
             split=wait_split(measured, found),
             causes=causes(trainer.pid, found, len(measured.steps), shares_of_feeds(measured)),
-            makings=makings(measured, join),
+            batch_production=batch_production(measured, join),
             only=len({one.rank for one in session.trainers}) < 2,
         )
 

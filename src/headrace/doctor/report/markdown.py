@@ -48,7 +48,7 @@ def _lines(session: Session, diagnosis: Diagnosis, prescription: Prescription | 
     for budget in budgets:
         head = (f"Step: {duration(budget.mean_us)}", "time", "share")
         yield from table(head, [(part.name, duration(part.us), percent(part.share)) for part in budget.parts], 2)
-    for making in [one for one in diagnosis.makings if budgets and one.trainer == budgets[0].pid][:1]:
+    for making in [one for one in diagnosis.batch_production if budgets and one.trainer == budgets[0].pid][:1]:
         stages = sorted(making.stages, key=lambda stage: -stage.share)[:MOST_STAGES]
         who = making.makers if making.workers else "process"
         yield from table(
@@ -69,8 +69,8 @@ def _remedies(prescription: Prescription | None) -> Iterator[str]:
     """Yield the lower bounds and the remedies that help, each with its prediction and its proof."""
     if prescription is None:
         return
-    if prescription.floors is not None:
-        bounds = [f"{name} {duration(us)}" for name, us in bound_rows(prescription.floors) if us is not None]
+    if prescription.lower_bounds is not None:
+        bounds = [f"{name} {duration(us)}" for name, us in bound_rows(prescription.lower_bounds) if us is not None]
         yield escaped(" · ".join(bounds))
         yield ""
     rows = remedy_rows(prescription).helps[:MOST_REMEDIES]

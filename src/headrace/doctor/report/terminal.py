@@ -217,7 +217,7 @@ def _put_loaders(page: TerminalPage, diagnosis: Diagnosis, detail: ReportDetail)
     ranks = {budget.pid: budget.rank for budget in waiting_most(diagnosis)}
     order = {pid: place for place, pid in enumerate(ranks)}
     loaders = sorted(
-        diagnosis.makings, key=lambda one: (order.get(one.trainer, len(order)), -one.batches * one.batch_us)
+        diagnosis.batch_production, key=lambda one: (order.get(one.trainer, len(order)), -one.batches * one.batch_us)
     )
     for loader in loaders[: detail.loaders]:
         where = [f"rank {ranks[loader.trainer]}"] if len(ranks) > 1 and loader.trainer in ranks else []
@@ -322,11 +322,11 @@ def _put_notes(page: TerminalPage, session: Session, cost: ProbeCost, detail: Re
 
 def _put_remedies(page: TerminalPage, prescription: Prescription | None, detail: ReportDetail) -> None:
     """Add remedies that help, in the prescription's order, then those that would not, each with its number."""
-    if prescription is None or (prescription.floors is None and not prescription.remedies):
+    if prescription is None or (prescription.lower_bounds is None and not prescription.remedies):
         return
     bounds = f"no lower bounds were measured: {prescription.why_no_windows}" if prescription.why_no_windows else ""
-    if prescription.floors is not None:
-        baseline, *others = bound_rows(prescription.floors)
+    if prescription.lower_bounds is not None:
+        baseline, *others = bound_rows(prescription.lower_bounds)
         said = (baseline, ("again", prescription.again_us), *others)
         bounds = " · ".join(f"{name} {duration(us)}" for name, us in said if us is not None)
     page.heading("What to do", bounds)

@@ -417,8 +417,7 @@ class Proof:
     duration: int = 0
     steps: list[int] = field(default_factory=list)
     samples: str | None = None
-    """`same`, bit for bit; `close`, the same except for rounding; `set` or `alike` with a Loader, whose order
-    is its own; `different`; None if the runs cannot be compared."""
+    """`same`, `close`, `set`, `alike` or `different` (docs/doctor/remedies.md); None if runs cannot be compared."""
     others_cores: float | None = None
 
 
@@ -433,6 +432,7 @@ class Calibration:
     present_us: list[float] = field(default_factory=list)
     other_us: list[float] = field(default_factory=list)
     pixel_bytes: list[int] = field(default_factory=list)
+    view: str = ""
 
 
 @dataclass

@@ -57,7 +57,7 @@ class ReportData:
     def loaders(self) -> list[LoaderProduction]:
         """Batch production of that rank, a loader each; of all ranks where no budget is known."""
         pid = None if self.budget is None else self.budget.pid
-        return [one for one in self.diagnosis.makings if pid in (None, one.trainer)]
+        return [one for one in self.diagnosis.batch_production if pid in (None, one.trainer)]
 
     @cached_property
     def wait(self) -> list[TimePart]:
