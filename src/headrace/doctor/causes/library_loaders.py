@@ -41,7 +41,7 @@ def source_advice(view: TrainerView, cause: str) -> str:
 
 def shard_findings(view: TrainerView) -> Iterator[Finding]:
     """Yield what to look at where workers read shards that their dataset downloads and caches."""
-    for making in view.makings:
+    for making in view.batch_production:
         loader = view.loader(making.loader)
         name = next((name for name in SHARDS if _is_of(loader, name)), None)
         if name is None or making.loader not in view.training.fed:
