@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -35,10 +34,12 @@ from .cores import CROWDED, TAKEN, core_findings
 from .garbage import FULL_GC, garbage_findings
 from .gpu import gpu_findings
 from .library_loaders import shard_findings
+from .loop_calls import PRINTS, READS, call_findings
 from .loop_work import at_line, loop_findings, loop_verdict
 from .memory import COPIED, OOM_KILL, memory_findings
 from .prefetch import wait_findings
 from .processes import (
+    EXCEPTION,
     NOT_KNOWN,
     NOT_SEEN,
     failed_process,
@@ -68,12 +69,12 @@ BEHIND = CROWDED | {
     LOADER_LIMIT,
     OUT_OF_ORDER,
     "padding",
+    PRINTS,
+    READS,
     FROM_DISK,
     "shapes-differ",
 }
 """Codes of findings that say why stages take as long as they do, or what a step loses besides waiting."""
-EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Iteration|Warning)(?:: |$)")
-"""The line of a traceback that names the exception; lines of its message may follow."""
 DIFFER = 1.15
 """Ratio of the means of two runs of the same command, from which it is worth a word."""
 MOST_WORDS = 300
@@ -115,15 +116,15 @@ def _findings(
     waits: list[Finding] = []
     loop: list[Finding] = []
     around: list[Finding] = []
-    if main is None:  # then what a machine is short of explains nothing but how the command ended
+    if main is None or main.budget is None:  # then what a machine is short of explains nothing but the command's end
         of_machines = [finding for finding in of_machines if finding.code == OOM_KILL]
-    else:
+    if main is not None:
         # What is read from disk concerns as much of a step as is waited for reading.
         read = sum(part.share for part in main.causes.parts if category(part.name) == "read") * (main.wait_share or 0.0)
         of_machines = [
             replace(one, weight=max(one.weight, read)) if one.code == FROM_DISK else one for one in of_machines
         ]
-        waits, loop = list(wait_findings(main)), list(loop_findings(main))
+        waits, loop = list(wait_findings(main)), [*loop_findings(main), *call_findings(session, main)]
         around = [
             *function_findings(session, main, by_rank),
             *loader_findings(session, main),

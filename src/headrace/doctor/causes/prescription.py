@@ -38,6 +38,7 @@ from . import (
     garbage,
     gpu,
     loader,
+    loop_calls,
     loop_work,
     prefetch,
     sequences,
@@ -70,6 +71,8 @@ FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
     uneven_ranks.ddp,
     garbage.gc_freeze,
     loop_work.data_work,
+    loop_calls.fewer_reads,
+    loop_calls.fewer_prints,
     gpu.larger_batch,
 )
 """All remedies that the doctor knows, in the order of docs/doctor/remedies.md."""

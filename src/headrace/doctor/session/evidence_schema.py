@@ -271,6 +271,17 @@ class LoopRecord(EvidenceRecord):
     counts: list[tuple[NameNumber, Duration]]
 
 
+class CallsRecord(EvidenceRecord):
+    """Calls of the loop in as many watched steps since the last such record.
+
+    `calls` are what, place in the user's code (-1 without one), whether it waits for the device, calls and time.
+    """
+
+    t: Time
+    steps: int
+    calls: list[tuple[NameNumber, int, Flag, int, Duration]]
+
+
 class CollectiveRecord(EvidenceRecord):
     """Synchronous collective call within a step."""
 
