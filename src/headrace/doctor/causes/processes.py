@@ -98,8 +98,9 @@ def failed_process(session: Session) -> ProbedProcess | None:
 
 
 def lost_peer(process: ProbedProcess) -> bool:
-    """Return whether what failed it is that another rank had gone."""
-    return process.error is not None and PEER_LOST.search(process.error) is not None
+    """Return whether what failed it is that another rank had gone; a worker that had gone fails it otherwise."""
+    error = process.error or ""
+    return PEER_LOST.search(error) is not None and LOST.search(error) is None
 
 
 def gone_first(session: Session) -> str:
