@@ -30,7 +30,7 @@ from ..measure import (
 )
 from ..quantities import counted, duration, percent, times
 from ..session.model import Session
-from .cores import CROWDED, TAKEN, core_findings
+from .cores import CROWDED, TAKEN, core_findings, with_spinning
 from .garbage import FULL_GC, garbage_findings
 from .gpu import gpu_findings
 from .library_loaders import shard_findings
@@ -124,6 +124,7 @@ def _findings(
         of_machines = [
             replace(one, weight=max(one.weight, read)) if one.code == FROM_DISK else one for one in of_machines
         ]
+        of_machines = with_spinning(session, main, of_machines)
         waits, loop = list(wait_findings(main)), [*loop_findings(main), *call_findings(session, main)]
         around = [
             *function_findings(session, main, by_rank),

@@ -161,6 +161,7 @@ class GetRecord(EvidenceRecord):
     bytes: Bytes | None = None
     shape: NameNumber | None = None
     unpickle_cpu: Duration | None = None
+    others_cpu: Duration | None = None
 
 
 class FetchRecord(GetRecord):
