@@ -56,10 +56,23 @@ _SAME_METHODS = {
 }
 _CASTS = {"float": "float32", "half": "float16", "long": "int64", "int": "int32", "double": "float64"}
 _TO_CHW = ("permute", "transpose")
-_STACKING = ("stack", "cat", "tensor", "as_tensor", "LongTensor", "default_collate", "pad_sequence", "array")
+_STACKING = (
+    "stack",
+    "dstack",
+    "concatenate",
+    "cat",
+    "tensor",
+    "as_tensor",
+    "LongTensor",
+    "default_collate",
+    "pad_sequence",
+    "array",
+)
 """Functions that make one value of those of all samples; of a list of one it is that one."""
 _IMAGE_LIBRARIES = ("PIL.", "cv2.", "skimage.", "scipy.", "imageio.")
 _PICTURE_METHODS = ("convert", "resize", "crop", "thumbnail")
+_MOST_TURNS = 64
+"""Of a loop over numbers."""
 _SAME_STEM = ("replace", "removesuffix", "with_suffix", "split", "rsplit", "partition", "rpartition")
 """Methods of a name that leave its stem, by which files of several folders belong together."""
 
@@ -158,6 +171,10 @@ def _named(
         return (list(first[0]) if isinstance(first[0], tuple) else first[0],)
     if name == "builtins.zip" and len(given) == 1 and isinstance(first, list | tuple):
         return ([[one] for one in first],)
+    if name == "builtins.range" and given and all(isinstance(one, int) for one in given):
+        return (list(range(*given))[:_MOST_TURNS],)
+    if name == "builtins.str" and isinstance(first, int):
+        return (str(first),)
     last = name.rpartition(".")[2]
     if name in _READERS or last in _LOADERS:
         picture = _opened(first)
