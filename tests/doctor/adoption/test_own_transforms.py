@@ -217,3 +217,14 @@ def test_the_order_is_that_of_a_batch_samplers_sampler(tmp_path):
     assert not order_described({"sampler": ordered, "batch_sampler": None})["class"].endswith("RandomSampler")
     grouped = known("group_by_aspect_ratio.GroupedBatchSampler", sampler=drawn)
     assert order_described({"sampler": ordered, "batch_sampler": grouped}) is grouped
+    again = {"class": "torch.utils.data.sampler.RandomSampler", "again": "sampler"}  # a DataLoader with shuffle=True
+    usual = known("torch.utils.data.sampler.BatchSampler", sampler=again)
+    shuffled = known("torch.utils.data.sampler.RandomSampler", replacement=False)
+    assert order_described({"sampler": shuffled, "batch_sampler": usual}) is shuffled
+
+
+def test_a_library_that_lies_beside_the_script_is_no_code_of_its_own(tmp_path):
+    path = tmp_path / "presets.py"
+    crop = {"class": "torchvision.transforms.transforms.Brighter", "file": str(path), "attributes": {}}
+    recipe = recipe_of(path, transform=compose(crop, CENTER, TENSOR))
+    assert not any("img.point" in part.part for part in recipe.parts)

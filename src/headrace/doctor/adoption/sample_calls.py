@@ -24,7 +24,7 @@ from .stand_ins import EnumStandIn, FunctionStandIn, StandIn
 if TYPE_CHECKING:
     from .sample_expressions import ExpressionReader
 
-_TRANSFORM_LIBRARIES = ("torchvision", "timm", "albumentations", "torch", "kornia")
+TRANSFORM_LIBRARIES = ("torchvision", "timm", "albumentations", "torch", "kornia")
 _TOKENIZER_LIBRARIES = ("transformers", "tokenizers", "sentencepiece", "tiktoken", "open_clip")
 _READERS = ("PIL.Image.open", "torchvision.io.read_image", "torchvision.io.decode_image", "torchvision.io.decode_jpeg")
 _LOADERS = ("default_loader", "pil_loader", "imread_rgb")
@@ -128,7 +128,7 @@ def _object(
     library = (type(function).__module__ if isinstance(function, StandIn) else function.name).split(".")[0]
     if library in _TOKENIZER_LIBRARIES and isinstance(function, StandIn):
         return _tokenized(reader, node, function, "", given, keywords)
-    is_transform = library in _TRANSFORM_LIBRARIES or (isinstance(function, StandIn) and len(given) == 1)
+    is_transform = library in TRANSFORM_LIBRARIES or (isinstance(function, StandIn) and len(given) == 1)
     if not is_transform:
         return None
     if isinstance(function, FunctionStandIn) and function.name.rpartition(".")[2] in _LOADERS and given:
@@ -222,7 +222,7 @@ def _named(
         return (first.then(reader.step(node, "exif")),)
     if name.startswith(_IMAGE_LIBRARIES) and isinstance(first, Picture):
         return (first.then(reader.step(node, "own")),)
-    if name.startswith(_TRANSFORM_LIBRARIES) and last[:1].isupper():
+    if name.startswith(TRANSFORM_LIBRARIES) and last[:1].isupper():
         return (_made_here(name, given, keywords),) if is_known(given) and is_known(keywords) else None
     return None
 

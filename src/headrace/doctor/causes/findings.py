@@ -55,7 +55,7 @@ from .sample_functions import SAMPLE_FUNCTION, function_findings
 from .sequences import padding_findings
 from .stage_names import by_category, category, named, who
 from .storage import FROM_DISK, storage_findings
-from .uneven_ranks import rank_findings
+from .uneven_ranks import DEVICE_PARTS, device_findings, rank_findings
 from .workers import FEW_WORKERS, KEEPS_UP, LOADER_LIMIT, loader_findings
 
 WORTH_NAMING = 0.1
@@ -66,6 +66,7 @@ OUT_OF_ORDER = "out-of-order"
 BEHIND = CROWDED | {
     "cores",
     "data-parallel",
+    DEVICE_PARTS,
     FEW_WORKERS,
     FULL_GC,
     LOADER_LIMIT,
@@ -133,6 +134,7 @@ def _findings(
             *loader_findings(session, main),
             *shard_findings(main),
             *padding_findings(main),
+            *device_findings(session, main),
             *garbage_findings(session, main),
         ]
     if any(finding.code in CROWDED for finding in of_machines):

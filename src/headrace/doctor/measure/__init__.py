@@ -57,6 +57,7 @@ from .view import (
     evaluation_us,
     main_view,
     main_view_of,
+    replayed_threads,
     replayed_work_us,
     step_parts,
     uses_gpu,

@@ -319,6 +319,17 @@ def at_hand_us(view: TrainerView) -> float | None:
     return None if replay_us is None else max(replay_us - replayed_work_us(view.trainer), 0.0)
 
 
+def replayed_threads(trainer: Trainer) -> float | None:
+    """Return the threads that computed at once in the median replayed step; None where none tells."""
+    found = [
+        cpu / step.duration
+        for step in window_steps(trainer, REPLAY)
+        if not step.gets and step.duration and step.row is not None and trainer.steps.cpu
+        if (cpu := trainer.steps.cpu[step.row]) is not None
+    ]
+    return median(found) if found else None
+
+
 def evaluation_us(step: MeasuredStep) -> float:
     return sum(span.end - span.start for span in step.evaluations)
 
