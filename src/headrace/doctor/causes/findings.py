@@ -38,7 +38,7 @@ from .loop_work import at_line, loop_findings, loop_verdict
 from .memory import COPIED, OOM_KILL, memory_findings
 from .prefetch import wait_findings
 from .processes import NOT_KNOWN, NOT_SEEN, failed_process, hanging, note_findings, process_findings
-from .sample_functions import SAMPLE_FUNCTION, function_findings
+from .sample_functions import SAMPLE_FUNCTION, function_findings, in_short
 from .sequences import padding_findings
 from .stage_names import by_category, category, named, who
 from .storage import FROM_DISK, storage_findings
@@ -104,6 +104,7 @@ def _findings(
     of_run = [*([] if ranks is None else rank_findings(ranks, by_rank)), *process_findings(session)]
     waits: list[Finding] = []
     loop: list[Finding] = []
+    functions: list[Finding] = []
     around: list[Finding] = []
     if main is None:  # then what a machine is short of explains nothing but how the command ended
         of_machines = [finding for finding in of_machines if finding.code == OOM_KILL]
@@ -114,8 +115,8 @@ def _findings(
             replace(one, weight=max(one.weight, read)) if one.code == FROM_DISK else one for one in of_machines
         ]
         waits, loop = list(wait_findings(main)), list(loop_findings(main))
+        functions = list(function_findings(session, main, by_rank))
         around = [
-            *function_findings(session, main, by_rank),
             *loader_findings(session, main),
             *padding_findings(main),
             *garbage_findings(session, main),
@@ -125,7 +126,7 @@ def _findings(
         around = [finding for finding in around if finding.code != FEW_WORKERS]
     is_bound = main is not None and (main.data_share or 0.0) >= BOUND
     most = max((one.weight for one in [*waits[:1], *loop]), default=1.0) if is_bound else 1.0
-    waits += loop
+    waits += [*loop, *functions]
     order = {id(finding): -finding.weight for finding in [*waits, *of_run]}
     order |= {id(finding): -min(finding.weight, most) for finding in [*around, *notes, *of_machines]}
     return sorted([*waits, *around, *of_run, *notes, *of_machines], key=lambda finding: order[id(finding)])
@@ -151,7 +152,7 @@ def verdict(session: Session, view: TrainerView | None, ranks: Sequence[RankView
     `findings` come heaviest first.
     """
     said = [*_ending(session, view), *_gap(view), *_waiting(session, view)]
-    functions = [one.text for one in findings if one.code == SAMPLE_FUNCTION and one.weight >= FUNCTION]
+    functions = [in_short(one) for one in findings if one.code == SAMPLE_FUNCTION and one.weight >= FUNCTION]
     said += [*functions[:1], *_noise(session, view)]
     # What no figure can tell, since a library is newer than the probe.
     said += dict.fromkeys(note.text for note in session.notes if note.code in (NOT_KNOWN, NOT_SEEN))
