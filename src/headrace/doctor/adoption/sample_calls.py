@@ -17,6 +17,7 @@ from .sample_values import (
     Validity,
     is_known,
     joined_path,
+    pictures_in,
 )
 from .stand_ins import EnumStandIn, FunctionStandIn, StandIn
 
@@ -73,6 +74,10 @@ def called(
     keywords: dict[str, Any],
 ) -> Any:
     """Return what a call makes. `on` is what a method belongs to, `function` what is called."""
+    if isinstance(function, StandIn) and given and not keywords:
+        made = reader.applied(function, given)
+        if not isinstance(made, Computed) and next(pictures_in(made), None) is not None:
+            return made
     if isinstance(function, StandIn | FunctionStandIn) and (found := _object(reader, node, function, given, keywords)):
         return found[0]
     if isinstance(on, Cell) and method in _PICTURE_METHODS:
@@ -115,19 +120,29 @@ def _object(
         return None
     if isinstance(function, FunctionStandIn) and function.name.rpartition(".")[2] in _LOADERS and given:
         return (_opened(given[0]),)
-    if type(function).__name__ in ("MixUp", "CutMix") and isinstance(function, StandIn) and len(given) == 2:
-        reader.mixing = function
+    if isinstance(function, StandIn) and len(given) == 2 and (mixing := _mixing(function)) is not None:
+        reader.mixing = mixing
         return (tuple(given),)
     named = {name: value for name, value in keywords.items() if isinstance(value, Picture)}
     if named and not given:  # albumentations
         step = reader.step(node, "transform", function)
         return ({**keywords, **{name: picture.then(step, layout=None) for name, picture in named.items()}},)
     step = reader.step(node, "transform", function)
-    given = [Picture(one) if isinstance(one, Cell) else one for one in given]
+    if not any(isinstance(one, Picture) for one in given):  # of a dataset that decodes by itself
+        given = [Picture(one) if isinstance(one, Cell) else one for one in given]
     found = [one.then(step, layout="CHW") if isinstance(one, Picture) else one for one in given]
     if any(isinstance(one, Picture) for one in given):
         return (found[0] if len(found) == 1 else found,)
     return None
+
+
+def _mixing(transform: StandIn) -> StandIn | None:
+    """Return MixUp or CutMix, also as the only choice of a RandomChoice; None of any other transform."""
+    choices = vars(transform).get("transforms")
+    if type(transform).__name__ == "RandomChoice" and isinstance(choices, list) and len(choices) == 1:
+        transform = choices[0]
+    name = type(transform).__name__.lower().removeprefix("random")
+    return transform if isinstance(transform, StandIn) and name in ("mixup", "cutmix") else None
 
 
 def _opened(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -31,13 +30,14 @@ from ..measure import (
 )
 from ..quantities import counted, duration, percent, times
 from ..session.model import Session
-from .cores import CROWDED, TAKEN, core_findings
+from .cores import CROWDED, TAKEN, core_findings, with_spinning
 from .garbage import FULL_GC, garbage_findings
 from .gpu import gpu_findings
+from .loop_calls import PRINTS, READS, call_findings
 from .loop_work import at_line, loop_findings, loop_verdict
 from .memory import COPIED, OOM_KILL, memory_findings
 from .prefetch import wait_findings
-from .processes import NOT_KNOWN, NOT_SEEN, failed_process, hanging, note_findings, process_findings
+from .processes import EXCEPTION, NOT_KNOWN, NOT_SEEN, failed_process, hanging, note_findings, process_findings
 from .sample_functions import SAMPLE_FUNCTION, function_findings, in_short
 from .sequences import padding_findings
 from .stage_names import by_category, category, named, who
@@ -58,12 +58,12 @@ BEHIND = CROWDED | {
     LOADER_LIMIT,
     OUT_OF_ORDER,
     "padding",
+    PRINTS,
+    READS,
     FROM_DISK,
     "shapes-differ",
 }
 """Codes of findings that say why stages take as long as they do, or what a step loses besides waiting."""
-EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Iteration|Warning)(?:: |$)")
-"""The line of a traceback that names the exception; lines of its message may follow."""
 DIFFER = 1.15
 """Ratio of the means of two runs of the same command, from which it is worth a word."""
 MOST_WORDS = 300
@@ -106,21 +106,18 @@ def _findings(
     loop: list[Finding] = []
     functions: list[Finding] = []
     around: list[Finding] = []
-    if main is None:  # then what a machine is short of explains nothing but how the command ended
+    if main is None or main.budget is None:  # then what a machine is short of explains nothing but the command's end
         of_machines = [finding for finding in of_machines if finding.code == OOM_KILL]
-    else:
+    if main is not None:
         # What is read from disk concerns as much of a step as is waited for reading.
         read = sum(part.share for part in main.causes.parts if category(part.name) == "read") * (main.wait_share or 0.0)
         of_machines = [
             replace(one, weight=max(one.weight, read)) if one.code == FROM_DISK else one for one in of_machines
         ]
-        waits, loop = list(wait_findings(main)), list(loop_findings(main))
+        of_machines = with_spinning(session, main, of_machines)
+        waits, loop = list(wait_findings(main)), [*loop_findings(main), *call_findings(session, main)]
         functions = list(function_findings(session, main, by_rank))
-        around = [
-            *loader_findings(session, main),
-            *padding_findings(main),
-            *garbage_findings(session, main),
-        ]
+        around = [*loader_findings(session, main), *padding_findings(main), *garbage_findings(session, main)]
     if any(finding.code in CROWDED for finding in of_machines):
         # The CPU time of threads that libraries start is not known to be the workers', so cores may seem free.
         around = [finding for finding in around if finding.code != FEW_WORKERS]

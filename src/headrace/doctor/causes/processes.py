@@ -20,6 +20,8 @@ AT_BATCH = re.compile(r"batch (?P<index>-?\d+) of epoch (?P<epoch>-?\d+) has bee
 """Beginning of such a stack's text, as the probe writes it."""
 LAST_LINES = 3
 """Lines of a stack that are shown, innermost last."""
+EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Iteration|Warning)(?:: |$)")
+"""The line of a traceback that names the exception; lines of its message may follow."""
 LAUNCHERS = re.compile(
     r"^(?:[\w.]*\.)?(?:ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException)\b",
     re.MULTILINE,
@@ -61,6 +63,10 @@ NOTES = {
     "no-replay": (
         "The same batches were not trained on again",
         "The time that a step takes without waiting for data was not measured.",
+    ),
+    "replay-failed": (
+        "The script failed while its steps were repeated",
+        "Look at what it counts on at the end of an epoch: the doctor lets an epoch of cached batches go on.",
     ),
     "leftover": ("A process outlived the command", "Look at what starts it: the doctor has ended it."),
     "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),

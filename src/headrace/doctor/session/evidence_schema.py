@@ -161,6 +161,7 @@ class GetRecord(EvidenceRecord):
     bytes: Bytes | None = None
     shape: NameNumber | None = None
     unpickle_cpu: Duration | None = None
+    others_cpu: Duration | None = None
 
 
 class FetchRecord(GetRecord):
@@ -269,6 +270,17 @@ class LoopRecord(EvidenceRecord):
 
     t: Time
     counts: list[tuple[NameNumber, Duration]]
+
+
+class CallsRecord(EvidenceRecord):
+    """Calls of the loop in as many watched steps since the last such record.
+
+    `calls` are what, place in the user's code (-1 without one), whether it waits for the device, calls and time.
+    """
+
+    t: Time
+    steps: int
+    calls: list[tuple[NameNumber, int, Flag, int, Duration]]
 
 
 class CollectiveRecord(EvidenceRecord):

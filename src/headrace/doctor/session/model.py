@@ -16,7 +16,6 @@ VERSION = 1
 StageRow = tuple[int, int, int, int]
 """Stage (into `BatchProducer.stages`), calls, wall time and CPU time."""
 
-
 TensorSummary = tuple[str, float | None, float | None, list[float]]
 """A batch's tensor: type and shape of a sample, lowest and highest value, and a number for each sample."""
 
@@ -37,6 +36,7 @@ class ReceivedBatches:
     shape: list[int | None] = field(default_factory=list)
     """Into `Trainer.shapes`."""
     unpickle_cpu: list[int | None] = field(default_factory=list)
+    others_cpu: list[int | None] = field(default_factory=list)
 
 
 @dataclass
