@@ -331,6 +331,7 @@ class SlowRecord(EvidenceRecord):
     key: str
     wall: Duration
     stages: list[tuple[NameNumber, Duration]] = NO_ROWS
+    cpu: Duration | None = None
 
 
 class LookRecord(EvidenceRecord):
