@@ -30,14 +30,25 @@ from ..measure import (
 )
 from ..quantities import counted, duration, percent, times
 from ..session.model import Session
-from .cores import CROWDED, TAKEN, core_findings
+from .cores import CROWDED, TAKEN, core_findings, with_spinning
 from .garbage import FULL_GC, garbage_findings
 from .gpu import gpu_findings
+from .library_loaders import shard_findings
 from .loop_calls import PRINTS, READS, call_findings
 from .loop_work import at_line, loop_findings, loop_verdict
 from .memory import COPIED, OOM_KILL, memory_findings
 from .prefetch import wait_findings
-from .processes import EXCEPTION, NOT_KNOWN, NOT_SEEN, failed_process, hanging, note_findings, process_findings
+from .processes import (
+    EXCEPTION,
+    NOT_KNOWN,
+    NOT_SEEN,
+    failed_process,
+    gone_first,
+    hanging,
+    lost_peer,
+    note_findings,
+    process_findings,
+)
 from .sample_functions import SAMPLE_FUNCTION, function_findings
 from .sequences import padding_findings
 from .stage_names import by_category, category, named, who
@@ -113,10 +124,12 @@ def _findings(
         of_machines = [
             replace(one, weight=max(one.weight, read)) if one.code == FROM_DISK else one for one in of_machines
         ]
+        of_machines = with_spinning(session, main, of_machines)
         waits, loop = list(wait_findings(main)), [*loop_findings(main), *call_findings(session, main)]
         around = [
             *function_findings(session, main, by_rank),
             *loader_findings(session, main),
+            *shard_findings(main),
             *padding_findings(main),
             *garbage_findings(session, main),
         ]
@@ -192,6 +205,8 @@ def status_words(status: int) -> str:
 def _last_line(session: Session) -> str:
     """Return what ended the command: an exception of the script's own; else what was written last."""
     failed = failed_process(session)
+    if failed is not None and lost_peer(failed) and (gone := gone_first(session)):
+        return f": {gone}."
     lines = session.outcome.last_lines if failed is None else (failed.error or "").splitlines()
     said = [line.strip() for line in lines if line.strip()]
     raised = [line for line in lines if EXCEPTION.match(line)]

@@ -58,6 +58,7 @@ FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
     transfers.pin_memory,
     workers.start_method,
     cores.threads,
+    cores.passive_wait,
     storage.indexed_tar,
     decoding.native_decode,
     decoding.image_reader,
@@ -79,7 +80,7 @@ FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
 NO_FILES = ScriptSources()
 MORE_HANDS = ("workers", "prefetch")
 """Remedies that leave the work as it is."""
-SETTINGS = ("workers", "prefetch", "persistent-workers", "pin-memory", "start-method", "threads")
+SETTINGS = ("workers", "prefetch", "persistent-workers", "pin-memory", "start-method", "threads", "passive-wait")
 ONE_LINE = ("indexed-tar", "native-decode", "staging", "device-prefetch")
 CACHE = decoding.CACHE.code
 REACHES = 0.1

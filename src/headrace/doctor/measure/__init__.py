@@ -70,6 +70,7 @@ from .waits import (
     UNPICKLE,
     WAIT_ORDER,
     late,
+    spun_us,
     usual_us,
     waited_us,
 )

@@ -306,7 +306,8 @@ class ProcessEvidence:
 
     def _take_slow(self, record: schema.SlowRecord) -> None:
         stages = [(self._stage(name), wall) for name, wall in record.stages]
-        self.producer.slow.append(model.SlowSample(record.key, record.epoch, record.index, record.wall, stages))
+        sample = model.SlowSample(record.key, record.epoch, record.index, record.wall, stages, record.cpu)
+        self.producer.slow.append(sample)
 
     def _take_look(self, record: schema.LookRecord) -> None:
         stages = [
