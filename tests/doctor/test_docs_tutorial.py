@@ -1,4 +1,4 @@
-"""The tutorial of the doctor: its commands parse with the options that there are, and its patch applies to its script."""
+"""The tutorial of the doctor: its commands parse with the present options, and its patch applies to its script."""
 
 from __future__ import annotations
 
