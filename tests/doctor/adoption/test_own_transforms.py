@@ -110,6 +110,51 @@ def test_code_that_is_not_understood_is_named(tmp_path):
     assert "(presets.py:" in recipe.reason
 
 
+CELLS = """
+import os
+import cv2
+import numpy as np
+
+class Cells:
+    def __getitem__(self, index):
+        name = self.names[index]
+        image = cv2.imread(os.path.join(self.root, "images", name + ".png"), cv2.IMREAD_COLOR_RGB)
+        masks = []
+        for number in range(self.classes):
+            masks.append(cv2.imread(os.path.join(self.root, "masks", str(number), name + ".png"), cv2.IMREAD_GRAYSCALE))
+        found = self.transform(image=image, mask=np.dstack(masks))
+        return found["image"].astype("float32") / 255 + 1, found["mask"]
+"""
+
+
+def test_arithmetic_behind_normalize_and_masks_of_a_loop(tmp_path):
+    path = tmp_path / "cells.py"
+    path.write_text(CELLS)
+    normalize = known(
+        "albumentations.Normalize",
+        mean=[0.5] * 3,
+        std=[0.25] * 3,
+        max_pixel_value=255.0,
+        normalization="standard",
+        p=1.0,
+    )
+    resize = known("albumentations.Resize", height=24, width=24, interpolation=1, p=1.0)
+    transform = known("albumentations.core.composition.Compose", transforms=[resize, normalize], p=1.0)
+    attributes = {"names": {"list": 99, "first": ["a", "b"]}, "root": "cells", "classes": 1, "transform": transform}
+    described = {"class": "cells.Cells", "file": str(path), "attributes": attributes}
+    batch = {
+        "0": OutputLeaf("0", "tensor", [8, 24, 24, 3], "float32"),
+        "1": OutputLeaf("1", "tensor", [8, 24, 24, 1], "uint8"),
+    }
+    rebuilt = Rebuilding({"dataset": described, "collate": None})
+    data = ScriptData({"described": {}, "batch_size": 8}, rebuilt, [], batch, True, ["python", "cells.py"])
+    recipe = ScriptRecipe(data, [ScriptSource(str(path), CELLS)], files_here()).recipe()
+    # (x / 255 - 0.5) / 0.25 / 255 + 1 is (x / 255 + 63.25) / 63.75
+    assert "hr.Normalize((-63.25, -63.25, -63.25), (63.75, 63.75, 63.75))" in recipe.fields["image"]
+    assert recipe.constants["SOURCE"].count("cells/") == 2
+    assert recipe.fields["mask"].startswith("hr.Mask(")
+
+
 FOLDER = """
 class Photos:
     def __init__(self, file_names):
@@ -172,3 +217,14 @@ def test_the_order_is_that_of_a_batch_samplers_sampler(tmp_path):
     assert not order_described({"sampler": ordered, "batch_sampler": None})["class"].endswith("RandomSampler")
     grouped = known("group_by_aspect_ratio.GroupedBatchSampler", sampler=drawn)
     assert order_described({"sampler": ordered, "batch_sampler": grouped}) is grouped
+    again = {"class": "torch.utils.data.sampler.RandomSampler", "again": "sampler"}  # a DataLoader with shuffle=True
+    usual = known("torch.utils.data.sampler.BatchSampler", sampler=again)
+    shuffled = known("torch.utils.data.sampler.RandomSampler", replacement=False)
+    assert order_described({"sampler": shuffled, "batch_sampler": usual}) is shuffled
+
+
+def test_a_library_that_lies_beside_the_script_is_no_code_of_its_own(tmp_path):
+    path = tmp_path / "presets.py"
+    crop = {"class": "torchvision.transforms.transforms.Brighter", "file": str(path), "attributes": {}}
+    recipe = recipe_of(path, transform=compose(crop, CENTER, TENSOR))
+    assert not any("img.point" in part.part for part in recipe.parts)

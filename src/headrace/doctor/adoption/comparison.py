@@ -88,21 +88,28 @@ def script_loader(script: Sequence[str], dataset: str = "") -> DataLoader[Any]:
     from torch.utils.data import DataLoader
 
     original = DataLoader.__iter__
+    found: list[DataLoader[Any]] = []
 
     def begin(loader: DataLoader[Any]) -> Any:
         kind = type(loader.dataset)
         is_wanted = not dataset or kind.__qualname__.split(".")[-1] == dataset.split(".")[-1]
         if is_wanted and torch.is_grad_enabled():
+            found.append(loader)
             raise _LoaderFoundError(loader)
         return original(loader)
 
     try:
         with patch.object(DataLoader, "__iter__", begin):
             _run(list(script))
-    except _LoaderFoundError as found:
-        return found.loader
     except SystemExit as error:
+        if found:
+            return found[0]
         raise UsageError(f"expected {script[0]} to iterate a DataLoader, got its end (exit {error.code})") from error
+    except BaseException:  # what a framework raises on its way out hides the loader
+        if not found:
+            raise
+    if found:
+        return found[0]
     raise UsageError(f"expected {script[0]} to iterate a DataLoader over a {dataset or 'dataset'}, got its end")
 
 

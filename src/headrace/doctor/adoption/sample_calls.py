@@ -24,7 +24,7 @@ from .stand_ins import EnumStandIn, FunctionStandIn, StandIn
 if TYPE_CHECKING:
     from .sample_expressions import ExpressionReader
 
-_TRANSFORM_LIBRARIES = ("torchvision", "timm", "albumentations", "torch", "kornia")
+TRANSFORM_LIBRARIES = ("torchvision", "timm", "albumentations", "torch", "kornia")
 _TOKENIZER_LIBRARIES = ("transformers", "tokenizers", "sentencepiece", "tiktoken", "open_clip")
 _READERS = ("PIL.Image.open", "torchvision.io.read_image", "torchvision.io.decode_image", "torchvision.io.decode_jpeg")
 _LOADERS = ("default_loader", "pil_loader", "imread_rgb")
@@ -56,10 +56,23 @@ _SAME_METHODS = {
 }
 _CASTS = {"float": "float32", "half": "float16", "long": "int64", "int": "int32", "double": "float64"}
 _TO_CHW = ("permute", "transpose")
-_STACKING = ("stack", "cat", "tensor", "as_tensor", "LongTensor", "default_collate", "pad_sequence", "array")
+_STACKING = (
+    "stack",
+    "dstack",
+    "concatenate",
+    "cat",
+    "tensor",
+    "as_tensor",
+    "LongTensor",
+    "default_collate",
+    "pad_sequence",
+    "array",
+)
 """Functions that make one value of those of all samples; of a list of one it is that one."""
 _IMAGE_LIBRARIES = ("PIL.", "cv2.", "skimage.", "scipy.", "imageio.")
 _PICTURE_METHODS = ("convert", "resize", "crop", "thumbnail")
+_MOST_TURNS = 64
+"""Of a loop over numbers."""
 _SAME_STEM = ("replace", "removesuffix", "with_suffix", "split", "rsplit", "partition", "rpartition")
 """Methods of a name that leave its stem, by which files of several folders belong together."""
 
@@ -115,7 +128,7 @@ def _object(
     library = (type(function).__module__ if isinstance(function, StandIn) else function.name).split(".")[0]
     if library in _TOKENIZER_LIBRARIES and isinstance(function, StandIn):
         return _tokenized(reader, node, function, "", given, keywords)
-    is_transform = library in _TRANSFORM_LIBRARIES or (isinstance(function, StandIn) and len(given) == 1)
+    is_transform = library in TRANSFORM_LIBRARIES or (isinstance(function, StandIn) and len(given) == 1)
     if not is_transform:
         return None
     if isinstance(function, FunctionStandIn) and function.name.rpartition(".")[2] in _LOADERS and given:
@@ -158,6 +171,10 @@ def _named(
         return (list(first[0]) if isinstance(first[0], tuple) else first[0],)
     if name == "builtins.zip" and len(given) == 1 and isinstance(first, list | tuple):
         return ([[one] for one in first],)
+    if name == "builtins.range" and given and all(isinstance(one, int) for one in given):
+        return (list(range(*given))[:_MOST_TURNS],)
+    if name == "builtins.str" and isinstance(first, int):
+        return (str(first),)
     last = name.rpartition(".")[2]
     if name in _READERS or last in _LOADERS:
         picture = _opened(first)
@@ -205,7 +222,7 @@ def _named(
         return (first.then(reader.step(node, "exif")),)
     if name.startswith(_IMAGE_LIBRARIES) and isinstance(first, Picture):
         return (first.then(reader.step(node, "own")),)
-    if name.startswith(_TRANSFORM_LIBRARIES) and last[:1].isupper():
+    if name.startswith(TRANSFORM_LIBRARIES) and last[:1].isupper():
         return (_made_here(name, given, keywords),) if is_known(given) and is_known(keywords) else None
     return None
 

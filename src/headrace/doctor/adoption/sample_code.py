@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..edits import ScriptSource
+from .sample_calls import TRANSFORM_LIBRARIES
 from .sample_expressions import ExpressionReader, Names
 from .sample_values import Computed, ModuleName, Picture, Validity, is_known, transformed
-from .stand_ins import FunctionStandIn, StandIn
+from .stand_ins import FunctionStandIn, StandIn, class_of
 
 MOST_DEPTH = 6
 """Functions of the script's own inside one another."""
@@ -105,6 +106,9 @@ class SampleReader(ExpressionReader):
 
     def _is_own(self, transform: Any) -> bool:
         """Tell whether a transform is of a class, or a function, of the script's own."""
+        kind = class_of(transform) if isinstance(transform, StandIn) else getattr(transform, "name", "")
+        if kind.split(".")[0] in TRANSFORM_LIBRARIES:  # also where its checkout lies beside the script
+            return False
         file = type(transform).described.get("file") if isinstance(transform, StandIn) else None
         return (file or getattr(transform, "file", None)) in self.sources
 

@@ -9,6 +9,7 @@ from statistics import fmean
 
 from ..measure import (
     BOUND,
+    OBSERVE,
     SOURCE,
     UNSEEN,
     WAIT,
@@ -27,6 +28,7 @@ from ..measure import (
     main_view,
     rank_views,
     ranks_together,
+    window,
 )
 from ..quantities import counted, duration, percent, times
 from ..session.model import Session
@@ -53,7 +55,7 @@ from .sample_functions import SAMPLE_FUNCTION, function_findings, in_short
 from .sequences import padding_findings
 from .stage_names import by_category, category, named, who
 from .storage import FROM_DISK, storage_findings
-from .uneven_ranks import rank_findings
+from .uneven_ranks import DEVICE_PARTS, device_findings, rank_findings
 from .workers import FEW_WORKERS, KEEPS_UP, LOADER_LIMIT, loader_findings
 
 WORTH_NAMING = 0.1
@@ -64,6 +66,7 @@ OUT_OF_ORDER = "out-of-order"
 BEHIND = CROWDED | {
     "cores",
     "data-parallel",
+    DEVICE_PARTS,
     FEW_WORKERS,
     FULL_GC,
     LOADER_LIMIT,
@@ -132,6 +135,7 @@ def _findings(
             *loader_findings(session, main),
             *shard_findings(main),
             *padding_findings(main),
+            *device_findings(session, main),
             *garbage_findings(session, main),
         ]
     if any(finding.code in CROWDED for finding in of_machines):
@@ -259,6 +263,8 @@ def _waiting(session: Session, view: TrainerView | None) -> Iterator[str]:
     is_enough = any(note.code == "enough" for note in session.notes)
     if is_enough:
         yield f"{counted(measured, unit).capitalize()} were enough to say so; --steps measures more."
+    elif window(view.trainer, OBSERVE) is not None and measured < session.steps:
+        yield f"{counted(measured, unit).capitalize()} told their mean closely enough; --steps measures more."
     elif session.mode == "measure" and measured < session.steps:  # its figures bear less
         yield f"Measured over {counted(measured, unit)} of the {session.steps} asked for: the run ended first."
 
