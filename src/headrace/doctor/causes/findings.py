@@ -32,6 +32,7 @@ from ..measure import (
 from ..quantities import counted, duration, percent, times
 from ..session.model import Session
 from .cores import CROWDED, TAKEN, core_findings
+from .epochs import EVALUATION, FIRST_STEPS, SLOWER_LOADER, epoch_findings
 from .garbage import FULL_GC, garbage_findings
 from .gpu import gpu_findings
 from .loop_calls import PRINTS, READS, call_findings
@@ -54,7 +55,9 @@ OUT_OF_ORDER = "out-of-order"
 BEHIND = CROWDED | {
     "cores",
     "data-parallel",
+    EVALUATION,
     FEW_WORKERS,
+    FIRST_STEPS,
     FULL_GC,
     LOADER_LIMIT,
     OUT_OF_ORDER,
@@ -63,6 +66,7 @@ BEHIND = CROWDED | {
     READS,
     FROM_DISK,
     "shapes-differ",
+    SLOWER_LOADER,
 }
 """Codes of findings that say why stages take as long as they do, or what a step loses besides waiting."""
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Iteration|Warning)(?:: |$)")
@@ -116,7 +120,8 @@ def _findings(
         of_machines = [
             replace(one, weight=max(one.weight, read)) if one.code == FROM_DISK else one for one in of_machines
         ]
-        waits, loop = list(wait_findings(main)), [*loop_findings(main), *call_findings(session, main)]
+        waits = [*wait_findings(main), *epoch_findings(main)]
+        loop = [*loop_findings(main), *call_findings(session, main)]
         around = [
             *function_findings(session, main, by_rank),
             *loader_findings(session, main),
