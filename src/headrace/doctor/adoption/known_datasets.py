@@ -14,18 +14,28 @@ from .sample_values import Cell, Computed, Picture, transformed
 from .stand_ins import FunctionStandIn, LongList, StandIn, bases_of, class_of
 from .webdataset_pipelines import webdataset_sample
 
+SUBSET = "torch.utils.data.dataset.Subset"
+SUBSET_PART = RecipePart(
+    "Subset",
+    "",
+    "",
+    "check",
+    "the Loader opens all samples; the script takes some of them: data.select(indices) or data.split(…)",
+    "source",
+)
+
 
 def known_sample(dataset: Any, reader: SampleReader) -> KnownSample | None:
     """Return the sample of a dataset class that is known; None for any other."""
     name = class_of(dataset)
     root = name.split(".")[0]
-    if name == "torch.utils.data.dataset.Subset":
+    if name == SUBSET:
         return _subset(dataset, reader)
     if name in ("torchvision.datasets.folder.ImageFolder", "torchvision.datasets.folder.DatasetFolder"):
-        return _image_folder(dataset, vars(dataset).get("root"), vars(dataset).get("samples"))
+        return _image_folder(dataset, reader, vars(dataset).get("root"), vars(dataset).get("samples"))
     if root == "timm" and hasattr(dataset, "reader"):
         reading = dataset.reader
-        return _image_folder(dataset, vars(reading).get("root"), vars(reading).get("samples"), natural=True)
+        return _image_folder(dataset, reader, vars(reading).get("root"), vars(reading).get("samples"), natural=True)
     if name == "torchvision.datasets.coco.CocoDetection":
         return _coco(dataset)
     if root == "webdataset" or any(base.startswith("webdataset.") for base in bases_of(dataset)):
@@ -35,10 +45,15 @@ def known_sample(dataset: Any, reader: SampleReader) -> KnownSample | None:
     return None
 
 
-def _image_folder(dataset: Any, root: Any, samples: Any, *, natural: bool = False) -> KnownSample | None:
+def _image_folder(
+    dataset: Any, reader: SampleReader, root: Any, samples: Any, *, natural: bool = False
+) -> KnownSample | None:
     if not isinstance(root, str | PurePosixPath):
         return None
-    picture = transformed(Picture(Cell("", ("image",))), vars(dataset).get("transform"))
+    transform = vars(dataset).get("transform")
+    picture = reader.applied(transform, [Picture(Cell("", ("image",)))])
+    if not isinstance(picture, Picture):
+        picture = transformed(Picture(Cell("", ("image",))), transform)
     label: Any = Cell("", ("label",))
     target = vars(dataset).get("target_transform")
     if target is not None:
@@ -88,9 +103,8 @@ def _subset(dataset: Any, reader: SampleReader) -> KnownSample | None:
                 f"{source.code}.select({code})", source.columns, source.constants, source.imports, (*source.parts, part)
             )
             return KnownSample(found.value, chosen)
-    note = "the Loader opens all samples; the script takes some of them: data.select(indices) or data.split(…)"
-    part = RecipePart("Subset", "", "", "check", note, "source")
-    whole = DataSource(source.code, source.columns, source.constants, source.imports, (*source.parts, part))
+    parts = (*source.parts, SUBSET_PART)
+    whole = DataSource(source.code, source.columns, source.constants, source.imports, parts)
     return KnownSample(found.value, whole)
 
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..edits import ScriptSource
+from .sample_calls import TRANSFORM_LIBRARIES
 from .sample_expressions import ExpressionReader, Names
-from .sample_values import Computed, ModuleName, Picture, Validity, is_known
-from .stand_ins import FunctionStandIn, StandIn
+from .sample_values import Computed, ModuleName, Picture, Validity, is_known, transformed
+from .stand_ins import FunctionStandIn, StandIn, class_of
 
 MOST_DEPTH = 6
 """Functions of the script's own inside one another."""
@@ -66,10 +67,11 @@ class SampleReader(ExpressionReader):
 
     # Functions of the script's own.
 
-    def method(self, name: str) -> tuple[ScriptSource, ast.FunctionDef] | None:
-        """Return a method of the dataset's class, or of a base of it in the same files."""
-        classes = [type(self.dataset).__qualname__.rpartition(".")[2]]
-        bases = type(self.dataset).described.get("bases", []) if isinstance(self.dataset, StandIn) else []
+    def method(self, name: str, of: Any = None) -> tuple[ScriptSource, ast.FunctionDef] | None:
+        """Return a method of the dataset's class, or of another object's, or of a base of it in the same files."""
+        kind = type(self.dataset if of is None else of)
+        classes = [kind.__qualname__.rpartition(".")[2]]
+        bases = kind.described.get("bases", []) if issubclass(kind, StandIn) else []
         classes += [base.rpartition(".")[2] for base in bases]
         for wanted in classes:
             for source in self.sources.values():
@@ -79,6 +81,36 @@ class SampleReader(ExpressionReader):
                             if isinstance(one, ast.FunctionDef) and one.name == name:
                                 return source, one
         return None
+
+    def applied(self, transform: Any, given: list[Any]) -> Any:
+        """Return what a transform of the script's own makes of its arguments; Computed where its code is not known.
+
+        A library's Compose is followed where a transform in it is the script's own.
+        """
+        unknown = Computed(repr(transform), "", tuple(given))
+        if isinstance(transform, FunctionStandIn):
+            found = self.function(transform)
+            return unknown if found is None else self.run(*found, given, {}, transform.names)
+        if not isinstance(transform, StandIn):
+            return unknown
+        steps = vars(transform).get("transforms")
+        if type(transform).__name__ == "Compose" and isinstance(steps, list) and any(map(self._is_own, steps)):
+            for step in steps:
+                made = self.applied(step, given)
+                given = [transformed(given[0], step) if isinstance(made, Computed) else made]
+            return given[0]
+        if not self._is_own(transform):
+            return unknown
+        found = self.method("__call__", transform) or self.method("forward", transform)
+        return unknown if found is None else self.run(*found, [transform, *given], {}, {})
+
+    def _is_own(self, transform: Any) -> bool:
+        """Tell whether a transform is of a class, or a function, of the script's own."""
+        kind = class_of(transform) if isinstance(transform, StandIn) else getattr(transform, "name", "")
+        if kind.split(".")[0] in TRANSFORM_LIBRARIES:  # also where its checkout lies beside the script
+            return False
+        file = type(transform).described.get("file") if isinstance(transform, StandIn) else None
+        return (file or getattr(transform, "file", None)) in self.sources
 
     def function(self, given: FunctionStandIn) -> tuple[ScriptSource, ast.FunctionDef] | None:
         """Return the code of a function of the script's own."""

@@ -60,8 +60,12 @@ class ExpressionReader(ABC):
         """Return what a function of the script's own gives."""
 
     @abstractmethod
-    def method(self, name: str) -> tuple[ScriptSource, ast.FunctionDef] | None:
-        """Return a method of the dataset's class, or of a base of it in the same files."""
+    def method(self, name: str, of: Any = None) -> tuple[ScriptSource, ast.FunctionDef] | None:
+        """Return a method of the dataset's class, or of another object's, or of a base of it in the same files."""
+
+    @abstractmethod
+    def applied(self, transform: Any, given: list[Any]) -> Any:
+        """Return what a transform of the script's own makes of its arguments; Computed where its code is not known."""
 
     @abstractmethod
     def function(self, given: FunctionStandIn) -> tuple[ScriptSource, ast.FunctionDef] | None:
@@ -285,6 +289,8 @@ class ExpressionReader(ABC):
             on = self.value(node.func.value, local)
             if on is self.dataset and (found := self.method(node.func.attr)) is not None:
                 return self.run(*found, [self.dataset, *given], keywords, self.names)
+        if isinstance(on, StandIn) and isinstance(inner := vars(on).get("data"), dict):
+            on = inner  # of a UserDict, as tokenizers give it
         if isinstance(on, dict) and not given and method_of(node) in ("items", "values", "keys"):
             pairs: list[Any] = [[*pair] for pair in on.items()]
             return pairs if method_of(node) == "items" else list(getattr(on, method_of(node))())

@@ -9,18 +9,20 @@ from typing import Any
 from ..edits import ScriptSource, ScriptSources, parsed
 from ..measure import TrainerView
 from ..session.model import Session
-from .known_datasets import known_sample
+from .known_datasets import SUBSET, SUBSET_PART, known_sample
 from .module import module_text
 from .observed import ScriptData, script_data
 from .output_fields import OutputFields
-from .recipe import Adoption, Degree, KnownSample, LoaderRecipe, RecipePart
+from .recipe import Adoption, Certainty, Degree, KnownSample, LoaderRecipe, RecipePart
 from .sample_code import SampleReader
 from .sample_values import Cell, Computed, TokenizedText
-from .stand_ins import FunctionStandIn, StandIn, class_of
+from .stand_ins import FunctionStandIn, StandIn, class_of, is_own
 from .table_sources import ScriptTexts, cells_in, table_source
 
 _SAMPLERS = ("SequentialSampler", "RandomSampler", "DistributedSampler", "_InfiniteConstantSampler")
 """Samplers that take each sample once an epoch, or that leave it to the dataset."""
+_LIBRARIES = ("torchvision", "torch", "timm", "torchaudio")
+"""Libraries whose datasets are known by their class, or not at all."""
 _COLLATES = (
     "default_collate",
     "default_convert",
@@ -64,10 +66,15 @@ class ScriptRecipe:
         dataset = self.data.dataset
         if not isinstance(dataset, StandIn):
             return self._none(f"its dataset is a {type(dataset).__name__}, which holds no files")
-        reader = SampleReader(self.files, dataset, self.data.rebuilt.names_of("dataset"))
+        inner, place = dataset, "dataset"
+        while class_of(inner) == SUBSET and isinstance(vars(inner).get("dataset"), StandIn):
+            inner, place = vars(inner)["dataset"], f"{place}.dataset"
+        reader = SampleReader(self.files, inner, self.data.rebuilt.names_of(place))
         found = known_sample(dataset, reader) or self._own_sample(reader)
         if found is None:
-            return self._none(self._why_none(dataset, reader))
+            return self._none(self._why_none(inner, reader))
+        if inner is not dataset and not any(part.part == "Subset" for part in found.source.parts):
+            self.parts.append(SUBSET_PART)
         self.value = found.value
         self.parts += found.source.parts
         self.batch = self._collated(found.value, reader)
@@ -108,8 +115,12 @@ class ScriptRecipe:
 
     def _why_none(self, dataset: Any, reader: SampleReader) -> str:
         name = class_of(dataset)
-        if isinstance(self.value, Computed):
+        if not is_own(dataset) and name.split(".")[0] in _LIBRARIES:
+            return f"{name} is not among the dataset classes that the doctor knows"
+        if reader.method("__getitem__") is None and reader.method("__getitems__") is None:
             return f"the code of {name}.__getitem__ was not found"
+        if isinstance(self.value, Computed):
+            return f"what {name}.__getitem__ returns is not understood: {self.value.text} ({self.value.place})"
         return f"where the data of {name} lies was not found"
 
     def _own_sample(self, reader: SampleReader) -> KnownSample | None:
@@ -117,11 +128,11 @@ class ScriptRecipe:
         self.value = reader.sample()
         if isinstance(self.value, Computed) and not self.value.inputs:
             return None
-        for wrapped in vars(self.data.dataset).values():
+        for wrapped in vars(reader.dataset).values():
             if isinstance(wrapped, StandIn) and (inner := known_sample(wrapped, reader)) is not None:
                 return replace(inner, value=self.value)
-        texts = ScriptTexts.of(self.data.dataset, self.data.command, self.files)
-        source = table_source(self.value, self.data.dataset, texts, self.sources, list(_named_cells(self.value, "")))
+        texts = ScriptTexts.of(reader.dataset, self.data.command, self.files)
+        source = table_source(self.value, reader.dataset, texts, self.sources, list(_named_cells(self.value, "")))
         return None if source is None else KnownSample(self.value, source)
 
     # The batch.
@@ -190,10 +201,13 @@ class ScriptRecipe:
         mixing = reader.mixing
         if mixing is None:
             return None
-        name, alpha = type(mixing).__name__, vars(mixing).get("alpha")
+        name = "MixUp" if "mixup" in type(mixing).__name__.lower() else "CutMix"
+        alpha = vars(mixing).get("alpha")
         code = f"hr.{name}(alpha={float(alpha)!r})" if isinstance(alpha, int | float) else f"hr.{name}()"
         note = "neighbours of a batch are mixed, with a factor for each pair"
-        self.parts.append(RecipePart(repr(mixing), "", code, "differs", note, "loader"))
+        is_known = class_of(mixing).startswith(("torchvision.", "timm."))
+        certainty: Certainty = "differs" if is_known else "check"
+        self.parts.append(RecipePart(repr(mixing), "", code, certainty, note, "loader"))
         return code
 
     def _degree(self) -> tuple[Degree, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from statistics import fmean
 
 from ..measure import (
     BOUND,
+    OBSERVE,
     SOURCE,
     UNSEEN,
     WAIT,
@@ -28,23 +28,35 @@ from ..measure import (
     main_view,
     rank_views,
     ranks_together,
+    window,
 )
 from ..quantities import counted, duration, percent, times
 from ..session.model import Session
-from .cores import CROWDED, TAKEN, core_findings
+from .cores import CROWDED, TAKEN, core_findings, with_spinning
 from .epochs import EVALUATION, FIRST_STEPS, SLOWER_LOADER, epoch_findings
 from .garbage import FULL_GC, garbage_findings
 from .gpu import gpu_findings
+from .library_loaders import shard_findings
 from .loop_calls import PRINTS, READS, call_findings
 from .loop_work import at_line, loop_findings, loop_verdict
 from .memory import COPIED, OOM_KILL, memory_findings
 from .prefetch import wait_findings
-from .processes import NOT_KNOWN, NOT_SEEN, failed_process, hanging, note_findings, process_findings
+from .processes import (
+    EXCEPTION,
+    NOT_KNOWN,
+    NOT_SEEN,
+    failed_process,
+    gone_first,
+    hanging,
+    lost_peer,
+    note_findings,
+    process_findings,
+)
 from .sample_functions import SAMPLE_FUNCTION, function_findings
 from .sequences import padding_findings
 from .stage_names import by_category, category, named, who
 from .storage import FROM_DISK, storage_findings
-from .uneven_ranks import rank_findings
+from .uneven_ranks import DEVICE_PARTS, device_findings, rank_findings
 from .workers import FEW_WORKERS, KEEPS_UP, LOADER_LIMIT, loader_findings
 
 WORTH_NAMING = 0.1
@@ -55,6 +67,7 @@ OUT_OF_ORDER = "out-of-order"
 BEHIND = CROWDED | {
     "cores",
     "data-parallel",
+    DEVICE_PARTS,
     EVALUATION,
     FEW_WORKERS,
     FIRST_STEPS,
@@ -69,8 +82,6 @@ BEHIND = CROWDED | {
     SLOWER_LOADER,
 }
 """Codes of findings that say why stages take as long as they do, or what a step loses besides waiting."""
-EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Iteration|Warning)(?:: |$)")
-"""The line of a traceback that names the exception; lines of its message may follow."""
 DIFFER = 1.15
 """Ratio of the means of two runs of the same command, from which it is worth a word."""
 MOST_WORDS = 300
@@ -112,20 +123,23 @@ def _findings(
     waits: list[Finding] = []
     loop: list[Finding] = []
     around: list[Finding] = []
-    if main is None:  # then what a machine is short of explains nothing but how the command ended
+    if main is None or main.budget is None:  # then what a machine is short of explains nothing but the command's end
         of_machines = [finding for finding in of_machines if finding.code == OOM_KILL]
-    else:
+    if main is not None:
         # What is read from disk concerns as much of a step as is waited for reading.
         read = sum(part.share for part in main.causes.parts if category(part.name) == "read") * (main.wait_share or 0.0)
         of_machines = [
             replace(one, weight=max(one.weight, read)) if one.code == FROM_DISK else one for one in of_machines
         ]
+        of_machines = with_spinning(session, main, of_machines)
         waits = [*wait_findings(main), *epoch_findings(main)]
         loop = [*loop_findings(main), *call_findings(session, main)]
         around = [
             *function_findings(session, main, by_rank),
             *loader_findings(session, main),
+            *shard_findings(main),
             *padding_findings(main),
+            *device_findings(session, main),
             *garbage_findings(session, main),
         ]
     if any(finding.code in CROWDED for finding in of_machines):
@@ -200,6 +214,8 @@ def status_words(status: int) -> str:
 def _last_line(session: Session) -> str:
     """Return what ended the command: an exception of the script's own; else what was written last."""
     failed = failed_process(session)
+    if failed is not None and lost_peer(failed) and (gone := gone_first(session)):
+        return f": {gone}."
     lines = session.outcome.last_lines if failed is None else (failed.error or "").splitlines()
     said = [line.strip() for line in lines if line.strip()]
     raised = [line for line in lines if EXCEPTION.match(line)]
@@ -251,6 +267,8 @@ def _waiting(session: Session, view: TrainerView | None) -> Iterator[str]:
     is_enough = any(note.code == "enough" for note in session.notes)
     if is_enough:
         yield f"{counted(measured, unit).capitalize()} were enough to say so; --steps measures more."
+    elif window(view.trainer, OBSERVE) is not None and measured < session.steps:
+        yield f"{counted(measured, unit).capitalize()} told their mean closely enough; --steps measures more."
     elif session.mode == "measure" and measured < session.steps:  # its figures bear less
         yield f"Measured over {counted(measured, unit)} of the {session.steps} asked for: the run ended first."
 

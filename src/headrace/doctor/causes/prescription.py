@@ -22,13 +22,14 @@ from ..measure import (
     TrainerView,
     at_hand_us,
     main_view_of,
+    options_for,
     pass_of,
     queue_of,
     replayed_work_us,
     window,
     window_us,
 )
-from ..quantities import duration, percent
+from ..quantities import counted, duration, percent
 from ..session.model import Session
 from ..simulate import Prediction
 from . import (
@@ -57,6 +58,7 @@ FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
     transfers.pin_memory,
     workers.start_method,
     cores.threads,
+    cores.passive_wait,
     storage.indexed_tar,
     decoding.native_decode,
     decoding.image_reader,
@@ -78,7 +80,7 @@ FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
 NO_FILES = ScriptSources()
 MORE_HANDS = ("workers", "prefetch")
 """Remedies that leave the work as it is."""
-SETTINGS = ("workers", "prefetch", "persistent-workers", "pin-memory", "start-method", "threads")
+SETTINGS = ("workers", "prefetch", "persistent-workers", "pin-memory", "start-method", "threads", "passive-wait")
 ONE_LINE = ("indexed-tar", "native-decode", "staging", "device-prefetch")
 CACHE = decoding.CACHE.code
 REACHES = 0.1
@@ -259,9 +261,14 @@ def why_no_lower_bounds(session: Session, view: TrainerView | None) -> str:
     said = next((note.text for note in session.notes if note.code in ("no-replay", "enough")), "")
     if said:
         return said
-    if view is None or window(view.trainer, OBSERVE) is None:
-        return "The run ended before all steps that were asked for had been observed."
-    return "" if window(view.trainer, REPLAY) is not None else "The run ended before anything was replayed."
+    if view is not None and window(view.trainer, REPLAY) is not None:
+        return ""
+    if view is not None and window(view.trainer, OBSERVE) is not None:
+        return "The run ended before anything was replayed."
+    seen = 0 if view is None else view.training.seen
+    said = f"The run ended after {counted(seen, 'step')}, before cached batches were tried."
+    options = options_for(seen)
+    return f"{said} {options} leaves room for them." if options else f"{said} That takes a longer run."
 
 
 def _drain_us(session: Session, view: TrainerView) -> float | None:

@@ -28,7 +28,7 @@ UNSEEN = "not seen"
 ORDER = (WAIT, DATA_WORK, COPY, FORWARD, UNSEEN, BACKWARD, OPTIMIZER, COLLECTIVE, OTHER)
 TURNS = {WAIT, BACKWARD, OPTIMIZER}
 """Parts that the phases of a step turn on: the forward pass leads from a batch to its backward pass."""
-OBSERVE, REPLAY, LOAD, DRAIN = "observe", "replay", "load", "drain"
+OBSERVE, EARLY, REPLAY, LOAD, DRAIN = "observe", "early", "replay", "load", "drain"
 """Names of windows."""
 EVALUATION = "e"
 """Kind of span, of docs/doctor/evidence.md."""
@@ -194,12 +194,14 @@ def training(session: Session, trainer: Trainer) -> MeasuredTraining:
     there are windows, only what they observed counts: the steps after that are fed with copies.
     """
     unit, steps = ("step", _steps(trainer)) if trainer.steps.number else ("batch", _batches(trainer))
-    observed = window(trainer, OBSERVE)
+    early, observed = early_steps(trainer), window(trainer, OBSERVE)
+    steps = [step for step in steps if step.number not in early]
     if observed is not None:
         steps = [step for step in steps if step.number < observed.first + observed.steps]
         warmup, most = sum(step.number < observed.first for step in steps), len(steps)
     else:
-        warmup = min(_warmup(session, trainer, steps), len(steps) // 2)
+        chosen = _warmup(session, trainer, steps)
+        warmup = min(chosen - sum(number < chosen for number in early), len(steps) // 2)
         most = warmup + session.steps if session.mode == "measure" else len(steps)
     gets = trainer.gets
     blocks = [(start, start + duration) for start, duration in zip(gets.start, gets.duration, strict=True)]
@@ -209,7 +211,15 @@ def training(session: Session, trainer: Trainer) -> MeasuredTraining:
 
 
 def window(trainer: Trainer, name: str) -> MeasuredWindow | None:
-    return next((one for one in trainer.windows if one.name == name), None)
+    """Return a window. Of a run that ended before its replay, the few steps replayed after its first epoch are that."""
+    names = (REPLAY, EARLY) if name == REPLAY else (name,)
+    return next((one for wanted in names for one in trainer.windows if one.name == wanted), None)
+
+
+def early_steps(trainer: Trainer) -> range:
+    """Return the numbers of the steps that were replayed after the first epoch, none of which is an observed one."""
+    early = window(trainer, EARLY)
+    return range(0) if early is None else range(early.first, early.first + early.steps)
 
 
 def window_steps(trainer: Trainer, name: str) -> list[MeasuredStep]:
@@ -307,8 +317,7 @@ def _warmup(session: Session, trainer: Trainer, steps: list[MeasuredStep]) -> in
 
     These took what the busiest loader had prefetched at the start, or are left for settling.
     """
-    process = next((one for one in session.processes if one.pid == trainer.pid), None)
-    chosen = None if process is None else whole_fact(process.facts.get("facts", {}), "warmup_steps")
+    chosen = whole_fact(session.process_facts(trainer).get("facts", {}), "warmup_steps")
     for warmup in (session.warmup, chosen):
         if warmup is not None:
             return warmup

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from statistics import fmean, median, quantiles
+from math import sqrt
+from statistics import fmean, median, quantiles, stdev
 
 from ..session.model import LoaderFacts, Session, Trainer
 from .batches import Join, busy_us
@@ -100,6 +101,19 @@ def _marks(trainer: Trainer, step: MeasuredStep) -> Marks | None:
     return None if step.row is None else trainer.steps.device[step.row]
 
 
+T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}
+"""Student's t for 95 %, two-sided, by degrees of freedom."""
+FEW_STEPS = 20
+"""Fewer steps have their mean's interval beside it."""
+
+
+def mean_half_us(durations: Sequence[int]) -> float | None:
+    """Return half of the 95 % confidence interval of the mean of few steps; None of one alone, and of many."""
+    if not 1 < len(durations) < FEW_STEPS:
+        return None
+    return T_95[min(len(durations) - 1, max(T_95))] * stdev(durations) / sqrt(len(durations))
+
+
 def step_budget(training: MeasuredTraining) -> StepBudget | None:
     """Return the mean parts of the measured steps; None where there were none."""
     if not training.steps:
@@ -116,6 +130,7 @@ def step_budget(training: MeasuredTraining) -> StepBudget | None:
         p95_us=quantiles(durations, n=20, method="inclusive")[-1] if len(durations) > 1 else durations[0],
         parts=mean_parts([step_parts(training, step) for step in training.steps], ORDER),
         device=device_parts(training),
+        mean_half_us=mean_half_us(durations),
     )
 
 
@@ -259,7 +274,7 @@ def main_view_of(session: Session) -> TrainerView | None:
 
 def uses_gpu(session: Session, trainer: Trainer) -> bool:
     """Return whether a trainer used a GPU; torch with CUDA may well train without one."""
-    facts = next((one.facts for one in session.processes if (one.host, one.pid) == (trainer.host, trainer.pid)), {})
+    facts = session.process_facts(trainer)
     return any(facts.get(kind, {}).get("device") is not None for kind in ("facts", "torch"))
 
 
@@ -324,6 +339,17 @@ def at_hand_us(view: TrainerView) -> float | None:
         return None
     replay_us = window_us(view.trainer, REPLAY)
     return None if replay_us is None else max(replay_us - replayed_work_us(view.trainer), 0.0)
+
+
+def replayed_threads(trainer: Trainer) -> float | None:
+    """Return the threads that computed at once in the median replayed step; None where none tells."""
+    found = [
+        cpu / step.duration
+        for step in window_steps(trainer, REPLAY)
+        if not step.gets and not step.evaluations and step.duration and step.row is not None and trainer.steps.cpu
+        if (cpu := trainer.steps.cpu[step.row]) is not None
+    ]
+    return median(found) if found else None
 
 
 def _copying_us(trainer: Trainer, step: MeasuredStep) -> float:

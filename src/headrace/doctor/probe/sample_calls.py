@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable
 
 from .call_facts import Facts, Leaf, facts_after, facts_before, leaves_of
-from .described_objects import json_chars
+from .described_values import json_chars
 from .patches import Function, HookGuard
 from .stack_sampler import is_users, users_frame
 

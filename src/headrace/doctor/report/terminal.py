@@ -14,6 +14,7 @@ from headrace.doctor.measure import (
     ProbeCost,
     StepBudget,
     TimePart,
+    phases_text,
 )
 from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.remedy_text import RemedyRow, bound_rows, first_gain, helping, remedy_rows
@@ -48,6 +49,8 @@ TEXT_WIDTH = 100
 WAIT = "data wait"
 HOT, WARM = 0.3, 0.1
 """Shares of a step from which waiting is shown in red, in yellow."""
+LEAST_STEPS = 3
+"""Steps, below which figures bear no advice."""
 SLOW = 2.0
 """Times the median: below that, the slowest samples are no slow ones."""
 PLACE_ROOM = 14
@@ -111,6 +114,8 @@ def put_report(
     page.line(f"{ending(session.outcome)}: {command_line(session)}", indent=0, style="dim")
     if detail.windows and (windows := window_text(session)):
         page.sentence(windows, lead="windows: ", style="dim")
+    if detail.windows and (phases := phases_text(session)):
+        page.sentence(phases, lead="phases: ", style="dim")
     _put_quoted(page, "Last lines of the command", last_words(session), detail)
     for process, stack in hanging(session):
         _put_quoted(page, f"Process {process.pid} hangs here", stack.rstrip().splitlines(), detail)
@@ -126,7 +131,12 @@ def put_report(
 
 
 def first_to_do(diagnosis: Diagnosis, prescription: Prescription | None) -> str:
-    """Return the remedy that gains most; where none is known to help, what the heaviest finding says to look at."""
+    """Return the remedy that gains most; where none is known to help, what the heaviest finding says to look at.
+
+    Nothing where hardly a step was seen: then whatever ended the command comes first.
+    """
+    if diagnosis.budgets and all(budget.steps < LEAST_STEPS for budget in diagnosis.budgets):
+        return ""
     remedy = first_gain(prescription) if prescription is not None else ""
     return remedy or next((finding.advice for finding in diagnosis.findings if finding.advice), "")
 
@@ -165,8 +175,9 @@ def _put_steps(page: TerminalPage, diagnosis: Diagnosis, detail: ReportDetail) -
     for budget in waiting_most(diagnosis)[: detail.budgets]:
         name = _budget_name(budget, diagnosis)
         several = budget.unit == "step" and budget.micro_batches > 1
+        half = "" if budget.mean_half_us is None else f" ± {duration(budget.mean_half_us)}"
         summary = [
-            f"{duration(budget.mean_us)} on average",
+            f"{duration(budget.mean_us)}{half} on average",
             f"median {duration(budget.median_us)}",
             f"95 % below {duration(budget.p95_us)}",
             counted(budget.steps, budget.unit),

@@ -161,6 +161,7 @@ class GetRecord(EvidenceRecord):
     bytes: Bytes | None = None
     shape: NameNumber | None = None
     unpickle_cpu: Duration | None = None
+    others_cpu: Duration | None = None
 
 
 class FetchRecord(GetRecord):
@@ -330,6 +331,7 @@ class SlowRecord(EvidenceRecord):
     key: str
     wall: Duration
     stages: list[tuple[NameNumber, Duration]] = NO_ROWS
+    cpu: Duration | None = None
 
 
 class LookRecord(EvidenceRecord):

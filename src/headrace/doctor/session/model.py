@@ -15,10 +15,10 @@ VERSION = 1
 
 StageRow = tuple[int, int, int, int]
 """Stage (into `BatchProducer.stages`), calls, wall time and CPU time."""
-
-
 TensorSummary = tuple[str, float | None, float | None, list[float]]
 """A batch's tensor: type and shape of a sample, lowest and highest value, and a number for each sample."""
+PhaseRow = tuple[str, int, int]
+"""Name, start and end of a phase of the diagnosis."""
 
 
 @dataclass
@@ -37,6 +37,7 @@ class ReceivedBatches:
     shape: list[int | None] = field(default_factory=list)
     """Into `Trainer.shapes`."""
     unpickle_cpu: list[int | None] = field(default_factory=list)
+    others_cpu: list[int | None] = field(default_factory=list)
 
 
 @dataclass
@@ -123,7 +124,7 @@ class UnmeasuredSteps:
 
 @dataclass
 class MeasuredWindow:
-    """Steps of one kind in a measured run: `observe`, `replay`, `load` or `drain`."""
+    """Steps of one kind in a measured run: `observe`, `early`, `replay`, `load` or `drain`."""
 
     name: str
     first: int
@@ -205,6 +206,7 @@ class SlowSample:
     index: int
     wall: int
     stages: list[tuple[int, int]]
+    cpu: int | None = None
 
 
 @dataclass
@@ -292,7 +294,6 @@ class FileOpens:
 
     files: list[OpenedFile] = field(default_factory=list)
     folders: list[OpenedFolder] = field(default_factory=list)
-    """Those with the most opens first."""
     rest: int = 0
 
 
@@ -472,7 +473,6 @@ class MachineSurvey:
     """What the doctor looked up on the machine after the command had ended, for remedies."""
 
     files: list[SeenFile] = field(default_factory=list)
-    """Most opens first. A file that was read through a memory map without being open is unknown."""
     places: list[StagingPlace] = field(default_factory=list)
     calibrations: list[Calibration] = field(default_factory=list)
 
@@ -534,7 +534,17 @@ class Session:
     survey: MachineSurvey | None = None
     proofs: list[Proof] = field(default_factory=list)
     control: Proof | None = None
-    """The command run again as it is, which proofs are compared with; None without proofs, or without time for it."""
+    """The command run again as it is, which proofs are compared with."""
     loader_trial: LoaderTrial | None = None
+    phases: list[PhaseRow] = field(default_factory=list)
     format: str = FORMAT
     version: int = VERSION
+
+    def process_of(self, one: Trainer | BatchProducer) -> ProbedProcess | None:
+        """Return the process of a trainer or producer, of those that had its pid on that host the first."""
+        return next((process for process in self.processes if (process.host, process.pid) == (one.host, one.pid)), None)
+
+    def process_facts(self, one: Trainer | BatchProducer) -> dict[str, Any]:
+        """Return the facts of the process of a trainer or producer."""
+        process = self.process_of(one)
+        return {} if process is None else process.facts

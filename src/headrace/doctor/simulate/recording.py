@@ -24,8 +24,9 @@ from ..measure import (
     host_of,
     is_here,
     pass_blocks,
+    replayed_threads,
+    spun_us,
     whole_fact,
-    window_steps,
     window_us,
 )
 from ..session.model import LoaderFacts, Machine, Session, Trainer, TrainerPass
@@ -93,6 +94,7 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
         passes=replace(PASSES, iterates=is_iterable) if passes is None else passes,
         draw=median(max(us, 0) for us in _draws(trainer, batches)),
         team=own.team,
+        spin=spun_us(measured) if own.team > 1 and not setup.pinned else 0.0,
         first=gets.index[batches[0].row],
         replay_us=replay_us,
         batch_bytes=_mean(size for one in batches if (size := gets.bytes[one.row]) is not None),
@@ -210,13 +212,9 @@ def _threads(trainer: Trainer, used_us: float, busy_us: float) -> float:
 
     They are those of the median replayed step, which nothing took cores from, else of the mean observed one.
     """
-    replayed = [
-        cpu / step.duration
-        for step in window_steps(trainer, REPLAY)
-        if not step.gets and step.duration and (cpu := _cell(trainer.steps.cpu, step)) is not None
-    ]
-    if replayed:
-        return median(replayed)
+    threads = replayed_threads(trainer)
+    if threads is not None:
+        return threads
     return used_us / busy_us if busy_us > 0 else 1.0
 
 
