@@ -17,7 +17,7 @@ from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.counterparts import COUNTERPARTS, SAME_NAME, counterpart_of
 from headrace.doctor.causes.sample_functions import LEAST, MOST, SAMPLE_FUNCTION, at_lines
 from headrace.doctor.measure.diagnosis import Finding, SampleFunction
-from headrace.doctor.probe.sample_calls import WATCHED
+from headrace.doctor.probe.sample_calls import WATCHED, called
 from headrace.doctor.session.model import AdoptedPart, LoaderTrial, ObservedCall, ObservedSample, Session
 
 
@@ -76,11 +76,7 @@ def test_a_resize_of_floats_says_that_there_were_bytes_before() -> None:
 
 def test_patterns_of_followed_functions_are_functions_that_are_followed() -> None:
     """A name that is misspelt in the table would be no counterpart of anything."""
-    followed = {
-        ".".join(part for part in f"{module}.{name}".split(".") if not part.startswith("_"))
-        for module, names in WATCHED.items()
-        for name in names
-    }
+    followed = {called(f"{module}.{name}") for module, names in WATCHED.items() for name in names}
     named = {one.partition(":")[2] for row in COUNTERPARTS for one in row.functions if one.startswith("call:")}
     assert {name for name in named if "*" not in name} <= followed
 

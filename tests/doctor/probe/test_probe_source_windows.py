@@ -15,7 +15,7 @@ import torch
 from probing import notes, probed, records
 from torch import Tensor
 
-from headrace.doctor.probe.hooks import batch_sources
+from headrace.doctor.probe.hooks import batch_sources, source_calls
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.training.step_limit import SETTLING_STEPS, StepsMeasured
 
@@ -177,7 +177,7 @@ def test_an_iterator_that_the_script_has_left_is_not_kept_alive(tmp_path: Path) 
 
 def test_a_pipeline_in_a_worker_process_is_no_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A WebDataset within a DataLoader's worker, say: its trainer has a wait for what it makes, and it has none."""
-    monkeypatch.setattr(batch_sources, "current_process", lambda: SimpleNamespace(daemon=True))
+    monkeypatch.setattr(source_calls, "current_process", lambda: SimpleNamespace(daemon=True))
     with probed(tmp_path) as probe:
         installed(probe, "ffcv.loader.epoch_iterator", EpochIterator=EpochIterator)
         assert len(list(EpochIterator(3))) == 3
