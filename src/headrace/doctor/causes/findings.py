@@ -33,6 +33,7 @@ from ..measure import (
 from ..quantities import counted, duration, percent, times
 from ..session.model import Session
 from .cores import CROWDED, TAKEN, core_findings, with_spinning
+from .epochs import EVALUATION, FIRST_STEPS, SLOWER_LOADER, epoch_findings
 from .garbage import FULL_GC, garbage_findings
 from .gpu import gpu_findings
 from .library_loaders import shard_findings
@@ -67,7 +68,9 @@ BEHIND = CROWDED | {
     "cores",
     "data-parallel",
     DEVICE_PARTS,
+    EVALUATION,
     FEW_WORKERS,
+    FIRST_STEPS,
     FULL_GC,
     LOADER_LIMIT,
     OUT_OF_ORDER,
@@ -76,6 +79,7 @@ BEHIND = CROWDED | {
     READS,
     FROM_DISK,
     "shapes-differ",
+    SLOWER_LOADER,
 }
 """Codes of findings that say why stages take as long as they do, or what a step loses besides waiting."""
 DIFFER = 1.15
@@ -129,7 +133,8 @@ def _findings(
             replace(one, weight=max(one.weight, read)) if one.code == FROM_DISK else one for one in of_machines
         ]
         of_machines = with_spinning(session, main, of_machines)
-        waits, loop = list(wait_findings(main)), [*loop_findings(main), *call_findings(session, main)]
+        waits = [*wait_findings(main), *epoch_findings(main)]
+        loop = [*loop_findings(main), *call_findings(session, main)]
         functions = list(function_findings(session, main, by_rank))
         around = [
             *loader_findings(session, main),
