@@ -129,10 +129,10 @@ def test_time_between_two_batches_without_a_backward_is_other():
     assert parts == {"data wait": 200, "other": 300, "forward": 100, "backward": 100}
 
 
-def test_an_evaluation_is_other_and_its_batches_are_none_of_the_step():
+def test_an_evaluation_is_no_part_of_the_step_and_its_batches_are_none_of_it():
     spans = [("e", 0, 500), ("b", 700, 100)]
     trainer = trainer_of([(0, 800, spans)], [(10, 300), (550, 100)])
-    assert shares(trainer) == {"data wait": 100, "other": 550, "forward": 50, "backward": 100}
+    assert shares(trainer) == {"data wait": 100, "other": 50, "forward": 50, "backward": 100}
     (step,) = training(session_of(trainer), trainer).steps
     assert step.gets == [1]
 

@@ -21,7 +21,6 @@ from ..measure import (
     Join,
     TrainerView,
     at_hand_us,
-    evaluation_us,
     main_view_of,
     options_for,
     pass_of,
@@ -246,12 +245,11 @@ def lower_bounds(session: Session, view: TrainerView) -> LowerBounds | None:
     trainer = view.trainer
     if view.budget is None or window(trainer, REPLAY) is None:
         return None
-    evaluation = fmean(evaluation_us(step) for step in view.training.steps)
     return LowerBounds(
         observed_us=view.budget.mean_us,
         replay_us=at_hand_us(view),
         work_us=replayed_work_us(trainer),
-        load_us=window_us(trainer, LOAD, evaluation),
+        load_us=window_us(trainer, LOAD),
         drain_us=_drain_us(session, view),
     )
 

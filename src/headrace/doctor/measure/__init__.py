@@ -54,7 +54,6 @@ from .view import (
     at_hand_us,
     cost,
     device_spans,
-    evaluation_us,
     main_view,
     main_view_of,
     replayed_threads,

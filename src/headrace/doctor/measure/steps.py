@@ -122,7 +122,15 @@ class MeasuredStep:
 
     @property
     def duration(self) -> int:
-        return self.end - self.start
+        """Microseconds, without those of its evaluations."""
+        return sum(round(end - start) for start, end in self.stretches)
+
+    @property
+    def stretches(self) -> list[tuple[float, float]]:
+        """What is left of it without its evaluations, from when to when."""
+        starts = [float(self.start), *(span.end for span in self.evaluations)]
+        ends = [*(span.start for span in self.evaluations), float(self.end)]
+        return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
 
 
 @dataclass(frozen=True)
@@ -266,15 +274,26 @@ def _steps(trainer: Trainer) -> list[MeasuredStep]:
     for row, (start, end) in enumerate(zip(steps.start, steps.end, strict=True)):
         if end <= start:
             continue
-        evaluations = [
-            TimeSpan("evaluation", begun, begun + duration)
+        evaluations = _merged(
+            (max(begun, start), min(begun + duration, end))
             for kind, begun, duration in steps.spans[row]
             if kind == EVALUATION
-        ]
+        )
         within = range(bisect_left(starts, start), bisect_left(starts, end))
         gets = [get for get in within if not _within(starts[get], evaluations)]
         found.append(MeasuredStep(steps.number[row], row, start, end, gets, evaluations))
     return found
+
+
+def _merged(evaluations: Iterable[tuple[int, int]]) -> list[TimeSpan]:
+    """Return them in order, those that touch as one."""
+    merged: list[TimeSpan] = []
+    for start, end in sorted(one for one in evaluations if one[0] < one[1]):
+        if merged and start <= merged[-1].end:
+            merged[-1] = merged[-1]._replace(end=max(merged[-1].end, end))
+        else:
+            merged.append(TimeSpan("evaluation", start, end))
+    return merged
 
 
 def _within(time: float, spans: list[TimeSpan]) -> bool:

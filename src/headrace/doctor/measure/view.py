@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from .steps import (
     COLLECTIVE,
     COPY,
     DATA_WORK,
+    EVALUATION,
     FORWARD,
     OPTIMIZER,
     ORDER,
@@ -47,6 +49,7 @@ Marks = Sequence[tuple[str, float]]
 KINDS = {
     "d": DATA_WORK,
     "n": UNSEEN,
+    "f": FORWARD,
     "h": COPY,
     "b": BACKWARD,
     "o": OPTIMIZER,
@@ -64,6 +67,8 @@ def device_parts(training: MeasuredTraining) -> list[TimePart] | None:
     """
     steps = []
     for step, following in pairwise(training.steps):
+        if step.evaluations:  # the GPU worked for these, too
+            continue
         marks, coming = _marks(training.trainer, step), _marks(training.trainer, following)
         if marks and coming and following.number == step.number + 1 and coming[0][1] > marks[0][1]:
             steps.append(parts_of(list(segments(marks[0][1], coming[0][1], device_spans(marks)))))
@@ -137,8 +142,9 @@ def step_parts(training: MeasuredTraining, step: MeasuredStep) -> dict[str, floa
         spans += [
             TimeSpan(KINDS.get(kind, OTHER), start, start + duration)
             for kind, start, duration in training.trainer.steps.spans[step.row]
+            if kind != EVALUATION
         ]
-    parts = parts_of(list(segments(step.start, step.end, spans)))
+    parts = parts_of([piece for start, end in step.stretches for piece in segments(start, end, spans)])
     if training.trainer.gets.start:
         return {WAIT: 0.0, **parts}
     if UNSEEN in parts:  # until the model was called
@@ -169,13 +175,18 @@ class TrainerView:
             waits=found,
             split=wait_split(measured, found),
             causes=causes(trainer.pid, found, len(measured.steps), shares_of_feeds(measured)),
-            batch_production=batch_production(measured, join),
+            batch_production=_by_wait(batch_production(measured, join), measured, found),
             only=len({one.rank for one in session.trainers}) < 2,
         )
 
     @property
     def trainer(self) -> Trainer:
         return self.training.trainer
+
+    @cached_property
+    def waited_us(self) -> Counter[int]:
+        """Time that the training thread waited in measured steps, by loader that fed them."""
+        return _waited_us(self.training, self.waits)
 
     @property
     def has_gpu(self) -> bool:
@@ -230,6 +241,22 @@ class TrainerView:
         return max(computing + between / steps, beside / steps)
 
 
+def _waited_us(training: MeasuredTraining, found: Sequence[Wait]) -> Counter[int]:
+    waited = Counter(dict.fromkeys(training.fed, 0))
+    for wait in found:
+        if wait.loader in waited:
+            waited[wait.loader] += sum(wait.parts.values())
+    return waited
+
+
+def _by_wait(
+    made: Sequence[LoaderProduction], training: MeasuredTraining, found: Sequence[Wait]
+) -> list[LoaderProduction]:
+    """Sort loaders that feed the steps together by how long these wait for each."""
+    waited = _waited_us(training, found)
+    return sorted(made, key=lambda one: (one.loader not in waited, -waited[one.loader]))
+
+
 def main_view(views: Sequence[TrainerView]) -> TrainerView | None:
     """Return the view that the verdict is about: of those that train, the one that waited longest for data."""
 
@@ -281,16 +308,12 @@ def cost(session: Session, views: Sequence[TrainerView], join: Join) -> ProbeCos
     )
 
 
-def window_us(trainer: Trainer, name: str, evaluation: float) -> float | None:
-    """Return the mean step of a window; None where it has none.
-
-    Evaluations go on as they are, few of them and at times of their own, so the mean of the observed steps is taken for
-    them, which is `evaluation`.
-    """
+def window_us(trainer: Trainer, name: str) -> float | None:
+    """Return the mean step of a window; None where it has none."""
     steps = [step for step in window_steps(trainer, name) if not step.gets]
     if not steps:
         return None
-    return fmean(step.duration - evaluation_us(step) - _copying_us(trainer, step) for step in steps) + evaluation
+    return fmean(step.duration - _copying_us(trainer, step) for step in steps)
 
 
 def replayed_work_us(trainer: Trainer) -> float:
@@ -315,7 +338,7 @@ def at_hand_us(view: TrainerView) -> float | None:
     """Return the mean step with batches at hand that need no more work, by the replay window; None without one."""
     if view.budget is None:
         return None
-    replay_us = window_us(view.trainer, REPLAY, fmean(evaluation_us(step) for step in view.training.steps))
+    replay_us = window_us(view.trainer, REPLAY)
     return None if replay_us is None else max(replay_us - replayed_work_us(view.trainer), 0.0)
 
 
@@ -324,14 +347,10 @@ def replayed_threads(trainer: Trainer) -> float | None:
     found = [
         cpu / step.duration
         for step in window_steps(trainer, REPLAY)
-        if not step.gets and step.duration and step.row is not None and trainer.steps.cpu
+        if not step.gets and not step.evaluations and step.duration and step.row is not None and trainer.steps.cpu
         if (cpu := trainer.steps.cpu[step.row]) is not None
     ]
     return median(found) if found else None
-
-
-def evaluation_us(step: MeasuredStep) -> float:
-    return sum(span.end - span.start for span in step.evaluations)
 
 
 def _copying_us(trainer: Trainer, step: MeasuredStep) -> float:

@@ -21,7 +21,6 @@ from ..measure import (
     MeasuredTraining,
     RankView,
     TrainerView,
-    evaluation_us,
     host_of,
     is_here,
     pass_blocks,
@@ -56,7 +55,7 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
     batches' making.
     """
     measured, trainer = view.training, view.trainer
-    loader = next((view.loader(number) for number, _ in measured.fed.most_common(1)), None)
+    loader = next((view.loader(one.loader) for one in view.batch_production if one.loader in measured.fed), None)
     if view.budget is None or loader is None:
         return None
     batches = received(measured, Join(session), loader)
@@ -68,7 +67,7 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
     apart = first_apart(batches, workers=workers, iterates=is_iterable)
     threads = making_threads(batches) if workers or host.has_pool_of_its_own(trainer.pid) else 1.0
     columns = without_barriers(batch_columns(trainer, apart, receiving, host), threads, workers, host.rank_cores)
-    replay_us = window_us(trainer, REPLAY, fmean(evaluation_us(step) for step in measured.steps))
+    replay_us = window_us(trainer, REPLAY)
     own = _own_work(view, loader, _used_here(measured, batches, receiving), _peers_us(ranks, trainer), host, replay_us)
     passes = _pass_costs(session, trainer, loader)
     assumed = set() if own.is_measured else {"cores"}
