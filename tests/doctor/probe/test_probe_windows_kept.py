@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
-from headrace.doctor.probe.training.cached_batches import MOST_CACHED, CachedBatches
+from headrace.doctor.probe.training.cached_batches import IN_WARMUP, MOST_CACHED, CachedBatches
 
 ROOM = 1 << 30
 
@@ -57,7 +57,23 @@ def test_no_more_is_kept_than_is_of_use(every: int) -> None:
     kept = CachedBatches(every, ROOM)
     for number in range(200):
         kept.offer(torch.full((4,), number), 32, 0)
-    assert len({int(kept.next()[0]) for _ in range(200)}) == MOST_CACHED
+    assert len({int(kept.next()[0]) for _ in range(200)}) == IN_WARMUP
+
+
+def test_the_warm_up_gives_the_copies_and_stands_for_none_of_its_batches() -> None:
+    kept = CachedBatches(1, ROOM)
+    for number, shape in enumerate([0, 0, 1] * 4):
+        kept.offer(torch.full((4,), number), 32, shape, is_measured=False)
+    warm = {id(one.batch) for one in kept._cached}
+    assert len(warm) == IN_WARMUP
+    for number, shape in enumerate([0, 0, 0, 2] * 3, 100):
+        kept.offer(torch.full((4,), number), 32, shape)
+    assert sum(id(one.batch) not in warm for one in kept._cached) == 1, (
+        "only the new shape costs a measured step a copy"
+    )
+    came = Counter(int(kept.next()[0]) for _ in range(40))
+    assert came.pop(103) == 10
+    assert set(came) <= {0, 1, 3, 4, 6, 7}, "batches of shape 1 came in the warm-up only"
 
 
 def test_one_that_there_is_no_room_for_says_so() -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_CACHED = 16
 """More of them tell no more of a step's length, and each costs the observed run a copy."""
+IN_WARMUP = 8
+"""Of them as many come from the warm-up, whose length is not a figure: a copy of 20 MB takes as much as many a step."""
 MOST_CACHED_BYTES = 512 << 20
 MEMORY_SHARE = 0.1
 """Of what is free on the machine, or within the limit of the container, among the ranks of the machine."""
@@ -34,8 +36,9 @@ Memo = dict[int, Any]
 class CachedBatches:
     """Cached batches of one DataLoader: few, and in the proportions of all that were seen.
 
-    One of each shape is cached as it is first seen, and one every so often, as long as there is room; then each stands
-    for as many as came with its shape, or were nearest to it in size.
+    The first ones of the warm-up are cached, one of each shape as it is first seen, and, where the warm-up was short,
+    one every so often, as long as there is room. Then each stands for as many of the measured ones as came with its
+    shape, or were nearest to it in size.
     """
 
     def __init__(self, every: int, room_bytes: int, most: int = MOST_CACHED) -> None:
@@ -51,8 +54,8 @@ class CachedBatches:
         self.why_not = ""
         """Why none of these batches can be replayed; empty while nothing speaks against it."""
 
-    def offer(self, batch: Any, size: int | None, shape: int | None) -> None:
-        """Take in a batch that the training thread has received."""
+    def offer(self, batch: Any, size: int | None, shape: int | None, *, is_measured: bool = True) -> None:
+        """Take in a batch that the training thread has received; those of the warm-up are not measured."""
         if self.why_not:
             return
         if size is None or shape is None:
@@ -60,10 +63,15 @@ class CachedBatches:
                 "its batches hold no tensors of torch or arrays of numpy, or more shapes than can be told apart"
             )
             return
-        is_new = shape not in self._seen
+        few = len(self._cached) < min(IN_WARMUP, self._most)
+        if not is_measured:
+            if few:
+                self._cache(batch, size, shape)
+            return
+        is_new = shape not in self._seen and all(one.shape != shape for one in self._cached)
         self._seen[shape] += 1
         self._bytes[shape] = size
-        if (is_new or self.seen % self._every == 0) and len(self._cached) < self._most:
+        if (is_new and len(self._cached) < self._most) or (few and self.seen % self._every == 0):
             self._cache(batch, size, shape)
         self.seen += 1
 

@@ -108,12 +108,12 @@ class ObservedLoaders:
             loader.source, loader.pass_ = source, pass_
             self._by_pass[pass_.number] = loader
 
-    def offer(self, batch: Any, received: FetchedBatch, gets: int) -> None:
-        """Offer a batch of an observed step, which has `gets` of them."""
+    def offer(self, batch: Any, received: FetchedBatch, gets: int, *, is_measured: bool = True) -> None:
+        """Offer a batch of an observed step, which has `gets` of them; the warm-up's are not measured."""
         loader = self._by_pass[received.pass_]
         if loader.cached is None:
             loader.cached = CachedBatches(self._asked * max(gets, 1) // MOST_CACHED, room_bytes())
-        loader.cached.offer(batch, received.bytes, received.shape)
+        loader.cached.offer(batch, received.bytes, received.shape, is_measured=is_measured)
 
     def closed(self, step: OptimizerStep, is_measured: bool) -> None:
         """Count a step that has been closed; the warm-up's are not measured."""

@@ -82,8 +82,8 @@ class Windows:
     def keep(self, source: Callable[[], HeldIterator], pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
         """Take a batch of a DataLoader that was received with autograd on, before the training thread has it."""
         self._observed.add(pass_, source)
-        if self._is_measured(self._training.steps.number):
-            self._observed.offer(batch, received, self._training.steps.gets)
+        is_measured = self._is_measured(self._training.steps.number)
+        self._observed.offer(batch, received, self._training.steps.gets, is_measured=is_measured)
         length = self._training.limit.short_pass(self._training.steps.gets) if self._awaits_epoch else None
         if length is not None:
             self._epoch = self._epoch or ObservedLoaders(length)
