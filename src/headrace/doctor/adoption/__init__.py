@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .comparison import compare_with_script
 from .module import module_text
-from .recipe import Adoption, LoaderRecipe, MapPart, RecipePart
+from .recipe import Adoption, LoaderRecipe, ModuleFunction, RecipePart
 from .script_recipe import adopt
 from .trial import LoaderTrialRequest, loader_trial, tried_loader
 
@@ -17,7 +17,7 @@ __all__ = [
     "Adoption",
     "LoaderRecipe",
     "LoaderTrialRequest",
-    "MapPart",
+    "ModuleFunction",
     "RecipePart",
     "adopt",
     "compare_with_script",

@@ -7,13 +7,13 @@ Nothing of the script runs. What it does to a picture becomes steps of that pict
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from ..edits import ScriptSource
 from .sample_expressions import ExpressionReader, Names
 from .sample_values import Computed, ModuleName, Picture, Validity, is_known
-from .stand_ins import FunctionStandIn, StandIn
+from .script_functions import ScriptFunctions
 
 MOST_DEPTH = 6
 """Functions of the script's own inside one another."""
@@ -27,17 +27,15 @@ class _ReturnedValue(Exception):  # noqa: N818  # no error: the way out of a fun
 class SampleReader(ExpressionReader):
     """Reader of the functions of one dataset, whose files are known."""
 
-    def __init__(self, sources: Iterable[ScriptSource], dataset: Any, names: Mapping[str, Any]) -> None:
-        """`names`: what the dataset's functions take from their module."""
-        super().__init__(dataset, names)
-        self.sources = {source.path: source for source in sources}
+    def __init__(self, sources: Iterable[ScriptSource], dataset: Any) -> None:
+        super().__init__(ScriptFunctions(sources), dataset)
         self.left_out: list[Computed] = []
         """Statements that do something that is not understood."""
         self._depth = 0
 
     def sample(self) -> Any:
         """Return what `dataset[index]` is; Computed where its code is not known."""
-        found = self.method("__getitem__") or self.method("__getitems__")
+        found = self.script.method(self.dataset, "__getitem__") or self.script.method(self.dataset, "__getitems__")
         if found is None:
             return Computed(f"{type(self.dataset).__name__}.__getitem__", "")
         return self.run(*found, [self.dataset, ModuleName("index")], {}, self.names)
@@ -62,35 +60,6 @@ class SampleReader(ExpressionReader):
         finally:
             self._depth -= 1
             self.source = outer
-        return None
-
-    # Functions of the script's own.
-
-    def method(self, name: str) -> tuple[ScriptSource, ast.FunctionDef] | None:
-        """Return a method of the dataset's class, or of a base of it in the same files."""
-        classes = [type(self.dataset).__qualname__.rpartition(".")[2]]
-        bases = type(self.dataset).described.get("bases", []) if isinstance(self.dataset, StandIn) else []
-        classes += [base.rpartition(".")[2] for base in bases]
-        for wanted in classes:
-            for source in self.sources.values():
-                for node in ast.walk(source.tree):
-                    if isinstance(node, ast.ClassDef) and node.name == wanted:
-                        for one in node.body:
-                            if isinstance(one, ast.FunctionDef) and one.name == name:
-                                return source, one
-        return None
-
-    def function(self, given: FunctionStandIn) -> tuple[ScriptSource, ast.FunctionDef] | None:
-        """Return the code of a function of the script's own."""
-        source = self.sources.get(given.file or "")
-        if source is None:
-            return None
-        name = given.name.rpartition(".")[2]
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.FunctionDef) and node.name == name:
-                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-                if given.line in (None, first, node.lineno):
-                    return source, node
         return None
 
     # Statements.

@@ -6,7 +6,7 @@ import ast
 import operator
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..edits import ScriptSource
@@ -23,8 +23,10 @@ from .sample_values import (
     Validity,
     is_known,
     joined_path,
+    transformed,
 )
-from .stand_ins import FunctionStandIn, LongArray, LongList, StandIn, TableStandIn
+from .script_functions import Found, OwnStep, ScriptFunctions
+from .stand_ins import FunctionStandIn, LongArray, LongList, StandIn, TableStandIn, is_own, names_of
 
 _OPERATORS: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", operator.add),
@@ -42,30 +44,27 @@ Names = dict[str, Any]
 class ExpressionReader(ABC):
     """Reader of expressions; functions of the script's own are left to whoever knows its files."""
 
-    def __init__(self, dataset: Any, names: Mapping[str, Any]) -> None:
-        """`names`: what the dataset's functions take from their module."""
-        self.dataset = dataset
-        self.names = dict(names)
+    def __init__(self, script: ScriptFunctions, dataset: Any) -> None:
+        self.script = script
         self.mixing: StandIn | None = None
         """MixUp or CutMix of a batch."""
-        self.own: Names = dict(vars(dataset)) if isinstance(dataset, StandIn) else {}
-        """Attributes of the dataset, as the code that was read has set them."""
+        self.turn_to(dataset)
         self.source: ScriptSource | None = None
         """File of the function that is read."""
+
+    def turn_to(self, dataset: Any) -> None:
+        """Read the functions of this dataset from now on."""
+        self.dataset = dataset
+        self.names = names_of(dataset)
+        """What its functions take from their module."""
+        self.own: Names = dict(vars(dataset)) if isinstance(dataset, StandIn) else {}
+        """Its attributes, as the code that was read has set them."""
 
     @abstractmethod
     def run(
         self, source: ScriptSource, function: ast.FunctionDef, arguments: list[Any], keywords: Names, names: Names
     ) -> Any:
         """Return what a function of the script's own gives."""
-
-    @abstractmethod
-    def method(self, name: str) -> tuple[ScriptSource, ast.FunctionDef] | None:
-        """Return a method of the dataset's class, or of a base of it in the same files."""
-
-    @abstractmethod
-    def function(self, given: FunctionStandIn) -> tuple[ScriptSource, ast.FunctionDef] | None:
-        """Return the code of a function of the script's own."""
 
     @abstractmethod
     def bind(self, target: ast.expr, value: Any, local: Names) -> None:
@@ -283,8 +282,8 @@ class ExpressionReader(ABC):
         on = function = None
         if isinstance(node.func, ast.Attribute):
             on = self.value(node.func.value, local)
-            if on is self.dataset and (found := self.method(node.func.attr)) is not None:
-                return self.run(*found, [self.dataset, *given], keywords, self.names)
+            if (on is self.dataset or is_own(on)) and (found := self.script.method(on, node.func.attr)) is not None:
+                return self.run(*found, [on, *given], keywords, names_of(on))
         if isinstance(on, dict) and not given and method_of(node) in ("items", "values", "keys"):
             pairs: list[Any] = [[*pair] for pair in on.items()]
             return pairs if method_of(node) == "items" else list(getattr(on, method_of(node))())
@@ -292,11 +291,64 @@ class ExpressionReader(ABC):
         if not any(map(_is_of_sample, [*given, *keywords.values()])):
             return called(self, node, on, method_of(node), function, given, keywords)
         if isinstance(function, ModuleName) and function.name.startswith("builtins."):
-            function = self._of_module(function, node) or function
-        if isinstance(function, FunctionStandIn) and (found := self.function(function)) is not None:
+            function = self.script.named(self.source, function.name.removeprefix("builtins.")) or function
+        if isinstance(function, FunctionStandIn) and (found := self.script.function(function)) is not None:
+            if not function.names:
+                function.names = local.get("", {})
             bound = [] if function.bound is None else [function.bound]
-            return self.run(*found, bound + given, keywords, function.names or local.get("", {}))
+            return self.followed(OwnStep(function, *_behind_picture(given, keywords)), bound + given, found, node)
+        if isinstance(function, StandIn) and (found := self.script.call_of(function)) is not None:
+            return self.followed(OwnStep(function, *_behind_picture(given, keywords)), [function, *given], found, node)
+        if self.has_own_code(function) and not keywords and any(isinstance(one, Picture) for one in given):
+            return self.applied(function, given, node)
         return called(self, node, on, method_of(node), function, given, keywords)
+
+    def followed(self, step: OwnStep, given: list[Any], found: Found, node: ast.AST | None = None) -> Any:
+        """Return what a function of the script's own makes.
+
+        Where it does something to a picture that no description takes, that is one step: the call as a whole.
+        """
+        function, before = step.function, next((one for one in given if isinstance(one, Picture)), None)
+        names = function.names if isinstance(function, FunctionStandIn) else names_of(function)
+        value = self.run(*found, given, dict(step.keywords), names or self.names)
+        if before is None or sum(isinstance(one, Picture) for one in given) > 1 or not _is_own(value, before):
+            return value
+        place = self.place_in(found[0], found[1]) if node is None else self.place_in(self.source, node)
+        text = repr(function) if node is None else self.text(node)
+        return before.then(PictureStep("function", place, text, step))
+
+    def applied(self, transform: Any, given: list[Any], node: ast.AST | None = None) -> Any:
+        """Return what a transform makes of what it is called with; `node` is the call, if the script has one."""
+        if transform is None:
+            return given[0] if len(given) == 1 else tuple(given)
+        if self.has_own_code(transform):
+            for one in vars(transform)["transforms"]:
+                done = self.applied(one, given, node)
+                given = list(done) if isinstance(done, tuple) else [done]
+            return given[0] if len(given) == 1 else tuple(given)
+        function = _function_of(transform)
+        if (found := self._code_of(transform)) is not None and function is not None:
+            bound = [function] if isinstance(function, StandIn) else []
+            return self.followed(OwnStep(function, (), ()), [*bound, *given], found)
+        place = "" if node is None else self.place_in(self.source, node)
+        done = [transformed(one, transform, place) for one in given]
+        return done[0] if len(done) == 1 else tuple(done)
+
+    def has_own_code(self, transform: Any) -> bool:
+        """Tell whether a Compose holds something of the script's own."""
+        inner = vars(transform).get("transforms") if isinstance(transform, StandIn) else None
+        return (
+            isinstance(inner, list)
+            and type(transform).__name__ == "Compose"
+            and any(self._code_of(one) is not None or self.has_own_code(one) for one in inner)
+        )
+
+    def _code_of(self, transform: Any) -> Found | None:
+        """Return the code of a transform of the script's own."""
+        function = _function_of(transform)
+        if isinstance(function, FunctionStandIn):
+            return self.script.function(function)
+        return self.script.call_of(function)
 
     def _given(self, arguments: Iterable[ast.expr], local: Names) -> Iterator[Any]:
         """Yield the values of arguments; those of a starred one where it is a list that is known."""
@@ -305,16 +357,6 @@ class ExpressionReader(ABC):
                 yield self.value(one, local)
             elif isinstance(spread := self.value(one.value, local), list | tuple):
                 yield from spread
-
-    def _of_module(self, function: ModuleName, node: ast.Call) -> FunctionStandIn | None:
-        """Return a function that the same file defines."""
-        name = function.name.removeprefix("builtins.")
-        if self.source is None:
-            return None
-        for one in self.source.tree.body:
-            if isinstance(one, ast.FunctionDef) and one.name == name:
-                return FunctionStandIn(name, self.source.path, one.lineno)
-        return None
 
 
 def method_of(node: ast.Call) -> str:
@@ -335,3 +377,28 @@ def _first(table: Any) -> tuple[Any, ...]:
     if isinstance(table, LongList):
         return tuple(table.first)
     return tuple(table[:3]) if isinstance(table, list) else ()
+
+
+def _function_of(transform: Any) -> Any:
+    """Return what a transform calls: a Lambda's function, or itself."""
+    if type(transform).__name__ == "Lambda" and isinstance(transform, StandIn):
+        return vars(transform).get("lambd", vars(transform).get("function"))
+    return transform
+
+
+def _behind_picture(given: list[Any], keywords: Names) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
+    """Return arguments without the picture that leads them."""
+    return tuple(given[1:] if given and isinstance(given[0], Picture) else given), tuple(keywords.items())
+
+
+def _is_own(value: Any, before: Picture) -> bool:
+    """Tell whether what a function has made of a picture is known as its own code alone, and has the same form."""
+    if isinstance(value, Computed):
+        return True
+    if not isinstance(value, Picture) or value.steps[: len(before.steps)] != before.steps:
+        return False
+    added = value.steps[len(before.steps) :]
+    numbers = [step.operand for step in added if step.kind == "arithmetic"]
+    drawn = any(not isinstance(one, Quantile) and not is_known(one) for one in numbers)
+    plain = all(step.kind in ("own", "arithmetic", "cast", "function") for step in added)
+    return plain and value.layout == before.layout and (drawn or any(step.kind == "own" for step in added))

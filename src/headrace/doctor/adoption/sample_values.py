@@ -48,7 +48,7 @@ class FilePath:
 
 
 StepKind: TypeAlias = Literal[
-    "transform", "convert", "resize", "flip", "bgr", "rgb", "grey", "exif", "cast", "arithmetic", "own"
+    "transform", "convert", "resize", "flip", "bgr", "rgb", "grey", "exif", "cast", "arithmetic", "function", "own"
 ]
 
 
