@@ -18,7 +18,7 @@ from headrace.doctor.measure import Join, TrainerView
 LABELLED = """
 class Labelled(Dataset):
     def __init__(self, path, root):
-        self.root = root
+        self.root, self.path = root, path
         with open(path) as file:
             self.rows = list(csv.DictReader(file))
 
@@ -31,7 +31,7 @@ class Labelled(Dataset):
 
 
 def halves(dataset, seed=11):
-    return random_split(dataset, [len(dataset) - 4, 4], generator=torch.Generator().manual_seed(11))
+    return torch.utils.data.random_split(dataset, [len(dataset) - 3, 3], generator=torch.Generator().manual_seed(seed))
 """
 STEPS = """
 LEVEL = 0.25
@@ -55,9 +55,12 @@ class Power:
 
 class Photos(Dataset):
     def __init__(self, root, steps):
-        self.steps = steps
-        self.samples = [(os.path.join(root, name, file), label) for label, name in enumerate(sorted(os.listdir(root)))
-                        for file in sorted(os.listdir(os.path.join(root, name)))]
+        self.steps, self.classes = steps, sorted(os.listdir(root))
+        self.samples = [
+            (os.path.join(root, name, file), label)
+            for label, name in enumerate(self.classes)
+            for file in sorted(os.listdir(os.path.join(root, name)))
+        ]
 
     def __len__(self):
         return len(self.samples)
@@ -211,3 +214,57 @@ def test_vocs_split_is_read_as_torchvision_does(tmp_path):
     assert [list(one.shape) for one in batch] == [[2, 3, 256, 256], [2, 256, 256]]
     mask = Image.open(tmp_path / "data/VOCdevkit/VOC2012/SegmentationClass/2012_000001.png")
     assert set(batch[1][0].unique().tolist()) <= set(np.unique(mask).tolist())
+
+
+FRAMES = """
+import pandas as pd
+
+
+class Frames(Dataset):
+    def __init__(self, path, root):
+        self.path, self.root = path, root
+        self.df = pd.read_parquet(path)CHOICE
+
+    def __len__(self):
+        return len(self.df)
+
+    def __getitem__(self, index):
+        ROW
+        return pixels_of(image), label
+"""
+ROWS = {
+    "rows": """row = self.df.iloc[index]
+        image, label = Image.open(os.path.join(self.root, row["file"])).convert("RGB"), int(row.label)""",
+    "cells": """file = self.df.loc[index, "file"]
+        image, label = Image.open(os.path.join(self.root, file)).convert("RGB"), self.df["label"].iloc[index]""",
+    "bytes": """row = self.df.iloc[index]
+        image, label = Image.open(io.BytesIO(row["picture"])).convert("RGB"), int(row["label"])""",
+}
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_a_parquet_file_that_pandas_reads(folder, tmp_path, rows):
+    import pandas as pd
+
+    files = sorted(file.relative_to(folder) for file in folder.rglob("*.png"))
+    table = {"file": [str(one) for one in files], "label": range(12)}
+    table["picture"] = [(folder / one).read_bytes() for one in files]
+    pd.DataFrame(table).to_parquet(tmp_path / "list.parquet")
+    path = tmp_path / "frames_script.py"
+    text = FRAMES.replace("ROW", ROWS[rows])
+    dataset = loaded(text.replace("CHOICE", ""), path).Frames(str(tmp_path / "list.parquet"), str(folder))
+    recipe = recipe_of(dataset, path)
+    assert recipe.degree == "exact"
+    assert differences(recipe, dataset) == {"0": pytest.approx(0, abs=1e-5), "1": 0}
+    chosen = loaded(text.replace("CHOICE", ".query('label > 3')"), path).Frames(dataset.path, str(folder))
+    assert "holds 8 rows, the file 12" in recipe_of(chosen, path, batch=[torch.zeros(2, 3, 6, 8)]).unsure[0].note
+
+
+def test_a_stream_of_the_scripts_own_is_named_with_its_line(tmp_path):
+    path = tmp_path / "stream_script.py"
+    body = "    def __iter__(self):\n        yield torch.zeros(3, 8, 8), 1\n"
+    text = f"class Stream(torch.utils.data.IterableDataset):\n{body}"
+    recipe = recipe_of(loaded(text, path).Stream(), path, batch=[torch.zeros(2, 3, 8, 8), torch.ones(2)])
+    assert recipe.degree == "no"
+    line = path.read_text().split("\n").index("    def __iter__(self):") + 1
+    assert f"Stream.__iter__ (stream_script.py:{line})" in recipe.reason

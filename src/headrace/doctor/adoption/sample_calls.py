@@ -13,12 +13,13 @@ from .sample_values import (
     ModuleName,
     Picture,
     Quantile,
+    TableColumn,
     TokenizedText,
     Validity,
     is_known,
     joined_path,
 )
-from .stand_ins import EnumStandIn, FunctionStandIn, StandIn
+from .stand_ins import EnumStandIn, FunctionStandIn, StandIn, TableStandIn
 
 if TYPE_CHECKING:
     from .sample_expressions import ExpressionReader
@@ -51,7 +52,19 @@ _UNCHANGED = {
 """Functions that give what they are given, in another form."""
 _SAME_METHODS = {
     *("copy", "clone", "contiguous", "numpy", "unsqueeze", "squeeze", "read", "read_bytes", "load", "item", "strip"),
-    *("tolist", "detach", "cpu", "decode", "tobytes", "getvalue", "resolve", "expanduser", "absolute", "as_posix"),
+    *(
+        "as_py",
+        "tolist",
+        "detach",
+        "cpu",
+        "decode",
+        "tobytes",
+        "getvalue",
+        "resolve",
+        "expanduser",
+        "absolute",
+        "as_posix",
+    ),
 }
 _CASTS = {"float": "float32", "half": "float16", "long": "int64", "int": "int32", "double": "float64"}
 _TO_CHW = ("permute", "transpose")
@@ -98,6 +111,8 @@ def called(
         return on
     if isinstance(on, StandIn | dict) and method == "get" and given:
         return reader.part(on, given[0], node)
+    if isinstance(on, TableStandIn) and method == "column" and given and isinstance(given[0], str):
+        return TableColumn(reader.text(node.func.value) if isinstance(node.func, ast.Attribute) else "", given[0])
     if method in ("iloc", "loc") or (isinstance(on, ModuleName) and on.name == "index"):
         return on
     return reader.computed(node, on, *given, *keywords.values())
@@ -174,6 +189,8 @@ def _named(
         return (first.part("random"),)
     if last in ("quantile", "percentile", "nanquantile", "nanpercentile"):
         return (_quantiles(reader, node, given, keywords, 100.0 if "percentile" in last else 1.0),)
+    if name in ("builtins.int", "builtins.float") and isinstance(first, Cell):
+        return (first.as_number(),)
     if name in _UNCHANGED and len(given) >= 1:
         return (_cast(reader, node, first, keywords),)
     if last in _TO_CHW and isinstance(first, Picture):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -19,13 +20,14 @@ from .sample_values import (
     Picture,
     PictureStep,
     Quantile,
+    TableColumn,
     TokenizedText,
     Validity,
     is_known,
     joined_path,
     transformed,
 )
-from .script_functions import Found, OwnStep, ScriptFunctions
+from .script_functions import Found, OwnStep, ScriptFunctions, called_by
 from .stand_ins import FunctionStandIn, LongArray, LongList, StandIn, TableStandIn, is_own, names_of
 
 _OPERATORS: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
@@ -36,6 +38,8 @@ _OPERATORS: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.FloorDiv: ("//", operator.floordiv),
     ast.Mod: ("%", operator.mod),
 }
+_ROW_ACCESS = re.compile(r"\.(iloc|loc|at|iat|values)$")
+"""Ends of a table's name by which rows are taken: they lead to the same table."""
 _TEXT_PARTS = ("ids", "input_ids", "attention_mask", "mask")
 
 Names = dict[str, Any]
@@ -116,8 +120,10 @@ class ExpressionReader(ABC):
             return on.part(node.attr)
         if isinstance(on, Picture) and node.attr in ("T", "data"):
             return on
-        if isinstance(on, TableStandIn) and node.attr in ("iloc", "loc", "values"):
+        if isinstance(on, TableStandIn | TableColumn) and node.attr in ("iloc", "loc", "at", "iat", "values"):
             return on
+        if isinstance(on, TableStandIn) and node.attr in on.columns:
+            return TableColumn(ast.unparse(node.value), node.attr)
         if isinstance(on, StandIn) and node.attr in vars(on):
             return vars(on)[node.attr]
         return self.computed(node, on)
@@ -127,8 +133,14 @@ class ExpressionReader(ABC):
         if isinstance(on, Picture):
             return self._indexed_picture(node, on, local)
         key = ModuleName("slice") if isinstance(node.slice, ast.Slice) else self.value(node.slice, local)
+        name = _ROW_ACCESS.sub("", ast.unparse(node.value))
+        if isinstance(on, TableStandIn) and isinstance(key, str):
+            return TableColumn(name, key)
+        if isinstance(on, TableColumn) and not is_known(key):
+            return Cell(on.table, (on.name,))
+        if isinstance(on, TableStandIn) and isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], str | int):
+            return Cell(name, (key[1],))
         if isinstance(on, LongList | TableStandIn | LongArray | list | StandIn) and not is_known(key):
-            name = ast.unparse(node.value)
             return Cell(name, (), _first(on), key == ModuleName("index"))
         return self.part(on, key, node)
 
@@ -299,7 +311,7 @@ class ExpressionReader(ABC):
             return self.followed(OwnStep(function, *_behind_picture(given, keywords)), bound + given, found, node)
         if isinstance(function, StandIn) and (found := self.script.call_of(function)) is not None:
             return self.followed(OwnStep(function, *_behind_picture(given, keywords)), [function, *given], found, node)
-        if self.has_own_code(function) and not keywords and any(isinstance(one, Picture) for one in given):
+        if self.script.is_own_compose(function) and not keywords and any(isinstance(one, Picture) for one in given):
             return self.applied(function, given, node)
         return called(self, node, on, method_of(node), function, given, keywords)
 
@@ -321,34 +333,18 @@ class ExpressionReader(ABC):
         """Return what a transform makes of what it is called with; `node` is the call, if the script has one."""
         if transform is None:
             return given[0] if len(given) == 1 else tuple(given)
-        if self.has_own_code(transform):
+        if self.script.is_own_compose(transform):
             for one in vars(transform)["transforms"]:
                 done = self.applied(one, given, node)
                 given = list(done) if isinstance(done, tuple) else [done]
             return given[0] if len(given) == 1 else tuple(given)
-        function = _function_of(transform)
-        if (found := self._code_of(transform)) is not None and function is not None:
+        function = called_by(transform)
+        if (found := self.script.code_of(transform)) is not None and function is not None:
             bound = [function] if isinstance(function, StandIn) else []
             return self.followed(OwnStep(function, (), ()), [*bound, *given], found)
         place = "" if node is None else self.place_in(self.source, node)
         done = [transformed(one, transform, place) for one in given]
         return done[0] if len(done) == 1 else tuple(done)
-
-    def has_own_code(self, transform: Any) -> bool:
-        """Tell whether a Compose holds something of the script's own."""
-        inner = vars(transform).get("transforms") if isinstance(transform, StandIn) else None
-        return (
-            isinstance(inner, list)
-            and type(transform).__name__ == "Compose"
-            and any(self._code_of(one) is not None or self.has_own_code(one) for one in inner)
-        )
-
-    def _code_of(self, transform: Any) -> Found | None:
-        """Return the code of a transform of the script's own."""
-        function = _function_of(transform)
-        if isinstance(function, FunctionStandIn):
-            return self.script.function(function)
-        return self.script.call_of(function)
 
     def _given(self, arguments: Iterable[ast.expr], local: Names) -> Iterator[Any]:
         """Yield the values of arguments; those of a starred one where it is a list that is known."""
@@ -377,13 +373,6 @@ def _first(table: Any) -> tuple[Any, ...]:
     if isinstance(table, LongList):
         return tuple(table.first)
     return tuple(table[:3]) if isinstance(table, list) else ()
-
-
-def _function_of(transform: Any) -> Any:
-    """Return what a transform calls: a Lambda's function, or itself."""
-    if type(transform).__name__ == "Lambda" and isinstance(transform, StandIn):
-        return vars(transform).get("lambd", vars(transform).get("function"))
-    return transform
 
 
 def _behind_picture(given: list[Any], keywords: Names) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:

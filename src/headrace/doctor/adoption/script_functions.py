@@ -57,12 +57,33 @@ class ScriptFunctions:
                     return source, node
         return None
 
+    def code_of(self, transform: Any) -> Found | None:
+        """Return the code of a transform of the script's own."""
+        function = called_by(transform)
+        return self.function(function) if isinstance(function, FunctionStandIn) else self.call_of(function)
+
+    def is_own_compose(self, transform: Any) -> bool:
+        """Tell whether a Compose holds something of the script's own."""
+        inner = vars(transform).get("transforms") if isinstance(transform, StandIn) else None
+        return (
+            isinstance(inner, list)
+            and type(transform).__name__ == "Compose"
+            and any(self.code_of(one) is not None or self.is_own_compose(one) for one in inner)
+        )
+
     def named(self, source: ScriptSource | None, name: str) -> FunctionStandIn | None:
         """Return a function that a file defines."""
         for one in [] if source is None else source.tree.body:
             if isinstance(one, ast.FunctionDef) and one.name == name and source is not None:
                 return FunctionStandIn(name, source.path, one.lineno)
         return None
+
+
+def called_by(transform: Any) -> Any:
+    """Return what a transform calls: a Lambda's function, or itself."""
+    if type(transform).__name__ == "Lambda" and isinstance(transform, StandIn):
+        return vars(transform).get("lambd", vars(transform).get("function"))
+    return transform
 
 
 def _as_function(node: ast.Lambda) -> ast.FunctionDef:

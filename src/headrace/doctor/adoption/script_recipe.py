@@ -83,7 +83,7 @@ class ScriptRecipe:
         reader = SampleReader(self.files, dataset)
         found = self._sample(dataset, reader)
         if found is None:
-            return self._none(self._why_none(reader.dataset))
+            return self._none(self._why_none(reader))
         self.value = found.value
         self.parts += found.source.parts
         self.batch = self._collated(found.value, reader)
@@ -127,13 +127,19 @@ class ScriptRecipe:
     def _none(self, why: str) -> LoaderRecipe:
         return LoaderRecipe("", {}, "batch", degree="no", reason=why, parts=tuple(self.parts), script=self.data.script)
 
-    def _why_none(self, dataset: Any) -> str:
-        name = class_of(dataset)
+    def _why_none(self, reader: SampleReader) -> str:
+        dataset, name = reader.dataset, class_of(reader.dataset)
         held = held_in_memory(dataset)
         if held:
             return (
                 f"{name} holds its samples in memory ({held}): take whole batches of it by one index, on the device "
                 f"where it fits; hr.ThreadDataLoader makes single samples without processes"
+            )
+        stream = reader.script.method(dataset, "__iter__")
+        if stream is not None and reader.script.method(dataset, "__getitem__") is None:
+            return (
+                f"{name}.__iter__ ({reader.place_in(*stream)}) yields samples one after another, and the Loader has to "
+                f"know where each lies: hr.open takes tars, and manifests that name files, as they are"
             )
         if isinstance(self.value, Computed):
             return f"the code of {name}.__getitem__ was not found"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .changes import LoaderScript, WantedEdit
 from .loader_call import ADOPTED, LoaderCall, argument
-from .script_source import ScriptSource, ScriptSources, files_here, parsed
+from .script_source import ScriptSource, ScriptSources, TableFacts, files_here, parsed
 
 __all__ = [
     "ADOPTED",
@@ -12,6 +12,7 @@ __all__ = [
     "LoaderScript",
     "ScriptSource",
     "ScriptSources",
+    "TableFacts",
     "WantedEdit",
     "argument",
     "files_here",
