@@ -1,13 +1,15 @@
 """How near the doctor's prescribed Loader comes to the lower bound of a step, and to what it was predicted to give.
 
-    python benchmarks/doctor_adoption.py [--scripts folder_v1 depth_tar] [--workers 1 2] [--steps 60] [--images 2000]
+    python benchmarks/doctor_adoption.py [--scripts folder_v1 depth_tar] [--workers 1 2] [--device-ms 20] [--steps 60]
 
 Each script of tests/doctor/adopted is diagnosed on made data, with each number of workers. Then it is run as often as
-`--rounds` says with the module that the doctor wrote in place of its DataLoader, and in turn as it is. Printed are the
-step as it is, on cached batches (the lower bound), with the module as predicted and as measured, and what the Loader
-takes for a step's batches alone (its own limit). `reached` is the measured step by the lower bound, or by the Loader's
-limit where that is longer; `error` is the predicted step by the measured one, less 1. `degree` is what the doctor knows
-of the data, and `first` the remedy that it puts first.
+`--rounds` says with the module that the doctor wrote in place of its DataLoader, and in turn as it is. The scripts
+train on the CPU, beside the Loader; with `--device-ms` each also runs as on a device: computing has one thread, and
+after the optimizer the step waits that long. Printed are the step as it is, on cached batches (the lower bound), with
+the module as predicted and as measured, and the Loader's own limit: what it takes for a step's batches alone, and a
+step beside a stand-in for its CPU work, as the trial measured them. `reached` is the measured step by the lower bound,
+or by the Loader's limit beside the step where that is longer; `error` is the predicted step by the measured one, less
+1. `degree` is what the doctor knows of the data, and `first` the remedy that it puts first.
 
 Run it by a Python that has torchvision, timm, albumentations, webdataset, datasets and tokenizers, on a machine without
 other work. The targets: a median `reached` of at most 1.15; a median error of at most 8 %, and none above 25 %.
@@ -15,6 +17,7 @@ other work. The targets: a median `reached` of at most 1.15; a median error of a
 
 import argparse
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -33,11 +36,13 @@ MOST_S = 180.0
 HEADS = (
     "script",
     "workers",
+    "device",
     "degree",
     "first",
     "as it is",
     "lower",
-    "limit",
+    "alone",
+    "beside",
     "predicted",
     "measured",
     "reached",
@@ -51,11 +56,13 @@ class AdoptionPair:
 
     script: str
     workers: int
+    device: float | None
     degree: str
     first: str
     present: float
     lower: float | None
-    limit: float
+    alone: float
+    beside: float
     predicted: float
     low: float
     high: float
@@ -63,7 +70,7 @@ class AdoptionPair:
 
     @property
     def reached(self) -> float:
-        return self.measured / max(self.lower or 0.0, self.limit)
+        return self.measured / max(self.lower or 0.0, self.beside)
 
     @property
     def error(self) -> float:
@@ -71,8 +78,9 @@ class AdoptionPair:
 
     def row(self) -> str:
         lower = "–" if self.lower is None else f"{self.lower:.1f}"
-        times = (f"{one:.1f}" for one in (self.limit, self.predicted, self.measured))
-        cells = (self.script, str(self.workers), self.degree, self.first, f"{self.present:.1f}", lower, *times)
+        times = (f"{one:.1f}" for one in (self.alone, self.beside, self.predicted, self.measured))
+        device = "–" if self.device is None else f"{self.device:g}"
+        cells = (self.script, str(self.workers), device, self.degree, self.first, f"{self.present:.1f}", lower, *times)
         return "| " + " | ".join((*cells, f"{self.reached:.2f}", f"{self.error:+.0%}")) + " |"
 
 
@@ -87,6 +95,17 @@ def data_of(script, images, folder):
     if not place.exists():
         subprocess.run([sys.executable, ADOPTED / "adopted_data.py", kind, place, str(images)], check=True)
     return place
+
+
+def as_on_device(script, device_ms, folder):
+    """A copy of the script whose step waits after the optimizer; every line keeps its number."""
+    text = (ADOPTED / f"{script}.py").read_text()
+    once = re.compile(r"^( *)optimizer\.step\(\)$", re.MULTILINE)
+    waiting, found = once.subn(rf"\1optimizer.step(), __import__('time').sleep({device_ms / 1e3})", text)
+    assert found == 1, f"{script}: expected one line with optimizer.step(), got {found}"
+    path = folder / f"{script}.py"
+    path.write_text(waiting)
+    return path
 
 
 def diagnosed(command, steps, folder):
@@ -107,9 +126,12 @@ def step_ms(command, changes, steps):
     )
 
 
-def pair_of(script, workers, data, asked, folder):
+def pair_of(script, workers, device, data, asked, folder):
     """Diagnose and adopt one script; the reason where there is no pair."""
-    command = [sys.executable, str(ADOPTED / f"{script}.py"), str(data), "--workers", str(workers), "--steps", "100000"]
+    path = ADOPTED / f"{script}.py" if device is None else as_on_device(script, device, folder)
+    command = [sys.executable, str(path), str(data), "--workers", str(workers), "--steps", "100000"]
+    if device is not None:
+        command = ["env", "OMP_NUM_THREADS=1", *command]
     session = diagnosed(command, asked.steps, folder)
     if session is None:
         return "the diagnosis failed"
@@ -131,11 +153,13 @@ def pair_of(script, workers, data, asked, folder):
     return AdoptionPair(
         script=script,
         workers=workers,
+        device=device,
         degree=trial.degree,
         first=next(one.code for one in prescription.remedies),
         present=statistics.median(present),
         lower=None if lower_bounds is None or lower_bounds.replay_us is None else lower_bounds.replay_us / 1e3,
-        limit=statistics.fmean(trial.batch_us) * batches_a_step / 1e3,
+        alone=statistics.fmean(trial.batch_us) * batches_a_step / 1e3,
+        beside=statistics.fmean(trial.loaded_us or trial.batch_us) / 1e3,
         predicted=remedy.prediction.step_us / 1e3,
         low=remedy.prediction.low_us / 1e3,
         high=remedy.prediction.high_us / 1e3,
@@ -148,6 +172,7 @@ def main():
     names = sorted(path.stem for path in ADOPTED.glob("*.py") if path.stem != "adopted_data")
     parser.add_argument("--scripts", nargs="+", choices=names, default=names)
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--device-ms", type=float, help="also as on a device that takes this long a step")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=2)
@@ -159,10 +184,12 @@ def main():
         folder = asked.data or Path(temporary)
         for script in asked.scripts:
             data = data_of(script, asked.images, folder)
-            for workers in asked.workers:
-                pair = pair_of(script, workers, data, asked, Path(temporary))
+            kinds = [(workers, None) for workers in asked.workers]
+            kinds += [(workers, asked.device_ms) for workers in asked.workers if asked.device_ms is not None]
+            for workers, device in kinds:
+                pair = pair_of(script, workers, device, data, asked, Path(temporary))
                 if isinstance(pair, str):
-                    print(f"{script}, {workers} workers: {pair}", file=sys.stderr, flush=True)
+                    print(f"{script}, {workers} workers, device {device} ms: {pair}", file=sys.stderr, flush=True)
                 else:
                     pairs.append(pair)
                     print(pair.row(), flush=True)

@@ -17,7 +17,6 @@ USERS = {
     ROOT / "tools" / "bench",
     ROOT / "tools" / "command_line.py",
     ROOT / "doctor" / "adoption",
-    ROOT / "doctor" / "machine" / "image_views.py",  # which times a drop-in
 }
 """What stands above the public names, and uses them as people do."""
 INJECTED = ROOT / "doctor" / "probe" / "remedies"

@@ -22,6 +22,10 @@ FEW_STEPS = 12
 """For the windows of a run that is not about how precise their figures are."""
 _HEADRACE = "import sys; from headrace.tools.command_line import main; sys.argv[0] = 'headrace'; main()"
 _OTHER_WINDOWS = "from headrace.doctor import run; run.REPLAY_STEPS = {}; "
+_SHORT_TRIAL = (
+    "from dataclasses import replace; from headrace.doctor.adoption import trial; whole = trial.tried_loader; "
+    "trial.tried_loader = lambda request: whole(replace(request, alone_s=0.3, alongside_s=0.5)); "
+)
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ def headrace(
 ) -> subprocess.CompletedProcess[str]:
     """Runs `headrace ARGUMENTS` to its end, in that folder, or in an empty one: whoever measures has it alone. Its
     windows have `replay_steps` where that is given, and else as many as a user's. It tries no Loader
-    unless `tries_loader` says so."""
+    unless `tries_loader` says so, and with few steps not for long."""
     if folder is None:
         with tempfile.TemporaryDirectory() as empty:
             return headrace(
@@ -104,7 +108,7 @@ def headrace(
             )
     if arguments[:1] == ("doctor",) and "--" in arguments and not tries_loader:
         arguments = ("doctor", "--no-trial", *arguments[1:])
-    program = _HEADRACE if replay_steps is None else _OTHER_WINDOWS.format(replay_steps) + _HEADRACE
+    program = _HEADRACE if replay_steps is None else _OTHER_WINDOWS.format(replay_steps) + _SHORT_TRIAL + _HEADRACE
     paths = os.pathsep.join(filter(None, source_paths()))
     own = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "COLUMNS": "120", "TERM": "dumb"}
     return subprocess.run(

@@ -563,3 +563,34 @@ def test_threads_without_length_are_refused():
 def test_threads_cannot_say_their_state_elsewhere():
     with pytest.raises(UsageError, match=r"expected a headrace\.Loader, got a ThreadDataLoader: .*register_for_che"):
         threads_of().as_dataloader().dataset.state_dict()
+
+
+class ClosedAfterOne(Numbers):
+    """Each pass says when it ends."""
+
+    def __init__(self):
+        super().__init__()
+        self.ended = 0
+
+    def __iter__(self):
+        try:
+            yield from super().__iter__()
+        finally:
+            self.ended += 1
+
+
+def test_batches_get_the_scripts_structure():
+    def pairs(batches):
+        for batch in batches:
+            yield [batch, -batch]
+
+    loader = ClosedAfterOne()
+    dataloader = as_dataloader(loader, pairs)
+    assert [(one.item(), other.item()) for one, other in dataloader] == [(k, -k) for k in range(4)]
+    assert len(dataloader) == 4
+    assert [one.item() for one, _ in rebuilt(dataloader)] == [10, 11, 12, 13], "the next epoch, as Accelerate takes it"
+    passed = iter(dataloader)
+    next(passed)
+    assert loader.ended == 2
+    passed.close()
+    assert loader.ended == 3, "a pass that is left ends the loader's own"

@@ -187,8 +187,7 @@ def _fact(session: Session, view: TrainerView, name: str) -> object:
     if name == "cores":
         host = host_of(session, trainer)
         return None if host is None else host.cores
-    facts = next((one.facts for one in session.processes if (one.host, one.pid) == (trainer.host, trainer.pid)), {})
-    found = facts.get(name)
+    found = session.process_facts(trainer).get(name)
     return found.get("version") if isinstance(found, dict) else found
 
 

@@ -150,12 +150,12 @@ def _prescribe(watched: Watch) -> None:
     """Prescribe, after a look at the files that were read, for some seconds at most, as in an observed command."""
     if watched.session is None or watched.diagnosis is None:
         return
+    from .adoption import survey_of
     from .causes import prescribe
     from .edits import files_here
-    from .machine import surveyed, view_of
 
     session = watched.session
-    session.survey = surveyed(session.machines[0], session.opened, view_of(session)) if session.machines else None
+    session.survey = survey_of(session, files_here()) if session.machines else None
     watched.prescription = prescribe(session, watched.diagnosis, files_here())
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from headrace.errors import UsageError
 
-from .adoption import adopt, loader_trial
+from .adoption import adopt, loader_trial, survey_of
 from .attach import (
     DOCTOR_FAILED,
     CommandResult,
@@ -30,7 +30,7 @@ from .attach import (
 )
 from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
-from .machine import MachineSampler, surveyed, view_of
+from .machine import MachineSampler
 from .measure import Diagnosis, main_view_of
 from .prove import DIGESTS, Prover, TrialRunner
 from .report import LiveView, Outputs, document, gpu_busy, write_whole
@@ -84,9 +84,9 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         digests=0 if asked.prove_s is None else DIGESTS,
     ) as folder:
         ended, machines = run_sampled(asked, folder, outputs)
-        wait_share = None
+        wait_share, status = None, ended.status
         try:  # whatever goes wrong after the command has ended, its exit status comes through and its evidence stays
-            wait_share = _report(asked, outputs, folder, ended, machines)
+            wait_share, status = _report(asked, outputs, folder, ended, machines)
         except KeyboardInterrupt:
             folder.is_kept = True
             _say(f"interrupted while reporting; the evidence is in {folder.path}")
@@ -96,7 +96,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
             _say(traceback.format_exc())
     if asked.keep is None and holds_files(folder.path):
         _say(f"files that could not be put back, or that nobody is known to have made, are left in {folder.path}")
-    return exit_status(ended.status, wait_share=wait_share, fail_above=asked.fail_above)
+    return exit_status(status, wait_share=wait_share, fail_above=asked.fail_above)
 
 
 def show_again(path: Path, outputs: Outputs, *, fail_above: float | None) -> int:
@@ -223,12 +223,11 @@ def run_sampled(asked: Examination, folder: SessionFolder, outputs: Outputs) -> 
 
 def _report(
     asked: Examination, outputs: Outputs, folder: SessionFolder, ended: CommandResult, machines: list[Machine]
-) -> float | None:
-    """Report a run, and return the share of a step that it waits."""
+) -> tuple[float | None, int]:
+    """Report a run, and return the share of a step that it waits, and its exit status: 0 where the doctor ended it."""
     session = session_of(asked, folder, ended, machines)
     if session.machines:  # sampled, and so this one
-        survey = partial(surveyed, session.machines[0], session.opened, view_of(session))
-        session.survey = _or_none(survey, "files were not looked at: that failed")
+        session.survey = _or_none(lambda: survey_of(session, files_here()), "files were not looked at: that failed")
     try:
         diagnosis = diagnose(session)
     except Exception:
@@ -249,7 +248,7 @@ def _report(
         prescription = _prescribed(session, diagnosis)
     saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
     _say(*outputs.put(session, diagnosis, prescription, saved=saved))
-    return diagnosis.data_share
+    return diagnosis.data_share, 0 if session.outcome.why == "steps" else ended.status
 
 
 def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, machines: list[Machine]) -> Session:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, overload
 
@@ -14,12 +14,16 @@ from torch.utils.data.distributed import DistributedSampler
 from headrace.errors import UsageError
 from headrace.loader.framework_source import Iterates, LoaderSource, close, source_of
 
+Conversion = Callable[[Iterator[Any]], Iterator[Any]]
+"""Generator function that yields each batch in another structure."""
+
 
 class FrameworkPasses:
     """Passes over one loader, at the epochs that a framework announces or where the user left off."""
 
-    def __init__(self, source: LoaderSource) -> None:
+    def __init__(self, source: LoaderSource, convert: Conversion | None = None) -> None:
         self.source = source
+        self._convert = convert
         self._announced: int | None = None
         self._offset = 0  # from epochs as announced to the loader's
         self._served: ServedPass | None = None
@@ -32,17 +36,22 @@ class FrameworkPasses:
         """Yield a pass. It starts with its first batch: Lightning calls iter() before it announces the epoch."""
         self._served = None
         self._settle()
-        iterator = iter(self.source)
+        iterator = self.begin()
         try:
             yield from iterator
         finally:
             close(iterator)
 
+    def begin(self) -> Iterator[Any]:
+        """Begin a pass over the loader."""
+        iterator = iter(self.source)
+        return iterator if self._convert is None else _converted(iterator, self._convert)
+
     def parts(self) -> Iterator[RankPart]:
         """Yield the parts of a pass. A framework takes those of its rank, perhaps from a later step on."""
         self._settle()
         source = self.source
-        served = self._served = ServedPass(source)
+        served = self._served = ServedPass(source, self.begin)
         try:
             for step in range(served.first_step, len(source)):
                 for rank in range(source.world_size):
@@ -81,8 +90,9 @@ class FrameworkPasses:
 class ServedPass:
     """Pass whose batches a framework takes one by one. Its iterator starts with the first."""
 
-    def __init__(self, source: LoaderSource) -> None:
+    def __init__(self, source: LoaderSource, begin: Callable[[], Iterator[Any]]) -> None:
         self.source = source
+        self._begin = begin
         self.first_step = source.next_step
         self.open = True
         self.epoch = source.epoch
@@ -101,7 +111,7 @@ class ServedPass:
         if self._iterator is None:
             if (self.source.epoch, self.source.next_step) != (self.epoch, step):
                 self.source.seek(self.epoch, step)
-            self._iterator = iter(self.source)
+            self._iterator = self._begin()
             self._next_step = step
         elif step != self._next_step:
             raise UsageError(
@@ -158,8 +168,11 @@ class RankPart(Sequence[int]):
 T = TypeVar("T")
 
 
-def as_dataloader(loader: LoaderSource | Iterates) -> LoaderDataLoader:
+def as_dataloader(loader: LoaderSource | Iterates, convert: Conversion | None = None) -> LoaderDataLoader:
     """Return a torch DataLoader over `loader`'s batches: the same objects, without a process, thread or pinning.
+
+    `convert` is a generator function that gets the loader's batches and yields each in the structure that a script
+    takes, such as `[images, labels]`.
 
     `loader` is a `Loader`, a `ThreadDataLoader`, or anything else that has `len` and iterates over its rank's batches,
     an epoch each time. `state_dict` and `load_state_dict`, `set_epoch`, `epoch`, `batch_size`, `rank` and `world_size`
@@ -168,7 +181,15 @@ def as_dataloader(loader: LoaderSource | Iterates) -> LoaderDataLoader:
 
     Raises UsageError for a loader without a length, and for a ThreadDataLoader that gives all samples to every rank.
     """
-    return LoaderDataLoader(source_of(loader))
+    return LoaderDataLoader(source_of(loader), convert)
+
+
+def _converted(batches: Iterator[Any], convert: Conversion) -> Iterator[Any]:
+    """Yield a pass's batches in their other structure; closed, it ends the pass."""
+    try:
+        yield from convert(batches)
+    finally:
+        close(batches)
 
 
 class LoaderDataLoader(DataLoader[Any]):
@@ -179,8 +200,8 @@ class LoaderDataLoader(DataLoader[Any]):
     from it.
     """
 
-    def __init__(self, source: LoaderSource) -> None:
-        passes = FrameworkPasses(source)
+    def __init__(self, source: LoaderSource, convert: Conversion | None = None) -> None:
+        passes = FrameworkPasses(source, convert)
         dataset = PartDataset(passes)
         parts: Any = PartSampler(passes)  # torch asks for lists; Accelerate is content with sequences, as is `dataset`
         super().__init__(dataset, batch_sampler=parts, collate_fn=unchanged)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -231,15 +231,16 @@ class LoaderPosition(LoaderSource):
         self._positioned = True
         self._latest = None  # a pass still held no longer moves the position
 
-    def as_dataloader(self) -> LoaderDataLoader:
-        """Return a torch DataLoader of these batches, for frameworks that insist on one.
+    def as_dataloader(self, convert: Callable[[Iterator[Any]], Iterator[Any]] | None = None) -> LoaderDataLoader:
+        """Return a torch DataLoader of these batches, for frameworks and scripts that insist on one.
 
-        It adds no copy, thread or process. Raises UsageError if PyTorch is not installed.
+        It adds no copy, thread or process. `convert` is a generator function that gets these batches and yields each in
+        the structure that a script takes, such as `[images, labels]`. Raises UsageError if PyTorch is not installed.
         """
         need_torch("as_dataloader()")
         from headrace.loader.framework_dataloader import as_dataloader
 
-        return as_dataloader(self)
+        return as_dataloader(self, convert)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the consumer's position as small JSON, the same on every rank.

@@ -280,7 +280,7 @@ def test_shards_count_through():
 @pytest.mark.parametrize(
     ("dataset", "reason"),
     [
-        (known("torch.utils.data.dataset.TensorDataset", tensors=[]), "__getitem__ was not found"),
+        (known("torch.utils.data.dataset.TensorDataset", tensors=[]), "is not among the dataset classes"),
         ({"class": "a.b", "cut": True}, "holds no files"),
         ([1, 2, 3], "holds no files"),
     ],

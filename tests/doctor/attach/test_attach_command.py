@@ -151,7 +151,7 @@ def test_one_file_for_both_keeps_the_order(tmp_path):
 
 def test_of_a_progress_bar_the_last_state_counts():
     last = LastLines()
-    last.feed(1, b"10%\r50%\r100%\ndone\r\n")
+    last.feed(1, b"10%\r50%\r\x1b[1;34m100%\x1b[0m\ndone\r\n")
     last.feed(2, b"half \xff of \xe2\x82")
     last.feed(2, b"\xac a line")
     assert last.lines() == ["100%", "done", "half � of € a line"]

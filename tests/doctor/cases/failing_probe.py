@@ -26,11 +26,13 @@ EXPECTED = 12.0
 DEADLINE_S = 20
 STAND_INS = {
     "Builtin.__call__",
+    "CountedCalls.call",
     "LoaderHooks._begin",
     "LoaderHooks._fetch",
     "LoaderHooks._fetch_elsewhere",
     "LoaderHooks._read",
     "SampleComparison.collate",
+    "TensorMethod.__get__",
     "_DataQueue._dumps",
     "_DataQueue.put",
     "_DataQueue.send",
@@ -43,6 +45,7 @@ STAND_INS = {
 """They stand for the user's own functions, and call those: all else that they call is made to fail."""
 GUARDS = {
     "Account.leave",
+    "CountedCalls.count",
     "LoaderHooks._not_received",
     "Stages.enter",
     "TrainingObserver.enter",

@@ -19,11 +19,13 @@ from headrace.doctor.session.model import (
     Calibration,
     MachineSurvey,
     MeasuredWindow,
+    ProbedProcess,
     Proof,
     SeenFile,
     SeenFolder,
     Session,
     SlowSample,
+    Trainer,
 )
 
 BASELINE_US = 100_000.0
@@ -185,6 +187,29 @@ def test_under_a_launcher_the_scripts_own_error_is_named(launcher: str, tmp_path
         "The command failed with exit status 1: FileNotFoundError: no /data/train."
     )
     assert last_words(session)[-1] == "FileNotFoundError: no /data/train"
+
+
+PEER = (
+    "Traceback (most recent call last):\n"
+    "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:8098."
+)
+
+
+def test_a_ranks_own_error_comes_before_those_of_ranks_that_lost_it(tmp_path: Path) -> None:
+    session = failed(tmp_path, (100, 1, ELASTIC), (101, 100, PEER), (102, 100, OWN))
+    assert "FileNotFoundError: no /data/train" in diagnose(session).verdict
+
+
+@pytest.mark.parametrize(("ended", "how"), [(None, "was killed, or crashed"), ("exit", "ended by itself")])
+def test_a_rank_that_left_without_an_error_is_named_in_place_of_those_that_lost_it(
+    tmp_path: Path, ended: str | None, how: str
+) -> None:
+    session = failed(tmp_path, (100, 1, ELASTIC), (101, 100, PEER))
+    session.processes.append(ProbedProcess(102, 100, session.processes[0].host, "trainer", 0, 9, ended))
+    session.trainers.append(Trainer(102, session.processes[0].host, 1))
+    said = diagnose(session).verdict
+    assert said.startswith(f"The command failed with exit status 1: rank 1 (process 102) {how}")
+    assert "closed by peer" not in said
 
 
 def test_without_a_launcher_the_commands_own_last_lines_stand(tmp_path: Path) -> None:

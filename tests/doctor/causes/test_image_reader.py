@@ -10,9 +10,12 @@ import pytest
 from made_prescriptions import ROOMY, helping, made, prescribed, with_batches, with_survey
 from made_sessions import MadeRun
 from PIL import Image
+from recorded_scripts import SCRIPTS, recorded, script_text
 
-from headrace.doctor.machine.image_views import ScriptView, script_view, timed_views
-from headrace.doctor.session.model import Calibration, MachineSurvey
+from headrace.doctor.adoption.image_views import ScriptView, script_view, timed_views
+from headrace.doctor.edits import ScriptSources
+from headrace.doctor.measure import main_view_of
+from headrace.doctor.session.model import Calibration, MachineSurvey, Session
 
 BATCH = ("float32[64,3,224,224] int64[64]", 64 * 3 * 224 * 224 * 4)
 IMAGENET = {
@@ -23,37 +26,101 @@ IMAGENET = {
 }
 
 
+def view_of(session: Session, sources: ScriptSources | None = None) -> ScriptView | None:
+    trainer = main_view_of(session)
+    assert trainer is not None
+    return script_view(session, trainer, ScriptSources() if sources is None else sources)
+
+
+READERS = {
+    "folder_v1": (
+        "view=[headrace.RandomResizedCrop(224), headrace.RandomHorizontalFlip()], "
+        'dtype="float32", normalize=headrace.IMAGENET',
+        "bilinear",
+    ),
+    "folder_v2": ("view=[headrace.RandomResizedCrop(192), headrace.RandomHorizontalFlip()]", "bilinear"),
+    "folder_albumentations": (
+        "view=[headrace.RandomResizedCrop(224, scale=(0.5, 1.0)), headrace.RandomHorizontalFlip()]",
+        "bilinear",
+    ),
+    "folder_timm": ("view=[headrace.RandomResizedCrop(192), headrace.RandomHorizontalFlip()]", "bicubic"),
+    "captions_csv": (
+        'view=[headrace.Resize(160), headrace.CenterCrop(160)], dtype="float32", '
+        "normalize=headrace.Normalize((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))",
+        "bicubic",
+    ),
+    "depth_tar": (
+        'view=[headrace.Resize((256, 320)), headrace.RandomHorizontalFlip()], dtype="float32", '
+        "normalize=headrace.Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))",
+        "bilinear",
+    ),
+    "hf_images": (
+        "view=[headrace.Resize(224), headrace.CenterCrop(224), headrace.RandomHorizontalFlip()], "
+        'dtype="float32", normalize=headrace.Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))',
+        "bilinear",
+    ),
+    "masks_scale": ("", "bilinear"),  # it cuts its pictures by itself
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_the_view_is_that_of_the_scripts_own_transforms(name: str) -> None:
+    sources = ScriptSources({f"{SCRIPTS}/{name}.py": script_text(name)}.get, SCRIPTS)
+    view = view_of(recorded(name), sources)
+    assert view is not None
+    arguments, resampling = READERS[name]
+    assert (view.code, view.filter) == (f"headrace.ImageReader({arguments})", resampling)
+    assert view.unread == (
+        ""
+        if name != "masks_scale"
+        else "image.resize((width, height), Image.BILINEAR) (masks_scale.py:24) stays the script's."
+    )
+
+
+def test_a_transform_of_the_dataset_is_known_without_its_code() -> None:
+    view = view_of(recorded("captions_csv"))
+    assert view is not None
+    assert "Resize(160)" in view.code
+    assert view.unread == ""
+
+
 @pytest.mark.parametrize(
-    ("stages", "shape", "code"),
+    ("stages", "shape", "code", "unread"),
     [
         (
             [*IMAGENET, "transform:RandomHorizontalFlip"],
             BATCH[0],
             'headrace.ImageReader(view=headrace.RandomResizedCrop(224), dtype="float32", normalize=headrace.IMAGENET)',
+            "Assumed are RandomResizedCrop's parameters and mean and deviation",
         ),
         (
             [*IMAGENET, "transform:ColorJitter"],
             BATCH[0],
             "headrace.ImageReader(view=headrace.RandomResizedCrop(224))",
+            "Assumed are RandomResizedCrop's parameters",
         ),
         (
             ["decode:OpenCV imread", "transform:OpenCV cvtColor", "transform:OpenCV resize"],
             "uint8[8,3,128,256]",
             "headrace.ImageReader(view=headrace.Resize((128, 256)))",
+            "Assumed are Resize's parameters",
         ),
-        (["decode:cv2.imdecode"], "float32[8,3,64,64]", 'headrace.ImageReader(dtype="float32")'),
+        (["decode:cv2.imdecode"], "float32[8,3,64,64]", 'headrace.ImageReader(dtype="float32")', ""),
     ],
     ids=["imagenet", "a jitter between", "OpenCV", "OpenCV's decoding alone"],
 )
-def test_the_scripts_view_is_said_as_code(stages: list[str], shape: str, code: str) -> None:
-    view = script_view(stages, [shape])
+def test_stages_tell_the_view_of_a_script_that_is_not_described(
+    stages: list[str], shape: str, code: str, unread: str
+) -> None:
+    view = view_of(with_batches(made(MadeRun(stages=dict.fromkeys(stages, 1_000))), shape, BATCH[1]))
     assert view is not None
     assert view.code == code
+    assert view.unread.partition(":")[0] == unread
 
 
 def test_without_images_there_is_no_view() -> None:
-    assert script_view(["decode:Pillow load"], ["int64[4,512]"]) is None
-    assert script_view(["getitem:rest"], [BATCH[0]]) is None
+    assert view_of(with_batches(made(MadeRun(stages={"decode:Pillow load": 9_000})), "int64[4,512]", 16_384)) is None
+    assert view_of(with_batches(made(MadeRun(stages={"getitem:rest": 9_000})), *BATCH)) is None
 
 
 def jpeg(seed: int) -> bytes:
@@ -63,13 +130,23 @@ def jpeg(seed: int) -> bytes:
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize("window", ["RandomResizedCrop", "CenterCrop", "Resize", ""])
-def test_images_are_timed_both_ways(window: str) -> None:
-    view = ScriptView("Pillow", window, 64, 64, is_float=True, is_normalised=True)
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ("hr.RandomResizedCrop((64, 48), scale=(0.5, 1.0), flip=0.5)",),
+        ("hr.Resize(64)", "hr.CenterCrop(48)", "hr.RandomHorizontalFlip()"),
+        ("hr.Resize((64, 48))", "hr.RandomCrop(32)"),
+        (),
+    ],
+    ids=["a random crop", "the middle", "two steps", "whole"],
+)
+def test_images_are_timed_both_ways(steps: tuple[str, ...]) -> None:
+    view = ScriptView("Pillow", steps, "float32", "hr.Normalize((0.5, 0.5, 0.5), (0.2, 0.2, 0.2))", "bicubic")
     data = {"a.jpg": jpeg(1), "b.jpg": b"none", "c.jpg": jpeg(2)}
     found = timed_views(view, [(name, partial(bytes, one)) for name, one in data.items()], lambda: True)
     assert found is not None
     assert (found.remedy, found.unit, found.files) == ("image-reader", "image", ["a.jpg", "c.jpg"])
+    assert found.view == view.code
     assert all(us > 0 for us in [*found.present_us, *found.other_us])
     assert timed_views(view, [("a.jpg", lambda: jpeg(1))], lambda: False) is None
 
@@ -97,3 +174,9 @@ def test_of_two_decoders_one_goes_together_with_others() -> None:
     found = prescribed(session)
     assert {"native-decode", "image-reader"} <= {one.code for one in found.remedies if one.helps}
     assert len({"native-decode", "image-reader"} & set(found.together)) == 1
+
+
+def test_only_names_of_headrace_are_taken_from_a_sessions_text() -> None:
+    for step in ("hr.__import__('os')", "print(1)", "hr.Resize(open('x'))", "hr.errors"):
+        with pytest.raises(ValueError, match=r"expected a name of headrace's|malformed"):
+            timed_views(ScriptView("Pillow", (step,)), [], lambda: True)

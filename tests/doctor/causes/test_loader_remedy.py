@@ -124,7 +124,7 @@ for step, batch in enumerate(loader):
     [
         (SCRIPT, True),
         (SCRIPT.replace("print(len(loader))", "model.fit(loader)"), False),
-        (SCRIPT.replace("print(len(loader))", "same = loader"), False),
+        (SCRIPT.replace("print(len(loader))", "same = loader\nprint(same.collate_fn)"), False),
         (SCRIPT.replace("enumerate(loader)", "enumerate(other)"), False),
     ],
 )
@@ -139,10 +139,9 @@ def test_the_change_of_the_script_is_a_diff_where_it_is_certain(script: str, is_
     assert found.edit is not None
     assert [line for line in found.edit.diff.splitlines() if line[:1] == "+" and line[:3] != "+++"] == [
         "+import headrace_loader",
-        "+loader = headrace_loader.make_loader()",
-        "+for step, batch in enumerate(headrace_loader.batches(loader)):",
+        "+loader = headrace_loader.make_dataloader(batch_size=4)",
     ]
-    assert found.costs[-1] == "the module that --draft /home/ada/headrace_loader.py writes"
+    assert found.costs[-1] == "a new file, /home/ada/headrace_loader.py, which --apply writes, too"
 
 
 def test_it_stands_above_a_cache_that_gains_as_much() -> None:
@@ -166,6 +165,12 @@ def test_one_that_is_slower_gives_way_to_what_gains_more() -> None:
         (
             LoaderTrial("failed", "making the first batch\nValueError: no <column>", degree="exact"),
             "It was tried on the run's files, and failed: making the first batch · ValueError: no <column>",
+        ),
+        (
+            LoaderTrial(
+                "failed", 'File "a.py", line 3, in f\n    x = g(\n        ^^\nUsageError: field', degree="draft"
+            ),
+            "It was tried on the run's files, and failed: UsageError: field",
         ),
         (
             LoaderTrial("timed out", "opening the data took more than 15 s", degree="draft"),

@@ -115,8 +115,11 @@ def test_a_thinned_worker_is_as_busy_as_it_was(tmp_path):
 
 def test_slow_samples_are_the_worst_of_all_workers_with_their_stage(tmp_path):
     session = made_session(tmp_path, MadeRun(samples=4))
-    session.makers[0].slow = [SlowSample("'a.png'", 0, 1, 30_000, [(0, 1_000), (1, 29_000)])]
-    session.makers[1].slow = [SlowSample("'b.png'", 0, 2, 5_000, [(0, 5_000)]), SlowSample("'a.png'", 0, 3, 100, [])]
+    session.makers[0].slow = [SlowSample("'a.png'", 0, 1, 30_000, [(0, 1_000), (1, 29_000)], 30_000)]
+    session.makers[1].slow = [
+        SlowSample("'b.png'", 0, 2, 5_000, [(0, 5_000)], 5_000),
+        SlowSample("'a.png'", 0, 3, 100, []),
+    ]
     diagnosis = diagnose(session)
     assert [(one.key, one.wall_us, one.stage) for one in diagnosis.batch_production[0].slow] == [
         ("'a.png'", 30_000, "collate:default"),
@@ -333,8 +336,26 @@ def slow_keys(maker):
 
 
 def test_slow_samples_without_keys_are_told_apart_by_their_batch():
-    samples = [SlowSample("('sample', 1)", 0, batch, 900 - batch, []) for batch in (3, 8)]
-    keyed = [SlowSample("'a.jpg'", epoch, 5, 500, []) for epoch in (0, 1)]
+    samples = [SlowSample("('sample', 1)", 0, batch, 900 - batch, [], 900) for batch in (3, 8)]
+    keyed = [SlowSample("'a.jpg'", epoch, 5, 500, [], 500) for epoch in (0, 1)]
     batches = ProducedBatches([0], [0], [0], [100], [None], [None], [2], [[]])
     maker = BatchProducer(9, "host", 7, 0, batches=batches, slow=[*samples, *keyed])
     assert slow_keys(maker) == ["1 of batch 3", "1 of batch 8", "'a.jpg'"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "cpu", "delay", "times", "is_slow"),
+    [
+        ("decode:Pillow load", 30_000, None, 1, True),
+        ("decode:Pillow load", 2_000, None, 1, False),  # something else had the core
+        ("decode:Pillow load", 2_000, None, 2, True),
+        ("read:file", 2_000, None, 1, True),
+        ("getitem:rest", 2_000, 100, 1, True),  # a server of its own, say: no core was waited for
+        ("decode:Pillow load", 30_000, 29_000, 1, False),
+        ("decode:Pillow load", None, None, 1, False),  # evidence that tells neither
+    ],
+)
+def test_a_sample_is_slow_by_its_own_work_or_more_than_once(stage, cpu, delay, times, is_slow):
+    batches = ProducedBatches([0], [0], [0], [2_000], [None], [None], [2], [[]], [], [2_000], [delay])
+    slow = [SlowSample("223", 0, 0, 32_000, [(0, 32_000)], cpu)] * times
+    assert slow_keys(BatchProducer(9, "host", 7, 0, stages=[stage], batches=batches, slow=slow)) == ["223"] * is_slow

@@ -352,3 +352,44 @@ def test_a_pipeline_behind_a_loader_goes_to_work_at_its_next_and_waits_only_for_
     steps = records(tmp_path, "step")
     assert len(steps) == 6
     assert all(sum(us for kind, _, us in step[4] if kind == "d") >= 2_000 for step in steps)
+
+
+TOKENS = torch.arange(8.0)
+
+
+def transformed(batch: Tensor) -> Tensor:
+    return batch * 2
+
+
+def drawn(tokens: Tensor) -> Tensor:
+    return tokens + torch.randn(4, 8)
+
+
+def step_on(batch: Tensor) -> None:
+    x = transformed(batch)
+    train_on(x, torch.zeros(4, 1))
+
+
+def by_argument() -> None:
+    for _ in range(STEPS):
+        step_on(drawn(TOKENS))
+
+
+def by_loop_over_batches() -> None:
+    for x, y in Pairs():
+        z = transformed(x)
+        train_on(z, y)
+
+
+class Pairs:
+    def __iter__(self) -> Iterator[Pair]:
+        yield from generated()
+
+
+@pytest.mark.parametrize(("train", "name"), [(by_argument, "drawn"), (by_loop_over_batches, "Pairs")])
+def test_what_only_changes_a_batch_in_hand_gives_none(tmp_path: Path, train: Any, name: str) -> None:
+    with probed(tmp_path):
+        train()
+        train()
+    (facts,) = [loader[3] for loader in records(tmp_path, "loader")]
+    assert facts["source"] == name

@@ -200,5 +200,7 @@ def test_what_starts_the_probe_is_hooked_and_none_of_what_the_probe_itself_impor
         "safetensors",
         "spdl",
         "tensorflow",
+        "tqdm",
+        "wandb",
         "webdataset",
     }

@@ -70,10 +70,34 @@ def test_pillow_decodes_where_pixels_are_first_asked_for(probed: LibraryProbe, f
 def test_pillow_opens_and_reads_by_itself(probed: LibraryProbe, files: Path) -> None:
     calls = probed.calls(lambda: Image.open(files / "a.png").resize((8, 8)))
     assert calls["decode:Pillow open"] == 1
-    assert calls["decode:Pillow load"] >= 1
+    assert calls["decode:Pillow load"] == 1
     assert calls["transform:Pillow resize"] == 1
     assert calls["read:file"] >= 1
     assert len(calls) == 4
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.webp"])
+def test_a_picture_is_decoded_once_however_often_it_is_asked_for_its_pixels(
+    probed: LibraryProbe, files: Path, name: str
+) -> None:
+    opened = Image.open(files / name)
+    calls = probed.calls(lambda: (opened.load(), opened.convert("L"), opened.resize((8, 8)), np.asarray(opened)))
+    assert calls.pop("decode:Pillow load") == 1
+    assert set(calls) == {"transform:Pillow convert", "transform:Pillow resize"}
+
+
+def test_each_frame_is_a_decode(probed: LibraryProbe, tmp_path: Path, pixels: Any) -> None:
+    frames = [Image.fromarray(pixels), Image.fromarray(255 - pixels)]
+    frames[0].save(tmp_path / "a.webp", save_all=True, append_images=frames[1:], lossless=True)
+    opened = Image.open(tmp_path / "a.webp")
+
+    def read() -> Any:
+        first = np.asarray(opened)
+        opened.seek(1)
+        return first, np.asarray(opened)
+
+    assert probed.calls(read)["decode:Pillow load"] == 2
+    assert np.array_equal(probed.result[1], 255 - pixels)
 
 
 def test_a_plugin_that_decodes_by_itself(probed: LibraryProbe, files: Path) -> None:

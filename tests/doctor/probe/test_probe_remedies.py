@@ -422,6 +422,21 @@ def test_threads_are_bounded(tmp_path: Path) -> None:
     assert "torch: 2 in a trainer" in applied(tmp_path, "threads")[1]
 
 
+def test_variables_that_do_not_hold_where_torch_is_imported_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    with injected(tmp_path / "held", environment={"OMP_WAIT_POLICY": "passive"}):
+        pass
+    assert applied(tmp_path / "held", "environment") == (1, ["OMP_WAIT_POLICY=passive"])
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    with injected(tmp_path / "lost", environment={"OMP_WAIT_POLICY": "passive"}):
+        pass
+    count, texts = applied(tmp_path / "lost", "environment")
+    assert count == 0
+    assert texts == ["expected OMP_WAIT_POLICY=passive where torch is imported, got active"]
+
+
 def test_batches_are_prefetched_where_a_device_is_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU is stood in for by the CPU."""
     plain = seen(DataLoader(Numbers(), batch_size=3))

@@ -259,6 +259,13 @@ def test_a_command_that_failed_shows_its_last_words() -> None:
     assert "  line 13" not in shown
 
 
+def test_of_a_single_step_no_advice_follows() -> None:
+    diagnosis = made_diagnosis()
+    (only,) = diagnosis.budgets
+    assert "\n→ " in printed(made_session(), diagnosis)
+    assert "\n→ " not in printed(made_session(), replace(diagnosis, budgets=[replace(only, steps=1)]))
+
+
 def test_a_process_that_hangs_shows_where() -> None:
     session = made_session()
     session.processes[1].stacks.append("File a.py, line 1\n    lock.acquire()\n")

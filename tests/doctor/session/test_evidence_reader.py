@@ -8,7 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_sessions import MadeRun, made_session, process, read, simulate, write_evidence, write_run, write_settings
+from made_sessions import (
+    MadeRun,
+    made_session,
+    outcome,
+    process,
+    read,
+    simulate,
+    write_evidence,
+    write_run,
+    write_settings,
+)
 
 from headrace.doctor.session.evidence_reader import read_evidence_lines
 from headrace.doctor.session.evidence_schema import GetRecord, ProcessRecord, StepRecord
@@ -197,3 +207,16 @@ def test_the_evidence_of_a_large_run_can_still_be_made_and_measured():
     ran = subprocess.run([sys.executable, script, *options], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.count("from the interpreter's start to its end") == 2
+
+
+@pytest.mark.parametrize(("window", "why"), [("replay", "steps"), ("load", "steps"), (None, "failed")])
+def test_an_error_in_replay_ends_the_run_as_the_doctor_would(tmp_path, window, why):
+    write_settings(tmp_path)
+    windows = [["window", name, 5, 40, 3, 10, 50] for name in ["observe", window] if name]
+    error = ["error", 80, "Traceback:\n  File x\nZeroDivisionError: by zero"]
+    write_evidence(tmp_path, "a", [process(1), STEP, *windows, error, ["end", 90, "error"]])
+    session = read(tmp_path, mode="measure", outcome=outcome(status=1, why="failed"))
+    assert session.outcome.why == why
+    told = [note.text for note in session.notes if note.code == "replay-failed"]
+    ended = "The script ended by ZeroDivisionError: by zero while its steps were repeated on cached batches"
+    assert [text.startswith(ended) for text in told] == ([True] if why == "steps" else [])

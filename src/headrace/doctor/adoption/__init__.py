@@ -8,20 +8,25 @@ libraries that they are of. The trial runs that text in a process of its own.
 from __future__ import annotations
 
 from .comparison import compare_with_script
+from .image_views import PILLOW, ScriptView, script_view, survey_of
 from .module import module_text
 from .recipe import Adoption, LoaderRecipe, ModuleFunction, RecipePart
 from .script_recipe import adopt
 from .trial import LoaderTrialRequest, loader_trial, tried_loader
 
 __all__ = [
+    "PILLOW",
     "Adoption",
     "LoaderRecipe",
     "LoaderTrialRequest",
     "ModuleFunction",
     "RecipePart",
+    "ScriptView",
     "adopt",
     "compare_with_script",
     "loader_trial",
     "module_text",
+    "script_view",
+    "survey_of",
     "tried_loader",
 ]

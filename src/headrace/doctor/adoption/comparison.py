@@ -79,27 +79,37 @@ def compare_with_script(
 
 
 def script_loader(script: Sequence[str], dataset: str = "") -> DataLoader[Any]:
-    """Run a script up to its first pass over a DataLoader of such a dataset, and return that DataLoader.
+    """Run a script up to its first training pass over a DataLoader of such a dataset, and return that DataLoader.
 
-    `script` is what follows `python` on its command line. Raises UsageError where the script ends before.
+    A pass that begins with autograd off is an evaluation. `script` is what follows `python` on its command line. Raises
+    UsageError where the script ends before.
     """
+    import torch
     from torch.utils.data import DataLoader
 
     original = DataLoader.__iter__
+    found: list[DataLoader[Any]] = []
 
     def begin(loader: DataLoader[Any]) -> Any:
         kind = type(loader.dataset)
-        if not dataset or f"{kind.__module__}.{kind.__qualname__}".split(".")[-1] == dataset.split(".")[-1]:
+        is_wanted = not dataset or kind.__qualname__.split(".")[-1] == dataset.split(".")[-1]
+        if is_wanted and torch.is_grad_enabled():
+            found.append(loader)
             raise _LoaderFoundError(loader)
         return original(loader)
 
     try:
         with patch.object(DataLoader, "__iter__", begin):
             _run(list(script))
-    except _LoaderFoundError as found:
-        return found.loader
     except SystemExit as error:
+        if found:
+            return found[0]
         raise UsageError(f"expected {script[0]} to iterate a DataLoader, got its end (exit {error.code})") from error
+    except BaseException:  # what a framework raises on its way out hides the loader
+        if not found:
+            raise
+    if found:
+        return found[0]
     raise UsageError(f"expected {script[0]} to iterate a DataLoader over a {dataset or 'dataset'}, got its end")
 
 

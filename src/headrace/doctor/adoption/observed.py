@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,12 @@ class ScriptData:
         return found
 
     @property
+    def files(self) -> list[str]:
+        """The script's own files: that of the loop, and those that described objects are defined in."""
+        loop = self.facts.get("file")
+        return [*([loop] if isinstance(loop, str) else []), *_files_in(self.described)]
+
+    @property
     def batch_size(self) -> int | None:
         size = self.facts.get("batch_size")
         return size if isinstance(size, int) and not isinstance(size, bool) else None
@@ -50,7 +56,7 @@ class ScriptData:
     @property
     def is_shuffled(self) -> bool:
         """Tell whether the order is drawn: by any sampler but the sequential one."""
-        sampler = self.described.get("sampler")
+        sampler = order_described(self.described)
         name = str(sampler.get("class", "")) if isinstance(sampler, dict) else ""
         return "Random" in name or "Distributed" in name or "Weighted" in name or "Shuffle" in name
 
@@ -67,6 +73,22 @@ class ScriptData:
         return ()
 
 
+def order_described(described: Mapping[str, Any]) -> Any:
+    """Return the description of what draws the order: the sampler inside a batch sampler that the script gave.
+
+    Beside one of these, torch's DataLoader has a sequential sampler that nothing asks.
+    """
+    given = described.get("batch_sampler")
+    while isinstance(given, dict) and (name := str(given.get("class", "")).rpartition(".")[2]):
+        inner = given.get("attributes", {})
+        if name not in ("BatchSampler", "BatchSamplerShard"):
+            return given
+        given = inner.get("sampler", inner.get("batch_sampler"))
+        if isinstance(given, dict) and "BatchSampler" not in str(given.get("class", "")):
+            return described.get("sampler") if "again" in given else given
+    return described.get("sampler")
+
+
 def script_data(session: Session, view: TrainerView) -> ScriptData | None:
     """Return the data of the loader that the steps take their batches from; None where it was not described."""
     loader = _described_loader(view)
@@ -78,12 +100,30 @@ def script_data(session: Session, view: TrainerView) -> ScriptData | None:
     leaves = (batches or samples)[0].output if batches or samples else []
     return ScriptData(
         facts=loader.facts,
-        rebuilt=Rebuilding({name: loader.facts["described"].get(name) for name in ("dataset", "collate", "sampler")}),
+        rebuilt=Rebuilding(
+            {
+                "dataset": loader.facts["described"].get("dataset"),
+                "collate": loader.facts["described"].get("collate"),
+                "sampler": order_described(loader.facts["described"]),
+            }
+        ),
         samples=samples,
         batch={leaf.path: leaf for leaf in leaves},
         is_batched=bool(batches),
         command=session.outcome.command,
     )
+
+
+def _files_in(described: Any) -> Iterator[str]:
+    waiting = [described]
+    while waiting:
+        thing = waiting.pop()
+        if isinstance(thing, dict):
+            if isinstance(file := thing.get("file"), str):
+                yield file
+            waiting.extend(thing.values())
+        elif isinstance(thing, list):
+            waiting.extend(thing)
 
 
 def _described_loader(view: TrainerView) -> LoaderFacts | None:

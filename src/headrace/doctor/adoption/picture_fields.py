@@ -239,6 +239,9 @@ def _flat_names(value: Any) -> Iterator[str]:
         yield from _flat_names(vars(value).get("transforms"))
 
 
+_IMAGENET = (hr.IMAGENET.mean, hr.IMAGENET.std)
+
+
 def _values(picture: Picture, dtype: str | None, image: dict[str, str]) -> dict[str, str]:
     """Return dtype and normalisation of an image after the script's own arithmetic."""
     steps = 0
@@ -260,7 +263,10 @@ def _values(picture: Picture, dtype: str | None, image: dict[str, str]) -> dict[
             steps += 1
         elif step.kind == "cast":
             cast = step.value
-    if "normalize" in image or not (steps or ((cast or "").startswith("float") and dtype == "float32")):
+    if "normalize" in image:
+        last = max(number for number, step in enumerate(picture.steps) if step.kind == "transform")
+        return _after_normalize(image["normalize"], picture.steps[last + 1 :])
+    if not (steps or ((cast or "").startswith("float") and dtype == "float32")):
         return {}
     if dtype not in (None, "float32", "float16", "bfloat16"):
         return {}
@@ -271,6 +277,20 @@ def _values(picture: Picture, dtype: str | None, image: dict[str, str]) -> dict[
     if np.allclose(std, 1, atol=_CLOSE) and np.allclose(mean, 0, atol=_CLOSE):
         return given
     return {**given, "normalize": _normalize(mean, std)}
+
+
+def _after_normalize(code: str, steps: Sequence[PictureStep]) -> dict[str, str]:
+    """Return the normalisation and the arithmetic that the script does behind it as one."""
+    factor, offset = np.array(1.0), np.array(0.0)
+    arithmetic = [step for step in steps if step.kind == "arithmetic"]
+    for step in arithmetic:
+        factor, offset = _changed(factor, offset, step) or (np.array(0.0), offset)
+    call = ast.parse(code, mode="eval").body
+    given = [ast.literal_eval(one) for one in call.args] if isinstance(call, ast.Call) else [*_IMAGENET]
+    if not arithmetic or len(given) != 2 or not np.all(factor):
+        return {}
+    std = np.asarray(given[1]) / factor
+    return {"normalize": _normalize(np.asarray(given[0]) - offset * std, std)}
 
 
 def _changed(factor: Any, offset: Any, step: PictureStep) -> tuple[Any, Any] | None:

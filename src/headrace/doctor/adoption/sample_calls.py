@@ -24,7 +24,7 @@ from .stand_ins import EnumStandIn, FunctionStandIn, StandIn, TableStandIn
 if TYPE_CHECKING:
     from .sample_expressions import ExpressionReader
 
-_TRANSFORM_LIBRARIES = ("torchvision", "timm", "albumentations", "torch", "kornia")
+TRANSFORM_LIBRARIES = ("torchvision", "timm", "albumentations", "torch", "kornia")
 _TOKENIZER_LIBRARIES = ("transformers", "tokenizers", "sentencepiece", "tiktoken", "open_clip")
 _READERS = ("PIL.Image.open", "torchvision.io.read_image", "torchvision.io.decode_image", "torchvision.io.decode_jpeg")
 _LOADERS = ("default_loader", "pil_loader", "imread_rgb")
@@ -68,10 +68,23 @@ _SAME_METHODS = {
 }
 _CASTS = {"float": "float32", "half": "float16", "long": "int64", "int": "int32", "double": "float64"}
 _TO_CHW = ("permute", "transpose")
-_STACKING = ("stack", "cat", "tensor", "as_tensor", "LongTensor", "default_collate", "pad_sequence", "array")
+_STACKING = (
+    "stack",
+    "dstack",
+    "concatenate",
+    "cat",
+    "tensor",
+    "as_tensor",
+    "LongTensor",
+    "default_collate",
+    "pad_sequence",
+    "array",
+)
 """Functions that make one value of those of all samples; of a list of one it is that one."""
 _IMAGE_LIBRARIES = ("PIL.", "cv2.", "skimage.", "scipy.", "imageio.")
 _PICTURE_METHODS = ("convert", "resize", "crop", "thumbnail")
+_MOST_TURNS = 64
+"""Of a loop over numbers."""
 _SAME_STEM = ("replace", "removesuffix", "with_suffix", "split", "rsplit", "partition", "rpartition")
 """Methods of a name that leave its stem, by which files of several folders belong together."""
 
@@ -125,24 +138,34 @@ def _object(
     library = (type(function).__module__ if isinstance(function, StandIn) else function.name).split(".")[0]
     if library in _TOKENIZER_LIBRARIES and isinstance(function, StandIn):
         return _tokenized(reader, node, function, "", given, keywords)
-    is_transform = library in _TRANSFORM_LIBRARIES or (isinstance(function, StandIn) and len(given) == 1)
+    is_transform = library in TRANSFORM_LIBRARIES or (isinstance(function, StandIn) and len(given) == 1)
     if not is_transform:
         return None
     if isinstance(function, FunctionStandIn) and function.name.rpartition(".")[2] in _LOADERS and given:
         return (_opened(given[0]),)
-    if type(function).__name__ in ("MixUp", "CutMix") and isinstance(function, StandIn) and len(given) == 2:
-        reader.mixing = function
+    if isinstance(function, StandIn) and len(given) == 2 and (mixing := _mixing(function)) is not None:
+        reader.mixing = mixing
         return (tuple(given),)
     named = {name: value for name, value in keywords.items() if isinstance(value, Picture)}
     if named and not given:  # albumentations
         step = reader.step(node, "transform", function)
         return ({**keywords, **{name: picture.then(step, layout=None) for name, picture in named.items()}},)
     step = reader.step(node, "transform", function)
-    given = [Picture(one) if isinstance(one, Cell) else one for one in given]
+    if not any(isinstance(one, Picture) for one in given):  # of a dataset that decodes by itself
+        given = [Picture(one) if isinstance(one, Cell) else one for one in given]
     found = [one.then(step, layout="CHW") if isinstance(one, Picture) else one for one in given]
     if any(isinstance(one, Picture) for one in given):
         return (found[0] if len(found) == 1 else found,)
     return None
+
+
+def _mixing(transform: StandIn) -> StandIn | None:
+    """Return MixUp or CutMix, also as the only choice of a RandomChoice; None of any other transform."""
+    choices = vars(transform).get("transforms")
+    if type(transform).__name__ == "RandomChoice" and isinstance(choices, list) and len(choices) == 1:
+        transform = choices[0]
+    name = type(transform).__name__.lower().removeprefix("random")
+    return transform if isinstance(transform, StandIn) and name in ("mixup", "cutmix") else None
 
 
 def _opened(value: Any) -> Any:
@@ -158,6 +181,10 @@ def _named(
         return (list(first[0]) if isinstance(first[0], tuple) else first[0],)
     if name == "builtins.zip" and len(given) == 1 and isinstance(first, list | tuple):
         return ([[one] for one in first],)
+    if name == "builtins.range" and given and all(isinstance(one, int) for one in given):
+        return (list(range(*given))[:_MOST_TURNS],)
+    if name == "builtins.str" and isinstance(first, int):
+        return (str(first),)
     last = name.rpartition(".")[2]
     if name in _READERS or last in _LOADERS:
         picture = _opened(first)
@@ -207,7 +234,7 @@ def _named(
         return (first.then(reader.step(node, "exif")),)
     if name.startswith(_IMAGE_LIBRARIES) and isinstance(first, Picture):
         return (first.then(reader.step(node, "own")),)
-    if name.startswith(_TRANSFORM_LIBRARIES) and last[:1].isupper():
+    if name.startswith(TRANSFORM_LIBRARIES) and last[:1].isupper():
         return (_made_here(name, given, keywords),) if is_known(given) and is_known(keywords) else None
     return None
 

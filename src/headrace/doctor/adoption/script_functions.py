@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 from ..edits import ScriptSource
 from .recipe import ModuleFunction
-from .stand_ins import FunctionStandIn, StandIn, bases_of, is_own
+from .sample_calls import TRANSFORM_LIBRARIES
+from .stand_ins import FunctionStandIn, StandIn, bases_of, class_of, is_own
 
 Found: TypeAlias = tuple[ScriptSource, ast.FunctionDef]
 _LIBRARIES = ("numpy", "torch", "torchvision", "PIL", "cv2", "scipy", "skimage", "kornia", "einops", "albumentations")
@@ -39,12 +40,14 @@ class ScriptFunctions:
 
     def call_of(self, thing: Any) -> Found | None:
         """Return what an object of a class of the script's own does where it is called."""
-        return (self.method(thing, "__call__") or self.method(thing, "forward")) if is_own(thing) else None
+        if not is_own(thing) or class_of(thing).split(".")[0] in TRANSFORM_LIBRARIES:
+            return None  # also where a library's checkout lies beside the script
+        return self.method(thing, "__call__") or self.method(thing, "forward")
 
     def function(self, given: FunctionStandIn) -> Found | None:
         """Return the code of a function, or of the only lambda of its line."""
         source = self.sources.get(given.file or "")
-        if source is None:
+        if source is None or given.name.split(".")[0] in TRANSFORM_LIBRARIES:
             return None
         name = given.name.rpartition(".")[2]
         if name == "<lambda>":

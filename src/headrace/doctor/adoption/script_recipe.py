@@ -14,16 +14,18 @@ from .known_datasets import known_sample
 from .module import module_text
 from .observed import ScriptData, script_data
 from .output_fields import OutputFields
-from .recipe import Adoption, Degree, KnownSample, LoaderRecipe, RecipePart
+from .recipe import Adoption, Certainty, Degree, KnownSample, LoaderRecipe, RecipePart
 from .sample_code import SampleReader
 from .sample_values import Cell, Computed, TokenizedText
 from .script_functions import call_function
-from .stand_ins import FunctionStandIn, StandIn, class_of
+from .stand_ins import FunctionStandIn, StandIn, class_of, is_own
 from .table_sources import ScriptTexts, cells_in, table_source
 from .torchvision_datasets import held_in_memory
 
 _SAMPLERS = ("SequentialSampler", "RandomSampler", "DistributedSampler", "_InfiniteConstantSampler")
 """Samplers that take each sample once an epoch, or that leave it to the dataset."""
+_LIBRARIES = ("torchvision", "torch", "timm", "torchaudio")
+"""Libraries whose datasets are known by their class, or not at all."""
 _COLLATES = (
     "default_collate",
     "default_convert",
@@ -41,26 +43,13 @@ def adopt(session: Session, view: TrainerView, sources: ScriptSources) -> Adopti
     data = script_data(session, view)
     if data is None:
         return None
-    files = parsed(session, [data.facts.get("file"), *_files_in(data)], sources)
+    files = parsed(session, data.files, sources)
     try:
         recipe = ScriptRecipe(data, files, sources).recipe()
         return Adoption(recipe, None if recipe.degree == "no" else module_text(recipe))
     except Exception as error:  # a session may come from anywhere, and a diagnosis is more than this remedy
         why = f"what its dataset holds could not be read, a fault of the doctor's: {type(error).__name__}: {error}"
         return Adoption(LoaderRecipe("", {}, "batch", degree="no", reason=why), None)
-
-
-def _files_in(data: ScriptData) -> Iterator[str]:
-    """Yield the script's own files that described objects are defined in."""
-    waiting: list[Any] = [data.described]
-    while waiting:
-        thing = waiting.pop()
-        if isinstance(thing, dict):
-            if isinstance(file := thing.get("file"), str):
-                yield file
-            waiting.extend(thing.values())
-        elif isinstance(thing, list):
-            waiting.extend(thing)
 
 
 @dataclass
@@ -141,8 +130,15 @@ class ScriptRecipe:
                 f"{name}.__iter__ ({reader.place_in(*stream)}) yields samples one after another, and the Loader has to "
                 f"know where each lies: hr.open takes tars, and manifests that name files, as they are"
             )
-        if isinstance(self.value, Computed):
+        if not is_own(dataset) and name.split(".")[0] in _LIBRARIES:
+            return f"{name} is not among the dataset classes that the doctor knows"
+        if (
+            reader.script.method(dataset, "__getitem__") is None
+            and reader.script.method(dataset, "__getitems__") is None
+        ):
             return f"the code of {name}.__getitem__ was not found"
+        if isinstance(self.value, Computed):
+            return f"what {name}.__getitem__ returns is not understood: {self.value.text} ({self.value.place})"
         return f"where the data of {name} lies was not found"
 
     def _sample(self, dataset: Any, reader: SampleReader) -> KnownSample | None:
@@ -235,10 +231,13 @@ class ScriptRecipe:
         mixing = reader.mixing
         if mixing is None:
             return None
-        name, alpha = type(mixing).__name__, vars(mixing).get("alpha")
+        name = "MixUp" if "mixup" in type(mixing).__name__.lower() else "CutMix"
+        alpha = vars(mixing).get("alpha")
         code = f"hr.{name}(alpha={float(alpha)!r})" if isinstance(alpha, int | float) else f"hr.{name}()"
         note = "neighbours of a batch are mixed, with a factor for each pair"
-        self.parts.append(RecipePart(repr(mixing), "", code, "differs", note, "loader"))
+        is_known = class_of(mixing).startswith(("torchvision.", "timm."))
+        certainty: Certainty = "differs" if is_known else "check"
+        self.parts.append(RecipePart(repr(mixing), "", code, certainty, note, "loader"))
         return code
 
     def _degree(self) -> tuple[Degree, str]:

@@ -115,7 +115,8 @@ def _class_folder(cells: list[Cell], origins: list[FilePath | Cell], dataset: An
     paths = [str(path) for path in picture.examples if isinstance(path, str | PurePosixPath)]
     if not paths or any("/" not in path for path in paths):
         return None
-    roots = {os.path.dirname(os.path.dirname(path)) for path in paths}
+    folders = {os.path.dirname(path) for path in paths}
+    roots = folders if not labels and len(folders) == 1 else {os.path.dirname(folder) for folder in folders}
     if len(roots) != 1 or not (root := roots.pop()):
         return None
     columns = {(picture.table, picture.keys): "image"}

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
 import signal
 import socket
 import termios
@@ -23,6 +24,8 @@ TO_COMMAND = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that people and schedulers send: they go to the one process that is meant."""
 TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""What colours a terminal's text and says nothing."""
 OnLine = Callable[[str], None]
 
 
@@ -44,8 +47,12 @@ class LastLines:
                 self._on_line(self._lines[-1])
 
     def lines(self) -> list[str]:
-        """Return the lines of all streams in the order in which they ended, then those that have not ended."""
-        return [*self._lines, *(_shown(rest) for rest in self._open.values() if rest)][-LINES:]
+        """Return the lines of all streams in the order in which they ended, then those that have not ended.
+
+        They have no colours.
+        """
+        lines = [*self._lines, *(_shown(rest) for rest in self._open.values() if rest)][-LINES:]
+        return [_COLOURS.sub("", line) for line in lines]
 
 
 def _shown(line: bytes) -> str:

@@ -64,7 +64,7 @@ class Case:
     def script(self) -> LoaderScript:
         """The user's files, and the loader in them."""
         files = parsed(self.session, [self.facts.get("file")], self.sources)
-        return LoaderScript(files, self.facts, self.session.outcome.command)
+        return LoaderScript(files, self.facts, self.session.outcome.command, self.sources)
 
     @property
     def step_us(self) -> float:
@@ -188,9 +188,9 @@ class Case:
         return prediction is not None and prediction.step_us <= (1 - WORTH) * self.step_us
 
     def edit(self, wanted: WantedEdit) -> Edit | None:
-        """Return the edit as a diff; None where it is not certain or needs two files."""
-        files = self.script.changed(wanted)
-        if files is None or len(files) != 1:
+        """Return the edit as a diff; None where it is not certain or changes two files. New ones are left out of it."""
+        files = [one for one in self.script.changed(wanted) or [] if one.before is not None]
+        if len(files) != 1:
             return None
         return Edit(files[0].path, files[0].line, files[0].diff(self.root_of([files[0].path])))
 

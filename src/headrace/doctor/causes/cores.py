@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
 from ..edits import WantedEdit
-from ..measure import Finding, Host
-from ..quantities import counted, number, percent
+from ..measure import Finding, Host, TrainerView, at_hand_us, host_of, spun_us
+from ..quantities import counted, duration, number, percent
+from ..session.model import Session
 from ..simulate import SHARED, FeedSetup, StageChange
 from .case import LOW, Case, Change, Proposal, RemedyFamily
 from .remedy import Factor
 
 THREADS = RemedyFamily("threads", "one thread in each worker")
+PASSIVE = RemedyFamily("passive-wait", "OpenMP's threads asleep while they wait (OMP_WAIT_POLICY=passive)")
+SPINNING = "spinning-threads"
+PASSIVE_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 WORKERS = "workers-cores"
-CROWDED = {THREADS.code, WORKERS, "cpu-throttled"}
+CROWDED = {THREADS.code, WORKERS, SPINNING, "cpu-throttled"}
 """Codes of the findings that there are too few cores for the workers that there are."""
 POOLS = ("torch_threads", "omp_threads", "opencv_threads")
 """Facts of a process: the sizes of its thread pools."""
@@ -24,6 +29,13 @@ CONTENDED = 0.1
 FULL = 0.85
 """Share of the cores that is busy, from which work waits for a core now and then."""
 HELD_BACK = 0.02
+SPUN = 0.05
+"""Share of the steps for which a core spins, from which it is worth a word."""
+HELPING = (0.4, 0.7, 1.0)
+"""Share of their CPU time in a step that threads which help with it need once they sleep: at the least, usually, at the
+most. How much of it was spinning, nothing tells."""
+WAKING = 1.05
+"""Factor of a step whose threads have to be woken for each part of it, at the most."""
 TAKEN = 0.15
 """Share of the cores that others use."""
 
@@ -68,6 +80,91 @@ def too_many_threads(host: Host) -> Finding | None:
         f"{' and '.join(makeup)} by what {pools} say; {_waited_text(host)}",
         f"Set {limits} in the workers (worker_init_fn), and start as many workers as there are cores.",
     )
+
+
+def with_spinning(session: Session, view: TrainerView, findings: Sequence[Finding]) -> list[Finding]:
+    """Return machines' findings with that of a training process whose threads spin: it says more than their number.
+
+    Workers with pools of their own are too many threads in any case.
+    """
+    host = host_of(session, view.trainer)
+    found = None if host is None else spinning_threads(host, view)
+    if host is None or found is None:
+        return list(findings)
+    is_trainers_alone = (worker_threads(host) or 1) <= 1
+    return [found, *(one for one in findings if not (is_trainers_alone and one.code == THREADS.code))]
+
+
+def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
+    """Find threads of a training process that wait for each other, or for its next step, and keep their cores busy.
+
+    They do harm where no core is to spare: they take cores from workers, and whichever thread shares its core with a
+    worker keeps all others waiting.
+    """
+    pid, busy, bound_us = view.trainer.pid, host.mean("cpu_cores_busy"), at_hand_us(view)
+    is_full = busy is None or busy >= FULL * (host.cores or math.inf)
+    if view.budget is None or not is_full or not host.workers or host.pool(pid) <= 1 or _policy(host, pid) is not None:
+        return None
+    step_us = view.budget.mean_us
+    own_us = step_us * (1 - (view.wait_share or 0.0))
+    spun, slowed = spun_us(view.training) / step_us, 0.0 if bound_us is None else (own_us - bound_us) / step_us
+    if spun + max(slowed, 0.0) < SPUN:
+        return None
+    text = f"Threads of the training process spin for {percent(spun)} of each step while it waits for data."
+    if bound_us is not None and slowed > spun:
+        text = (
+            "Threads of the training process spin while they wait for each other: without its waits a step takes "
+            f"{duration(own_us)} alongside workers, and {duration(bound_us)} without them."
+        )
+    return Finding(
+        SPINNING,
+        min(spun + max(slowed, 0.0), 1.0),
+        text,
+        f"torch computes with {host.pool(pid)} threads of OpenMP's, which go on for milliseconds after each part of "
+        f"the work; besides the training thread they had {duration(spun_us(view.training))} of CPU time a step in "
+        "waits for workers' batches",
+        "Set OMP_WAIT_POLICY=passive before the start: then they sleep. Or give the training process fewer threads "
+        "(torch.set_num_threads).",
+    )
+
+
+def _policy(host: Host, pid: int) -> str | None:
+    """Return what OpenMP's threads do while they wait, where the environment says so, or they are not known to be."""
+    backend = host.told(pid, "facts", "parallel_backend")
+    if backend != "OpenMP":
+        return f"torch's parallel backend is {backend or 'not known'}"
+    told = host.told(pid, "facts", "wait_policy")
+    return None if told is None else str(told)
+
+
+def passive_wait(case: Case) -> Proposal | None:
+    """Propose that OpenMP's threads sleep while they wait, where they spin on cores that batches need."""
+    host, run = case.host, case.recorded
+    if host is None or run is None or run.team <= 1:
+        return None
+    pid = case.view.trainer.pid
+    policy = _policy(host, pid)
+    if policy is not None:
+        return PASSIVE.would_not(f"Its threads are as they were asked to be: {policy}.")
+    pool = f"The training process computes with {counted(run.team, 'thread')} of OpenMP's, which spin while they wait"
+    spun = f", for {duration(run.spin)} of a core in each wait for data" if run.spin >= 1 else ""
+    least, usual, most = HELPING
+    return PASSIVE.tried(
+        case,
+        _asleep(usual),
+        prediction=case.predict_between(_asleep(usual), _asleep(least), _asleep(most, WAKING)),
+        why=f"{pool}{spun}; cores that batches need are what they take. Assumed is that {percent(1 - most)} to "
+        f"{percent(1 - least)} of their time in a step is spinning.",
+        confidence=LOW,
+        costs=["threads that must be woken for each part of a step"],
+        hint="OMP_WAIT_POLICY=passive in the environment, before the start: OpenMP reads it when torch is imported",
+        changes={"environment": PASSIVE_ENVIRONMENT},
+    )
+
+
+def _asleep(helping: float, factor: float = 1.0) -> Change:
+    """Return the change by which threads that help with a step need so much of their time, and none outside of it."""
+    return lambda setup: replace(setup, spins=False, helpers=setup.helpers * helping, step=setup.step * factor)
 
 
 def too_many_workers(host: Host) -> Finding | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from ..machine import GEOMETRY, PILLOW, VALUES, ScriptView, script_view
+from ..adoption import PILLOW, ScriptView, script_view
 from ..measure import LookedStages, StagePart
 from ..quantities import counted, duration, number, percent, size, times
 from .case import LOW, MEDIUM, WORTH, Case, Proposal, RemedyFamily, name_of, sample_us, scaled, share_of
@@ -82,34 +82,40 @@ def image_reader(case: Case) -> Proposal | None:
 
     For Pillow only where the script cuts or resizes what it decodes: else `native-decode` says the same.
     """
-    names = [name_of(one) for one in case.making.stages]
-    view = script_view(names, case.shapes)
+    view = script_view(case.session, case.view, case.sources)
     if view is None or (view.library == PILLOW and not view.window):
         return None
-    known = GEOMETRY | VALUES if view.is_float else GEOMETRY
     decoding = [one for one in case.stages("decode") if view.library in one.label or "cv2" in one.label]
-    replaced = [*decoding, *(one for one in case.stages("transform") if one.label in known)]
+    replaced = [*decoding, *(one for one in case.stages("transform") if one.label in view.replaces)]
     share = share_of(replaced)
     family = IMAGE_READER.titled(f"ImageReader in place of {view.library}'s decoding{_and_view(view)}")
     if share < WORTH:
         return family.would_not(f"These are {percent(share)} of making a batch.")
     left = factor(case.calibrations, IMAGE_READER.code, "image", assumed=ASSUMED)
+    timed = next((one.view for one in case.calibrations if one.remedy == IMAGE_READER.code), "") or view.code
     return family.tried(
         case,
         scaled(replaced)(left.usual),
         prediction=case.predict_factor(left, scaled(replaced)),
         why=f"{view.library} and what follows it take {duration(sample_us(replaced))} a sample, {percent(share)} of "
-        f"making a batch; ImageReader decodes only what the window shows. {left.basis}",
+        f"making a batch; ImageReader decodes only what the window shows. {left.basis} {view.unread}".rstrip(),
         confidence=MEDIUM if left.is_measured else LOW,
-        costs=["the lines of the dataset that decode", "pixels that differ by rounding"],
-        hint=f"in the dataset's __init__: self.read = {view.code}; in __getitem__: self.read(path), or the bytes. "
+        costs=["the lines of the dataset that decode", _difference(view)],
+        hint=f"in the dataset's __init__: self.read = {timed}; in __getitem__: self.read(path), or the bytes. "
         "headrace.decode_image does the same in one call",
     )
 
 
+def _difference(view: ScriptView) -> str:
+    """Say how pixels differ: a reader has one filter, the triangle of Pillow's BILINEAR."""
+    if view.filter == "bilinear" or not view.window:
+        return "pixels that differ by rounding"
+    return f"pixels of a bilinear filter in place of {view.filter}"
+
+
 def _and_view(view: ScriptView) -> str:
     """Name the parts that come after decoding."""
-    parts = [*([view.window] if view.window else []), *(["Normalize"] if view.is_normalised else [])]
+    parts = [*([view.window] if view.window else []), *(["Normalize"] if view.normalize else [])]
     return "" if not parts else f", {' and '.join(parts)}"
 
 

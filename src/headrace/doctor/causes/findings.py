@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -31,13 +30,26 @@ from ..measure import (
 )
 from ..quantities import counted, duration, percent, times
 from ..session.model import Session
-from .cores import CROWDED, TAKEN, core_findings
+from .cores import CROWDED, TAKEN, core_findings, with_spinning
 from .garbage import FULL_GC, garbage_findings
 from .gpu import gpu_findings
+from .library_loaders import shard_findings
+from .loop_calls import PRINTS, READS, call_findings
 from .loop_work import at_line, loop_findings, loop_verdict
 from .memory import COPIED, OOM_KILL, memory_findings
 from .prefetch import wait_findings
-from .processes import NOT_KNOWN, NOT_SEEN, failed_process, hanging, note_findings, process_findings
+from .processes import (
+    EXCEPTION,
+    NOT_KNOWN,
+    NOT_SEEN,
+    failed_process,
+    gone_first,
+    hanging,
+    lost_peer,
+    note_findings,
+    process_findings,
+)
+from .sample_functions import SAMPLE_FUNCTION, function_findings
 from .sequences import padding_findings
 from .stage_names import by_category, category, named, who
 from .storage import FROM_DISK, storage_findings
@@ -46,6 +58,8 @@ from .workers import FEW_WORKERS, KEEPS_UP, LOADER_LIMIT, loader_findings
 
 WORTH_NAMING = 0.1
 """Share of the wait from which a cause is named beside the first."""
+FUNCTION = 0.15
+"""Share of a step that goes away with a function, from which the verdict names it."""
 OUT_OF_ORDER = "out-of-order"
 BEHIND = CROWDED | {
     "cores",
@@ -55,12 +69,12 @@ BEHIND = CROWDED | {
     LOADER_LIMIT,
     OUT_OF_ORDER,
     "padding",
+    PRINTS,
+    READS,
     FROM_DISK,
     "shapes-differ",
 }
 """Codes of findings that say why stages take as long as they do, or what a step loses besides waiting."""
-EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Iteration|Warning)(?:: |$)")
-"""The line of a traceback that names the exception; lines of its message may follow."""
 DIFFER = 1.15
 """Ratio of the means of two runs of the same command, from which it is worth a word."""
 MOST_WORDS = 300
@@ -102,16 +116,23 @@ def _findings(
     waits: list[Finding] = []
     loop: list[Finding] = []
     around: list[Finding] = []
-    if main is None:  # then what a machine is short of explains nothing but how the command ended
+    if main is None or main.budget is None:  # then what a machine is short of explains nothing but the command's end
         of_machines = [finding for finding in of_machines if finding.code == OOM_KILL]
-    else:
+    if main is not None:
         # What is read from disk concerns as much of a step as is waited for reading.
         read = sum(part.share for part in main.causes.parts if category(part.name) == "read") * (main.wait_share or 0.0)
         of_machines = [
             replace(one, weight=max(one.weight, read)) if one.code == FROM_DISK else one for one in of_machines
         ]
-        waits, loop = list(wait_findings(main)), list(loop_findings(main))
-        around = [*loader_findings(session, main), *padding_findings(main), *garbage_findings(session, main)]
+        of_machines = with_spinning(session, main, of_machines)
+        waits, loop = list(wait_findings(main)), [*loop_findings(main), *call_findings(session, main)]
+        around = [
+            *function_findings(session, main, by_rank),
+            *loader_findings(session, main),
+            *shard_findings(main),
+            *padding_findings(main),
+            *garbage_findings(session, main),
+        ]
     if any(finding.code in CROWDED for finding in of_machines):
         # The CPU time of threads that libraries start is not known to be the workers', so cores may seem free.
         around = [finding for finding in around if finding.code != FEW_WORKERS]
@@ -142,7 +163,9 @@ def verdict(session: Session, view: TrainerView | None, ranks: Sequence[RankView
 
     `findings` come heaviest first.
     """
-    said = [*_ending(session, view), *_gap(view), *_waiting(session, view), *_noise(session, view)]
+    said = [*_ending(session, view), *_gap(view), *_waiting(session, view)]
+    functions = [one.text for one in findings if one.code == SAMPLE_FUNCTION and one.weight >= FUNCTION]
+    said += [*functions[:1], *_noise(session, view)]
     # What no figure can tell, since a library is newer than the probe.
     said += dict.fromkeys(note.text for note in session.notes if note.code in (NOT_KNOWN, NOT_SEEN))
     for rank in ranks:
@@ -182,6 +205,8 @@ def status_words(status: int) -> str:
 def _last_line(session: Session) -> str:
     """Return what ended the command: an exception of the script's own; else what was written last."""
     failed = failed_process(session)
+    if failed is not None and lost_peer(failed) and (gone := gone_first(session)):
+        return f": {gone}."
     lines = session.outcome.last_lines if failed is None else (failed.error or "").splitlines()
     said = [line.strip() for line in lines if line.strip()]
     raised = [line for line in lines if EXCEPTION.match(line)]

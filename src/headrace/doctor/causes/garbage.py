@@ -86,8 +86,8 @@ def _of_trainer(session: Session, view: TrainerView) -> tuple[list[GarbageCollec
     trainer, steps = view.trainer, view.training.steps
     if not steps:
         return [], 0.0
-    processes = [one for one in session.processes if (one.host, one.pid) == (trainer.host, trainer.pid)]
+    process = session.process_of(trainer)
     last = max([steps[-1].end, *trainer.steps.end])
-    found = [one for process in processes for one in process.collections if steps[0].start < one.time]
+    found = [one for one in ([] if process is None else process.collections) if steps[0].start < one.time]
     taken = sum(one.spent for one in found) / (last - steps[0].start) if last > steps[0].start else 0.0
     return found, min(taken, 1.0)

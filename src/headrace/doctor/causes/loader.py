@@ -13,6 +13,7 @@ from ..quantities import counted, duration, number, size
 from ..session.model import AdoptedPart, LoaderTrial
 from ..simulate import FeedSetup, NativeFeed, RecordedRun, predicted
 from .case import LOW, MEDIUM, Case, Proposal, RemedyFamily
+from .processes import EXCEPTION
 
 LOADER = RemedyFamily("loader", "Headrace's Loader in place of the DataLoader")
 KEY = "loader"
@@ -51,20 +52,24 @@ def loader(case: Case) -> Proposal | None:
         why=f"{_why(case, trial)} {trial.reason}".rstrip(),
         confidence=MEDIUM if trial.loaded_us else LOW,
         costs=_costs(trial),
-        wanted=WantedEdit(adopts=True) if is_exact else None,
+        wanted=WantedEdit(adopts=trial.module) if is_exact else None,
         hint=_hint(case, is_exact=is_exact),
         changes={KEY: {"module": trial.module, "loaders": case.loaders}} if is_exact else None,
     )
     remedy = replace(proposal.remedy, degree=trial.degree, parts=trial.parts)
     if remedy.edit is not None:
         module = os.path.join(os.path.dirname(remedy.edit.file), f"{ADOPTED}.py")
-        remedy = replace(remedy, costs=[*remedy.costs, f"the module that --draft {module} writes"])
+        remedy = replace(remedy, costs=[*remedy.costs, f"a new file, {module}, which --apply writes, too"])
     return replace(proposal, remedy=remedy)
 
 
 def _why_not(case: Case, trial: LoaderTrial) -> str:
     """Say why it is no remedy, in one sentence; empty where it may be one."""
-    detail = " · ".join(line.strip() for line in trial.detail.strip().splitlines())
+    lines = trial.detail.strip().splitlines()
+    raised = [number for number, line in enumerate(lines) if EXCEPTION.match(line)]
+    if raised and any(line.lstrip().startswith('File "') for line in lines):
+        lines = lines[raised[-1] :]  # of a traceback, the error
+    detail = " · ".join(line.strip() for line in lines)
     if trial.degree == NONE:
         return trial.reason or "What the dataset does is not known well enough."
     if trial.why == "not tried":
@@ -144,6 +149,5 @@ def _hint(case: Case, *, is_exact: bool) -> str:
     where = f" in {file}:{line}" if file and line else ""
     kind = "the module" if is_exact else "a draft, with the parts to check marked"
     return (
-        f"headrace doctor --draft FILE writes {kind}. Then{where}: loader = make_loader(), and in the loop "
-        "`for batch in batches(loader)` in place of the DataLoader"
+        f"headrace doctor --draft FILE writes {kind}. Then{where}: make_dataloader() of it in place of the DataLoader"
     )

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from ..measure import BOUND, DATA_WORK, UNSEEN, WAIT, Finding, TrainerView
 from ..quantities import duration, percent
-from ..session.model import SourceLine
 from ..simulate import FeedSetup, StageChange
 from .case import MEDIUM, Case, Proposal, RemedyFamily, name_of
 
@@ -91,14 +90,14 @@ def at_line(view: TrainerView) -> str:
 
 def _lines(view: TrainerView) -> list[tuple[str, float]]:
     whole = sum(line.us for line in view.trainer.lines)
-    return [(_place(line), line.us / whole) for line in view.trainer.lines[:MOST_LINES] if whole]
+    return [(place_words(line.place), line.us / whole) for line in view.trainer.lines[:MOST_LINES] if whole]
 
 
-def _place(line: SourceLine) -> str:
+def place_words(place: str) -> str:
     """Return `/home/ada/train.py:31:normalise` as `train.py:31 (normalise)`."""
-    file, _, rest = line.place.rpartition("/")
-    name, number, function = (rest if file or "/" in line.place else line.place).rsplit(":", 2)
-    return f"{name}:{number}" if function.startswith("<") else f"{name}:{number} ({function})"
+    name, number, qualified = place.rpartition("/")[2].rsplit(":", 2)
+    function = ".".join(part for part in qualified.split(".") if not part.startswith("<"))
+    return f"{name}:{number} ({function})" if function else f"{name}:{number}"
 
 
 def _evidence(view: TrainerView, part: str) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from ..measure import HELD_UP, MADE_HERE, WAIT_ORDER, Finding, TrainerView
 from ..quantities import counted, duration, percent, size
 from .case import MEDIUM, Case, Proposal, RemedyFamily, setting
-from .stage_names import by_category, look, named
+from .library_loaders import source_advice
+from .stage_names import by_category, named
 
 PREFETCH = RemedyFamily("prefetch", "a longer queue")
 WORTH_SAYING = 0.01
@@ -51,7 +52,7 @@ def wait_findings(view: TrainerView) -> Iterator[Finding]:
             weight=cause.share * share,
             text=f"{percent(cause.share)} of the wait for data is {named(cause.name)}.",
             evidence=f"{duration(cause.us)} {each}{by}",
-            advice=look(cause.name),
+            advice=source_advice(view, cause.name),
         )
     yield from _evaluation(view)
     for part in view.split.parts if view.split is not None else []:

@@ -38,6 +38,7 @@ from . import (
     garbage,
     gpu,
     loader,
+    loop_calls,
     loop_work,
     prefetch,
     sequences,
@@ -57,6 +58,7 @@ FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
     transfers.pin_memory,
     workers.start_method,
     cores.threads,
+    cores.passive_wait,
     storage.indexed_tar,
     decoding.native_decode,
     decoding.image_reader,
@@ -70,13 +72,15 @@ FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
     uneven_ranks.ddp,
     garbage.gc_freeze,
     loop_work.data_work,
+    loop_calls.fewer_reads,
+    loop_calls.fewer_prints,
     gpu.larger_batch,
 )
 """All remedies that the doctor knows, in the order of docs/doctor/remedies.md."""
 NO_FILES = ScriptSources()
 MORE_HANDS = ("workers", "prefetch")
 """Remedies that leave the work as it is."""
-SETTINGS = ("workers", "prefetch", "persistent-workers", "pin-memory", "start-method", "threads")
+SETTINGS = ("workers", "prefetch", "persistent-workers", "pin-memory", "start-method", "threads", "passive-wait")
 ONE_LINE = ("indexed-tar", "native-decode", "staging", "device-prefetch")
 CACHE = decoding.CACHE.code
 REACHES = 0.1

@@ -20,11 +20,15 @@ AT_BATCH = re.compile(r"batch (?P<index>-?\d+) of epoch (?P<epoch>-?\d+) has bee
 """Beginning of such a stack's text, as the probe writes it."""
 LAST_LINES = 3
 """Lines of a stack that are shown, innermost last."""
+EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Iteration|Warning)(?:: |$)")
+"""The line of a traceback that names the exception; lines of its message may follow."""
 LAUNCHERS = re.compile(
     r"^(?:[\w.]*\.)?(?:ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException)\b",
     re.MULTILINE,
 )
 """Exceptions by which a launcher says that what it launched failed: torchrun, accelerate, torch.multiprocessing."""
+PEER_LOST = re.compile(r"closed by peer|reset by peer|remote process exited|remote worker|peer.* (?:crash|terminat)")
+"""Errors of collectives by which a rank says that another one has gone."""
 NOT_KNOWN, NOT_SEEN = "not-known", "not-seen"
 NOTES = {
     "hook-off": ("A hook of the doctor failed and was taken off", "What it measures is missing from this report."),
@@ -62,6 +66,10 @@ NOTES = {
         "The same batches were not trained on again",
         "The time that a step takes without waiting for data was not measured.",
     ),
+    "replay-failed": (
+        "The script failed while its steps were repeated",
+        "Look at what it counts on at the end of an epoch: the doctor lets an epoch of cached batches go on.",
+    ),
     "leftover": ("A process outlived the command", "Look at what starts it: the doctor has ended it."),
     "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
 }
@@ -75,17 +83,38 @@ WITHIN = {"data-parallel": ("copies are made", FORWARD)}
 def failed_process(session: Session) -> ProbedProcess | None:
     """Return the process whose error ended the command; None where none raised.
 
-    A trainer comes before others, and a process before the launcher that only says that it failed. Workers hand their
-    errors to their trainer.
+    A trainer comes before others, and a process before the launcher that only says that it failed. A rank that lost a
+    peer comes after that peer. Workers hand their errors to their trainer.
     """
     failed = [one for one in session.processes if one.error is not None and one.role != "worker"]
     parents = {(one.host, one.parent) for one in failed}
 
-    def order(one: ProbedProcess) -> tuple[bool, bool, bool, int]:
+    def order(one: ProbedProcess) -> tuple[bool, bool, bool, bool, int]:
         is_launcher = LAUNCHERS.search(one.error or "") is not None
-        return is_launcher, one.role != "trainer", (one.host, one.pid) in parents, one.end or one.start
+        is_parent = (one.host, one.pid) in parents
+        return is_launcher, lost_peer(one), one.role != "trainer", is_parent, one.end or one.start
 
     return min(failed, key=order, default=None)
+
+
+def lost_peer(process: ProbedProcess) -> bool:
+    """Return whether what failed it is that another rank had gone; a worker that had gone fails it otherwise."""
+    error = process.error or ""
+    return PEER_LOST.search(error) is not None and LOST.search(error) is None
+
+
+def gone_first(session: Session) -> str:
+    """Say which rank left the others without an error of its own; empty where that cannot be told.
+
+    A launcher ends all that are left, so it is the one whose last step ended first.
+    """
+    processes = ((one, session.process_of(one)) for one in session.trainers)
+    silent = [(one, process) for one, process in processes if process is not None and process.error is None]
+    if not silent:
+        return ""
+    trainer, process = min(silent, key=lambda one: max(one[0].steps.end, default=0))
+    how = "was killed, or crashed in native code" if process.ended is None else "ended by itself (sys.exit, say)"
+    return f"rank {trainer.rank} (process {trainer.pid}) {how}, and the other ranks lost it"
 
 
 def process_findings(session: Session) -> Iterator[Finding]:

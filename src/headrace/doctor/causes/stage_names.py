@@ -56,7 +56,8 @@ LOOK = {
     "collate": "Look at the collate function: the default one copies each sample once; padding to the longest and "
     "loops in Python cost more.",
     "source": "Look at what it does: unless it fetches ahead, nothing is trained meanwhile. A DataLoader with workers, "
-    "or headrace.ThreadDataLoader, makes batches while the device computes.",
+    "or headrace.ThreadDataLoader, makes batches while the device computes; for slices of a memory map one thread is "
+    "enough, with pin_memory=True for a GPU.",
     "map": "Look at map_workers=, which runs it in processes, or at augmentations that the loader's core does itself.",
     "python": "Look at what map= and batch_map= do in Python, and at map_workers=.",
     "serialise": "Look at what a batch consists of: tensors travel in shared memory, everything else is pickled.",
@@ -73,22 +74,6 @@ LOOK = {
     UNKNOWN: "Look at the notes: workers that could not be observed.",
 }
 
-LOOK_AT_LIBRARY = {
-    "nvidia": "DALI works ahead in threads of its own: look at num_threads= and prefetch_queue_depth= of the pipeline, "
-    'and at decoding on a GPU that has time for it (device="mixed").',
-    "spdl": "SPDL works ahead: look at concurrency= of its slowest stage, which its own statistics name, at "
-    "num_threads= of the pipeline, and at the buffer of its sink.",
-    "grain": "Look at worker_count= and worker_buffer_size= of Grain's DataLoader, or at ReadOptions(num_threads=, "
-    "prefetch_buffer_size=) and mp_prefetch() of its datasets.",
-    "tensorflow": "Look at num_parallel_calls=tf.data.AUTOTUNE in map() and interleave(), and end the pipeline with "
-    "prefetch(tf.data.AUTOTUNE).",
-    "webdataset": "Without a loader the pipeline runs in the training thread: webdataset.WebLoader(…, num_workers=…) "
-    "runs it in workers.",
-    "ffcv": "FFCV works ahead: look at num_workers= and batches_ahead= of its Loader, and at os_cache= where the file "
-    "fits into memory.",
-    "torchdata": "Look at ParallelMapper(…, num_workers=…) around the slowest node, and end the graph with Prefetcher.",
-}
-"""What to look at where a library gives the batches, by its name."""
 OF_STAGE = 0.8
 """Share of its category from which one stage stands for it."""
 
@@ -107,9 +92,6 @@ def named(cause: str) -> str:
 
 def look(cause: str) -> str:
     """Say what to look at. A category of a newer probe has no advice of its own."""
-    library = cause.partition(":")[2].partition(".")[0]
-    if category(cause) == "source" and library in LOOK_AT_LIBRARY:
-        return LOOK_AT_LIBRARY[library]
     return LOOK.get(category(cause), "Look at the stage in the trace that --trace writes.")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from .adopted_loader import ADOPTED
 from .changes import LoaderScript, WantedEdit
-from .loader_call import ADOPTED, LoaderCall, argument
+from .loader_call import LoaderCall, argument
 from .script_source import ScriptSource, ScriptSources, TableFacts, files_here, parsed
 
 __all__ = [

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from .adopted_loader import ADOPTED, adopting_call, for_import, module_folder, with_adopted
 from .loader_call import (
     ONE_THREAD,
     LoaderCall,
@@ -20,11 +21,10 @@ from .loader_call import (
     loop_of,
     one_thread_each,
     option_of,
-    with_adopted,
     with_keywords,
     with_prefetcher,
 )
-from .script_source import Replacement, ScriptSource, dotted
+from .script_source import Replacement, ScriptSource, ScriptSources, dotted
 
 SHARED = {"extractfile", "getmember", "getmembers", "getnames", "close", "name"}
 """Attributes that both archives have, with the same meaning."""
@@ -51,8 +51,8 @@ class WantedEdit:
     indexed_tar: bool = False
     one_thread: bool = False
     """Whether each worker gets one thread."""
-    adopts: bool = False
-    """Whether Headrace's Loader takes the loader's place."""
+    adopts: str = ""
+    """Text of the module whose Loader takes the loader's place."""
 
     def with_(self, other: WantedEdit) -> WantedEdit:
         return WantedEdit(
@@ -71,7 +71,8 @@ class ChangedScript:
     path: str
     line: int
     """First changed line, imports left out."""
-    before: str
+    before: str | None
+    """None of a new file."""
     after: str
 
     def diff(self, root: str) -> str:
@@ -79,8 +80,9 @@ class ChangedScript:
         inside = os.path.relpath(self.path, root)
         name = self.path.lstrip(os.sep) if inside.startswith(os.pardir) else inside
         end = "\t" if any(character.isspace() for character in name) else ""  # else `patch` takes its first word for it
-        before, after = (LINE.findall(text) for text in (self.before, self.after))
-        lines = difflib.unified_diff(before, after, f"a/{name}{end}", f"b/{name}{end}")
+        before, after = (LINE.findall(text or "") for text in (self.before, self.after))
+        present = "/dev/null" if self.before is None else f"a/{name}{end}"
+        lines = difflib.unified_diff(before, after, present, f"b/{name}{end}")
         return "".join(line if line.endswith("\n") else f"{line}\n{NO_NEWLINE}" for line in lines)
 
 
@@ -100,6 +102,7 @@ class LoaderScript:
     sources: Sequence[ScriptSource]
     facts: Mapping[str, Any]
     command: Sequence[str] = ()
+    files: ScriptSources = field(default_factory=ScriptSources)
 
     @cached_property
     def call(self) -> LoaderCall | None:
@@ -126,18 +129,20 @@ class LoaderScript:
                 if after != source.text:
                     ast.parse(after)
                     files.append(ChangedScript(source.path, min(one.line for one in own), source.text, after))
+            if wanted.adopts:
+                files += self._new_module(wanted.adopts)
         except (UncertainEditError, SyntaxError):
             return None
         return files or None
 
     def _edits(self, wanted: WantedEdit) -> Iterator[ScriptEdit]:
-        if wanted.keywords or wanted.one_thread:
-            yield from self._of_call(wanted)
-        if wanted.adopts:
-            source, loop = loop_of(self.sources, self.facts)
-            if self.call is None or loop is None or source is not self.call.source:
+        if wanted.adopts:  # the arguments of the DataLoader go with it
+            found = adopting_call(self.sources, self.facts)
+            if found is None:
                 raise UncertainEditError
-            yield ScriptEdit(source, self.call.call.lineno, with_adopted(self.call, loop))
+            yield ScriptEdit(found.source, found.call.lineno, with_adopted(found, self.sources))
+        elif wanted.keywords or wanted.one_thread:
+            yield from self._of_call(wanted)
         if wanted.prefetcher is not None:
             source, loop = loop_of(self.sources, self.facts)
             if source is None or loop is None:
@@ -148,6 +153,21 @@ class LoaderScript:
             if len(archives) != 1:  # only one file may open any
                 raise UncertainEditError
             yield archives[0]
+
+    def _new_module(self, text: str) -> list[ChangedScript]:
+        """Return the module that the script imports its Loader from; nothing where it is there already.
+
+        Raises:
+            UncertainEditError: Another file has its place, or the script would not find it there.
+        """
+        found = adopting_call(self.sources, self.facts)
+        assert found is not None
+        folder = module_folder(found.source.path, self.command, self.files.root)
+        path, module = os.path.join(folder, f"{ADOPTED}.py"), for_import(text)
+        present = self.files.read(path)
+        if present not in (None, module):
+            raise UncertainEditError
+        return [] if present == module else [ChangedScript(path, 1, None, module)]
 
     def _of_call(self, wanted: WantedEdit) -> Iterator[ScriptEdit]:
         """Yield the changes of the loader's call.

@@ -26,8 +26,6 @@ FLAGS_ONLY = {"store_true", "store_false", "store_const", "count"}
 """Actions of options that take no value."""
 AROUND = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm"}
 """Calls whose first argument is what they hand out the items of."""
-ADOPTED = "headrace_loader"
-"""Module that an edited script imports its Loader from."""
 ONE_THREAD = "one_thread_each"
 """Name of the function that keeps a worker to one thread."""
 CALLS = {"torch": "set_num_threads(1)", "cv2": "setNumThreads(0)"}
@@ -195,33 +193,6 @@ def with_keywords(source: ScriptSource, call: ast.Call, wanted: Mapping[str, str
     rest = source.between(place, source.end(call) - 1)
     place += rest[: len(rest) - len(rest.lstrip(") \t"))].rfind(")") + 1
     return [*pieces, Replacement(place, place, "".join((line if is_alone else ", ") + text for text in texts))]
-
-
-def with_adopted(found: LoaderCall, loop: ast.For) -> list[Replacement]:
-    """Put the Loader of `ADOPTED` in place of a DataLoader, and its batches into the loop over it.
-
-    Raises:
-        UncertainEditError: The loop is not over the plain name of the loader, or something else uses that, too: what
-            asks a DataLoader for more than its length may not find it at the Loader.
-    """
-    source, call = found
-    loader = _iterated(loop)
-    name = dotted(loader)
-    if name is None or source.bound_to(call) != {name}:
-        raise UncertainEditError
-    lengths = [one for node, called in source.calls if called == "len" for one in node.args]
-    uses = [
-        node
-        for node in ast.walk(source.tree)
-        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load) and dotted(node) == name
-    ]
-    if any(node is not loader and node not in lengths for node in uses):
-        raise UncertainEditError
-    return [
-        *source.importing(ADOPTED),
-        source.replacing(call, f"{ADOPTED}.make_loader()"),
-        source.replacing(loader, f"{ADOPTED}.batches({source.text_of(loader)})"),
-    ]
 
 
 def _iterated(loop: ast.For) -> ast.expr:

@@ -70,10 +70,10 @@ class ScriptSource:
                 targets.append(node.optional_vars)
         return {name for target in targets if (name := dotted(target)) is not None}
 
-    def start(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
+    def start(self, node: ast.expr | ast.stmt | ast.keyword | ast.alias) -> int:
         return self._line_starts[node.lineno - 1] + node.col_offset
 
-    def end(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
+    def end(self, node: ast.expr | ast.stmt | ast.keyword | ast.alias) -> int:
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return self._line_starts[node.end_lineno - 1] + node.end_col_offset

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headrace.doctor.machine.host import SHM, Cores, MachineMemory
-from headrace.doctor.machine.image_views import GEOMETRY, PILLOW, VALUES, ScriptView, script_view, view_of
 from headrace.doctor.machine.kernel import Kernel
 from headrace.doctor.machine.sampler import MachineSampler
 from headrace.doctor.machine.survey import surveyed

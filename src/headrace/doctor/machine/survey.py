@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from headrace.doctor.machine.files_read import paths_read, places, read_files
-from headrace.doctor.machine.image_views import ScriptView, timed_views
 from headrace.doctor.probe import index_of, tar_info
 from headrace.doctor.session.model import Calibration, FileOpens, Machine, MachineSurvey, SeenFile
 
@@ -35,6 +34,8 @@ NO_VIEW = (0, 10)
 """Operations of a view, and columns of each: the image as it is."""
 
 Decode = Callable[[bytes], Any]
+TimeImages = Callable[[Iterable[tuple[str, Callable[[], bytes]]], Callable[[], bool]], Calibration | None]
+"""Times images, each a name and how to read it, as long as there is time left."""
 
 
 def is_image(path: str) -> bool:
@@ -228,11 +229,12 @@ MOST_SIZED = 256
 
 
 def surveyed(
-    machine: Machine, opened: FileOpens, view: ScriptView | None = None, *, budget_s: float = BUDGET_S
+    machine: Machine, opened: FileOpens, time_views: TimeImages | None = None, *, budget_s: float = BUDGET_S
 ) -> MachineSurvey:
     """Survey this machine, which must be the one that was sampled, and what was opened there.
 
-    `view` is what the script makes of an image; None where that is not known. What cannot be looked up is left out.
+    `time_views` times what the script makes of an image; None where that is not known. What cannot be looked up is left
+    out.
     """
     began = time.monotonic()
     files = read_files(machine, opened, lambda: time.monotonic() < began + LISTING * budget_s)
@@ -244,9 +246,9 @@ def surveyed(
         islice(_images(single, archives, MOST_SIZED), MOST_SIZED), lambda: time.monotonic() < began + budget_s
     )
     viewed = None
-    if view is not None:
+    if time_views is not None:
         until = time.monotonic() + VIEWS * budget_s
-        viewed = timed_views(view, islice(_images(single, archives), MOST_IMAGES), lambda: time.monotonic() < until)
+        viewed = time_views(islice(_images(single, archives), MOST_IMAGES), lambda: time.monotonic() < until)
     calibrations += [one for one in (images, sizes, viewed) if one is not None]
     return MachineSurvey([with_images(one) for one in files], places(machine), calibrations)
 

@@ -9,6 +9,7 @@ from .diagnosis import (
     LoaderProduction,
     ProbeCost,
     RankView,
+    SampleFunction,
     StagePart,
     StepBudget,
     TimePart,
@@ -69,6 +70,7 @@ from .waits import (
     UNPICKLE,
     WAIT_ORDER,
     late,
+    spun_us,
     usual_us,
     waited_us,
 )

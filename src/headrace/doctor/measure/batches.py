@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from ..session.model import BatchProducer, InspectedSample, Session, SlowSample, Trainer, TrainerPass
+from ..session.model import BatchProducer, InspectedSample, ObservedSample, Session, SlowSample, Trainer, TrainerPass
 from .diagnosis import LinePart, SlowSampleFinding, StagePart
 
 Figures = tuple[int, int, int | None]
@@ -23,6 +23,10 @@ PLACE = re.compile(r"\('sample', (\d+)\)")
 """Text by which the evidence gives the place in its batch of a sample that has no key."""
 LOST = 0.5
 """Share of what a sample took beyond the usual, from which on waiting for a core explains it."""
+STORAGE = ("read", "lookup", "scan")
+"""Categories of stages that wait for storage, or for a network."""
+LINES_BUSY_US = 1_000_000
+"""Time of stack samples from which the share of a line is known well enough to bound others: some 100 of them."""
 MOST = 10
 """Slow samples and lines that are worth showing."""
 
@@ -114,6 +118,12 @@ class Finder:
         for maker in self.makers:
             if maker is not None:
                 yield from (LookedStages(maker, one) for one in maker.looks if one.epoch == self.epoch)
+
+    def observed(self) -> tuple[list[ObservedSample], list[ObservedSample]]:
+        """Return the inspected samples of the pass, and the batches of which collating was."""
+        makers = [maker for maker in self.makers if maker is not None]
+        samples = [one for maker in makers for one in maker.samples if one.epoch == self.epoch]
+        return samples, [one for maker in makers for one in maker.collated if one.epoch == self.epoch]
 
 
 def _start(maker: BatchProducer) -> int:
@@ -231,8 +241,8 @@ def slow_samples(
     """Return the slowest samples of all makers, slowest first.
 
     Samples are not recorded one by one, so the median sample's time is that of a batch's mean sample. A sample is named
-    by its key, wherever and however often it was read. A place in a batch is one in that batch. One that was slow since
-    its worker waited for a core is no slow sample, and is left out.
+    by its key, wherever and however often it was read. A place in a batch is one in that batch. One that was slow once,
+    and may have been so since its worker waited for a core, is no slow sample, and is left out.
     """
     times = [
         (batches.fetched[row] - batches.start[row]) / (batches.samples[row] or batch_size or 1)
@@ -241,49 +251,67 @@ def slow_samples(
     typical = median(times) if times else 0
     if typical <= 0:
         return []
-    slowest: dict[str, tuple[str, SlowSample, BatchProducer]] = {}
+    by_key: dict[str, list[tuple[str, SlowSample, BatchProducer, bool]]] = {}
     for maker in makers:
         rows = {
             (epoch, index): row
             for row, (epoch, index) in enumerate(zip(maker.batches.epoch, maker.batches.index, strict=True))
         }
         for sample in maker.slow:
-            if _was_preempted(maker, rows.get((sample.epoch, sample.index)), sample.wall - typical):
-                continue
             place = PLACE.fullmatch(sample.key)
             key = sample.key if place is None else f"{place[1]} of batch {sample.index}"
             which = key if place is None else f"{maker.host} {maker.pid} {sample.epoch} {key}"
-            if which not in slowest or slowest[which][1].wall < sample.wall:
-                slowest[which] = (key, sample, maker)
+            lost_us = _lost_us(maker, rows.get((sample.epoch, sample.index)), sample)
+            is_lost = lost_us is None or lost_us >= LOST * max(sample.wall - typical, 1.0)
+            by_key.setdefault(which, []).append((key, sample, maker, is_lost))
+    slowest = [
+        max(seen, key=lambda one: one[1].wall)
+        for seen in (_own([one for one in each if one[1].wall > typical]) for each in by_key.values())
+        if seen
+    ]
     found = []
-    for key, sample, maker in sorted(slowest.values(), key=lambda one: -one[1].wall)[:MOST]:
+    for key, sample, maker, _ in sorted(slowest, key=lambda one: -one[1].wall)[:MOST]:
         number, _ = max(sample.stages, key=lambda stage: stage[1], default=(None, 0))
         stage = REST if number is None else maker.stages[number]
         found.append(SlowSampleFinding(key, sample.wall, sample.wall / typical, stage))
     return found
 
 
-def _was_preempted(maker: BatchProducer, row: int | None, beyond_us: float) -> bool:
-    """Return whether waiting for a core explains most of the time that a sample took beyond the usual.
+def _own(seen: list[tuple[str, SlowSample, BatchProducer, bool]]) -> list[tuple[str, SlowSample, BatchProducer, bool]]:
+    """Return those of one sample's times that are its own: all, where it was slow more than once."""
+    return seen if len(seen) > 1 else [one for one in seen if not one[3]]
 
-    The kernel counts how long its batch waited for one; where it does not, nothing is known.
+
+def _lost_us(maker: BatchProducer, row: int | None, sample: SlowSample) -> int | None:
+    """Return how long making a sample may have waited for a core; None where nothing tells.
+
+    The kernel counts how long its batch did. Where it does not, it is what the sample neither computed nor waited for
+    storage.
     """
     batches = maker.batches
-    if row is None or beyond_us <= 0:
-        return False
-    delay = batches.delay[row] if batches.delay else None
-    return delay is not None and delay >= LOST * beyond_us
+    delay = batches.delay[row] if row is not None and batches.delay else None
+    if delay is not None or sample.cpu is None:
+        return delay
+    stored = sum(wall for number, wall in sample.stages if maker.stages[number].partition(":")[0] in STORAGE)
+    return max(sample.wall - sample.cpu - stored, 0)
 
 
 def line_parts(makers: Sequence[BatchProducer]) -> list[LinePart]:
     """Return lines by their share of the time that the makers were busy in the whole run, heaviest first."""
+    shares, _ = line_shares(makers)
+    heaviest = sorted(shares.items(), key=lambda item: -item[1])[:MOST]
+    return [LinePart(place, share) for place, share in heaviest]
+
+
+def line_shares(makers: Sequence[BatchProducer]) -> tuple[dict[str, float], int]:
+    """Return the share of each line that was seen, and the time that all stack samples stand for."""
     seen: dict[str, int] = {}
     for maker in makers:
         for line in maker.lines:
             seen[line.place] = seen.get(line.place, 0) + line.us
-    whole = max(sum(seen.values()), sum(busy_us(maker) for maker in makers))
-    heaviest = sorted(seen.items(), key=lambda item: -item[1])[:MOST]
-    return [LinePart(place, us / whole) for place, us in heaviest if us > 0]
+    sampled_us = sum(seen.values())
+    whole = max(sampled_us, sum(busy_us(maker) for maker in makers))
+    return {place: us / whole for place, us in seen.items() if us > 0}, sampled_us
 
 
 def busy_us(maker: BatchProducer) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,28 @@ class LinePart:
 
 
 @dataclass(frozen=True)
+class SampleFunction:
+    """Function that takes part in making a batch: a library's, or Python of the script's own."""
+
+    category: str
+    """`call` (numpy, torch, scipy and others without a stage), `getitem` (the script's own Python), or its stage's."""
+    name: str
+    """`numpy.percentile`, `Pillow resize`, or the name of the script's function."""
+    places: list[str]
+    """Lines of the script that it is called from, or that it consists of, `file:line:function`, heaviest first."""
+    share: float
+    """Of making a batch, without the functions that it calls."""
+    wall_us: float
+    """A sample."""
+    inside: dict[str, float] = field(default_factory=dict)
+    """Its share by the stage that it is counted in."""
+    library: str = ""
+    """Package of a transform's class."""
+    given: dict[str, Any] = field(default_factory=dict)
+    """What is known of its input: `shape`, `dtype`, `mode`, `format`, `filter`."""
+
+
+@dataclass(frozen=True)
 class LoaderProduction:
     """Production of the batches of one loader."""
 
@@ -116,6 +139,8 @@ class LoaderProduction:
     """Whether `workers` are threads of the trainer: of one of Headrace's own loaders."""
     item_samples: int = 1
     """Samples of an item of the dataset: more than one where it batches by itself."""
+    functions: list[SampleFunction] = field(default_factory=list)
+    """Heaviest first; none where no sample was inspected."""
 
     @property
     def makers(self) -> str:

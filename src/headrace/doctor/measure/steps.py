@@ -288,8 +288,7 @@ def _warmup(session: Session, trainer: Trainer, steps: list[MeasuredStep]) -> in
 
     These took what the busiest loader had prefetched at the start, or are left for settling.
     """
-    process = next((one for one in session.processes if one.pid == trainer.pid), None)
-    chosen = None if process is None else whole_fact(process.facts.get("facts", {}), "warmup_steps")
+    chosen = whole_fact(session.process_facts(trainer).get("facts", {}), "warmup_steps")
     for warmup in (session.warmup, chosen):
         if warmup is not None:
             return warmup

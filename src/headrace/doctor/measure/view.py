@@ -233,7 +233,7 @@ def main_view_of(session: Session) -> TrainerView | None:
 
 def uses_gpu(session: Session, trainer: Trainer) -> bool:
     """Return whether a trainer used a GPU; torch with CUDA may well train without one."""
-    facts = next((one.facts for one in session.processes if (one.host, one.pid) == (trainer.host, trainer.pid)), {})
+    facts = session.process_facts(trainer)
     return any(facts.get(kind, {}).get("device") is not None for kind in ("facts", "torch"))
 
 

@@ -69,6 +69,12 @@ def late(gets: ReceivedBatches, row: int, made: MadeBatch, usual: float) -> tupl
     return (held, MadeBatch(made.maker, meanwhile)) if held > 0 else None
 
 
+def spun_us(training: MeasuredTraining) -> float:
+    """Return the CPU time a step that other threads had while the training thread waited for batches of workers."""
+    others = training.trainer.gets.others_cpu
+    return sum(others[row] or 0 for row in training.gets) / len(training.steps) if others else 0.0
+
+
 @dataclass(frozen=True)
 class Wait:
     """One `next()`, or one `iter()` (`made` None, all of it start-up): microseconds by what it waited for.

@@ -238,7 +238,10 @@ class SlowestSamples:
         """Take a sample in. Not to be called for one that took no more than `least_ns`."""
         self._offered += 1
         stages = [(stage, wall // 1000) for stage, (_, wall, _) in totals.items()]
-        entry = (wall_ns, self._offered, ("slow", epoch, index, key_text(key), wall_ns // 1000, stages))
+        timed_ns, cpu_ns = (sum(total[column] for total in totals.values()) for column in (1, 2))
+        own_us = wall_ns * cpu_ns // max(timed_ns, 1) // 1000  # of one sample, where several were timed together
+        record = ("slow", epoch, index, key_text(key), wall_ns // 1000, stages, own_us)
+        entry = (wall_ns, self._offered, record)
         if len(self._worst) < MOST_SLOWEST:
             heapq.heappush(self._worst, entry)
         else:

@@ -15,7 +15,8 @@ from itertools import islice
 from types import FunctionType
 from typing import Any
 
-from .described_objects import ObjectDescriber, class_name
+from .described_objects import ObjectDescriber
+from .described_values import class_name
 
 Facts = dict[str, Any]
 Leaf = tuple[str, str, "list[int] | None", "str | None", Any, Any]

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable
 
 from .call_facts import Facts, Leaf, facts_after, facts_before, leaves_of
-from .described_objects import json_chars
+from .described_values import json_chars
 from .patches import Function, HookGuard
 from .stack_sampler import is_users, users_frame
 
@@ -27,6 +27,7 @@ WATCHED: dict[str, tuple[str, ...]] = {
     "numpy": (
         *("percentile", "quantile", "nanpercentile", "nanquantile", "median", "histogram", "unique", "sort", "argsort"),
         *("array", "asarray", "ascontiguousarray", "pad", "interp", "rot90", "flip", "fliplr", "flipud", "frombuffer"),
+        *("apply_along_axis", "clip", "convolve", "einsum"),
     ),
     "numpy.random": ("choice", "normal", "permutation", "rand", "randint", "randn", "random", "shuffle", "uniform"),
     "random": ("choice", "choices", "randint", "random", "sample", "shuffle", "uniform"),
@@ -38,10 +39,16 @@ WATCHED: dict[str, tuple[str, ...]] = {
     "torch.nn.functional": ("interpolate", "grid_sample", "pad", "conv2d", "avg_pool2d", "max_pool2d"),
     "scipy.ndimage": ("zoom", "rotate", "shift", "affine_transform", "map_coordinates", "gaussian_filter"),
     "skimage.transform": ("resize", "rescale", "rotate", "warp"),
+    "PIL.ImageEnhance._Enhance": ("enhance",),
+    "PIL.ImageOps": ("autocontrast", "equalize", "fit", "flip", "mirror", "pad", "posterize", "solarize"),
+    "pandas.core.indexing._LocationIndexer": ("__getitem__",),
+    "pandas": ("read_csv", "read_json", "read_parquet"),
     "json": ("load", "loads"),
     "pickle": ("load", "loads"),
 }
-"""Functions that are followed only in samples that are looked at, by module."""
+"""Functions that are followed only in samples that are looked at, by module or class."""
+CALLED = {"pandas.core.indexing._LocationIndexer.__getitem__": "pandas.DataFrame.loc"}
+"""Names under which users know what they call by another."""
 _LONGEST_S = 1.0
 
 
@@ -165,8 +172,10 @@ class WatchedFunctions:
         original = getattr(owner, name, None)
         if not callable(original):
             return
-        stage = self._name(f"call:{path}")
-        self._stages.names[stage] = f"call:{path}"
+        # A private class of a library's is nothing that its users call by name.
+        public = ".".join(part for part in CALLED.get(path, path).split(".") if not part.startswith("_"))
+        stage = self._name(f"call:{public}")
+        self._stages.names[stage] = f"call:{public}"
         new = _watched(self._stages, stage, original)
         is_own = name in vars(owner)
         setattr(owner, name, new)
@@ -188,8 +197,9 @@ def _held_by_the_user() -> set[int]:
 def _owner(path: str) -> Any:
     """Return a module that is imported, or a class of one."""
     module = sys.modules.get(path)
-    if module is None and path == "torch.Tensor":
-        module = getattr(sys.modules.get("torch"), "Tensor", None)
+    if module is None:
+        home, _, name = path.rpartition(".")
+        module = getattr(sys.modules.get(home), name, None)
     return module
 
 

@@ -113,6 +113,11 @@ class CoreUse(NamedTuple):
         return (self.cpu - before.cpu) // 1000, delay
 
 
+def others_cpu_ns() -> int:
+    """Return the CPU time that all other threads of the process have had up to now."""
+    return time.process_time_ns() - time.thread_time_ns()
+
+
 def core_use(expected_ns: int) -> CoreUse:
     """Read the use up to now. `expected_ns` is how long the stretch will be, or was, as far as is known.
 

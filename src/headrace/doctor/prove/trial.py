@@ -23,7 +23,7 @@ from .baseline import DIGESTS, ComparedSamples, step_durations
 from .staging import StagingError, staged
 
 BUSY = "cpu_cores_busy"
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "POLARS_MAX_THREADS")
 DETAIL_LINES = 12
 MAKING = {"native_decode", "cache", "indexed_tar"}
 """Keys of changes that take effect where samples are made."""
@@ -69,6 +69,7 @@ def variables(changes: dict[str, Any]) -> dict[str, str]:
     """
     most = changes.get("threads", {}).get("trainer")
     found = {} if most is None else dict.fromkeys(THREADS, str(most))
+    found |= changes.get("environment", {})
     return found | ({"HEADRACE_CACHE_ONLY": "1"} if "loader" in changes else {})
 
 

@@ -48,6 +48,8 @@ TEXT_WIDTH = 100
 WAIT = "data wait"
 HOT, WARM = 0.3, 0.1
 """Shares of a step from which waiting is shown in red, in yellow."""
+LEAST_STEPS = 3
+"""Steps, below which figures bear no advice."""
 SLOW = 2.0
 """Times the median: below that, the slowest samples are no slow ones."""
 PLACE_ROOM = 14
@@ -126,7 +128,12 @@ def put_report(
 
 
 def first_to_do(diagnosis: Diagnosis, prescription: Prescription | None) -> str:
-    """Return the remedy that gains most; where none is known to help, what the heaviest finding says to look at."""
+    """Return the remedy that gains most; where none is known to help, what the heaviest finding says to look at.
+
+    Nothing where hardly a step was seen: then whatever ended the command comes first.
+    """
+    if diagnosis.budgets and all(budget.steps < LEAST_STEPS for budget in diagnosis.budgets):
+        return ""
     remedy = first_gain(prescription) if prescription is not None else ""
     return remedy or next((finding.advice for finding in diagnosis.findings if finding.advice), "")
 

@@ -258,8 +258,12 @@ class ProcessEvidence:
         self.process.stacks.append(f"{record.what}: {record.text}")
 
     def _take_gc(self, record: schema.GcRecord) -> None:
-        found = model.GarbageCollections(record.t, record.count, record.spent, record.longest)
-        self.process.collections.append(found)
+        self.process.collections.append(model.GarbageCollections(*astuple(record)))
+
+    def _take_calls(self, record: schema.CallsRecord) -> None:
+        calls = [(self._names.get(what, "?"), self._names.get(place), *row) for what, place, *row in record.calls]
+        told = {"time": record.t, "steps": record.steps, "calls": calls}
+        self.process.facts.setdefault("calls", []).append(told)
 
     def _take_end(self, record: schema.EndRecord) -> None:
         self.process.end = record.t
@@ -302,7 +306,8 @@ class ProcessEvidence:
 
     def _take_slow(self, record: schema.SlowRecord) -> None:
         stages = [(self._stage(name), wall) for name, wall in record.stages]
-        self.producer.slow.append(model.SlowSample(record.key, record.epoch, record.index, record.wall, stages))
+        sample = model.SlowSample(record.key, record.epoch, record.index, record.wall, stages, record.cpu)
+        self.producer.slow.append(sample)
 
     def _take_look(self, record: schema.LookRecord) -> None:
         stages = [
@@ -326,14 +331,10 @@ class ProcessEvidence:
         return model.ObservedSample(record.epoch, record.index, record.key, record.wall, calls, output)
 
     def _take_lines(self, record: schema.LinesRecord) -> None:
-        for name, us in record.counts:
-            if name in self._names:
-                self._lines[self._names[name]] += us
+        self._lines.update({self._names[name]: us for name, us in record.counts if name in self._names})
 
     def _take_loop(self, record: schema.LoopRecord) -> None:
-        for name, us in record.counts:
-            if name in self._names:
-                self._loop_lines[self._names[name]] += us
+        self._loop_lines.update({self._names[name]: us for name, us in record.counts if name in self._names})
 
     def _take_opened(self, record: schema.OpenedRecord) -> None:
         self.opened.append((record, self._names))
@@ -380,8 +381,12 @@ def read_session(
         for path, one in found
         if one is None
     ]
+    told: list[model.SessionNote] = []
     if outcome.why != "interrupted" and any(one.process.ended == "steps" for one in whole):
         outcome = replace(outcome, why="steps")
+    elif outcome.why == "failed" and (failed := [one for one in whole if _failed_in_replay(one)]):
+        outcome = replace(outcome, why="steps")
+        told = [model.SessionNote("replay-failed", _why_in_replay(one.process), one.process.pid) for one in failed]
     return model.Session(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         mode=mode,
@@ -395,5 +400,21 @@ def read_session(
         opened=merge_opened(opened for one in whole for opened in one.opened),
         machines=list(machines),
         unreached=list(unreached),
-        notes=[*notes, *(note for one in whole for note in one.notes), *empty],
+        notes=[*notes, *(note for one in whole for note in one.notes), *empty, *told],
+    )
+
+
+def _failed_in_replay(one: ProcessEvidence) -> bool:
+    """Tell whether a trainer raised an error after all steps were observed, while they were repeated.
+
+    A pass does not end there, which some loops do not expect.
+    """
+    return one.process.ended == "error" and any(window.name in ("replay", "load") for window in one.trainer.windows)
+
+
+def _why_in_replay(process: model.ProbedProcess) -> str:
+    last = (process.error or "an error").strip().splitlines()[-1]
+    return (
+        f"The script ended by {last} while its steps were repeated on cached batches, where an epoch does not end. "
+        "All steps that were asked for had been observed by then."
     )

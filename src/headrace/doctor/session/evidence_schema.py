@@ -161,6 +161,7 @@ class GetRecord(EvidenceRecord):
     bytes: Bytes | None = None
     shape: NameNumber | None = None
     unpickle_cpu: Duration | None = None
+    others_cpu: Duration | None = None
 
 
 class FetchRecord(GetRecord):
@@ -271,6 +272,17 @@ class LoopRecord(EvidenceRecord):
     counts: list[tuple[NameNumber, Duration]]
 
 
+class CallsRecord(EvidenceRecord):
+    """Calls of the loop in as many watched steps since the last such record.
+
+    `calls` are what, place in the user's code (-1 without one), whether it waits for the device, calls and time.
+    """
+
+    t: Time
+    steps: int
+    calls: list[tuple[NameNumber, int, Flag, int, Duration]]
+
+
 class CollectiveRecord(EvidenceRecord):
     """Synchronous collective call within a step."""
 
@@ -319,6 +331,7 @@ class SlowRecord(EvidenceRecord):
     key: str
     wall: Duration
     stages: list[tuple[NameNumber, Duration]] = NO_ROWS
+    cpu: Duration | None = None
 
 
 class LookRecord(EvidenceRecord):

@@ -16,7 +16,6 @@ VERSION = 1
 StageRow = tuple[int, int, int, int]
 """Stage (into `BatchProducer.stages`), calls, wall time and CPU time."""
 
-
 TensorSummary = tuple[str, float | None, float | None, list[float]]
 """A batch's tensor: type and shape of a sample, lowest and highest value, and a number for each sample."""
 
@@ -37,6 +36,7 @@ class ReceivedBatches:
     shape: list[int | None] = field(default_factory=list)
     """Into `Trainer.shapes`."""
     unpickle_cpu: list[int | None] = field(default_factory=list)
+    others_cpu: list[int | None] = field(default_factory=list)
 
 
 @dataclass
@@ -205,6 +205,7 @@ class SlowSample:
     index: int
     wall: int
     stages: list[tuple[int, int]]
+    cpu: int | None = None
 
 
 @dataclass
@@ -416,8 +417,7 @@ class Proof:
     duration: int = 0
     steps: list[int] = field(default_factory=list)
     samples: str | None = None
-    """`same`, bit for bit; `close`, the same except for rounding; `set` or `alike` with a Loader, whose order
-    is its own; `different`; None if the runs cannot be compared."""
+    """`same`, `close`, `set`, `alike` or `different` (docs/doctor/remedies.md); None if runs cannot be compared."""
     others_cores: float | None = None
 
 
@@ -432,6 +432,7 @@ class Calibration:
     present_us: list[float] = field(default_factory=list)
     other_us: list[float] = field(default_factory=list)
     pixel_bytes: list[int] = field(default_factory=list)
+    view: str = ""
 
 
 @dataclass
@@ -538,3 +539,12 @@ class Session:
     loader_trial: LoaderTrial | None = None
     format: str = FORMAT
     version: int = VERSION
+
+    def process_of(self, one: Trainer | BatchProducer) -> ProbedProcess | None:
+        """Return the process of a trainer or producer, of those that had its pid on that host the first."""
+        return next((process for process in self.processes if (process.host, process.pid) == (one.host, one.pid)), None)
+
+    def process_facts(self, one: Trainer | BatchProducer) -> dict[str, Any]:
+        """Return the facts of the process of a trainer or producer."""
+        process = self.process_of(one)
+        return {} if process is None else process.facts

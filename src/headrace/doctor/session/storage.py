@@ -22,7 +22,7 @@ from .model import FORMAT, VERSION, Session
 SCRATCH = "scratch"
 """Folder within a session whose run is undone."""
 SESSION_FILE = "session.json"
-MAY_BE_EMPTY = {"beside", "cpu", "delay", "unpickle_cpu", "worked"}
+MAY_BE_EMPTY = {"beside", "cpu", "delay", "others_cpu", "unpickle_cpu", "worked"}
 """Columns that are empty if no row has anything, or in sessions of an earlier doctor."""
 
 _Kind = TypeVar("_Kind")

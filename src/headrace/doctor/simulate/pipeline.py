@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from .engine import PARKED, Behaviour, Engine, SimulatedProcess, compute, team, wait
+from .engine import PARKED, Behaviour, Engine, Request, SimulatedProcess, compute, team, wait
 from .work import BatchWork, FeedSetup, NativeFeed, SimulatedWork
 
 LEAD = 1
@@ -258,13 +258,26 @@ def _train(
                     yield from _make_here(setup, work, made, is_first=batch == 0 and work.passes.iterates)
                     made += 1
                 batch += 1
-            yield team(step.compute / parts, work.team) if work.team > 1 else compute(step.compute / parts)
+            yield _computing(work, step.compute / parts)
             yield wait(step.wait / parts)
+        if work.spin:
+            engine.start(_spinning(work.spin, work.team - 1))
         if step.device:
             now, behind = engine.now, device_ends[0]
             device_ends.append(max(device_ends[-1], now) + step.device)
             yield wait(behind - now)
         ends.append(max(engine.now, device_ends[-1]))
+
+
+def _computing(work: SimulatedWork, us: float) -> Request:
+    """Return the training thread's computing, with its team: threads that sleep leave their cores to others."""
+    if work.team <= 1:
+        return compute(us)
+    return team(us, work.team) if work.helpers >= 1 else compute(us, 1 + (work.team - 1) * work.helpers)
+
+
+def _spinning(us: float, threads: int) -> Behaviour:
+    yield compute(us / max(threads, 1), max(threads, 1))
 
 
 def _loader(engine: Engine, setup: FeedSetup, work: SimulatedWork) -> SimulatedWorkers | SimulatedFeed | None:

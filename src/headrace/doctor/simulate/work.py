@@ -108,6 +108,10 @@ class FeedSetup:
     """Batches a second that storage gives all workers together, at most; None for no such limit."""
     feed: NativeFeed | None = None
     """Loader that makes the batches in place of workers."""
+    helpers: float = 1.0
+    """CPU time of the threads that help with a step, of the present one."""
+    spins: bool = True
+    """Whether these keep their cores while they have nothing to do."""
 
 
 @dataclass(frozen=True)
@@ -233,6 +237,10 @@ class SimulatedWork:
     """Time to draw a batch's indices and hand them out, in the training thread."""
     team: int
     """Threads that compute a step together; each waits for the others after every small part of it."""
+    helpers: float = 1.0
+    """Share of its CPU time that they need but for the first; below 1 where they sleep in place of spinning."""
+    spin: float = 0.0
+    """CPU time in which they spin after each step."""
 
     def batch(self, number: int) -> BatchWork:
         return self.batches[number % len(self.batches)]
@@ -291,6 +299,8 @@ class RecordedRun:
     """Time to draw a batch's indices and hand them out, in the training thread."""
     team: int
     """Threads of the trainer that compute a step together."""
+    spin: float
+    """CPU time a step in which the others of these spin while the training thread waits for data."""
     first: int
     """The number in its pass of the first batch that a measured step received."""
     replay_us: float | None

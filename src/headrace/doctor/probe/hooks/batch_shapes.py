@@ -6,6 +6,7 @@ looking at it.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -101,7 +102,15 @@ def _leaf(value: Any, kind: type) -> Leaf | None:
     if numpy is not None and numpy.ndarray in kind.__mro__:
         array = numpy.ndarray
         return array.nbytes.__get__(value), array.dtype.__get__(value), array.shape.__get__(value)
+    if is_eager(kind):
+        shape = tuple(value.shape)
+        return math.prod(shape) * value.dtype.size, value.dtype.name, shape
     return None
+
+
+def is_eager(kind: type) -> bool:
+    """Tell the class of TensorFlow's tensors that have values."""
+    return kind.__name__ == "EagerTensor" and kind.__module__ == "tensorflow.python.framework.ops"
 
 
 def _items(value: Any, most: int, *, has_attributes: bool = False) -> list[tuple[str, Any]]:

@@ -15,6 +15,7 @@ from ..described_objects import ObjectDescriber
 from ..overhead import NOBODY
 from ..patches import Function, Patches
 from ..sample_comparison import SampleComparison
+from ..settings import others_cpu_ns
 from ..stack_sampler import call_site, is_users
 from ..training.cached_batches import BatchReplayer
 from ..training.loader_sources import HeldIterator
@@ -142,7 +143,7 @@ class LoaderHooks:
         training = self._training
         try:
             with_grad = self._is_grad_enabled()
-            start = training.ask()
+            start, others = training.ask(), others_cpu_ns()
             training.readers[get_ident()] = pass_.reader
         except Exception as error:
             training.fail("next", error)
@@ -155,7 +156,10 @@ class LoaderHooks:
         try:
             end = training.received()
             training.readers.pop(get_ident(), None)
+            others = max(others_cpu_ns() - others, 0)  # two clocks, which differ by a microsecond
             received = self._received(iterator, pass_, batch, start, end)
+            if pass_.has_workers:  # else they may have helped to make it
+                received = received._replace(others_cpu=others)
             training.got(received, with_grad)
             if with_grad:
                 self._keep(original, iterator, pass_, batch, received)

@@ -14,7 +14,7 @@ from typing import Any, Callable
 
 from ..opened_files import OpenedFiles
 from ..patches import Function, HookGuard
-from ..stages import CallTimer, timed_by_type, timed_call, timed_in_torch
+from ..stages import CallTimer, stand_in, timed_by_type, timed_call, timed_in_torch
 from .file_libraries import TimedCall, counted
 from .training_calls import compiling
 
@@ -52,7 +52,6 @@ IMAGE_CALLS: dict[str, list[TimedCall]] = {
         ("open", "decode", "Pillow open"),
         *((f"Image.{name}", "transform", f"Pillow {name}") for name in PILLOW_TRANSFORMS),
     ],
-    "PIL.ImageFile": [("ImageFile.load", "decode", "Pillow load")],
     # Its functions use threads of their own, whose CPU time is not seen.
     "cv2": [
         *((name, "decode", f"OpenCV {name}") for name in OPENCV_DECODES),
@@ -80,7 +79,32 @@ def install_pillow_plugin(timer: CallTimer, plugin: ModuleType) -> None:
     """Hook a plugin whose classes decode in a `load` of their own."""
     for value in list(vars(plugin).values()):
         if isinstance(value, type) and value.__module__ == plugin.__name__ and "load" in vars(value):
-            timer.time(value, "load", "decode", "Pillow load")
+            _time_load(timer, value)
+
+
+def _time_load(timer: CallTimer, kind: type) -> None:
+    """Count a decode once an image: `load` of one that has its pixels does nothing, and conversions call it again."""
+    stage = timer.stage("decode", "Pillow load")
+
+    def make(original: Function) -> Function:
+        time_call = timed_call(timer.stages, stage, original)
+
+        def load(image: Any, *args: Any, **kwargs: Any) -> Any:
+            return (original if _has_pixels(image) else time_call)(image, *args, **kwargs)
+
+        return stand_in(original, load)
+
+    timer.patches.replace(kind, "load", make)
+
+
+def _has_pixels(image: Any) -> bool:
+    """Tell whether the first frame of a file is decoded. A later one may not be, though the image holds pixels."""
+    held = vars(image)
+    pixels = held.get("_im", held.get("im"))  # before Pillow 11
+    try:
+        return pixels is not None and not held.get("tile") and image.tell() == 0
+    except Exception:  # of a plugin of the user's
+        return False
 
 
 class DecoderLooks:
@@ -91,7 +115,7 @@ class DecoderLooks:
     """
 
     def __init__(self, timer: CallTimer, guard: HookGuard) -> None:
-        self._patches = timer.patches
+        self._timer, self._patches = timer, timer.patches
         self._look = timer.stages.look
         self._is_unread = guard(_is_unread)
 
@@ -100,6 +124,7 @@ class DecoderLooks:
         self._patches.around(image.Image, "resize", self._resize)
 
     def install_file(self, image_file: Any) -> None:
+        _time_load(self._timer, image_file.ImageFile)
         self._patches.around(image_file.ImageFile, "load", self._load)
 
     def _load(self, original: Function, image: Any, *args: Any, **kwargs: Any) -> Any:

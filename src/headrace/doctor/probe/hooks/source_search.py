@@ -16,6 +16,8 @@ import sys
 from types import CodeType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any, NamedTuple
 
+from .batch_shapes import bytes_and_shape
+
 _STATEMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -23,6 +25,7 @@ _NOT_SOURCES = ("torch", "builtins", "math", "time", "tqdm")
 """Packages whose functions give no batches."""
 _THROUGH = ("enumerate", "zip", "iter", "tqdm", "islice", "cycle", "chain", "list")
 """Functions that only go through what they are given."""
+_ARRAYS = (("torch", "Tensor"), ("numpy", "ndarray"))
 _NOTHING: Any = object()
 
 
@@ -76,16 +79,20 @@ class _SourceSearch:
         self._file = frame.f_code.co_filename
         self._locals, self._globals = frame.f_locals, frame.f_globals
         self._assigned = [one for one in map(_assigned, _own_nodes(region)) if one is not None]
-        self._made: set[str] = set()
-        """What the loop makes by a call."""
+        # What the loop makes by a call, and batches in hand: those that a `for` goes through, or that are passed in.
+        self._made = {name for name in _parameters(frame.f_code) if _holds_tensors(self._locals.get(name))}
         for names, value, is_loop in self._assigned:
             if not is_loop and any(isinstance(node, ast.Call) for node in ast.walk(value)):
                 self._made |= names
+            elif is_loop:
+                self._made |= {name for name in names if _holds_tensors(self._locals.get(name))}
         self._found: dict[tuple[str, int], BatchSource] = {}
 
     def sources(self, statement: ast.AST) -> list[BatchSource]:
         wanted = _loaded(statement)
         followed: set[str] = set()
+        for part in _arguments(statement):  # train_on(get_batch("train"))
+            self._calls(part)
         while wanted - followed:
             name = min(wanted - followed)
             followed.add(name)
@@ -167,6 +174,24 @@ class _SourceSearch:
                 value = inspect.getattr_static(base, node.attr, _NOTHING)
                 return _NOTHING if hasattr(type(value), "__get__") and not isinstance(base, ModuleType) else value
         return _NOTHING
+
+
+def _parameters(code: CodeType) -> tuple[str, ...]:
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _holds_tensors(value: Any) -> bool:
+    """Tell a tensor, an array, or a container of such: what may be a batch."""
+    if type(value) in (dict, list, tuple):
+        return bytes_and_shape(value)[0] is not None
+    kinds = [getattr(sys.modules.get(package), name, None) for package, name in _ARRAYS]
+    return any(isinstance(kind, type) and isinstance(value, kind) for kind in kinds)
+
+
+def _arguments(statement: ast.AST) -> list[ast.AST]:
+    """List the arguments of the call that a statement consists of, or assigns."""
+    call = getattr(statement, "value", None)
+    return [*call.args, *(keyword.value for keyword in call.keywords)] if isinstance(call, ast.Call) else []
 
 
 def _own_nodes(region: ast.AST) -> list[ast.AST]:

@@ -45,7 +45,7 @@ def install_backward(patches: Patches, training: TrainingObserver, torch: Module
                 training.seek()
             if not training.enter(BACKWARD, "b"):
                 return original(tensors, *args, **kwargs)
-            stamp = _stamped(training, torch.autograd, tensors) if training.is_stamped else None
+            stamp = _stamped(training, torch.autograd, tensors) if training.closed.is_stamped else None
             try:
                 return original(tensors, *args, **kwargs)
             finally:

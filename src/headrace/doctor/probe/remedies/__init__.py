@@ -89,6 +89,7 @@ class InjectedRemedy:
 
 
 BENEATH: dict[str, Callable[[InjectedRemedy, Any], None]] = {
+    "environment": loaders.install_environment,
     "threads": loaders.install_thread_limits,
     "staging": files.install_staging,
     "indexed_tar": files.install_indexed_tar,

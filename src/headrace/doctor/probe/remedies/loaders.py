@@ -1,8 +1,9 @@
-"""Remedies for loaders: arguments of DataLoaders, prefetching to the device, and limits of threads."""
+"""Remedies for loaders: arguments of DataLoaders, prefetching to the device, limits of threads, and variables."""
 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -149,6 +150,22 @@ class _LoaderPass:
 
     def __iter__(self) -> Iterator[Any]:
         return self._begin()
+
+
+def install_environment(remedy: InjectedRemedy, wanted: dict[str, str]) -> None:
+    """Say whether the variables that the doctor started the command with still hold where torch is imported.
+
+    Libraries read them when they are loaded: nothing that is set later counts.
+    """
+
+    def check(_: Any) -> None:
+        for name, value in wanted.items():
+            if os.environ.get(name) == value:
+                remedy.took(f"{name}={value}")
+            else:
+                remedy.refused(f"expected {name}={value} where torch is imported, got {os.environ.get(name)}")
+
+    remedy.when_imported("torch", check)
 
 
 def install_thread_limits(remedy: InjectedRemedy, most: dict[str, int]) -> None:

@@ -56,7 +56,9 @@ class CachedBatches:
         if self.why_not:
             return
         if size is None or shape is None:
-            self.why_not = "its batches hold no tensors, or more shapes than can be told apart"
+            self.why_not = (
+                "its batches hold no tensors of torch or arrays of numpy, or more shapes than can be told apart"
+            )
             return
         is_new = shape not in self._seen
         self._seen[shape] += 1
@@ -191,7 +193,9 @@ def _object(value: Any, memo: Memo, depth: int) -> Any:
     Anything else copies itself.
     """
     kind: Any = next((kind for kind in (dict, list) if isinstance(value, kind)), None)
-    if kind is None and (callable(value) or not hasattr(value, "__dict__")):
+    # TensorFlow's tensors copy themselves to themselves, though numpy may have changed what they hold.
+    is_opaque = callable(value) or not hasattr(value, "__dict__") or type(value).__name__ == "EagerTensor"
+    if kind is None and is_opaque:
         return copy.deepcopy(value)
     new = value.copy() if type(value) is kind else copy.copy(value)
     if new is value:

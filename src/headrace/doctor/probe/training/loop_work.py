@@ -10,7 +10,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
+from ..overhead import nothing
 from ..stack_sampler import CodeLines, Stack, StackSampler
+from .loop_calls import LoopCalls
 
 if TYPE_CHECKING:
     from ..evidence_file import Record
@@ -20,10 +22,6 @@ WORTH_SAMPLING_NS = 200_000
 """Work that is shorter than this is not sampled: its lines would explain nothing."""
 _PAUSE_NS, _LONGEST_PAUSE_NS = 1_000_000_000, 60_000_000_000
 """Between two records of lines, at first and at most."""
-
-
-def nothing() -> None:
-    """Stand for a hook that is not there."""
 
 
 class WorkInterval:
@@ -48,6 +46,7 @@ class LoopWork:
         self.ignore: Callable[[], None] = nothing
         self.is_hooked = False
         """Whether calls of the model are seen."""
+        self.calls = LoopCalls(name)
         self._lines = CodeLines(name)
         self._sampler = StackSampler(self._look, _never_hangs, failed)
         self._now: WorkInterval | None = None
@@ -61,8 +60,9 @@ class LoopWork:
     def is_under_way(self) -> bool:
         return self._now is not None
 
-    def begin(self, kind: str, start: int, thread: int) -> None:
+    def begin(self, kind: str, start: int, thread: int, is_training: bool = True) -> None:
         """Begin it: a batch is in hand, or with kind UNSOURCED a step has ended and nothing is known to give one."""
+        self.calls.is_evaluating = not is_training
         if not self.is_hooked:
             return
         is_new = self._now is None
@@ -104,6 +104,7 @@ class LoopWork:
     def forked(self) -> None:
         """Begin anew in the child of a fork."""
         self.drop()
+        self.calls.forked()
         self._lines.take()
 
     def cost_ns(self) -> int:
@@ -112,15 +113,16 @@ class LoopWork:
         return self._told_cost_ns - before
 
     def records(self, now: int, now_us: int, is_over: bool) -> list[Record]:
-        """Return the lines that were seen since the last record, once that is due."""
+        """Return the lines and calls that were seen since the last record, once that is due."""
+        found = self.calls.records(now, now_us, is_over)
         if self._due is None:
             self._due = now + self._pause
         if now < self._due and not is_over:
-            return []
+            return found
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_NS)
         self._due = now + self._pause
         lines = self._lines.take()
-        return [("loop", now_us, lines)] if lines else []
+        return [*found, ("loop", now_us, lines)] if lines else found
 
     def _look(self, stack: Stack, ns: int) -> None:
         self._lines.add(stack, ns)

@@ -41,6 +41,7 @@ class FetchedBatch(NamedTuple):
     bytes: int | None = None
     shape: int | None = None
     unpickle_cpu: int | None = None
+    others_cpu: int | None = None
 
 
 class QueueReader:
@@ -208,6 +209,7 @@ def batch_record(clock: SessionClock, kind: str, batch: FetchedBatch) -> Record:
         batch.bytes,
         batch.shape,
         None if batch.unpickle_cpu is None else batch.unpickle_cpu // 1000,
+        None if batch.others_cpu is None else batch.others_cpu // 1000,
     )
 
 

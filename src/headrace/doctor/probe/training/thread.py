@@ -90,7 +90,7 @@ class PausedTraining:
     def begin_if_due(self, start: int) -> None:
         """Begin a pause where the step that began at `start` is the first of a block that is left out."""
         training = self._training
-        training.write_steps()
+        training.closed.write()
         self._first, self._start = training.steps.number, start
         self._count = self._after(self._first)
         self._optimizers = max(training.steps.optimizers, 1)

@@ -7,9 +7,9 @@ from contextlib import suppress
 from threading import get_ident, main_thread
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..evidence_file import BLOCK, EvidenceFile, LastRecords
+from ..evidence_file import EvidenceFile, LastRecords
 from ..overhead import NOBODY, TrainingCost
-from ..settings import CoreUse, core_use
+from .closed_steps import ClosedSteps
 from .loop_work import LoopWork
 from .step_limit import StepLimit, StepsMeasured
 from .step_records import (
@@ -17,11 +17,8 @@ from .step_records import (
     HandedOverBatches,
     QueueReader,
     StepWriter,
-    batch_record,
-    batch_records,
-    device_records,
 )
-from .steps import BACKWARD, BEGUN, ENDED, OPTIMIZER, UNSOURCED, WORK, OptimizerStep, PassEvent, StepTimeline
+from .steps import BACKWARD, BEGUN, ENDED, OPTIMIZER, UNSOURCED, WORK, PassEvent, StepTimeline
 from .thread import PassCounter, PausedTraining, TrainingThread
 from .windows import RankGroup, Windows
 
@@ -32,8 +29,6 @@ if TYPE_CHECKING:
     from ..settings import ProbeSettings, SessionClock
 
 now = time.monotonic_ns
-READY_EVERY = 5
-"""Where there are several ranks, every how many-th step is stamped with the moment when its own gradients were done."""
 MARKED_COPIES = 4
 """Copies to the device after each batch that the device's marks show."""
 FLUSH_GETS = 64
@@ -93,12 +88,9 @@ class TrainingObserver:
         self.writer = StepWriter(self.evidence, self.clock, self.costs, lambda: self._batches.cost.total_ns)
         self.elsewhere.clear()
         self._copies = 0
-        self.is_stamped = False
-        """Whether the moment at which the open step's own gradients are done is wanted."""
         self.steps_seen = 0
         self.backwards_seen = 0
-        self._used: CoreUse | None = None
-        """Of the cores, until the step closed last. Not where a run is only observed: it is to cost next to nothing."""
+        self.closed = ClosedSteps(self, self._batches)
 
     # Passes and batches.
 
@@ -106,7 +98,7 @@ class TrainingObserver:
         """Begin a pass, and return its number. To be followed by `pass_begun` in the same thread."""
         if get_ident() == self.thread.observed:
             self._close_what_ended()
-            self.write_steps()
+            self.closed.write()
         self.thread.is_fetching |= self.thread.is_its_thread()
         number = self.counter.opening = self.counter.next_pass()
         return number
@@ -192,8 +184,8 @@ class TrainingObserver:
         if not self.steps_seen and step is not None:
             is_due = with_grad and batch.end - step.gets[0].start >= FLUSH_AFTER_NS
             if is_due or len(step.gets) >= FLUSH_GETS:
-                self._write_batches(step)
-        self.work.begin(WORK, now(), self.thread.observed)
+                self.closed.write_batches(step)
+        self.work.begin(WORK, now(), self.thread.observed, with_grad)
 
     def rework(self) -> None:
         """Go to work on batches of earlier, of which a pipeline behind a loader makes others, if in that thread."""
@@ -279,7 +271,7 @@ class TrainingObserver:
         self.work.drop()
         closed = self.steps.optimizer_begins(id(optimizer), begun)
         if closed is not None:
-            self._close(closed)
+            self.closed.close(closed)
             if self.thread.paused != NOBODY:
                 return False
         if self.limit.is_over:
@@ -351,10 +343,10 @@ class TrainingObserver:
             self.pauses.end()
             closed = self.steps.finish()
             if closed is not None:
-                self._close(closed)
-            self.write_steps(is_over=True)
+                self.closed.close(closed)
+            self.closed.write(is_over=True)
             if self.steps.step is not None:
-                self._write_batches(self.steps.step)
+                self.closed.write_batches(self.steps.step)
             if self.ranges is not None:
                 self.ranges.close()
             for call in self.at_finish:
@@ -365,7 +357,7 @@ class TrainingObserver:
     def _close_what_ended(self) -> None:
         closed = self.steps.fetching()
         if closed is not None:
-            self._close(closed)
+            self.closed.close(closed)
         if self.limit.is_over:
             raise StepsMeasured
 
@@ -375,60 +367,6 @@ class TrainingObserver:
         self.work.stop()
         self.thread.observed = NOBODY
         self.readers.clear()
-
-    def _close(self, step: OptimizerStep) -> None:
-        end = step.end or step.start
-        self.pauses.observed(end - step.start)
-        if not self.settings.observe:  # steps are closed as long after their ends as one another
-            used, self._used = self._used, core_use(end - step.start)
-            step.use = None if used is None else self._used.us_since(used)
-        is_wanted = self.evidence.wants(step.number)
-        self.writer.closed(step, is_wanted)
-        if self.marks is not None:
-            self.marks.close(step.number, is_wanted)
-        if self.limit.settle(step.number, self.steps.gets):
-            self._agree_on_warmup()
-            self.evidence.write(("facts", self.clock.now_us(), {"warmup_steps": self.limit.warmup}))
-        if self.writer.is_due(end):
-            self.write_steps()
-        if self.windows.is_keeping or self.windows.is_replaying:
-            self.windows.closed(step)
-        if self.steps.optimizers > 1:
-            self.say("optimizers", f"{self.steps.optimizers} optimizers take part in a step.")
-        for call in self.at_close:
-            call()
-        self.is_stamped = self.steps.number % READY_EVERY == 0 and self.group.world_size() > 1
-        if self.ranges is not None:
-            self.ranges.step(self.steps.number)
-        if self.may_pause and self.ranges is None and self.steps.number % BLOCK == 0:
-            self.pauses.begin_if_due(end)
-
-    def _agree_on_warmup(self) -> None:
-        """Take the longest of all ranks, since all must end after the same step."""
-        begun = now()
-        try:
-            if not self.settings.observe:
-                agreed = self.group.ranks().agree("warm-up", self.limit.warmup, max)
-                self.limit.warmup = self.limit.warmup if agreed is None else agreed
-        except Exception as error:  # a store that cannot do it
-            self.fault("agreement of ranks", error)
-        finally:
-            self.costs.measured_ns -= now() - begun  # a wait for others, which is a part of what is counted
-
-    def write_steps(self, is_over: bool = False) -> None:
-        """Write the steps that are closed, and what nobody is expected to take over; all of that, once it `is_over`."""
-        beside = [batch_record(self.clock, "fetch", batch) for batch in self.elsewhere.left(is_over)]
-        if self.marks is not None:
-            beside += device_records(self.marks)
-        beside += self.work.records(now(), self.clock.now_us(), is_over)
-        self.costs.measured_ns += self.work.cost_ns()
-        beside += self._batches.collections.records(self.clock.now_us())
-        self.pauses.spent(self.writer.write(beside))
-
-    def _write_batches(self, step: OptimizerStep) -> None:
-        """Write the batches of the open step."""
-        self.evidence.write(*batch_records(self.clock, step))
-        step.gets.clear()
 
     # Trouble.
 

@@ -1,0 +1,376 @@
+"""The script's own view of an image, and what it takes by the script's library and by Headrace's ImageReader."""
+
+from __future__ import annotations
+
+import ast
+import io
+import random
+import re
+import time
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
+from math import sqrt
+from typing import Any
+
+import headrace as hr
+
+from ..edits import ScriptSources, parsed
+from ..machine import surveyed
+from ..measure import TrainerView, main_view_of
+from ..session.model import Calibration, MachineSurvey, Session
+from .known_datasets import known_sample
+from .observed import ScriptData, script_data
+from .picture_fields import PictureRecipe, picture_recipe
+from .sample_code import SampleReader
+from .sample_values import Cell, Picture, Quantile, pictures_in, transformed
+from .stand_ins import EnumStandIn, StandIn
+
+IMAGE_READER = "image-reader"
+PILLOW, OPENCV = "Pillow", "OpenCV"
+RANDOM_CROP, CENTER_CROP, RESIZE = "RandomResizedCrop", "CenterCrop", "Resize"
+LEAF = re.compile(r"(\w+)\[(?:\d+,)*3,(\d+),(\d+)\]")
+"""Dtype, height and width of images in the text of a batch's shapes."""
+CROPS = {RANDOM_CROP, CENTER_CROP, "RandomCrop", "Pillow crop", "torchvision center_crop", "torchvision resized_crop"}
+COLOURS = {"OpenCV cvtColor", "Pillow convert"}
+GEOMETRY = CROPS | COLOURS | {
+    "HorizontalFlip", "OpenCV flip", "OpenCV resize", "Pillow resize", "Pillow transpose", "RandomHorizontalFlip",
+    RESIZE, "torchvision hflip", "torchvision horizontal_flip", "torchvision resize",
+}  # fmt: skip
+"""Transforms that a view does, by the names of docs/doctor/stages.md."""
+VALUES = {
+    "ConvertImageDtype", "Normalize", "OpenCV normalize", "PILToTensor", "ToDtype", "ToImage", "ToTensor", "ToTensorV2",
+    "torchvision convert_image_dtype", "torchvision normalize", "torchvision pil_to_tensor", "torchvision to_dtype",
+    "torchvision to_image", "torchvision to_tensor",
+}  # fmt: skip
+"""Transforms that a dtype and `normalize=` do."""
+LIBRARIES = ("albumentations", "timm", "torchvision")
+FILTERS = ("nearest", "bilinear", "bicubic", "box", "lanczos")
+"""Filters by their numbers in OpenCV, whose third is INTER_AREA."""
+ROUNDS, ATTEMPTS = 3, 10
+Read = Callable[[], bytes]
+
+
+@dataclass(frozen=True)
+class ScriptView:
+    """What a script makes of an image: its window, and its values.
+
+    Steps and values are code, in which `hr` is headrace.
+    """
+
+    library: str
+    """By which images are decoded: Pillow or OpenCV."""
+    steps: tuple[str, ...]
+    """Steps of the view, `hr.RandomResizedCrop(192, scale=(0.5, 1.0))`; none for the whole image."""
+    dtype: str = "uint8"
+    normalize: str = ""
+    """`hr.IMAGENET`, or `hr.Normalize(mean, std)`; empty without."""
+    filter: str = "bilinear"
+    """By which the script resizes."""
+    replaces: frozenset[str] = frozenset()
+    """Labels of the transforms that the view, the dtype and `normalize` do."""
+    unread: str = ""
+    """Sentence about what of it is not known from the script's own transforms; empty where all of it is."""
+
+    @property
+    def window(self) -> str:
+        """Name of the first step that cuts or resizes; empty for the whole image."""
+        names = [step.removeprefix("hr.").partition("(")[0] for step in self.steps]
+        return next((name for name in names if "Flip" not in name), "")
+
+    @property
+    def code(self) -> str:
+        """The reader, as code."""
+        steps = self.steps[0] if len(self.steps) == 1 else f"[{', '.join(self.steps)}]"
+        values = [f'dtype="{self.dtype}"'] * (self.dtype != "uint8") + [f"normalize={self.normalize}"] * bool(
+            self.normalize
+        )
+        text = f"hr.ImageReader({', '.join([*([f'view={steps}'] if self.steps else []), *values])})"
+        return text.replace("hr.", "headrace.")
+
+
+def script_view(session: Session, view: TrainerView, sources: ScriptSources) -> ScriptView | None:
+    """Return what the samples of the loader that a training waits for are made of; None where no image is decoded.
+
+    Its transforms are those that the session describes, read as for the Loader. Where they are not described, or lie in
+    code that cannot be read, stages and shapes tell the window and the size, and the rest is a library's default.
+    """
+    if not view.batch_production:
+        return None
+    stages = [f"{one.category}:{one.label}" for one in view.batch_production[0].stages]
+    labels = {name.partition(":")[2] for name in stages if name.startswith("transform:")}
+    library, seen = _library(stages), [view.trainer.shapes[number] for number in _shapes(view)]
+    found = next((match for shape in seen if (match := LEAF.search(shape))), None)
+    if library is None or found is None:
+        return None
+    picture = _picture(session, view, sources)
+    if picture is not None:
+        return _described(library, picture, picture_recipe(picture, "Image", found[1]), labels)
+    return _by_labels(library, labels, found[1], (int(found[2]), int(found[3])))
+
+
+def _shapes(view: TrainerView) -> list[int]:
+    """Return the numbers of the shapes of the batches that steps received, the most frequent first."""
+    seen = [shape for row in view.training.gets if (shape := view.trainer.gets.shape[row]) is not None]
+    return sorted(set(seen), key=seen.count, reverse=True)
+
+
+def _library(stages: Collection[str]) -> str | None:
+    decoders = [name for name in stages if name.startswith("decode:")]
+    if any(PILLOW in name for name in decoders):
+        return PILLOW
+    return OPENCV if any(OPENCV in name or "cv2" in name for name in decoders) else None
+
+
+def _picture(session: Session, view: TrainerView, sources: ScriptSources) -> Picture | None:
+    """Return the picture of a sample, with the steps that the script takes; None where none are known."""
+    data = script_data(session, view)
+    if data is None or not isinstance(data.dataset, StandIn):
+        return None
+    try:
+        files = parsed(session, data.files, sources)
+        reader = SampleReader(files, data.dataset)
+        known = known_sample(data.dataset, reader)
+        value = reader.sample() if known is None else known.value
+    except Exception:  # a session may come from anywhere, and stages tell something of it, too
+        return None
+    pictures = [one for one in pictures_in(value) if not any(isinstance(s.operand, Quantile) for s in one.steps)]
+    pictures += _by_attribute(data)
+    return next((one for one in pictures if one.steps), None)
+
+
+def _by_attribute(data: ScriptData) -> Iterator[Picture]:
+    """Yield a picture after each transform that the dataset has as an attribute: its code may be out of reach."""
+    for value in vars(data.dataset).values():
+        if isinstance(value, StandIn) and type(value).__module__.split(".")[0] in LIBRARIES:
+            yield transformed(Picture(Cell("", ("image",))), value)
+
+
+def _described(library: str, picture: Picture, recipe: PictureRecipe, labels: Collection[str]) -> ScriptView:
+    """Return the view of described transforms. Values lie behind augmentations, which a reader has not.
+
+    Of a script that cuts pictures in a way of its own only the decoding is known.
+    """
+    own = next((part for part in recipe.parts if part.certainty == "python"), None)
+    if own is not None:
+        unread = f"{own.part} ({own.place}) stays the script's." if own.place else f"{own.part} stays the script's."
+        return ScriptView(library, (), replaces=frozenset(COLOURS & set(labels)), unread=unread)
+    has_values = all(one.startswith("hr.RandomErasing") for one in recipe.augment)
+    names = {part.part.partition("(")[0] for part in recipe.parts if part.argument == "view" and part.becomes}
+    values = {part.part.partition("(")[0] for part in recipe.parts if part.argument == "fields" and part.becomes}
+    return ScriptView(
+        library=library,
+        steps=tuple(recipe.view),
+        dtype=recipe.arguments.get("dtype", "'uint8'").strip("'\"") if has_values else "uint8",
+        normalize=recipe.arguments.get("normalize", "") if has_values else "",
+        filter=next(_filters([step.value for step in picture.steps]), "bilinear"),
+        replaces=frozenset((GEOMETRY | names | (VALUES | values if has_values else set())) & set(labels)),
+    )
+
+
+def _filters(value: Any) -> Iterator[str]:
+    """Yield the filters of transforms, in their order; of one that draws its filter, the first."""
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _filters(one)
+    elif isinstance(value, StandIn):
+        given = vars(value).get("interpolation")
+        given = given[0] if isinstance(given, list | tuple) and given else given
+        if isinstance(given, EnumStandIn):
+            given = given.name
+        if isinstance(given, int) and 0 <= given < len(FILTERS):
+            yield FILTERS[given]
+        elif isinstance(given, str) and given.lower() in FILTERS:
+            yield given.lower()
+        yield from _filters(vars(value).get("transforms"))
+
+
+def _by_labels(library: str, labels: Collection[str], dtype: str, size: tuple[int, int]) -> ScriptView:
+    """Return the view that the names of stages tell, with a library's defaults for what they do not."""
+    window = next((one for one in (RANDOM_CROP, CENTER_CROP) if one in labels), "")
+    if not window and any(RESIZE.lower() in one.lower() for one in labels):
+        window = RESIZE
+    has_values = set(labels) <= GEOMETRY | VALUES
+    normalises = has_values and any("normalize" in one.lower() for one in labels)
+    square = f"{size[0]}" if size[0] == size[1] else f"({size[0]}, {size[1]})"
+    step = f"hr.Resize({size})" if window == RESIZE else f"hr.{window}({square})"
+    assumed = [f"{window}'s parameters"] * bool(window) + ["mean and deviation"] * normalises
+    return ScriptView(
+        library=library,
+        steps=(step,) if window else (),
+        dtype="float32" if has_values and dtype.startswith("float") else "uint8",
+        normalize="hr.IMAGENET" if normalises else "",
+        replaces=frozenset((GEOMETRY | VALUES if has_values else GEOMETRY) & set(labels)),
+        unread=f"Assumed are {' and '.join(assumed)}: set them as the script has them." if assumed else "",
+    )
+
+
+# Timing.
+
+
+def survey_of(session: Session, sources: ScriptSources) -> MachineSurvey:
+    """Survey the machine of a session, which must be this one, with images made as the script makes them."""
+    view = main_view_of(session)
+    images = None if view is None else script_view(session, view, sources)
+    return surveyed(session.machines[0], session.opened, None if images is None else partial(timed_views, images))
+
+
+def timed_views(
+    view: ScriptView, images: Iterable[tuple[str, Read]], is_time_left: Callable[[], bool]
+) -> Calibration | None:
+    """Time each image to what the script makes of it, by the script's library and by `ImageReader`.
+
+    None without images, or where the doctor has not got that library.
+    """
+    steps = [_evaluated(step) for step in view.steps]
+    values = _evaluated(view.normalize) if view.normalize else None
+    try:
+        present = {PILLOW: _by_pillow, OPENCV: _by_opencv}[view.library](view.filter)
+    except ImportError:
+        return None
+    dtype: Any = view.dtype
+    reader = hr.ImageReader(view=steps, dtype=dtype, normalize=values, output="numpy", channels_last=False)
+    calibration = Calibration(IMAGE_READER, "image", view=view.code)
+    for name, read in takewhile(lambda _: is_time_left(), images):
+        try:
+            data = read()
+            present_us = _best_us(lambda: _values(view, present(data, steps, random.Random(name)), values))  # noqa: B023  # called at once
+            other_us = _best_us(lambda: reader(data, rng=len(calibration.files)))  # noqa: B023
+        except Exception:  # a file that is cut short, or no image whatever its name
+            continue
+        calibration.files.append(name)
+        calibration.present_us.append(present_us)
+        calibration.other_us.append(other_us)
+    return calibration if calibration.files else None
+
+
+def _evaluated(code: str) -> Any:
+    """Return what `hr.NAME` or `hr.NAME(…)` of literals is: nothing else of a session's text is run."""
+    node = ast.parse(code, mode="eval").body
+    call = node if isinstance(node, ast.Call) else None
+    name = node if call is None else call.func
+    if not (isinstance(name, ast.Attribute) and isinstance(name.value, ast.Name) and name.attr in hr.__all__):
+        raise ValueError(f"expected a name of headrace's, got {code}")
+    found = getattr(hr, name.attr)
+    if call is None:
+        return found
+    keywords = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+    return found(*map(ast.literal_eval, call.args), **keywords)
+
+
+def _best_us(call: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter_ns()
+        call()
+        times.append((time.perf_counter_ns() - began) / 1000)
+    return min(times)
+
+
+Present = Callable[[bytes, Sequence[Any], random.Random], Any]
+Box = tuple[int, int, int, int]
+
+
+def _by_pillow(filter: str) -> Present:
+    import numpy
+    from PIL import Image
+
+    resample = Image.Resampling[filter.upper()]
+
+    def decoded(data: bytes, steps: Sequence[Any], draw: random.Random) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(data)) as opened:
+                image = opened.convert("RGB")
+        for step in steps:
+            box, size = _cut(step, image.width, image.height, draw)
+            if box != (0, 0, image.width, image.height):
+                image = image.crop(box)
+            if size is not None and size != image.size:
+                image = image.resize(size, resample)
+            if _is_mirrored(step, draw):
+                image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return numpy.asarray(image)
+
+    return decoded
+
+
+def _by_opencv(filter: str) -> Present:
+    import cv2
+    import numpy
+
+    filters = ("NEAREST", "LINEAR", "CUBIC", "AREA", "LANCZOS4")
+    interpolation = getattr(cv2, f"INTER_{filters[FILTERS.index(filter)]}")
+
+    def decoded(data: bytes, steps: Sequence[Any], draw: random.Random) -> Any:
+        pixels = cv2.imdecode(numpy.frombuffer(data, numpy.uint8), cv2.IMREAD_COLOR)
+        if pixels is None:
+            raise ValueError("no image")
+        image = cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+        for step in steps:
+            (left, top, right, bottom), size = _cut(step, image.shape[1], image.shape[0], draw)
+            image = image[max(top, 0) : bottom, max(left, 0) : right]
+            if size is not None and size != (image.shape[1], image.shape[0]):
+                image = cv2.resize(image, size, interpolation=interpolation)
+            if _is_mirrored(step, draw):
+                image = cv2.flip(image, 1)
+        return image
+
+    return decoded
+
+
+def _cut(step: Any, width: int, height: int, draw: random.Random) -> tuple[Box, tuple[int, int] | None]:
+    """Return the window (left, top, right, bottom) that a step of a view cuts, and the (width, height) that it gets."""
+    if isinstance(step, hr.RandomResizedCrop):
+        high, wide = _pair(step.size)
+        return _random_box(step, width, height, draw), (wide, high)
+    if isinstance(step, hr.Resize):
+        size = step.size
+        if isinstance(size, tuple | list):
+            return (0, 0, width, height), (size[1], size[0])
+        short, long = min(width, height), max(width, height)
+        scaled = int(size * long / short)
+        return (0, 0, width, height), (size, scaled) if width <= height else (scaled, size)
+    if isinstance(step, hr.CenterCrop | hr.RandomCrop):
+        high, wide = _pair(step.size)
+        is_middle = isinstance(step, hr.CenterCrop)
+        left = (width - wide) // 2 if is_middle or wide >= width else draw.randint(0, width - wide)
+        top = (height - high) // 2 if is_middle or high >= height else draw.randint(0, height - high)
+        return (left, top, left + wide, top + high), None
+    return (0, 0, width, height), None
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
+def _random_box(step: Any, width: int, height: int, draw: random.Random) -> Box:
+    for _ in range(ATTEMPTS):
+        area, ratio = draw.uniform(*step.scale) * width * height, draw.uniform(*step.ratio)
+        wide, high = round(sqrt(area * ratio)), round(sqrt(area / ratio))
+        if 0 < wide <= width and 0 < high <= height:
+            left, top = draw.randint(0, width - wide), draw.randint(0, height - high)
+            return left, top, left + wide, top + high
+    side = min(width, height)
+    return (width - side) // 2, (height - side) // 2, (width + side) // 2, (height + side) // 2
+
+
+def _is_mirrored(step: Any, draw: random.Random) -> bool:
+    share = step.p if isinstance(step, hr.RandomHorizontalFlip) else getattr(step, "flip", 0.0)
+    return bool(draw.random() < share)
+
+
+def _values(view: ScriptView, pixels: Any, normalize: Any) -> Any:
+    """Return pixels as the script's tensors hold them, channels first."""
+    import numpy
+
+    planes = numpy.ascontiguousarray(pixels.transpose(2, 0, 1))
+    if view.dtype == "uint8":
+        return planes
+    values = planes.astype(numpy.float32) / 255
+    if normalize is not None:
+        mean, deviation = (numpy.array(one, numpy.float32)[:, None, None] for one in (normalize.mean, normalize.std))
+        values = (values - mean) / deviation
+    return values

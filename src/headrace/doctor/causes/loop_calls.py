@@ -1,0 +1,152 @@
+"""Calls of the training loop that read tensors, and so wait for the device, or that print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..measure import OBSERVE, WAIT, Finding, TrainerView, window
+from ..quantities import duration, number, percent
+from ..session.model import Session
+from ..simulate import FeedSetup
+from .case import MEDIUM, Case, Proposal, RemedyFamily
+from .loop_work import WORTH_A_LINE, place_words
+
+READS, PRINTS = "loop-reads", "loop-prints"
+"""Codes of findings, and of remedies."""
+LEAST = 0.02
+"""Share of a step from which such calls are worth naming."""
+MOST_PLACES = 3
+READ = "Tensor."
+"""What reads of a tensor begin with; its text (`Tensor.__repr__()`) is printed."""
+TEXT = "Tensor.__repr__()"
+FEWER = {
+    READS: RemedyFamily(READS, "Tensors read in one step of many, or all at once"),
+    PRINTS: RemedyFamily(PRINTS, "Text written in one step of many"),
+}
+HINT = {
+    READS: "add up on the device (total += loss.detach()), and call .item() once in N steps; read a whole tensor with "
+    "one .tolist() in place of a call for each number",
+    PRINTS: "print and log once in N steps, without whole tensors; mininterval= of a progress bar does so for its own",
+}
+
+
+@dataclass(frozen=True)
+class CallsFromPlace:
+    """Calls of one kind from one line, a step."""
+
+    what: str
+    place: str | None
+    waits: bool
+    """Whether the device is waited for."""
+    calls: float
+    us: float
+
+    @property
+    def code(self) -> str:
+        return READS if self.what.startswith(READ) and self.what != TEXT else PRINTS
+
+
+def call_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
+    """Yield what reading tensors and printing takes of a step, where that is much."""
+    for code, words, verb in ((READS, "Reading tensors in the training loop", "reads"), (PRINTS, "Printing", "writes")):
+        found = [one for one in loop_calls(session, view) if one.code == code]
+        us = sum(one.us for one in found)
+        share = _gain(view, found)
+        if share < LEAST or view.budget is None:
+            continue
+        first, unit = found[0], view.training.unit
+        takes = f"{percent(us / view.budget.mean_us)} of each {unit}"
+        waits = any(one.waits for one in found)
+        bound = (
+            f" waits for the device; that costs up to {percent(share)} of each {unit}" if waits else f" takes {takes}"
+        )
+        most = "most of it by " if first.us >= us / 2 else f"{percent(first.us / us)} of it by "
+        yield Finding(
+            code=code,
+            weight=share,
+            text=f"{words}{bound}, {most}{first.what}{_at(first)}.",
+            evidence=_evidence(found, us, unit, waits),
+            advice=f"Look at how often it {verb}: {HINT[code]}.",
+        )
+
+
+def fewer_reads(case: Case) -> Proposal | None:
+    """Propose to read tensors less often, where that takes long."""
+    return _fewer(case, READS)
+
+
+def fewer_prints(case: Case) -> Proposal | None:
+    """Propose to print less often, where that takes long."""
+    return _fewer(case, PRINTS)
+
+
+def loop_calls(session: Session, view: TrainerView) -> list[CallsFromPlace]:
+    """Return the calls of a mean step by what is called and from where, those that take longest first.
+
+    They are of the observed steps that were watched; of a run with none of these, of all that were.
+    """
+    trainer, steps = view.trainer, view.training.steps
+    processes = [one for one in session.processes if (one.host, one.pid) == (trainer.host, trainer.pid)]
+    told = [one for process in processes for one in process.facts.get("calls", ())]
+    observed = window(trainer, OBSERVE)
+    since = steps[0].start if steps else 0
+    until = max([*trainer.steps.end, 0]) if observed is None else observed.end
+    within = [one for one in told if since < one["time"] and one["time"] <= until]
+    chosen = within or told
+    count = sum(one["steps"] for one in chosen)
+    sums: dict[tuple[str, str | None, bool], tuple[int, int]] = {}
+    for one in chosen:
+        for what, place, waits, calls, us in one["calls"]:
+            before = sums.get((what, place, bool(waits)), (0, 0))
+            sums[what, place, bool(waits)] = before[0] + calls, before[1] + us
+    found = [CallsFromPlace(*key, calls / count, us / count) for key, (calls, us) in sums.items() if count]
+    return sorted(found, key=lambda one: -one.us)
+
+
+def _gain(view: TrainerView, found: Sequence[CallsFromPlace]) -> float:
+    """Return the share of a step that is saved at most without these calls.
+
+    While one waits, the device works, and has to do so in any case: a step is never shorter than that, nor than what
+    the training thread does besides.
+    """
+    if view.budget is None or not view.budget.mean_us:
+        return 0.0
+    step_us, waiting = view.budget.mean_us, sum(one.us for one in found if one.waits)
+    other = sum(one.us for one in found if not one.waits)
+    return min(other + min(waiting, max(step_us - waiting, 0.0)), step_us) / step_us
+
+
+def _fewer(case: Case, code: str) -> Proposal | None:
+    found = [one for one in loop_calls(case.session, case.view) if one.code == code]
+    share = _gain(case.view, found)
+    if share < LEAST:
+        return None
+    own_us = case.step_us - case.part_us(WAIT)
+
+    def change(setup: FeedSetup) -> FeedSetup:
+        return replace(setup, step=setup.step * max(1 - share * case.step_us / max(own_us, 1.0), 0.0))
+
+    first, us = found[0], sum(one.us for one in found)
+    return FEWER[code].tried(
+        case,
+        change,
+        why=f"{number(round(first.calls, 1))} × {first.what} a step{_at(first)}: such calls take {duration(us)} of it.",
+        confidence=MEDIUM,
+        costs=["figures come later"],
+        hint=HINT[code],
+    )
+
+
+def _at(one: CallsFromPlace) -> str:
+    return "" if one.place is None else f" at {place_words(one.place)}"
+
+
+def _evidence(found: Sequence[CallsFromPlace], us: float, unit: str, waits: bool) -> str:
+    said = [f"{duration(us)} a {unit}{', most of it the device at work' if waits else ''}"]
+    said += [
+        f"{number(round(one.calls, 1))} × {one.what}{_at(one)}: {duration(one.us)}"
+        for one in found[:MOST_PLACES]
+        if one.us >= WORTH_A_LINE * us
+    ]
+    return "; ".join(said)

@@ -1,0 +1,134 @@
+"""Costly functions inside `__getitem__` and collate: each with its line, its price, and what in Headrace does it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ..measure import BOUND, Finding, LoaderProduction, RankView, SampleFunction, TrainerView
+from ..quantities import duration, percent
+from ..session.model import AdoptedPart, Session
+from ..simulate import RecordedRun, StageChange, predicted, recorded
+from .case import name_of
+from .counterparts import Counterpart, counterpart_of
+
+SAMPLE_FUNCTION = "sample-function"
+LEAST = 0.08
+"""Share of making a batch from which a function is worth a finding."""
+LEAST_OWN = 0.12
+"""The same of the script's own Python, which is what measured calls leave of its lines."""
+MOST = 4
+"""Findings."""
+MOST_LINES = 3
+"""Lines of a function that a finding names."""
+IN_MAP = (
+    "No field, view or augmentation of Headrace does this: headrace.Loader takes it as map= (map_workers= for Python "
+    "that holds the GIL), and leaves the rest to its core."
+)
+IN_NUMPY = "Look at whether numpy or torch does it for a whole array at once."
+ADOPTED = ("exact", "differs", "check")
+"""Certainties of parts that the Loader takes over itself."""
+
+
+def function_findings(session: Session, view: TrainerView, ranks: Sequence[RankView]) -> Iterator[Finding]:
+    """Yield the costly functions of the loader that steps wait for most, heaviest first.
+
+    The weight is the share of a step that goes away with the function, by the simulation of what was recorded.
+    """
+    if (view.wait_share or 0.0) < BOUND:
+        return
+    making = next((one for one in view.batch_production if one.loader in view.training.fed), None)
+    found = [] if making is None else [one for one in making.functions if _is_costly(one)][:MOST]
+    if making is None or not found:
+        return
+    run = None if making.threads else recorded(session, view, ranks)
+    for function in found:
+        counterpart = counterpart_of(function)
+        yield Finding(
+            code=SAMPLE_FUNCTION,
+            weight=function.share * (view.wait_share or 0.0) if run is None else _gain(run, making, function),
+            text=f"{_said(function)} {percent(function.share)} of making a batch"
+            f"{f'; {counterpart.code} {counterpart.does}' if counterpart else ''}.",
+            evidence=_evidence(view, run, making, function),
+            advice=_advice(session, function, counterpart),
+        )
+
+
+def _is_costly(function: SampleFunction) -> bool:
+    """Return whether a function is worth a finding. What only decodes or collates has findings of its own."""
+    if function.category == "decode":
+        return function.share >= LEAST and counterpart_of(function) is not None
+    if function.category in ("getitem", "collate"):
+        return function.share >= LEAST_OWN and bool(function.places)
+    return function.share >= LEAST
+
+
+def _said(function: SampleFunction) -> str:
+    """Return the function with its lines, as the beginning of a sentence, and the verb."""
+    library = f" ({function.library})" if function.library else ""
+    where = at_lines(function.places)
+    if function.category == "getitem":
+        return (
+            f"The script's own Python in {function.name}{', most of it' if len(function.places) > 1 else ''}{where} is"
+        )
+    if function.category == "decode":
+        return f"Decoding 16-bit images ({function.name}){where} is"
+    return f"{function.name}{library}{where} is"
+
+
+def at_lines(places: Sequence[str]) -> str:
+    """Return ` at train.py:48 and 49` for the lines of one file; empty where no line is known."""
+    parts = [place.rsplit(":", 2) for place in places[:MOST_LINES]]
+    if not parts:
+        return ""
+    lines = sorted({int(line) for file, line, _ in parts if file == parts[0][0] and line.isdigit()})
+    return f" at {os.path.basename(parts[0][0])}:{' and '.join(map(str, lines))}"
+
+
+def _without(making: LoaderProduction, function: SampleFunction) -> dict[str, StageChange]:
+    """Return the stages of making a batch as they are without a function."""
+    wholes = {name_of(stage): stage.share for stage in making.stages}
+    return {
+        name: StageChange().scaled(max(1 - share / wholes[name], 0.0))
+        for name, share in function.inside.items()
+        if wholes.get(name)
+    }
+
+
+def _step_without_us(run: RecordedRun, making: LoaderProduction, function: SampleFunction) -> float:
+    return predicted(run, replace(run.setup, stages={**run.setup.stages, **_without(making, function)})).step_us
+
+
+def _gain(run: RecordedRun, making: LoaderProduction, function: SampleFunction) -> float:
+    """Return the share of a step that goes away with a function."""
+    return max(1 - _step_without_us(run, making, function) / run.observed_us, 0.0)
+
+
+def _evidence(view: TrainerView, run: RecordedRun | None, making: LoaderProduction, function: SampleFunction) -> str:
+    said = f"{duration(function.wall_us)} a sample"
+    if run is None:
+        return said
+    step_us, unit = _step_without_us(run, making, function), view.training.unit
+    return f"{said}; without it a {unit} would take {duration(step_us)} in place of {duration(run.observed_us)}"
+
+
+def _advice(session: Session, function: SampleFunction, counterpart: Counterpart | None) -> str:
+    """Say what takes the function's place: the remedy `loader` where it is known to, else its counterpart."""
+    trial = session.loader_trial
+    part = None if trial is None else _part_of(trial.parts, function)
+    if part is not None and part.becomes:
+        return f"The remedy `loader` has {part.becomes} in its place."
+    own = f" {IN_NUMPY}" if function.category in ("getitem", "collate") else ""
+    if counterpart is None or (part is not None and part.certainty == "python"):
+        return f"{IN_MAP}{own}"
+    return f"headrace.Loader has {counterpart.code} in its place."
+
+
+def _part_of(parts: Sequence[AdoptedPart], function: SampleFunction) -> AdoptedPart | None:
+    """Return the part of the Loader that a function became: of its class's name, else one that names it at its line."""
+    named = [one for one in parts if one.part.partition("(")[0] == function.name and one.certainty in ADOPTED]
+    lines = ["/" + ":".join(place.rsplit(":", 2)[:2]) for place in function.places]
+    word = function.name.split()[-1].rpartition(".")[2]
+    there = [one for one in parts if one.place and any(line.endswith(f"/{one.place}") for line in lines)]
+    return next(iter([*named, *(one for one in there if word in one.part)]), None)

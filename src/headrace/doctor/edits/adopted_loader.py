@@ -1,0 +1,352 @@
+"""Headrace's Loader in a script: the call that makes it, the module it comes from, and what nothing uses any more."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import takewhile
+from typing import Any
+
+from .loader_call import AROUND, LoaderCall, UncertainEditError, argument, loader_call
+from .script_source import Replacement, ScriptSource, dotted
+
+ADOPTED = "headrace_loader"
+"""Module that an edited script takes its Loader from."""
+CALLED = "make_dataloader"
+"""Function of that module that takes the place of the DataLoader's call."""
+OF_LIBRARIES = ("timm.data.create_loader", "webdataset.WebLoader", "torchdata.stateful_dataloader.StatefulDataLoader")
+"""Other calls that make a DataLoader."""
+ITERATING = AROUND | {"iter", "zip", "list"}
+MODELLED = {"batch_size", "set_epoch", "state_dict", "load_state_dict"}
+"""Attributes that what `as_dataloader()` returns has with the same meaning."""
+LIBRARIES = ("torchvision.", "timm.data.", "albumentations.", "torch.utils.data.", "torch.Generator", "webdataset.")
+"""Beginnings of names whose calls make an object and do nothing else."""
+LOOKING = {"dict", "glob.glob", "int", "len", "list", "os.listdir", "os.path.join", "range", "sorted", "str", "tuple"}
+"""Functions that change nothing."""
+BY_TEXT = ("__all__", "globals(", "locals(", "vars(", "eval(")
+"""Beginnings of what reaches names by their texts."""
+CHECK_ONLY = {"SCRIPT"}
+"""Constants of the module that only its comparison with the script reads."""
+FROM_SCRATCH = "Run this file to load the same samples both ways: it prints the largest difference.\n"
+
+
+def adopting_call(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> LoaderCall | None:
+    """Find the call that makes the loader of these facts: torch's own, else the only one of a library's."""
+    found = loader_call(sources, facts)
+    if found is not None:
+        return found
+    others = [LoaderCall(source, call) for source in sources for call, name in source.calls if name in OF_LIBRARIES]
+    return others[0] if len(others) == 1 else None
+
+
+def module_folder(path: str, command: Sequence[str], root: str) -> str:
+    """Return the folder from which the file `path` of a run imports its own modules: that of the command's script.
+
+    Raises:
+        UncertainEditError: The file lies elsewhere, so that a module beside it may not be found.
+    """
+    folder = os.path.dirname(path)
+    scripts = [os.path.dirname(os.path.abspath(os.path.join(root, one))) for one in command if one.endswith(".py")]
+    if not scripts and "-m" in command:
+        scripts = [os.path.abspath(root)]
+    if scripts and folder not in scripts:
+        raise UncertainEditError
+    return folder
+
+
+def for_import(module: str) -> str:
+    """Return a generated module as a script imports it: without the comparison, which needs the script's DataLoader.
+
+    Raises:
+        UncertainEditError: The text is no module.
+    """
+    try:
+        source = ScriptSource(f"{ADOPTED}.py", module)
+    except (SyntaxError, ValueError) as error:
+        raise UncertainEditError from error
+    unwanted = []
+    for node in source.tree.body:
+        is_check = isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+        names = {one.id for one in getattr(node, "targets", ()) if isinstance(one, ast.Name)}
+        if is_check or (names and names <= CHECK_ONLY):
+            unwanted.append(node)
+    text = source.with_replaced(_without_lines(source, unwanted))
+    text = text.replace(f'\n\n{FROM_SCRATCH}"""', '"""', 1).replace(f"\n{FROM_SCRATCH}", "", 1)
+    return f"{text.rstrip()}\n"
+
+
+def with_adopted(found: LoaderCall, sources: Sequence[ScriptSource]) -> list[Replacement]:
+    """Put the Loader of `ADOPTED` in place of a DataLoader, and remove what only that used.
+
+    Raises:
+        UncertainEditError: Something may ask of the loader what only the DataLoader has.
+    """
+    source, call = found
+    if not LoaderUses(source).are_known(call):
+        raise UncertainEditError
+    pieces = [*source.importing(ADOPTED), source.replacing(call, f"{ADOPTED}.{CALLED}({_arguments(found)})")]
+    kept = [value for name in ("batch_size", "device") if (value := argument(call, name)) is not None]
+    is_imported = any(
+        name.split(".")[0] == os.path.splitext(os.path.basename(source.path))[0]
+        for other in sources
+        if other is not source
+        for name in other.names.values()
+    )
+    return pieces if is_imported else [*pieces, *UnusedCode(source, call, kept).pieces()]
+
+
+def _arguments(found: LoaderCall) -> str:
+    """Return the arguments that still apply: the batch's size where the script sets it, and timm's device."""
+    source, call = found
+    name, size = dict(source.calls)[call], argument(call, "batch_size")
+    if isinstance(size, ast.Constant) and size.value is None:  # the dataset makes the batches
+        size = _batched(source, call)
+    given = [] if size is None else [f"batch_size={source.text_of(size)}"]
+    if name == OF_LIBRARIES[0]:  # it moves batches to the GPU, unless told otherwise
+        device = argument(call, "device")
+        given.append('device="cuda"' if device is None else f"device={source.text_of(device)}")
+    return ", ".join(given)
+
+
+def _batched(source: ScriptSource, call: ast.Call) -> ast.expr:
+    """Return the size that the only `.batched(…)` of the function has in which a loader is made.
+
+    Raises:
+        UncertainEditError: There is none, or more than one.
+    """
+    functions = [node for node in ast.walk(source.tree) if isinstance(node, (ast.FunctionDef, ast.Module))]
+    innermost = [node for node in functions if call in ast.walk(node)][-1]  # in order of their depth
+    sizes = [
+        node.args[0]
+        for node in ast.walk(innermost)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "batched"
+        and node.args
+    ]
+    if len(sizes) != 1:
+        raise UncertainEditError
+    return sizes[0]
+
+
+@dataclass(frozen=True)
+class LoaderUses:
+    """Everything that a file does with a loader, followed through names, parameters and returned values."""
+
+    source: ScriptSource
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        return {child: node for node in ast.walk(self.source.tree) for child in ast.iter_child_nodes(node)}
+
+    @cached_property
+    def functions(self) -> dict[str, ast.FunctionDef]:
+        return {node.name: node for node in self.source.tree.body if isinstance(node, ast.FunctionDef)}
+
+    @cached_property
+    def names(self) -> dict[ast.Call, str]:
+        return dict(self.source.calls)
+
+    def are_known(self, call: ast.Call) -> bool:
+        """Tell whether the loader that a call makes is iterated, and asked for nothing else but what both have."""
+        todo: list[ast.expr] = [call]
+        seen: set[ast.expr] = set()
+        is_iterated = False
+        while todo:
+            node = todo.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            parent = self.parents[node]
+            if self._iterates(parent, node):
+                is_iterated = True
+            elif not self._is_modelled(node, parent):
+                further = self._carriers(node, parent)
+                if further is None:
+                    return False
+                todo += further
+        return is_iterated
+
+    def _iterates(self, parent: ast.AST, node: ast.expr) -> bool:
+        if isinstance(parent, ast.Call):
+            return self.names.get(parent) in ITERATING
+        return isinstance(parent, (ast.For, ast.comprehension)) and parent.iter is node
+
+    def _is_modelled(self, node: ast.expr, parent: ast.AST) -> bool:
+        """Tell whether a use asks for nothing but what both have."""
+        if isinstance(parent, ast.Call):
+            return self.names.get(parent) == "len"
+        if not isinstance(parent, ast.Attribute):
+            return isinstance(parent, ast.Expr)
+        above = self.parents[parent]
+        if parent.attr == "sampler":
+            return isinstance(above, ast.Attribute) and above.attr == "set_epoch"
+        if parent.attr == "dataset":
+            return isinstance(above, ast.Call) and self.names.get(above) == "len"
+        return parent.attr in MODELLED
+
+    def _carriers(self, node: ast.expr, parent: ast.AST) -> list[ast.expr] | None:
+        """Return the expressions that are the loader by what is done with `node`; None where that is not known."""
+        if isinstance(parent, (ast.Assign, ast.AnnAssign)):
+            targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
+            names = [dotted(target) for target in targets]
+            if any(name is None for name in names):
+                return None
+            return [use for name in names if name for use in self._loads(name, self._scope(node, name))]
+        if isinstance(parent, ast.Return):
+            scope = self._scope(node, "")
+            if not isinstance(scope, ast.FunctionDef) or self.functions.get(scope.name) is not scope:
+                return None
+            return [call for call, name in self.source.calls if name == scope.name] or None
+        called, name = (self.parents[parent], parent.arg) if isinstance(parent, ast.keyword) else (parent, None)
+        function = self.functions.get(self.names.get(called, "")) if isinstance(called, ast.Call) else None
+        if function is None or not isinstance(called, ast.Call):
+            return None
+        if name is None and node in called.args:
+            before = called.args[: called.args.index(node)]
+            parameters = [*function.args.posonlyargs, *function.args.args]
+            if len(before) < len(parameters) and not any(isinstance(one, ast.Starred) for one in before):
+                name = parameters[len(before)].arg
+        return None if name is None else self._loads(name, function)
+
+    def _scope(self, node: ast.AST, name: str) -> ast.AST:
+        """Return the function in which a name without dots is bound at `node`, else the whole file."""
+        while node in self.parents and "." not in name:
+            node = self.parents[node]
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                return node
+        return self.source.tree
+
+    def _loads(self, name: str, scope: ast.AST) -> list[ast.expr]:
+        return [
+            node
+            for node in ast.walk(scope)
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load) and dotted(node) == name
+        ]
+
+
+@dataclass
+class UnusedCode:
+    """Imports, and objects that libraries make, which only one expression of a file used.
+
+    What a function of the script's own gives stays, since that may do something else besides.
+    """
+
+    source: ScriptSource
+    gone: ast.expr
+    kept: Sequence[ast.expr]
+    """Parts of it that stay."""
+    statements: list[ast.stmt] = field(default_factory=list)
+    aliases: dict[ast.stmt, list[ast.alias]] = field(default_factory=dict)
+
+    def pieces(self) -> Iterator[Replacement]:
+        """Yield what removes them."""
+        removed = {*ast.walk(self.gone)} - {one for kept in self.kept for one in ast.walk(kept)}
+        todo = _loaded(removed)
+        while todo:
+            name = todo.pop()
+            every = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Name) and node.id == name]
+            if any(isinstance(node.ctx, ast.Load) and node not in removed for node in every) or self._is_text(name):
+                continue
+            bound = [node for node in every if not isinstance(node.ctx, ast.Load)]
+            statement = self._assignment(bound[0]) if len(bound) == 1 else None
+            if statement is not None:
+                self.statements.append(statement)
+                fresh = {*ast.walk(statement)}
+                removed |= fresh
+                todo |= _loaded(fresh)
+            elif not bound:
+                self._forget_import(name)
+        whole = [statement for statement, gone in self.aliases.items() if len(gone) == len(_names(statement))]
+        yield from _without_lines(self.source, [*self.statements, *whole])
+        for statement, gone in self.aliases.items():
+            if statement not in whole:
+                yield from self._without(statement, gone)
+
+    def _is_text(self, name: str) -> bool:
+        """Tell whether the file may mean this name by a text: in `__all__`, in `globals()[…]`."""
+        return any(word in self.source.text for word in BY_TEXT) and any(
+            isinstance(node, ast.Constant) and node.value == name for node in ast.walk(self.source.tree)
+        )
+
+    def _assignment(self, name: ast.Name) -> ast.stmt | None:
+        """Return the statement that binds a name alone to what a library makes, and that can go with its lines."""
+        for node in ast.walk(self.source.tree):
+            for block in (getattr(node, part, None) for part in ("body", "orelse", "finalbody")):
+                for statement in block if isinstance(block, list) and len(block) > 1 else ():
+                    is_it = isinstance(statement, ast.Assign) and statement.targets == [name]
+                    if is_it and self._is_alone(statement) and self._makes_only(statement.value):
+                        found: ast.stmt = statement
+                        return found
+        return None
+
+    def _is_alone(self, statement: ast.stmt) -> bool:
+        """Tell whether nothing else but a comment stands on a statement's lines."""
+        first = self.source.between(self.source.line_start(statement.lineno), self.source.start(statement))
+        end = statement.end_lineno or statement.lineno
+        last = self.source.between(self.source.end(statement), self.source.line_start(end + 1)).strip()
+        return not first.strip() and (not last or last.startswith("#"))
+
+    def _makes_only(self, value: ast.expr) -> bool:
+        """Tell whether nothing but objects of libraries, and datasets, are made by an expression."""
+        names = dict(self.source.calls)
+        datasets = {
+            node.name
+            for node in self.source.tree.body
+            if isinstance(node, ast.ClassDef) and any((dotted(one) or "").endswith("Dataset") for one in node.bases)
+        }
+        calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
+        is_odd = any(isinstance(node, (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)) for node in ast.walk(value))
+        made = [one for one in calls if not _is_method_of_made(one)]
+        may_go = datasets | LOOKING
+        return not is_odd and all(names[one].startswith(LIBRARIES) or names[one] in may_go for one in made)
+
+    def _forget_import(self, name: str) -> None:
+        for statement in self.source.tree.body:
+            if isinstance(statement, (ast.Import, ast.ImportFrom)) and self._is_alone(statement):
+                for alias in statement.names:
+                    if (alias.asname or alias.name) == name:  # `import torch.utils` binds more than it names
+                        self.aliases.setdefault(statement, []).append(alias)
+
+    def _without(self, statement: ast.stmt, gone: list[ast.alias]) -> Iterator[Replacement]:
+        """Yield what removes some names of an import."""
+        aliases = _names(statement)
+        left = [place for place, alias in enumerate(aliases) if alias not in gone]
+        for place, alias in enumerate(aliases[: left[-1]]):
+            if alias in gone:
+                yield Replacement(self.source.start(alias), self.source.start(aliases[place + 1]), "")
+        if left[-1] < len(aliases) - 1:
+            yield Replacement(self.source.end(aliases[left[-1]]), self.source.end(aliases[-1]), "")
+
+
+def _loaded(nodes: Iterable[ast.AST]) -> set[str]:
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def _names(statement: ast.stmt) -> list[ast.alias]:
+    return statement.names if isinstance(statement, (ast.Import, ast.ImportFrom)) else []
+
+
+def _is_method_of_made(call: ast.Call) -> bool:
+    """Tell whether a call is of a method of what another call made: `WebDataset(urls).shuffle(100)`."""
+    return isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call)
+
+
+def _without_lines(source: ScriptSource, statements: Iterable[ast.stmt]) -> Iterator[Replacement]:
+    """Yield what removes statements with their lines, and of the blank lines around each the fewer ones."""
+    lines = source.text.splitlines()
+
+    def blank(numbers: Iterable[int]) -> list[int]:
+        inside = (number for number in numbers if 0 < number <= len(lines))
+        return list(takewhile(lambda number: not lines[number - 1].strip(), inside))
+
+    gone: set[int] = set()
+    for statement in statements:
+        end = statement.end_lineno or statement.lineno
+        before, after = blank(range(statement.lineno - 1, 0, -1)), blank(range(end + 1, len(lines) + 1))
+        gone |= {*range(statement.lineno, end + 1), *(before if len(before) <= len(after) else after)}
+    for number in sorted(gone):
+        yield Replacement(source.line_start(number), source.line_start(number + 1), "")

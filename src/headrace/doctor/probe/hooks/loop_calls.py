@@ -1,0 +1,126 @@
+"""Calls that make the training loop wait for the device, or that print: `.item()`, `.cpu()`, `print`, progress bars.
+
+A tensor's methods are replaced in its class, by what torch takes for the very same. Where their calls come by the
+thousand, the class has its own back while steps pass without being watched.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from threading import get_ident
+from types import FrameType, ModuleType
+from typing import Any
+
+from ..patches import Function, Patches
+from ..training.training import TrainingObserver
+from .device import TensorMethod
+
+READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__")
+"""Methods that give what a tensor holds to Python: on a device, once all work queued before is done."""
+TEXTS = ("__repr__",)
+"""Methods that read it, and make text of it."""
+WRITERS = {
+    "tqdm.std": ("tqdm.display",),
+    "logging": ("Logger.callHandlers",),
+    "wandb.sdk.wandb_run": ("Run.log",),
+    "torch.utils.tensorboard.writer": tuple(
+        f"SummaryWriter.add_{what}" for what in ("scalar", "scalars", "histogram", "image", "images", "figure", "text")
+    ),
+}
+"""By module, what writes to a terminal or a log, besides `print`."""
+
+
+class CountedCalls:
+    """Counting of the training thread's calls outside of loaders, backward passes, optimizers and evaluations."""
+
+    def __init__(self, training: TrainingObserver) -> None:
+        self.training = training
+        self._calls = training.work.calls
+        self._is_off = False
+
+    def count(self) -> bool:
+        """Tell whether a call that begins now counts."""
+        thread, calls = self.training.thread, self._calls
+        return (
+            get_ident() == thread.observed
+            and not (calls.is_inside or calls.rest or calls.is_evaluating or thread.is_fetching or self._is_off)
+            and self.training.steps.step is not None
+            and not self.training.steps.is_open
+        )
+
+    def call(self, what: str, waits: bool, caller: FrameType, original: Function, *args: Any, **kwargs: Any) -> Any:
+        """Call `original`, and count that."""
+        calls = self._calls
+        calls.is_inside = True
+        start = time.monotonic_ns()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            end = time.monotonic_ns()
+            calls.is_inside = False
+            try:
+                self.training.costs.measured_ns += calls.add(what, caller, waits, start, end)
+            except Exception as error:
+                self._is_off = True
+                self.training.fault("calls of the loop", error)
+
+
+def install_reads(patches: Patches, training: TrainingObserver, torch: ModuleType) -> None:
+    """Hook the methods of torch.Tensor that give its values to Python."""
+    counted, tensor_type, calls = CountedCalls(training), torch.Tensor, training.work.calls
+
+    def reader(original: Function) -> TensorMethod:
+        what = f"Tensor.{original.__name__}()"
+
+        def read(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
+            # Not of a subclass: to ask one where it is may run code of the user's.
+            if not counted.count() or type(tensor) is not tensor_type:
+                return original(tensor, *args, **kwargs)
+            waits = not tensor.is_cpu
+            return counted.call(what, waits, sys._getframe(1), original, tensor, *args, **kwargs)
+
+        read.__name__ = original.__name__  # by which torch.compile knows that it is the tensor's own method
+        return TensorMethod(original, read)
+
+    inherited = [name for name in READS if name not in vars(tensor_type)]
+    for name in (*READS, *TEXTS):
+        if not patches.replace(tensor_type, name, reader):
+            patches.unknown(f"torch.Tensor.{name}", "calls of it in the loop were")
+    hooked = {name: vars(tensor_type).get(name) for name in inherited}
+
+    def watch() -> None:
+        for name, method in hooked.items():
+            if name not in vars(tensor_type) and method is not None:
+                setattr(tensor_type, name, method)
+
+    def ignore() -> None:
+        for name, method in hooked.items():
+            if method is not None and vars(tensor_type).get(name) is method:
+                delattr(tensor_type, name)
+
+    calls.watch, calls.ignore = watch, ignore
+    training.at_close.append(calls.closed)
+
+
+def install_print(patches: Patches, training: TrainingObserver, builtins: ModuleType) -> None:
+    """Hook `print`."""
+    patches.stand_in(builtins, "print", _written(training, "print"))
+
+
+def install_writers(patches: Patches, training: TrainingObserver, module: ModuleType) -> None:
+    """Hook what a library writes to a terminal or a log with."""
+    for path in WRITERS[module.__name__]:
+        what = path if "." not in module.__name__ else f"{module.__name__.partition('.')[0]} {path}"
+        patches.hook_around(module, path, _written(training, what), "the time that it takes was")
+
+
+def _written(training: TrainingObserver, what: str) -> Function:
+    counted = CountedCalls(training)
+
+    def write(original: Function, *args: Any, **kwargs: Any) -> Any:
+        if not counted.count():
+            return original(*args, **kwargs)
+        return counted.call(what, False, sys._getframe(1), original, *args, **kwargs)
+
+    return write

@@ -1,0 +1,76 @@
+"""Advice where another library gives the batches: by its own settings, as far as the probe could read them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_sessions import MadeRun, made_session
+
+from headrace.doctor.causes.findings import diagnose
+from headrace.doctor.causes.library_loaders import source_advice
+from headrace.doctor.measure import Join, TrainerView
+from headrace.doctor.measure.diagnosis import StepBudget, TimePart
+from headrace.doctor.session.model import LoaderFacts, Session
+
+
+def view_of(session: Session) -> TrainerView:
+    return TrainerView.of(session, session.trainers[0], Join(session))
+
+
+def advice(session: Session, source: str, settings: dict[str, Any], *, has_gpu: bool = False) -> str:
+    session.trainers[0].loaders = [LoaderFacts(0, {"source": source, "settings": settings})]
+    view = view_of(session)
+    assert view.budget is not None
+    seen = [TimePart("data wait", 1.0, 1.0)] if has_gpu else None
+    budget: StepBudget = replace(view.budget, device=seen)
+    return source_advice(replace(view, budget=budget), f"source:{source}, train.py:31")
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "said"),
+    [
+        ("nvidia.DALIGenericIterator", {"num_threads": 1}, "num_threads= (now 1) of the pipeline"),
+        ("spdl.DataLoader", {"num_threads": 2, "buffer_size": 3}, "num_threads= (now 2)"),
+        ("spdl.PyTorchDataLoader", {"num_workers": 4}, "num_workers= (now 4)"),
+        ("grain.DataLoaderIterator", {"num_workers": 0}, "worker_count=0"),
+        ("grain.DataLoaderIterator", {"num_workers": 2}, "worker_count= (now 2)"),
+        ("grain.DatasetIterator", {}, "mp_prefetch()"),
+        ("tensorflow.OwnedIterator", {}, "num_parallel_calls=tf.data.AUTOTUNE"),
+        ("webdataset.DataPipeline", {}, "webdataset.WebLoader("),
+        ("ffcv.EpochIterator", {"num_workers": 3, "batches_ahead": 2}, "batches_ahead= (now 2)"),
+        ("torchdata.LoaderIterator", {}, "ParallelMapper("),
+        ("get_batch", {}, "headrace.ThreadDataLoader"),
+    ],
+)
+def test_each_library_has_advice_in_its_own_terms(
+    tmp_path: Path, source: str, settings: dict[str, Any], said: str
+) -> None:
+    assert said in advice(made_session(tmp_path, MadeRun()), source, settings)
+
+
+def test_dali_is_told_of_the_gpu_only_where_there_is_one(tmp_path: Path) -> None:
+    session = made_session(tmp_path, MadeRun())
+    name, on_cpu = "nvidia.DALIGenericIterator", {"device_id": None}
+    assert "mixed" not in advice(session, name, on_cpu)
+    assert "The pipeline has no device" in advice(session, name, on_cpu, has_gpu=True)
+    assert "The pipeline has no device" not in advice(session, name, {"device_id": 0}, has_gpu=True)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        ({"class": "litdata.streaming.dataset.StreamingDataset"}, "max_pre_download="),
+        ({"class": "train.Images", "bases": ["streaming.base.dataset.StreamingDataset"]}, "predownload="),
+        ({"class": "train.Images", "bases": ["torch.utils.data.dataset.Dataset"]}, None),
+    ],
+)
+def test_workers_that_wait_for_shards_are_told_of_their_cache(
+    tmp_path: Path, dataset: dict[str, Any], said: str | None
+) -> None:
+    facts = {"dataset": dataset["class"], "described": {"dataset": dataset}}
+    run = MadeRun(stages={"read:file": 6_000, "wait:flock": 3_000, "decode:PIL": 1_000}, facts=facts)
+    found = [one.advice for one in diagnose(made_session(tmp_path, run)).findings if one.code == "shards"]
+    assert [said in one for one in found] == ([] if said is None else [True])

@@ -1,0 +1,72 @@
+"""Reads and prints of the loop: what they cost at most, on the CPU and where they wait for a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_prescriptions import prescribed, remedy
+from made_sessions import MadeRun, made_session
+
+from headrace.doctor.causes import diagnose
+from headrace.doctor.causes.loop_calls import PRINTS, READS
+from headrace.doctor.measure.diagnosis import Finding
+from headrace.doctor.session.model import Session
+
+RUN = MadeRun(stages={"decode:a": 1_000}, workers=2, forward=7_000, backward=2_500, optimizer=500)
+"""Batches that are ready, and 10 ms of computing."""
+STEP_US = 10_000
+
+
+def session(folder: Path, *rows: tuple[str, str | None, int, int, int]) -> Session:
+    """Calls of a step, told in two records of two steps, and before them what a warm-up did."""
+    made = made_session(folder, RUN)
+    last = max(made.trainers[0].steps.end)
+    (process,) = (one for one in made.processes if one.role == "trainer")
+    calls = [(what, place, waits, 2 * count, 2 * us) for what, place, waits, count, us in rows]
+    early: dict[str, Any] = {"time": 0, "steps": 1, "calls": [("print", None, 0, 1, 10**9)]}
+    process.facts["calls"] = [early, *({"time": last - at, "steps": 2, "calls": calls} for at in (1, 0))]
+    return made
+
+
+def findings(made: Session) -> list[Finding]:
+    return [one for one in diagnose(made).findings if one.code in (READS, PRINTS)]
+
+
+def test_reads_on_the_cpu_cost_their_time(tmp_path: Path) -> None:
+    made = session(tmp_path, ("Tensor.item()", "/home/ada/train.py:31:accuracy.<locals>.<genexpr>", 0, 500, 3_000))
+    (found,) = findings(made)
+    assert found.code == READS
+    assert found.weight == pytest.approx(0.3, rel=0.05)
+    assert found.text == (
+        "Reading tensors in the training loop takes 30 % of each step, most of it by Tensor.item() at "
+        "train.py:31 (accuracy)."
+    )
+    assert found.evidence == "3.0 ms a step; 500 × Tensor.item() at train.py:31 (accuracy): 3.0 ms"
+    assert found.text in diagnose(made).verdict
+    fewer = remedy(made, READS)
+    assert fewer.prediction is not None
+    assert fewer.prediction.step_us == pytest.approx(7_000, rel=0.15)
+
+
+@pytest.mark.parametrize(("us", "share"), [(3_000, 0.3), (9_000, 0.1)])
+def test_a_read_that_waits_costs_no_more_than_the_rest_of_the_step(tmp_path: Path, us: int, share: float) -> None:
+    (found,) = findings(session(tmp_path, ("Tensor.item()", None, 1, 1, us)))
+    assert found.weight == pytest.approx(share, rel=0.1)
+    assert f"waits for the device; that costs up to {found.weight * 100:.0f} % of each step" in found.text
+    assert "most of it the device at work" in found.evidence
+
+
+def test_texts_of_tensors_are_printing(tmp_path: Path) -> None:
+    rows = (("print", "/a/t.py:3:f", 0, 1, 400), ("Tensor.__repr__()", "/a/t.py:4:f", 0, 1, 600))
+    (found,) = findings(session(tmp_path, *rows))
+    assert found.code == PRINTS
+    assert found.text == "Printing takes 10 % of each step, most of it by Tensor.__repr__() at t.py:4 (f)."
+    assert [one.code for one in prescribed(session(tmp_path, *rows)).remedies if one.helps and one.code == PRINTS]
+
+
+def test_a_few_short_calls_are_no_finding_and_no_remedy(tmp_path: Path) -> None:
+    made = session(tmp_path, ("Tensor.item()", "/a/t.py:3:f", 0, 3, 30), ("print", "/a/t.py:3:f", 0, 1, 50))
+    assert findings(made) == []
+    assert not {READS, PRINTS} & {one.code for one in prescribed(made).remedies}

@@ -1,0 +1,101 @@
+"""Threads of the training process that spin while it waits: found where they take cores that batches need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from made_prescriptions import COLUMNS, helping, made, prescribed, remedy, why_not
+from made_sessions import MadeRun
+
+from headrace.doctor.causes import cores, diagnose
+from headrace.doctor.causes.cores import SPINNING
+from headrace.doctor.session.model import Session
+
+RUN = MadeRun(steps=40, forward=4_000, backward=6_000, cpu=1.0)
+SPUN_US = 9_000
+OPENMP = {"torch_threads": 2, "parallel_backend": "OpenMP", "wait_policy": None}
+
+
+def spinning(spun_us: int = SPUN_US, cores: int = 2, busy: float = 2.0, **facts: Any) -> Session:
+    """A run whose training process computes with two threads, each step's time on both."""
+    columns = COLUMNS | {"cpu_cores_busy": busy, "cpu_cores_other": 0.0}
+    session = made(RUN, facts={"cores": cores}, columns=columns)
+    (trainer,) = session.trainers
+    trainer.gets.others_cpu = [spun_us] * len(trainer.gets.start)
+    trainer.steps.cpu = [2 * (end - start) for start, end in zip(trainer.steps.start, trainer.steps.end, strict=True)]
+    trainer.steps.delay = [0] * len(trainer.steps.start)
+    for process in session.processes:
+        own = {**OPENMP, **facts} if process.pid == trainer.pid else {"torch_threads": 1}
+        process.facts["facts"] = own
+    return session
+
+
+def codes(session: Session) -> list[str]:
+    return [one.code for one in diagnose(session).findings]
+
+
+def test_threads_that_spin_where_no_core_is_to_spare() -> None:
+    session = spinning()
+    (found,) = [one for one in diagnose(session).findings if one.code == SPINNING]
+    assert found.weight == pytest.approx(SPUN_US / diagnose(session).budgets[0].mean_us)
+    assert "torch computes with 2 threads" in found.evidence
+    assert "OMP_WAIT_POLICY=passive" in found.advice
+    assert "threads" not in codes(session)  # said once
+    assert found.text in diagnose(session).verdict
+
+
+def test_a_step_that_is_longer_alongside_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = spinning(spun_us=0)
+    monkeypatch.setattr(cores, "at_hand_us", lambda view: 4_000.0)
+    (found,) = [one for one in diagnose(session).findings if one.code == SPINNING]
+    assert "without its waits a step takes 10.5 ms alongside workers, and 4.0 ms without them." in found.text
+    assert found.weight == pytest.approx(6_500 / diagnose(session).budgets[0].mean_us, rel=0.01)
+
+
+def test_workers_with_pools_of_their_own_are_too_many_threads_still() -> None:
+    session = spinning()
+    for process in session.processes:
+        if process.pid != session.trainers[0].pid:
+            process.facts["facts"] = {"torch_threads": 8}
+    assert {SPINNING, "threads"} <= set(codes(session))
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        spinning(busy=1.0),
+        spinning(spun_us=100),
+        spinning(wait_policy="OMP_WAIT_POLICY=passive"),
+        spinning(torch_threads=1),
+        spinning(device="NVIDIA H100"),
+    ],
+    ids=["cores are free", "hardly", "asleep already", "one thread", "a GPU computes"],
+)
+def test_threads_that_do_no_harm(session: Session) -> None:
+    assert SPINNING not in codes(session)
+
+
+def test_sleeping_is_a_remedy_that_is_set_before_the_start() -> None:
+    found = helping(spinning(), "passive-wait")
+    assert found.changes == {"environment": {"OMP_WAIT_POLICY": "passive"}}
+    assert "2 threads of OpenMP's, which spin while they wait, for 9.0 ms of a core in each wait for data" in found.why
+    assert found.confidence == "low"
+    assert found.prediction is not None
+    assert found.prediction.low_us < found.prediction.step_us < found.prediction.high_us
+
+
+def test_more_cores_leave_it_nothing_to_gain() -> None:
+    assert why_not(spinning(cores=16), "passive-wait").endswith("no gain.")
+
+
+def test_what_is_set_already_is_said() -> None:
+    found = remedy(spinning(wait_policy="GOMP_SPINCOUNT=0"), "passive-wait")
+    assert (found.helps, found.why) == (False, "Its threads are as they were asked to be: GOMP_SPINCOUNT=0.")
+
+
+def test_one_thread_has_nobody_to_wait_for() -> None:
+    session = spinning(torch_threads=1)
+    (trainer,) = session.trainers
+    trainer.steps.cpu = [us // 2 for us in trainer.steps.cpu if us is not None]
+    assert "passive-wait" not in [one.code for one in prescribed(session).remedies]

@@ -1,0 +1,227 @@
+"""Headrace's Loader taken into scripts: one patch, of the new module and the script, that applies and is clean."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from patching import git_apply, patch
+from recorded_scripts import DATA, FOLDER, SCRIPTS, recorded
+
+from headrace.doctor.adoption import adopt
+from headrace.doctor.edits import LoaderScript, ScriptSource, ScriptSources, WantedEdit
+from headrace.doctor.measure import main_view_of
+
+MODULE = '''"""Data of train.py through headrace.Loader: exact.
+
+Run this file to load the same samples both ways: it prints the largest difference.
+"""
+
+import headrace as hr
+
+SCRIPT = ["train.py"]
+
+
+def make_loader(batch_size=4):
+    return hr.Loader(hr.open("photos"), batch_size=batch_size)
+
+
+if __name__ == "__main__":
+    compare_with_script(make_loader, SCRIPT)
+'''
+PATH = "/home/ada/train.py"
+LOOP = """from torch.utils.data import DataLoader, Subset
+from data import photos
+loader = DataLoader(photos, batch_size=4)
+for batch in loader:
+    train(batch)
+"""
+FUNCTION = "def epoch(model, batches):\n    return "
+DATALOADER = {"num_workers": 0, "batch_size": 4, "pin_memory": False, "file": PATH, "line": 4}
+ADOPTING = WantedEdit(adopts=MODULE)
+SHARED = """from torch.utils.data import DataLoader, Dataset  # ours
+from torchvision import datasets, transforms
+from torchvision.models import resnet18
+from mine import build
+size = 224
+tensor = transforms.ToTensor()
+crop = transforms.Compose([transforms.RandomResizedCrop(size), tensor])
+photos = datasets.ImageFolder("photos", crop)
+print(size)
+
+
+class Mine(Dataset):
+    pass
+
+
+loader = DataLoader(photos, 4)
+for batch in loader:
+    train(batch)
+"""
+ADOPTED_ALONE = """from torch.utils.data import Dataset  # ours
+from torchvision.models import resnet18
+from mine import build
+import headrace_loader
+size = 224
+print(size)
+
+
+class Mine(Dataset):
+    pass
+
+
+loader = headrace_loader.make_dataloader(batch_size=4)
+for batch in loader:
+    train(batch)
+"""
+GIVES = {
+    "captions_csv": "loader = headrace_loader.make_dataloader(batch_size=args.batch_size)",
+    "folder_albumentations": "loader = headrace_loader.make_dataloader(batch_size=args.batch_size)",
+    "folder_timm": "data_loader_train = headrace_loader.make_dataloader(batch_size=args.batch_size)",
+    "folder_v1": "train_loader = headrace_loader.make_dataloader(batch_size=args.batch_size)",
+    "folder_v2": "loader = headrace_loader.make_dataloader(batch_size=args.batch_size)",
+    "hf_images": "loader = headrace_loader.make_dataloader(batch_size=args.batch_size)",
+    "shards_webdataset": "return headrace_loader.make_dataloader(batch_size=args.batch_size)",
+    "timm_loader": "loader_train = headrace_loader.make_dataloader(batch_size=args.batch_size, device=device)",
+}
+
+
+def script(text: str, path: str = PATH, files: dict[str, str] | None = None, **changes: object) -> LoaderScript:
+    known = {path: text} | (files or {})
+    sources = [ScriptSource(one, source) for one, source in known.items() if not one.endswith("headrace_loader.py")]
+    return LoaderScript(sources, DATALOADER | changes, ("python", "train.py"), ScriptSources(known.get, "/home/ada"))
+
+
+def after(text: str, **facts: object) -> str | None:
+    found = script(text, **facts).changed(ADOPTING)
+    return None if found is None else found[0].after
+
+
+def complaints(path: Path) -> list[tuple[str, str]]:
+    """What ruff says of names that a file does not use, or does not have."""
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--exit-zero", "--output-format=json"]
+    told = subprocess.run([*command, "--select=F401,F821,F841,E303", path], capture_output=True, check=True).stdout
+    return [(one["code"], one["message"]) for one in json.loads(told)]
+
+
+def adopting_diff(name: str) -> str:
+    """The patch of a recorded script."""
+    session = recorded(name)
+    view = main_view_of(session)
+    assert view is not None
+    path = f"{SCRIPTS}/{name}.py"
+    text = (FOLDER / f"{name}.py").read_text()
+    files = ScriptSources({path: text}.get, SCRIPTS)
+    adoption = adopt(session, view, files)
+    assert adoption is not None
+    assert adoption.module_text is not None
+    facts = next(one.facts for one in view.trainer.loaders if "described" in one.facts)
+    found = LoaderScript([ScriptSource(path, text)], facts, ("python", path), files)
+    changed = found.changed(WantedEdit(adopts=adoption.module_text))
+    assert changed is not None
+    return "".join(one.diff(SCRIPTS) for one in changed)
+
+
+@pytest.mark.parametrize("name", GIVES)
+def test_a_patch_holds_the_script_and_the_module(name: str, tmp_path: Path) -> None:
+    diff = adopting_diff(name)
+
+    modules = []
+    for folder, apply in ((tmp_path / "git", git_apply), (tmp_path / "patch", patch)):
+        folder.mkdir()
+        shutil.copy(FOLDER / f"{name}.py", folder)
+        (folder / "changes.patch").write_text(diff)
+        apply(folder, "changes.patch")
+        assert GIVES[name] in [line.strip() for line in (folder / f"{name}.py").read_text().splitlines()]
+        modules.append((folder / "headrace_loader.py").read_text())
+    assert modules[0] == modules[1]
+    assert complaints(folder / f"{name}.py") == complaints(FOLDER / f"{name}.py")
+    assert complaints(folder / "headrace_loader.py") == []
+    names: dict[str, object] = {}
+    exec(compile(modules[0], "headrace_loader", "exec"), names)
+    assert callable(names["make_dataloader"])
+    assert "SCRIPT" not in names
+
+
+def test_a_patched_script_trains_without_torchvision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from adopted_data import class_folder
+
+    class_folder(tmp_path / "photos", 16)
+    shutil.copy(FOLDER / "folder_v1.py", tmp_path)
+    diff = adopting_diff("folder_v1")
+    assert f'SOURCE = "{DATA}"' in diff
+    (tmp_path / "changes.patch").write_text(diff.replace(f'SOURCE = "{DATA}"', 'SOURCE = "photos"'))
+    git_apply(tmp_path, "changes.patch")
+    (tmp_path / "torchvision.py").write_text("raise ImportError")
+    command = [sys.executable, "folder_v1.py", "photos", "--steps", "6", "--batch-size", "4"]
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(command, cwd=tmp_path, env=one_thread, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_what_only_the_dataloader_used_goes() -> None:
+    assert after(SHARED, line=17) == ADOPTED_ALONE, "an import that nothing used before stays"
+
+
+def test_what_something_else_may_need_stays() -> None:
+    built = SHARED.replace("print(", "sampler = build(photos)\nprint(").replace(
+        "photos, 4", "photos, 4, sampler=sampler"
+    )
+    found = after(built, line=18)
+    expected = built.replace("import DataLoader, Dataset", "import Dataset")
+    expected = expected.replace("import build\n", "import build\nimport headrace_loader\n")
+    assert found == expected.replace(
+        "DataLoader(photos, 4, sampler=sampler)", "headrace_loader.make_dataloader(batch_size=4)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "use", "is_certain"),
+    [
+        ("train(batch)", "train(batch, len(loader))", True),
+        ("train(batch)", "train(batch, len(loader.dataset), loader.batch_size)", True),
+        ("train(batch)", "train(batch, loader.dataset.classes)", False),
+        ("train(batch)", "loader.sampler.set_epoch(1)", True),
+        ("train(batch)", "loader.sampler.weights", False),
+        ("for batch in loader:", "import tqdm\nfor batch in tqdm.tqdm(loader):", True),
+        ("for batch in loader:", "same = loader\nfor batch in same:", True),
+        ("for batch in loader:", "loaders = [loader]\nfor batch in loaders[0]:", False),
+        ("for batch in loader:", f"{FUNCTION}iter(batches)\nfor batch in epoch(1, loader):", True),
+        ("for batch in loader:", f"{FUNCTION}batches.collate_fn\nfor batch in epoch(1, batches=loader):", False),
+        ("for batch in loader:", "from lightning import fit\nfit(loader)\nfor batch in loader:", False),
+        ("for batch in loader:", "for batch in photos:", False),
+    ],
+)  # fmt: skip
+def test_the_loader_is_followed_through_the_file(before: str, use: str, is_certain: bool) -> None:
+    assert before in LOOP
+    assert (after(LOOP.replace(before, use)) is not None) == is_certain
+
+
+def test_a_module_that_is_there_is_not_written_over() -> None:
+    place = "/home/ada/headrace_loader.py"
+    written = script(LOOP).changed(ADOPTING)
+    assert [one.path for one in written or []] == [PATH, place]
+    assert [one.path for one in script(LOOP, files={place: written[1].after}).changed(ADOPTING)] == [PATH]
+    assert script(LOOP, files={place: "mine = 1\n"}).changed(ADOPTING) is None
+
+
+def test_the_module_lies_where_the_script_imports_from() -> None:
+    elsewhere = "/home/ada/mine/data.py"
+    assert script(LOOP, elsewhere, file=elsewhere).changed(ADOPTING) is None
+    assert script("import train\n" + LOOP, "/home/ada/data.py", file="/home/ada/data.py", line=5).changed(ADOPTING)
+
+
+def test_arguments_of_the_dataloader_go_with_it() -> None:
+    both = ADOPTING.with_(WantedEdit({"num_workers": "4", "pin_memory": "True"}, one_thread=True))
+    assert script(LOOP).changed(both) == script(LOOP).changed(ADOPTING)
+
+
+@pytest.mark.parametrize("text", ["import os\nif", "\0", ""])
+def test_what_is_no_module_is_no_change(text: str) -> None:
+    assert script(LOOP).changed(WantedEdit(adopts=text)) is None

@@ -1,0 +1,184 @@
+"""Windows of a measured run whose batches no DataLoader gives: copies in place of calls, then the source by itself."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from probing import notes, probed, records
+from torch import Tensor
+
+from headrace.doctor.probe.hooks import batch_sources
+from headrace.doctor.probe.probe import Probe
+from headrace.doctor.probe.training.step_limit import SETTLING_STEPS, StepsMeasured
+
+WARMUP, STEPS, REPLAY = 2, 6, 4
+MEASURED: dict[str, Any] = {
+    "observe": False,
+    "warmup": WARMUP,
+    "steps": STEPS,
+    "replay": REPLAY,
+    "drain_s": 5.0,
+}
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)  # type: ignore[attr-defined]
+given: list[int] = []
+"""Numbers of the batches that a source has given, each of which holds its own."""
+
+
+def get_batch(split: str) -> Tensor:
+    assert split == "train"
+    given.append(len(given))
+    return torch.full((4, 8), float(given[-1]))
+
+
+class EpochIterator:
+    """Iterator of batches, of its own class."""
+
+    def __init__(self, batches: int) -> None:
+        self.left = batches
+
+    def __iter__(self) -> EpochIterator:
+        return self
+
+    def __next__(self) -> Tensor:
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return get_batch("train")
+
+
+def train_on(x: Tensor) -> None:
+    x.zero_()  # which must not reach the copy that is given next
+    model(x).sum().backward()
+    optimizer.step()
+
+
+def measured(folder: Path, train: Callable[[Probe], None], **changed: Any) -> None:
+    given.clear()
+    with probed(folder, **{**MEASURED, **changed}) as probe, pytest.raises(StepsMeasured):
+        train(probe)
+    assert "hook-off" not in notes(folder)
+
+
+def windows(folder: Path) -> list[str]:
+    return [window[1] for window in records(folder, "window")]
+
+
+def test_a_functions_batches_are_replayed_and_the_function_is_then_called_alone(tmp_path: Path) -> None:
+    seen: list[float] = []
+
+    def train(_: Probe) -> None:
+        for _ in range(1000):
+            x = get_batch("train")
+            seen.append(float(x[0, 0]))
+            train_on(x)
+
+    measured(tmp_path, train)
+    assert windows(tmp_path) == ["observe", "replay", "drain"]
+    observed = WARMUP + STEPS
+    assert len(seen) == observed + SETTLING_STEPS + REPLAY
+    assert seen[:observed] == list(range(observed))
+    assert set(seen[observed:]) <= set(seen[WARMUP:observed])  # none of which is 0, as all are afterwards
+    assert len(records(tmp_path, "replayed")) == SETTLING_STEPS + REPLAY
+    drained = records(tmp_path, "drained")
+    assert len(drained) == REPLAY
+    assert len(given) == observed + len(drained)
+
+
+def installed(probe: Probe, name: str, **classes: type) -> None:
+    module = ModuleType(name)
+    vars(module).update(classes)
+    batch_sources.install_source_library(probe.patches, probe.training, module)
+
+
+def test_what_works_ahead_is_taken_from_in_a_thread_while_copies_are_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takers: set[str] = set()
+
+    class Taken(EpochIterator):
+        def __next__(self) -> Tensor:
+            takers.add(threading.current_thread().name)
+            return super().__next__()
+
+    def train(probe: Probe) -> None:
+        installed(probe, "ffcv.loader.epoch_iterator", EpochIterator=Taken)
+        for x in Taken(10_000):
+            train_on(x)
+
+    monkeypatch.setattr("headrace.doctor.probe.training.windows.UNTOLD_PAUSE_S", 0.0)
+    measured(tmp_path, train)
+    assert windows(tmp_path) == ["observe", "replay", "load", "drain"]
+    assert takers == {threading.main_thread().name, "headrace-load"}
+
+
+def test_an_epoch_that_ends_begins_anew_for_the_drain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loader:
+        def __iter__(self) -> EpochIterator:
+            return EpochIterator(WARMUP + STEPS + 1)
+
+    def train(probe: Probe) -> None:
+        installed(probe, "torchdata.nodes.loader", Loader=Loader, LoaderIterator=EpochIterator)
+        loader = Loader()
+        while True:
+            for x in loader:
+                train_on(x)
+
+    monkeypatch.setattr("headrace.doctor.probe.training.windows.UNTOLD_PAUSE_S", 0.0)
+    measured(tmp_path, train)
+    assert windows(tmp_path) == ["observe", "replay", "load", "drain"]
+    assert len(records(tmp_path, "drained")) == REPLAY
+    (facts,) = [record[3] for record in records(tmp_path, "loader")]
+    assert facts["source"] == "torchdata.LoaderIterator"
+
+
+def test_a_batch_that_cannot_be_copied_is_said_to_be_so(tmp_path: Path) -> None:
+    class TensorList:
+        def as_tensor(self) -> Tensor:
+            return torch.ones(4, 8)
+
+    class Pipeline:
+        num_threads, prefetch_queue_depth, device_id = 3, 2, None
+
+        def run(self) -> TensorList:
+            return TensorList()
+
+    def train(probe: Probe) -> None:
+        installed(probe, "nvidia.dali.pipeline", Pipeline=Pipeline)
+        pipeline = Pipeline()
+        for _ in range(1000):
+            train_on(pipeline.run().as_tensor())
+
+    measured(tmp_path, train)
+    assert windows(tmp_path) == ["observe"]
+    assert notes(tmp_path)["no-replay"].startswith("The run was only observed: its batches hold no tensors")
+    (facts,) = [record[3] for record in records(tmp_path, "loader")]
+    assert facts["settings"] == {"num_threads": 3, "prefetch_queue_depth": 2, "device_id": None}
+
+
+def test_an_iterator_that_the_script_has_left_is_not_kept_alive(tmp_path: Path) -> None:
+    with probed(tmp_path, **MEASURED) as probe:
+        installed(probe, "ffcv.loader.epoch_iterator", EpochIterator=EpochIterator)
+        iterator = EpochIterator(10)
+        train_on(next(iterator))
+        left = weakref.ref(iterator)
+        del iterator
+        gc.collect()
+        assert left() is None
+
+
+def test_a_pipeline_in_a_worker_process_is_no_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A WebDataset within a DataLoader's worker, say: its trainer has a wait for what it makes, and it has none."""
+    monkeypatch.setattr(batch_sources, "current_process", lambda: SimpleNamespace(daemon=True))
+    with probed(tmp_path) as probe:
+        installed(probe, "ffcv.loader.epoch_iterator", EpochIterator=EpochIterator)
+        assert len(list(EpochIterator(3))) == 3
+    assert records(tmp_path, "loader", "get", "note") == []
