@@ -122,7 +122,8 @@ class OutputFields:
             self.functions += functions
             self.imports += imports
             note = "the script's own, on the tensor as the script has it there"
-            self.parts.append(RecipePart(last.text, last.place, f"map: {call.partition('(')[0]}", "exact", note, "map"))
+            called = call.partition("(")[0]
+            self.parts.append(RecipePart(called, last.place, f"map: {called}", "exact", note, "map"))
             picture = replace(picture, steps=picture.steps[:-1])
         self.calls += calls
         return picture

@@ -308,14 +308,14 @@ class ExpressionReader(ABC):
             if not function.names:
                 function.names = local.get("", {})
             bound = [] if function.bound is None else [function.bound]
-            return self.followed(OwnStep(function, *_behind_picture(given, keywords)), bound + given, found, node)
+            return self.followed(OwnStep(function, *_behind_picture(given, keywords)), bound + given, found)
         if isinstance(function, StandIn) and (found := self.script.call_of(function)) is not None:
-            return self.followed(OwnStep(function, *_behind_picture(given, keywords)), [function, *given], found, node)
+            return self.followed(OwnStep(function, *_behind_picture(given, keywords)), [function, *given], found)
         if self.script.is_own_compose(function) and not keywords and any(isinstance(one, Picture) for one in given):
             return self.applied(function, given, node)
         return called(self, node, on, method_of(node), function, given, keywords)
 
-    def followed(self, step: OwnStep, given: list[Any], found: Found, node: ast.AST | None = None) -> Any:
+    def followed(self, step: OwnStep, given: list[Any], found: Found) -> Any:
         """Return what a function of the script's own makes.
 
         Where it does something to a picture that no description takes, that is one step: the call as a whole.
@@ -325,9 +325,8 @@ class ExpressionReader(ABC):
         value = self.run(*found, given, dict(step.keywords), names or self.names)
         if before is None or sum(isinstance(one, Picture) for one in given) > 1 or not _is_own(value, before):
             return value
-        place = self.place_in(found[0], found[1]) if node is None else self.place_in(self.source, node)
-        text = repr(function) if node is None else self.text(node)
-        return before.then(PictureStep("function", place, text, step))
+        last = value if isinstance(value, Computed) else value.steps[-1]
+        return before.then(PictureStep("function", last.place, last.text, step))
 
     def applied(self, transform: Any, given: list[Any], node: ast.AST | None = None) -> Any:
         """Return what a transform makes of what it is called with; `node` is the call, if the script has one."""
