@@ -17,7 +17,7 @@ from rich.console import Console
 
 from headrace.errors import UsageError
 
-from .adoption import adopt, loader_trial, survey_of
+from .adoption import EXPECTED_S, adopt, loader_trial, survey_of
 from .attach import (
     DOCTOR_FAILED,
     CommandResult,
@@ -31,9 +31,9 @@ from .attach import (
 from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
 from .machine import MachineSampler
-from .measure import Diagnosis, main_view_of
+from .measure import Diagnosis, DiagnosisPlan, PhaseClock, main_view_of, run_phases
 from .prove import DIGESTS, Prover, TrialRunner
-from .report import LiveView, Outputs, document, gpu_busy, write_whole
+from .report import LiveView, Outputs, ProgressLine, UnreadConsole, document, gpu_busy, write_whole
 from .session import SESSION_FILE, SessionFolder, merged, read_session, saved_session, session_folder
 from .session.model import CommandOutcome, LoaderTrial, Machine, Session, SessionNote, UnreachedProcess
 
@@ -83,10 +83,18 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         drain_s=DRAIN_S,
         digests=0 if asked.prove_s is None else DIGESTS,
     ) as folder:
-        ended, machines = run_sampled(asked, folder, outputs)
+        trial_s = EXPECTED_S if asked.tries_loader else 0.0
+        plan = DiagnosisPlan.of(folder.settings, trial_s=trial_s, prove_s=asked.prove_s)
+        progress = ProgressLine(folder.settings, plan, UnreadConsole(stderr=True))
+        if not asked.observe:
+            progress.announce()
+        ended, machines = run_sampled(asked, folder, outputs, progress)
         wait_share, status = None, ended.status
         try:  # whatever goes wrong after the command has ended, its exit status comes through and its evidence stays
-            wait_share, status = _report(asked, outputs, folder, ended, machines)
+            with progress:
+                reported = _reported(asked, folder, ended, machines, progress)
+            wait_share = _put_out(outputs, folder, reported)
+            status = 0 if reported[0].outcome.why == "steps" else ended.status  # ended by the doctor
         except KeyboardInterrupt:
             folder.is_kept = True
             _say(f"interrupted while reporting; the evidence is in {folder.path}")
@@ -192,7 +200,9 @@ def restore_unfinished() -> None:
         _say(*(text for _, text in undo_notes(restore_session(session))))
 
 
-def run_sampled(asked: Examination, folder: SessionFolder, outputs: Outputs) -> tuple[CommandResult, list[Machine]]:
+def run_sampled(
+    asked: Examination, folder: SessionFolder, outputs: Outputs, progress: ProgressLine | None = None
+) -> tuple[CommandResult, list[Machine]]:
     """Run the command, and sample the machine meanwhile.
 
     Output passes through here unless the run is only observed: then it does not depend on the doctor. The live view
@@ -209,46 +219,73 @@ def run_sampled(asked: Examination, folder: SessionFolder, outputs: Outputs) -> 
         stack.enter_context(outputs.standard_output_aside())
         if view is not None:
             stack.enter_context(view)
+        if progress is not None:
+            stack.callback(progress.hide)
         stack.callback(lambda: [sampler.stop() for sampler in samplers])
         ended = run_command(
             asked.command,
             folder.settings,
             relay=asked.live or not asked.observe,
             on_line=view.relay if view is not None and view.draws else None,
+            below=None if asked.live or asked.observe else progress,
             on_start=lambda pid: samplers.append(MachineSampler(folder.clock, pid).start()),
             keep_written=folder.is_kept,
         )
     return ended, [sampler.machine() for sampler in samplers]
 
 
-def _report(
-    asked: Examination, outputs: Outputs, folder: SessionFolder, ended: CommandResult, machines: list[Machine]
-) -> tuple[float | None, int]:
-    """Report a run, and return the share of a step that it waits, and its exit status: 0 where the doctor ended it."""
-    session = session_of(asked, folder, ended, machines)
+Reported = tuple[Session, Diagnosis, Prescription | None]
+
+
+def _reported(
+    asked: Examination, folder: SessionFolder, ended: CommandResult, machines: list[Machine], progress: ProgressLine
+) -> Reported:
+    """Return what is to be reported of a run that has ended; `progress` shows what is done for it."""
+    clock = PhaseClock(folder.clock.now_us, progress.begins)
+    ended_us = folder.clock.now_us()
+    with clock.phase("read"):
+        session = session_of(asked, folder, ended, machines)
     if session.machines:  # sampled, and so this one
-        session.survey = _or_none(lambda: survey_of(session, files_here()), "files were not looked at: that failed")
+        with clock.phase("survey"):
+            session.survey = _or_none(
+                lambda: survey_of(session, files_here()), "files were not looked at: that failed", progress
+            )
     try:
-        diagnosis = diagnose(session)
+        with clock.phase("diagnose"):
+            diagnosis = diagnose(session)
     except Exception:
         _saved(folder, session, None, None)  # for another version to show
         raise
     if asked.tries_loader:
-        session.loader_trial = _or_none(
-            lambda: _tried_loader(session, diagnosis), "Headrace's Loader was not tried: that failed"
-        )
-    prescription = _prescribed(session, diagnosis)
+        with clock.phase("trial"):
+            session.loader_trial = _or_none(
+                lambda: _tried_loader(session, diagnosis, progress),
+                "Headrace's Loader was not tried: that failed",
+                progress,
+            )
+    with clock.phase("prescribe"):
+        prescription = _prescribed(session, diagnosis)
     is_bound = prescription is not None and not prescription.stop
     if prescription is not None and is_bound and asked.prove_s is not None and ended.why == "finished":
         prover = Prover(prescription, TrialRunner.of(session, asked.command, folder.settings, asked.prove_s))
-        _or_none(prover.prove, "remedies were not all tried: that failed")
+        with clock.phase("prove"):
+            progress.hide()  # proofs have lines of their own
+            _or_none(prover.prove, "remedies were not all tried: that failed")
         session.proofs, session.control = prover.proofs, prover.control
         session.notes += [note for note in prover.runner.notes if note not in session.notes]
         diagnosis = diagnose(session)  # two runs without changes tell how noisy figures are
-        prescription = _prescribed(session, diagnosis)
+        with clock.phase("prescribe"):
+            prescription = _prescribed(session, diagnosis)
+    session.phases = [*run_phases(session, ended_us), *clock.rows]
+    return session, diagnosis, prescription
+
+
+def _put_out(outputs: Outputs, folder: SessionFolder, reported: Reported) -> float | None:
+    """Put the report out, and return the share of a step that the run waits."""
+    session, diagnosis, prescription = reported
     saved = _saved(folder, session, diagnosis, prescription) if folder.is_kept else None
     _say(*outputs.put(session, diagnosis, prescription, saved=saved))
-    return diagnosis.data_share, 0 if session.outcome.why == "steps" else ended.status
+    return diagnosis.data_share
 
 
 def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, machines: list[Machine]) -> Session:
@@ -273,24 +310,27 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
     )
 
 
-def _tried_loader(session: Session, diagnosis: Diagnosis) -> LoaderTrial | None:
+def _tried_loader(session: Session, diagnosis: Diagnosis, progress: ProgressLine) -> LoaderTrial | None:
     view = main_view_of(session)
     if (
         view is None or not view.batch_production or view.batch_production[0].threads
     ):  # no DataLoader that is waited for
         return None
-    return loader_trial(session, view, diagnosis.ranks, adopt(session, view, files_here()), _say)
+    announce = progress.tells if progress.draws else _say
+    return loader_trial(session, view, diagnosis.ranks, adopt(session, view, files_here()), announce)
 
 
 def _prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:
     return _or_none(lambda: prescribe(session, diagnosis, files_here()), "no remedies: their computation failed")
 
 
-def _or_none(work: Callable[[], Result], failed: str) -> Result | None:
+def _or_none(work: Callable[[], Result], failed: str, progress: ProgressLine | None = None) -> Result | None:
     """Return what `work` gives. A fault in it is named, and costs no more than its result."""
     try:
         return work()
     except Exception:
+        if progress is not None:
+            progress.hide()
         _say(f"{failed}, which is a fault of the doctor's")
         _say(traceback.format_exc())
         return None

@@ -123,7 +123,7 @@ class Cells:
         for number in range(self.classes):
             masks.append(cv2.imread(os.path.join(self.root, "masks", str(number), name + ".png"), cv2.IMREAD_GRAYSCALE))
         found = self.transform(image=image, mask=np.dstack(masks))
-        return found["image"].astype("float32") / 255 + 1, found["mask"]
+        return found["image"].astype("float32") / 255 + 1, found["mask"].astype("float32") / 255
 """
 
 
@@ -144,7 +144,7 @@ def test_arithmetic_behind_normalize_and_masks_of_a_loop(tmp_path):
     described = {"class": "cells.Cells", "file": str(path), "attributes": attributes}
     batch = {
         "0": OutputLeaf("0", "tensor", [8, 24, 24, 3], "float32"),
-        "1": OutputLeaf("1", "tensor", [8, 24, 24, 1], "uint8"),
+        "1": OutputLeaf("1", "tensor", [8, 24, 24, 1], "float32"),
     }
     rebuilt = Rebuilding({"dataset": described, "collate": None})
     data = ScriptData({"described": {}, "batch_size": 8}, rebuilt, [], batch, True, ["python", "cells.py"])
@@ -152,7 +152,8 @@ def test_arithmetic_behind_normalize_and_masks_of_a_loop(tmp_path):
     # (x / 255 - 0.5) / 0.25 / 255 + 1 is (x / 255 + 63.25) / 63.75
     assert "hr.Normalize((-63.25, -63.25, -63.25), (63.75, 63.75, 63.75))" in recipe.fields["image"]
     assert recipe.constants["SOURCE"].count("cells/") == 2
-    assert recipe.fields["mask"].startswith("hr.Mask(")
+    assert recipe.fields["mask"] == "hr.Mask()"
+    assert "found['mask'].astype('float32') / 255" in [part.part for part in recipe.parts if part.certainty == "check"]
 
 
 FOLDER = """
@@ -182,6 +183,19 @@ def test_files_of_one_folder_are_that_folder_and_no_classes(tmp_path):
     path = tmp_path / "photos.py"
     recipe = read_by(path, photos(path, ["/data/pets/cat_1.jpg", "/data/pets/dog_2.jpg"]))
     assert (recipe.source, recipe.constants["SOURCE"]) == ("hr.open(SOURCE, classes=False)", '"/data/pets"')
+
+
+def test_the_folder_that_the_script_names_counts_where_the_first_files_lie_in_one_below(tmp_path):
+    path = tmp_path / "photos.py"
+    dataset = photos(path, ["/data/pets/cats/1.jpg", "/data/pets/cats/2.jpg"])
+    dataset["attributes"]["folder"] = "/data/pets/"
+    assert read_by(path, dataset).constants["SOURCE"] == '"/data/pets"'
+
+
+def test_rows_of_a_long_list_may_be_lists(tmp_path):
+    path = tmp_path / "photos.py"
+    recipe = read_by(path, photos(path, [["/data/1.jpg", {"a": [1]}], ["/data/2.jpg", {"a": [2]}]]))
+    assert "fault of the doctor" not in recipe.reason
 
 
 def test_files_of_folders_are_the_folder_above(tmp_path):

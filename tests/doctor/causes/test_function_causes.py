@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from made_sessions import MadeRun, made_session
+from markupsafe import escape
 from recorded_scripts import recorded
 
 import headrace as hr
@@ -17,7 +18,9 @@ from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.counterparts import COUNTERPARTS, SAME_NAME, counterpart_of
 from headrace.doctor.causes.sample_functions import LEAST, MOST, SAMPLE_FUNCTION, at_lines
 from headrace.doctor.measure.diagnosis import Finding, SampleFunction
-from headrace.doctor.probe.sample_calls import WATCHED
+from headrace.doctor.probe.sample_calls import WATCHED, called
+from headrace.doctor.report import text
+from headrace.doctor.report.html.page import html_page
 from headrace.doctor.session.model import AdoptedPart, LoaderTrial, ObservedCall, ObservedSample, Session
 
 
@@ -76,11 +79,7 @@ def test_a_resize_of_floats_says_that_there_were_bytes_before() -> None:
 
 def test_patterns_of_followed_functions_are_functions_that_are_followed() -> None:
     """A name that is misspelt in the table would be no counterpart of anything."""
-    followed = {
-        ".".join(part for part in f"{module}.{name}".split(".") if not part.startswith("_"))
-        for module, names in WATCHED.items()
-        for name in names
-    }
+    followed = {called(f"{module}.{name}") for module, names in WATCHED.items() for name in names}
     named = {one.partition(":")[2] for row in COUNTERPARTS for one in row.functions if one.startswith("call:")}
     assert {name for name in named if "*" not in name} <= followed
 
@@ -114,6 +113,22 @@ def test_a_function_is_a_cause_only_where_steps_wait(tmp_path: Path, forward: in
     found = findings(session)
     assert len(found) == count
     assert all(one.weight == pytest.approx(0.8, abs=0.1) for one in found)  # 20 ms a step, of which 3.5 are its own
+
+
+def test_every_report_has_the_function_and_escapes_its_name(tmp_path: Path) -> None:
+    session = made_session(tmp_path, MadeRun(stages={"transform:<b>Tilt": 40_000}))
+    calls = [ObservedCall("transform:<b>Tilt", "/a/<i>.py:31:f\x1b[2J", {"us": 10_000})]
+    session.makers[0].samples = [ObservedSample(0, 1, "7", 10_000, calls)]
+    diagnosis = diagnose(session)
+    said = "<b>Tilt at <i>.py:31 is 100 % of making a batch."
+    shown, page = text(session, diagnosis, None), html_page(session, diagnosis, None)
+    assert said in diagnosis.verdict
+    assert said in " ".join(shown.split())
+    assert str(escape(said)) in page
+    assert "<b>Tilt" not in page
+    assert "\x1b" not in shown + page
+    (told,) = [one for one in asdict(diagnosis)["findings"] if one["code"] == SAMPLE_FUNCTION]
+    assert "map=" in told["advice"]
 
 
 def trial(*parts: AdoptedPart) -> LoaderTrial:

@@ -80,14 +80,19 @@ def test_the_diagnosis_is_of_the_observed_steps_alone(tmp_path: Path) -> None:
     assert after.training.seen == WARMUP + STEPS
 
 
-def test_evaluations_count_as_often_as_they_were_observed(tmp_path: Path) -> None:
+def test_evaluations_are_no_part_of_a_step(tmp_path: Path) -> None:
+    session = _session(tmp_path)
+    _add_window(session, "replay", COMPUTE_US)
+    before = _lower_bounds(session)
+    assert before is not None
     session = _session(tmp_path)
     spans, start = session.trainers[0].steps.spans, session.trainers[0].steps.end[-2]
     spans[-1] = [*spans[-1], ("e", start + 100, 2_000)]  # one in 20 steps
     _add_window(session, "replay", COMPUTE_US, evaluation_us=50_000)
     found = _lower_bounds(session)
     assert found is not None
-    assert found.replay_us == COMPUTE_US + 2_000 / STEPS
+    assert found.replay_us == COMPUTE_US
+    assert found.observed_us == before.observed_us - 2_000 / STEPS
 
 
 def test_a_step_that_was_fed_by_the_loader_is_left_out(tmp_path: Path) -> None:
@@ -167,8 +172,11 @@ def test_where_there_are_none_it_says_why(tmp_path: Path) -> None:
     assert why_no_lower_bounds(session, view) == "The run was only observed: it rains."
     session.notes.clear()
     session.trainers[0].windows.clear()
-    expected = "The run ended before all steps that were asked for had been observed."
-    assert why_no_lower_bounds(session, _view(session)) == why_no_lower_bounds(session, None) == expected
+    seen = len(session.trainers[0].steps.number)
+    expected = f"The run ended after {seen} steps, before cached batches were tried."
+    assert why_no_lower_bounds(session, _view(session)).startswith(expected)
+    expected = "The run ended after 0 steps, before cached batches were tried. That takes a longer run."
+    assert why_no_lower_bounds(session, None) == expected
     session.mode = "observe"
     assert why_no_lower_bounds(session, None) == "The run was only observed, as it was asked to be."
 

@@ -53,6 +53,12 @@ def test_a_step_that_is_longer_alongside_workers(monkeypatch: pytest.MonkeyPatch
     assert found.weight == pytest.approx(6_500 / diagnose(session).budgets[0].mean_us, rel=0.01)
 
 
+def test_threads_that_do_no_work_of_a_step_do_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "replayed_threads", lambda trainer: 1.1)
+    assert SPINNING not in codes(spinning())
+    assert why_not(spinning(), "passive-wait") == "Threads that would help with a step hardly use any CPU time."
+
+
 def test_workers_with_pools_of_their_own_are_too_many_threads_still() -> None:
     session = spinning()
     for process in session.processes:

@@ -110,6 +110,15 @@ def test_a_transform_of_the_scripts_own_has_its_line_and_is_counted_once(tmp_pat
     assert sum(one.share for one in found.values()) <= 1
 
 
+def test_a_transform_inside_a_function_is_what_that_function_does(session: Session) -> None:
+    calls = [call("call:PIL.ImageEnhance", 900), call("transform:Pillow resize", 600, inside=0)]
+    found = functions(with_samples(session, *calls, lines={LINE_31: 0.9}))
+    assert "transform:Pillow resize" not in found
+    enhance = found["call:PIL.ImageEnhance"]
+    assert enhance.inside == {"transform:Pillow resize": pytest.approx(0.3), "getitem:rest": pytest.approx(0.24)}
+    assert enhance.share == pytest.approx(0.54)
+
+
 def test_pictures_of_another_mode_are_another_function(tmp_path: Path) -> None:
     stages = {"decode:Pillow load": 8_000, "getitem:rest": 2_000}
     calls = [

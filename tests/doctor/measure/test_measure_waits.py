@@ -274,12 +274,12 @@ def test_an_evaluation_is_told_with_its_own_wait(tmp_path):
         "data wait": 50,
         "forward": 25,
         "backward": 25,
-        "other": 400,
+        "other": 200,
     }
     assert [making.loader for making in diagnosis.batch_production] == [0, 1], "the training's first"
     (found,) = [one for one in diagnosis.findings if one.code == "evaluation"]
     assert found.text == "Evaluation takes 40 % of the time, 50 % of which it waits for data.", "20 µs start workers"
-    assert found.evidence == "1 evaluation, 400 µs each; counted as `other` in a step"
+    assert found.evidence == "1 evaluation, 400 µs each, no part of a step; batches of loader 1 (1 worker)"
     assert found.weight == 0.2
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from numpy import median
-from PIL import Image
+from PIL import Image, ImageEnhance
 from probing import notes, probed, records
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
@@ -218,6 +219,20 @@ def test_samples_that_come_together_are_looked_at_one_by_one(tmp_path: Path, fol
 def test_calls_are_bounded(tmp_path: Path) -> None:
     trace = Trace(tmp_path, Produced(lambda key: sum(random.random() for _ in range(2 * MOST_CALLS))))
     assert [len(one["calls"]) for one in trace.samples] == [MOST_CALLS] * MOST_SAMPLES
+
+
+def test_what_users_know_by_another_name_has_that_name_and_is_put_back(tmp_path: Path) -> None:
+    table = pandas.DataFrame({"file": [f"{number}.png" for number in range(3 * BATCH)]})
+    watched = (ImageEnhance.Color.__init__, ImageEnhance.Color.enhance, type(table.loc).__getitem__)
+
+    def make(key: int) -> str:
+        ImageEnhance.Color(picture(key)).enhance(0.5)
+        return str(table.loc[key, "file"])
+
+    names = [name for name, *_ in Trace(tmp_path, Produced(make)).samples[0]["calls"]]
+    assert [name for name in names if name.startswith("call:P")] == ["call:PIL.ImageEnhance"] * 2
+    assert names[-1] == "call:pandas.DataFrame.loc"
+    assert watched == (ImageEnhance.Color.__init__, ImageEnhance.Color.enhance, type(table.loc).__getitem__)
 
 
 def test_functions_are_put_back_when_no_sample_is_looked_at(tmp_path: Path) -> None:

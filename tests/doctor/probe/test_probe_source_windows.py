@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from probing import notes, probed, records
 from torch import Tensor
 
-from headrace.doctor.probe.hooks import batch_sources
+from headrace.doctor.probe.hooks import batch_sources, source_calls
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.training.step_limit import SETTLING_STEPS, StepsMeasured
 
@@ -177,8 +177,43 @@ def test_an_iterator_that_the_script_has_left_is_not_kept_alive(tmp_path: Path) 
 
 def test_a_pipeline_in_a_worker_process_is_no_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A WebDataset within a DataLoader's worker, say: its trainer has a wait for what it makes, and it has none."""
-    monkeypatch.setattr(batch_sources, "current_process", lambda: SimpleNamespace(daemon=True))
+    monkeypatch.setattr(source_calls, "current_process", lambda: SimpleNamespace(daemon=True))
     with probed(tmp_path) as probe:
         installed(probe, "ffcv.loader.epoch_iterator", EpochIterator=EpochIterator)
         assert len(list(EpochIterator(3))) == 3
     assert records(tmp_path, "loader", "get", "note") == []
+
+
+def test_torchdatas_nodes_are_replayed_and_begin_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = pytest.importorskip("torchdata.nodes")
+
+    def train(_: Probe) -> None:
+        loader = nodes.Loader(
+            nodes.Mapper(nodes.IterableWrapper(range(WARMUP + STEPS + 1)), lambda _: torch.ones(4, 8))
+        )
+        while True:
+            for x in loader:
+                train_on(x)
+
+    monkeypatch.setattr("headrace.doctor.probe.training.windows.UNTOLD_PAUSE_S", 0.0)
+    measured(tmp_path, train)
+    assert windows(tmp_path) == ["observe", "replay", "load", "drain"]
+    assert len(records(tmp_path, "drained")) == REPLAY
+
+
+def test_a_webdataset_without_a_loader_is_replayed_and_has_nothing_ahead(tmp_path: Path) -> None:
+    wds = pytest.importorskip("webdataset")
+
+    def samples() -> Iterator[Tensor]:
+        for _ in range(WARMUP + STEPS + 1):
+            yield torch.ones(4, 8)
+
+    def train(_: Probe) -> None:
+        pipeline = wds.DataPipeline(samples)
+        while True:
+            for x in pipeline:
+                train_on(x)
+
+    measured(tmp_path, train)
+    assert windows(tmp_path) == ["observe", "replay", "drain"]
+    assert len(records(tmp_path, "drained")) == REPLAY

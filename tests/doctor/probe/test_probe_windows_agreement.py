@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from headrace.doctor.probe.training.windows import RankAgreement
+from headrace.doctor.probe.training.ranks import RankAgreement
 
 COUNT = 3
 

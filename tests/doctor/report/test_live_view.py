@@ -173,6 +173,10 @@ OBSERVED, REPLAYED = ["window", "observe", 7, 20, 0, 0, 9], ["window", "replay",
 LOADED, DRAINED = ["window", "load", 70, 43, 3, 99, 199], ["window", "drain", 113, 0, 0, 199, 299]
 
 
+EARLY = ["window", "early", 11, 13, 3, 0, 9]
+"""Steps that were replayed after the first epoch; `steps` are those that were observed, and these."""
+
+
 def steps(many: int) -> list[Any]:
     return [step(number, number, number + 1) for number in range(many)]
 
@@ -184,11 +188,14 @@ def steps(many: int) -> list[Any]:
         ([*steps(2), CHOSEN], CurrentWindow("warm-up", 2, 7)),
         ([CHOSEN, *steps(7)], CurrentWindow("observe", 0, 20)),
         ([CHOSEN, *steps(19)], CurrentWindow("observe", 12, 20)),
-        ([CHOSEN, *steps(27), OBSERVED], CurrentWindow("replay", 0, 40)),
-        ([CHOSEN, *steps(30), OBSERVED], CurrentWindow("replay", 0, 40)),
-        ([CHOSEN, *steps(44), OBSERVED], CurrentWindow("replay", 14, 40)),
-        ([TWO_WORKERS, *steps(75), OBSERVED, REPLAYED], CurrentWindow("load", 2, 40)),
-        ([["loader", 0, 0, {"num_workers": 0, "threads": 2}], *steps(71), REPLAYED], CurrentWindow("load", 0, 40)),
+        ([CHOSEN, *steps(27), OBSERVED], CurrentWindow("replay", 0, 20)),
+        ([CHOSEN, *steps(30), OBSERVED], CurrentWindow("replay", 0, 20)),
+        ([CHOSEN, *steps(44), OBSERVED], CurrentWindow("replay", 14, 20)),
+        ([TWO_WORKERS, *steps(75), OBSERVED, REPLAYED], CurrentWindow("load", 2, 20)),
+        ([["loader", 0, 0, {"num_workers": 0, "threads": 2}], *steps(71), REPLAYED], CurrentWindow("load", 0, 20)),
+        ([CHOSEN, EARLY, *steps(40)], CurrentWindow("observe", 20, 20)),
+        ([["facts", 0, {"warmup_steps": 24}], EARLY, *steps(40)], CurrentWindow("observe", 16, 20)),
+        ([CHOSEN, *steps(44), ["window", "observe", 7, 20, 0, 0, 20 * SECOND]], CurrentWindow("replay", 6, 6)),
         ([NO_WORKERS, *steps(70), OBSERVED, REPLAYED], CurrentWindow("drain")),
         ([TWO_WORKERS, *steps(113), REPLAYED, LOADED], CurrentWindow("drain")),
         ([*steps(113), LOADED, DRAINED], CurrentWindow("over")),
@@ -275,7 +282,7 @@ def test_a_measured_run_says_how_far_its_window_is(tmp_path: Path) -> None:
     append(evidence(tmp_path) / "a.jsonl", CHOSEN, *steps(44), OBSERVED)
     with LiveView(settings(tmp_path, **MEASURED), plain) as view:
         view.look()
-    assert "steps/s, replaying 14 of 40 steps, waits for data" in file.getvalue()
+    assert "steps/s, replaying 14 of 20 steps, waits for data" in file.getvalue()
 
 
 def test_in_a_terminal_ctrl_c_ends_it_cleanly() -> None:

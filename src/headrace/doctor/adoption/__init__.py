@@ -12,9 +12,10 @@ from .image_views import PILLOW, ScriptView, script_view, survey_of
 from .module import module_text
 from .recipe import Adoption, LoaderRecipe, ModuleFunction, RecipePart
 from .script_recipe import adopt
-from .trial import LoaderTrialRequest, loader_trial, tried_loader
+from .trial import EXPECTED_S, LoaderTrialRequest, loader_trial, tried_loader
 
 __all__ = [
+    "EXPECTED_S",
     "PILLOW",
     "Adoption",
     "LoaderRecipe",

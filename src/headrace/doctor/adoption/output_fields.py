@@ -132,6 +132,8 @@ class OutputFields:
         """Return the field that a picture is."""
         if any(isinstance(step.operand, Quantile) for step in picture.steps):
             return "Depth"
+        if any(isinstance(step.operand, str) and step.operand == "mask" for step in picture.steps):
+            return "Mask"  # as the script says itself
         if leaf is None or leaf.shape is None:
             return "Image"
         shape = leaf.shape[1:] if self.data.is_batched else leaf.shape

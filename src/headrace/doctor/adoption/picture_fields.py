@@ -62,6 +62,9 @@ def picture_recipe(picture: Picture, kind: str, dtype: str | None, validity: Val
     elif kind == "Mask":
         found.augment = []
         found.arguments = {"dtype": repr(dtype)} if dtype in ("int64", "int32") else {}
+        note = "pixels of a mask stay as they are stored; do this in map=, or in the loop"
+        changes = [step for step in picture.steps if step.kind == "arithmetic"]
+        found.parts += [RecipePart(step.text, step.place, "hr.Mask()", "check", note) for step in changes]
     else:
         found.augment = []
         found.arguments, parts = _depth(picture, validity)

@@ -148,8 +148,11 @@ def _object(
         return (tuple(given),)
     named = {name: value for name, value in keywords.items() if isinstance(value, Picture)}
     if named and not given:  # albumentations
-        step = reader.step(node, "transform", function)
-        return ({**keywords, **{name: picture.then(step, layout=None) for name, picture in named.items()}},)
+        after = dict(keywords)
+        for name, picture in named.items():
+            of = "mask" if name.startswith("mask") else None
+            after[name] = picture.then(reader.step(node, "transform", function, of), layout=None)
+        return (after,)
     step = reader.step(node, "transform", function)
     if not any(isinstance(one, Picture) for one in given):  # of a dataset that decodes by itself
         given = [Picture(one) if isinstance(one, Cell) else one for one in given]

@@ -369,9 +369,15 @@ def _is_of_sample(value: Any) -> bool:
 
 
 def _first(table: Any) -> tuple[Any, ...]:
-    if isinstance(table, LongList):
-        return tuple(table.first)
-    return tuple(table[:3]) if isinstance(table, list) else ()
+    first = table.first if isinstance(table, LongList) else table[:3] if isinstance(table, list) else []
+    return tuple(map(_frozen, first))
+
+
+def _frozen(value: Any) -> Any:
+    """Return a value that can be a key: lists as tuples, of dicts the pairs."""
+    if isinstance(value, dict):
+        return tuple((key, _frozen(one)) for key, one in value.items())
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _behind_picture(given: list[Any], keywords: Names) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:

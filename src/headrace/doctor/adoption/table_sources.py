@@ -48,6 +48,11 @@ class ScriptTexts:
         for folder in dict.fromkeys([*folders[:MOST_TEXTS], *beside[:MOST_TEXTS]]):
             yield from (os.path.join(folder, text) for text in named if not os.path.isabs(text))
 
+    def folder_of(self, paths: Sequence[str]) -> str:
+        """Return the deepest folder named by the script that all these files lie in; empty where none is."""
+        named = (text.rstrip("/") for text in self.texts if text.strip("/."))
+        return max((one for one in named if all(path.startswith(f"{one}/") for path in paths)), key=len, default="")
+
 
 def _texts_in(thing: Any, level: int = 0) -> Iterator[str]:
     if isinstance(thing, str):
@@ -99,14 +104,16 @@ def table_source(
     if not cells or not origins:
         return None
     return (
-        _class_folder(cells, origins, dataset)
+        _class_folder(cells, origins, dataset, texts)
         or _archive(origins)
         or _manifest(cells, origins, dataset, texts, sources, named)
         or _folders(origins, named)
     )
 
 
-def _class_folder(cells: list[Cell], origins: list[FilePath | Cell], dataset: Any) -> DataSource | None:
+def _class_folder(
+    cells: list[Cell], origins: list[FilePath | Cell], dataset: Any, texts: ScriptTexts
+) -> DataSource | None:
     """Return a folder of class folders: one picture whose path is in the table, and a label beside it."""
     if len(origins) != 1 or not isinstance(origins[0], Cell) or len(cells) > 2:
         return None
@@ -116,7 +123,10 @@ def _class_folder(cells: list[Cell], origins: list[FilePath | Cell], dataset: An
     if not paths or any("/" not in path for path in paths):
         return None
     folders = {os.path.dirname(path) for path in paths}
-    roots = folders if not labels and len(folders) == 1 else {os.path.dirname(folder) for folder in folders}
+    roots = {os.path.dirname(folder) for folder in folders}
+    if not labels:  # then the folders are no classes, and the first of a long list may all lie in one of many
+        named = texts.folder_of(paths)
+        roots = {named} if named else folders if len(folders) == 1 else roots
     if len(roots) != 1 or not (root := roots.pop()):
         return None
     columns = {(picture.table, picture.keys): "image"}

@@ -4,4 +4,5 @@ from .command import DOCTOR_FAILED, CommandResult, exit_status, run_command
 from .hands_off import holds_files, restore_session, undo_notes, unfinished_sessions
 from .injection import end_fork_server, probe_environment
 from .process_tree import Leftover, Patience, ProcessStat, parse_process_stat, process_stat
+from .relay import BelowOutput
 from .undo import UndoReport

@@ -19,7 +19,7 @@ from headrace.doctor.probe import ProbeSettings
 from .hands_off import TRACKERS, UndoReport, hands_off, offline_environment
 from .injection import MissedProcess, UnreachedWatch, probe_environment
 from .process_tree import Descendants, Leftover, Patience, ProcessGroup, adopting_orphans, end_leftovers
-from .relay import ControllingTerminal, OnLine, OutputRelay, SignalRelay
+from .relay import BelowOutput, ControllingTerminal, OnLine, OutputRelay, SignalRelay
 
 LOOK_S = 0.2
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have it
@@ -65,6 +65,7 @@ def run_command(
     *,
     relay: bool,
     on_line: OnLine | None = None,
+    below: BelowOutput | None = None,
     on_start: Callable[[int], None] | None = None,
     patience: Patience | None = None,
     variables: Mapping[str, str] | None = None,
@@ -82,6 +83,7 @@ def run_command(
         settings: What the probes are to do.
         relay: Pass its output through here. Without, it has our own descriptors, and survives this process.
         on_line: Takes the relayed lines, in place of our own descriptors.
+        below: Line of ours below the relayed output.
         on_start: Takes its pid.
         patience: How long to wait for the processes that outlive it.
         variables: Environment variables that differ from ours.
@@ -95,7 +97,7 @@ def run_command(
     with contextlib.ExitStack() as stack:
         stack.enter_context(adopting_orphans())
         put_back = stack.enter_context(hands_off(settings, keep=keep_written))
-        running = _Running(settings, OutputRelay(on_line) if relay else None)
+        running = _Running(settings, OutputRelay(on_line, below=below) if relay else None, below)
         stack.callback(running.close)
         stack.enter_context(running.signals)
         try:
@@ -116,8 +118,9 @@ def run_command(
 class _Running:
     """The command, and everything that watches it."""
 
-    def __init__(self, settings: ProbeSettings, relay: OutputRelay | None) -> None:
+    def __init__(self, settings: ProbeSettings, relay: OutputRelay | None, below: BelowOutput | None) -> None:
         self._relay = relay
+        self._below = below
         self._terminal = ControllingTerminal()
         self._group = ProcessGroup()
         self._descendants = Descendants(besides=self._group.number)
@@ -210,6 +213,8 @@ class _Running:
             self._next_look = time.monotonic() + LOOK_S
             self._descendants.look()
             self._unreached.look(self._descendants)
+            if self._below is not None:
+                self._below.look()
 
     def _has_ended(self) -> bool:
         state = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
@@ -228,6 +233,8 @@ class _Running:
         """
         if signum == signal.SIGSTOP:
             return
+        if self._below is not None:
+            self._below.hide()
         wants_terminal = signum in (signal.SIGTTIN, signal.SIGTTOU)
         if not (wants_terminal and self._terminal.lend(self._group.number)):
             was_lent = self._terminal.take_back()

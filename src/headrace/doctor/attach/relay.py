@@ -13,7 +13,7 @@ import termios
 from collections import deque
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 LINES = 50
 LINE_BYTES = 4000
@@ -27,6 +27,19 @@ TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """What colours a terminal's text and says nothing."""
 OnLine = Callable[[str], None]
+
+
+class BelowOutput(Protocol):
+    """Line of ours on the terminal, below what the command has written."""
+
+    def hide(self) -> None:
+        """Leave the terminal as the command left it: it is about to write."""
+
+    def wrote(self, stream: int, data: bytes) -> None:
+        """Take what the command has written to a descriptor of ours."""
+
+    def look(self) -> None:
+        """Show what is new, if there is anything. Called several times a second."""
 
 
 class LastLines:
@@ -77,8 +90,11 @@ class OutputRelay:
     whole lines go to it, and nothing to our own descriptors.
     """
 
-    def __init__(self, on_line: OnLine | None = None, targets: tuple[int, int] = (1, 2)) -> None:
+    def __init__(
+        self, on_line: OnLine | None = None, targets: tuple[int, int] = (1, 2), below: BelowOutput | None = None
+    ) -> None:
         self._writes = on_line is None
+        self._below = below
         self.last = LastLines(on_line)
         self._streams: dict[int, _Stream] = {}
         out = self._open(targets[0])
@@ -140,11 +156,16 @@ class OutputRelay:
 
     def _pass_on(self, stream: _Stream, data: bytes) -> bool:
         self.last.feed(stream.number, data)
+        if self._below is not None:
+            self._below.hide()
+        left = data
         try:
-            while self._writes and data:
-                data = data[os.write(stream.number, data) :]
+            while self._writes and left:
+                left = left[os.write(stream.number, left) :]
         except OSError:
             return False
+        if self._below is not None:
+            self._below.wrote(stream.number, data)
         return True
 
 

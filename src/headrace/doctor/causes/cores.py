@@ -8,9 +8,9 @@ from dataclasses import replace
 from statistics import median
 
 from ..edits import WantedEdit
-from ..measure import Finding, Host, TrainerView, at_hand_us, host_of, spun_us
+from ..measure import Finding, Host, TrainerView, at_hand_us, host_of, replayed_threads, spun_us
 from ..quantities import counted, duration, number, percent
-from ..session.model import Session
+from ..session.model import Session, Trainer
 from ..simulate import SHARED, FeedSetup, StageChange
 from .case import LOW, Case, Change, Proposal, RemedyFamily
 from .remedy import Factor
@@ -34,6 +34,8 @@ SPUN = 0.05
 HELPING = (0.4, 0.7, 1.0)
 """Share of their CPU time in a step that threads which help with it need once they sleep: at the least, usually, at the
 most. How much of it was spinning, nothing tells."""
+SHARED_WORK = 1.2
+"""Threads that compute at once in a step alone, from which they share its work."""
 WAKING = 1.05
 """Factor of a step whose threads have to be woken for each part of it, at the most."""
 TAKEN = 0.15
@@ -108,7 +110,7 @@ def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
     step_us = view.budget.mean_us
     own_us = step_us * (1 - (view.wait_share or 0.0))
     spun, slowed = spun_us(view.training) / step_us, 0.0 if bound_us is None else (own_us - bound_us) / step_us
-    if spun + max(slowed, 0.0) < SPUN:
+    if not _share_work(view.trainer) or spun + max(slowed, 0.0) < SPUN:
         return None
     text = f"Threads of the training process spin for {percent(spun)} of each step while it waits for data."
     if bound_us is not None and slowed > spun:
@@ -126,6 +128,12 @@ def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
         "Set OMP_WAIT_POLICY=passive before the start: then they sleep. Or give the training process fewer threads "
         "(torch.set_num_threads).",
     )
+
+
+def _share_work(trainer: Trainer) -> bool:
+    """Return whether threads share the work of a step alone, as far as that was measured."""
+    threads = replayed_threads(trainer)
+    return threads is None or threads >= SHARED_WORK
 
 
 def _policy(host: Host, pid: int) -> str | None:
@@ -146,6 +154,8 @@ def passive_wait(case: Case) -> Proposal | None:
     policy = _policy(host, pid)
     if policy is not None:
         return PASSIVE.would_not(f"Its threads are as they were asked to be: {policy}.")
+    if not _share_work(case.view.trainer):
+        return PASSIVE.would_not("Threads that would help with a step hardly use any CPU time.")
     pool = f"The training process computes with {counted(run.team, 'thread')} of OpenMP's, which spin while they wait"
     spun = f", for {duration(run.spin)} of a core in each wait for data" if run.spin >= 1 else ""
     least, usual, most = HELPING

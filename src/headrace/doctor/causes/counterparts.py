@@ -126,7 +126,7 @@ COUNTERPARTS = (
     Counterpart(
         (
             *("transform:ColorJitter", "transform:HueSaturationValue", "transform:RandomBrightnessContrast"),
-            *("transform:RGBShift", "transform:torchvision adjust_*", "call:PIL.ImageEnhance.enhance"),
+            *("transform:RGBShift", "transform:torchvision adjust_*", "call:PIL.ImageEnhance"),
         ),
         "augment=hr.ColorJitter(…)",
     ),

@@ -9,6 +9,7 @@ from statistics import fmean
 
 from ..measure import (
     BOUND,
+    OBSERVE,
     SOURCE,
     UNSEEN,
     WAIT,
@@ -27,10 +28,12 @@ from ..measure import (
     main_view,
     rank_views,
     ranks_together,
+    window,
 )
 from ..quantities import counted, duration, percent, times
 from ..session.model import Session
 from .cores import CROWDED, TAKEN, core_findings, with_spinning
+from .epochs import EVALUATION, FIRST_STEPS, SLOWER_LOADER, epoch_findings
 from .garbage import FULL_GC, garbage_findings
 from .gpu import gpu_findings
 from .library_loaders import shard_findings
@@ -49,11 +52,11 @@ from .processes import (
     note_findings,
     process_findings,
 )
-from .sample_functions import SAMPLE_FUNCTION, function_findings
+from .sample_functions import SAMPLE_FUNCTION, function_findings, in_short
 from .sequences import padding_findings
 from .stage_names import by_category, category, named, who
 from .storage import FROM_DISK, storage_findings
-from .uneven_ranks import rank_findings
+from .uneven_ranks import DEVICE_PARTS, device_findings, rank_findings
 from .workers import FEW_WORKERS, KEEPS_UP, LOADER_LIMIT, loader_findings
 
 WORTH_NAMING = 0.1
@@ -64,7 +67,10 @@ OUT_OF_ORDER = "out-of-order"
 BEHIND = CROWDED | {
     "cores",
     "data-parallel",
+    DEVICE_PARTS,
+    EVALUATION,
     FEW_WORKERS,
+    FIRST_STEPS,
     FULL_GC,
     LOADER_LIMIT,
     OUT_OF_ORDER,
@@ -73,6 +79,7 @@ BEHIND = CROWDED | {
     READS,
     FROM_DISK,
     "shapes-differ",
+    SLOWER_LOADER,
 }
 """Codes of findings that say why stages take as long as they do, or what a step loses besides waiting."""
 DIFFER = 1.15
@@ -115,6 +122,7 @@ def _findings(
     of_run = [*([] if ranks is None else rank_findings(ranks, by_rank)), *process_findings(session)]
     waits: list[Finding] = []
     loop: list[Finding] = []
+    functions: list[Finding] = []
     around: list[Finding] = []
     if main is None or main.budget is None:  # then what a machine is short of explains nothing but the command's end
         of_machines = [finding for finding in of_machines if finding.code == OOM_KILL]
@@ -125,12 +133,14 @@ def _findings(
             replace(one, weight=max(one.weight, read)) if one.code == FROM_DISK else one for one in of_machines
         ]
         of_machines = with_spinning(session, main, of_machines)
-        waits, loop = list(wait_findings(main)), [*loop_findings(main), *call_findings(session, main)]
+        waits = [*wait_findings(main), *epoch_findings(main)]
+        loop = [*loop_findings(main), *call_findings(session, main)]
+        functions = list(function_findings(session, main, by_rank))
         around = [
-            *function_findings(session, main, by_rank),
             *loader_findings(session, main),
             *shard_findings(main),
             *padding_findings(main),
+            *device_findings(session, main),
             *garbage_findings(session, main),
         ]
     if any(finding.code in CROWDED for finding in of_machines):
@@ -138,7 +148,7 @@ def _findings(
         around = [finding for finding in around if finding.code != FEW_WORKERS]
     is_bound = main is not None and (main.data_share or 0.0) >= BOUND
     most = max((one.weight for one in [*waits[:1], *loop]), default=1.0) if is_bound else 1.0
-    waits += loop
+    waits += [*loop, *functions]
     order = {id(finding): -finding.weight for finding in [*waits, *of_run]}
     order |= {id(finding): -min(finding.weight, most) for finding in [*around, *notes, *of_machines]}
     return sorted([*waits, *around, *of_run, *notes, *of_machines], key=lambda finding: order[id(finding)])
@@ -164,7 +174,7 @@ def verdict(session: Session, view: TrainerView | None, ranks: Sequence[RankView
     `findings` come heaviest first.
     """
     said = [*_ending(session, view), *_gap(view), *_waiting(session, view)]
-    functions = [one.text for one in findings if one.code == SAMPLE_FUNCTION and one.weight >= FUNCTION]
+    functions = [in_short(one) for one in findings if one.code == SAMPLE_FUNCTION and one.weight >= FUNCTION]
     said += [*functions[:1], *_noise(session, view)]
     # What no figure can tell, since a library is newer than the probe.
     said += dict.fromkeys(note.text for note in session.notes if note.code in (NOT_KNOWN, NOT_SEEN))
@@ -258,6 +268,8 @@ def _waiting(session: Session, view: TrainerView | None) -> Iterator[str]:
     is_enough = any(note.code == "enough" for note in session.notes)
     if is_enough:
         yield f"{counted(measured, unit).capitalize()} were enough to say so; --steps measures more."
+    elif window(view.trainer, OBSERVE) is not None and measured < session.steps:
+        yield f"{counted(measured, unit).capitalize()} told their mean closely enough; --steps measures more."
     elif session.mode == "measure" and measured < session.steps:  # its figures bear less
         yield f"Measured over {counted(measured, unit)} of the {session.steps} asked for: the run ended first."
 

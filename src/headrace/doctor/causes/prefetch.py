@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
 
 from ..measure import HELD_UP, MADE_HERE, WAIT_ORDER, Finding, TrainerView
@@ -54,43 +53,11 @@ def wait_findings(view: TrainerView) -> Iterator[Finding]:
             evidence=f"{duration(cause.us)} {each}{by}",
             advice=source_advice(view, cause.name),
         )
-    yield from _evaluation(view)
     for part in view.split.parts if view.split is not None else []:
         if part.share * share >= WORTH_SAYING and part.name in OF_WAIT:
             code, text, advice = OF_WAIT[part.name]
             evidence = f"{duration(part.us)} {each}"
             yield Finding(code, part.share * share, text.format(percent(part.share)), evidence, advice)
-
-
-def _evaluation(view: TrainerView) -> Iterator[Finding]:
-    """Find what evaluations take of the time between steps, and how much of that waits for their data."""
-    spans = [span for step in view.training.steps for span in step.evaluations]
-    spent = sum(span.end - span.start for span in spans)
-    share = spent / view.training.total_us if view.training.total_us else 0.0
-    if share < WORTH_SAYING:
-        return
-    # What blocks the loop: batches, and workers that start and end.
-    waits: list[tuple[float, float]] = [
-        *zip(view.trainer.fetches.start, view.trainer.fetches.duration, strict=True),
-        *((one.start, one.ready - one.start) for one in view.trainer.passes),
-        *(
-            (one.last_start, one.last)
-            for one in view.trainer.passes
-            if one.last is not None and one.last_start is not None
-        ),
-    ]
-    waited = 0.0
-    for start, blocked in waits:
-        row = bisect_right(spans, start, key=lambda span: span.start) - 1
-        waited += blocked if row >= 0 and start < spans[row].end else 0
-    yield Finding(
-        code="evaluation",
-        weight=waited / view.training.total_us,
-        text=f"Evaluation takes {percent(share)} of the time, {percent(waited / spent)} of which it waits for data.",
-        evidence=f"{counted(len(spans), 'evaluation')}, {duration(spent / len(spans))} each; "
-        "counted as `other` in a step",
-        advice="Look at the loader that evaluates: its workers, and whether they persist between evaluations.",
-    )
 
 
 def prefetch(case: Case) -> Proposal | None:

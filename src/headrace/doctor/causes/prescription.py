@@ -21,15 +21,15 @@ from ..measure import (
     Join,
     TrainerView,
     at_hand_us,
-    evaluation_us,
     main_view_of,
+    options_for,
     pass_of,
     queue_of,
     replayed_work_us,
     window,
     window_us,
 )
-from ..quantities import duration, percent
+from ..quantities import counted, duration, percent
 from ..session.model import Session
 from ..simulate import Prediction
 from . import (
@@ -245,12 +245,11 @@ def lower_bounds(session: Session, view: TrainerView) -> LowerBounds | None:
     trainer = view.trainer
     if view.budget is None or window(trainer, REPLAY) is None:
         return None
-    evaluation = fmean(evaluation_us(step) for step in view.training.steps)
     return LowerBounds(
         observed_us=view.budget.mean_us,
         replay_us=at_hand_us(view),
         work_us=replayed_work_us(trainer),
-        load_us=window_us(trainer, LOAD, evaluation),
+        load_us=window_us(trainer, LOAD),
         drain_us=_drain_us(session, view),
     )
 
@@ -262,9 +261,14 @@ def why_no_lower_bounds(session: Session, view: TrainerView | None) -> str:
     said = next((note.text for note in session.notes if note.code in ("no-replay", "enough")), "")
     if said:
         return said
-    if view is None or window(view.trainer, OBSERVE) is None:
-        return "The run ended before all steps that were asked for had been observed."
-    return "" if window(view.trainer, REPLAY) is not None else "The run ended before anything was replayed."
+    if view is not None and window(view.trainer, REPLAY) is not None:
+        return ""
+    if view is not None and window(view.trainer, OBSERVE) is not None:
+        return "The run ended before anything was replayed."
+    seen = 0 if view is None else view.training.seen
+    said = f"The run ended after {counted(seen, 'step')}, before cached batches were tried."
+    options = options_for(seen)
+    return f"{said} {options} leaves room for them." if options else f"{said} That takes a longer run."
 
 
 def _drain_us(session: Session, view: TrainerView) -> float | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median, quantiles, stdev
 from typing import Any
 
+from ..measure import T_95
 from ..quantities import counted, percent
 from ..session.model import AdoptedPart, Calibration, Proof
 from ..simulate import Prediction as Prediction
@@ -21,8 +22,6 @@ ALONGSIDE, MOST_ALONGSIDE = 1.15, 1.35
 memory more often, and shares that with the other workers."""
 BLOCKS = 8
 """Consecutive steps depend on each other: a slow batch makes several wait. Means of so many blocks hardly do."""
-T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}
-"""Student's t for 95 %, two-sided, by degrees of freedom."""
 LEAST_GAIN = 0.02
 """Share of the step below which nothing was gained."""
 DISTURBING = 0.3

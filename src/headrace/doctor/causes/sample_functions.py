@@ -22,6 +22,7 @@ MOST = 4
 """Findings."""
 MOST_LINES = 3
 """Lines of a function that a finding names."""
+OF_A_BATCH = " of making a batch"
 IN_MAP = (
     "No field, view or augmentation of Headrace does this: headrace.Loader takes it as map= (map_workers= for Python "
     "that holds the GIL), and leaves the rest to its core."
@@ -48,11 +49,16 @@ def function_findings(session: Session, view: TrainerView, ranks: Sequence[RankV
         yield Finding(
             code=SAMPLE_FUNCTION,
             weight=function.share * (view.wait_share or 0.0) if run is None else _gain(run, making, function),
-            text=f"{_said(function)} {percent(function.share)} of making a batch"
+            text=f"{_said(function)} {percent(function.share)}{OF_A_BATCH}"
             f"{f'; {counterpart.code} {counterpart.does}' if counterpart else ''}.",
             evidence=_evidence(view, run, making, function),
             advice=_advice(session, function, counterpart),
         )
+
+
+def in_short(finding: Finding) -> str:
+    """Return the sentence that names a function and its share, without what takes its place."""
+    return f"{finding.text.partition(OF_A_BATCH)[0]}{OF_A_BATCH}."
 
 
 def _is_costly(function: SampleFunction) -> bool:

@@ -1,14 +1,18 @@
-"""Uneven ranks: one that is late, batches of other shapes on each, and one process for several devices."""
+"""Uneven ranks and devices: one that is late, batches of other shapes on each, and one process for several devices."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ..measure import Finding, RanksTogether, RankView, TrainerView, is_late
-from ..quantities import duration, percent
+from ..measure import DATA_WORK, Finding, RanksTogether, RankView, TrainerView, is_late
+from ..quantities import counted, duration, number, percent, times
+from ..session.model import OutputLeaf, Session
 from ..simulate import Prediction
-from .case import LOW, Case, Proposal, RemedyFamily
+from .case import LOW, Case, Change, Proposal, RemedyFamily
 from .remedy import Remedy
 from .stage_names import named
 
@@ -18,6 +22,12 @@ MUCH = 0.01
 """Share of a step from which a wait is worth saying."""
 SHOWN = 4
 """Ranks whose shapes are shown."""
+DEVICE_PARTS = "device-parts"
+UNEVEN = 1.05
+"""The largest part of a batch by the mean one, from which it is worth a word."""
+BY_SIZE = (1.0, 0.8, 0.5)
+"""Share of a step's own time that goes with the size of the largest part: at the most, usually, at the least."""
+TENSOR = re.compile(r"\w+\[([\d,]*)\]")
 OFTEN = 0.02
 """Share of the steps in which ranks have batches of other shapes."""
 
@@ -84,12 +94,12 @@ def _waited_us(ranks: RanksTogether, numbers: Collection[int]) -> float:
     """
     for moments in (ranks.stamped, ranks.arrivals):
         waits = []
-        for number in numbers:
-            reached = moments(number)
+        for step_number in numbers:
+            reached = moments(step_number)
             if reached is not None:
                 computing = [
                     moment - sum(view.trainer.gets.duration[row] for row in step.gets)
-                    for moment, view, step in zip(reached, ranks.views, ranks.steps[number], strict=True)
+                    for moment, view, step in zip(reached, ranks.views, ranks.steps[step_number], strict=True)
                 ]
                 waits.append(max(computing) - fmean(computing))
         if waits:
@@ -97,10 +107,131 @@ def _waited_us(ranks: RanksTogether, numbers: Collection[int]) -> float:
     return 0.0
 
 
-def same_shape(case: Case) -> Proposal | None:
-    """Propose one shape on every rank. It gains no more than what ranks wait for each other, perhaps less."""
-    if len(case.session.trainers) < 2:
+@dataclass(frozen=True)
+class DeviceParts:
+    """Parts of a batch for several devices, by the elements of their tensors."""
+
+    count: int
+    batches: int
+    uneven: float
+    """The largest part of a batch by the mean one, on average."""
+    share: float
+    """Share of the batches whose parts differ."""
+    example: tuple[int, ...]
+    """Elements of the parts of the most uneven batch."""
+
+    @property
+    def spare(self) -> float:
+        """Share of the largest part that parts of one size would not have."""
+        return 1 - 1 / self.uneven
+
+    @property
+    def said(self) -> str:
+        return (
+            f"Batches are lists of {self.count} parts, which differ in size in {percent(self.share)} of the batches: "
+            f"the largest is {times(self.uneven)} the mean."
+        )
+
+
+def device_parts(session: Session, view: TrainerView) -> DeviceParts | None:
+    """Return the parts of the batches that steps received, where a batch is a list of a dict for each device.
+
+    A batch as it was collated tells how many parts it has, and the shapes of each received batch, in the same order,
+    how large they are. A list of a dict for each sample is none.
+    """
+    collated = [one for maker in session.makers if maker.trainer == view.trainer.pid for one in maker.collated]
+    count = next((found for one in collated if (found := _parts(one.output)) > 1), 0)
+    gets, size = view.trainer.gets, _batch_size(view)
+    if not count or (size is not None and count >= size):
         return None
+    texts = [view.trainer.shapes[shape] for row in view.training.gets if (shape := gets.shape[row]) is not None]
+    batches = [sizes for text in texts if (sizes := _part_elements(text, count))]
+    if not batches:
+        return None
+    uneven = [max(sizes) / fmean(sizes) for sizes in batches]
+    worst = max(range(len(batches)), key=uneven.__getitem__)
+    differing = sum(len(set(sizes)) > 1 for sizes in batches) / len(batches)
+    return DeviceParts(count, len(batches), fmean(uneven), differing, batches[worst])
+
+
+def _batch_size(view: TrainerView) -> int | None:
+    loader = next((view.loader(loader) for loader, _ in view.training.fed.most_common(1)), None)
+    size = None if loader is None else loader.facts.get("batch_size")
+    return size if isinstance(size, int) else None
+
+
+def _parts(leaves: Sequence[OutputLeaf]) -> int:
+    """Return how many dicts of the same tensors a batch is a list of; 0 for anything else."""
+    keys: dict[str, set[str]] = {}
+    for leaf in leaves:
+        part, _, key = leaf.path.partition(".")
+        if leaf.kind in ("tensor", "ndarray"):
+            keys.setdefault(part, set()).add(key)
+    names = next(iter(keys.values()), set())
+    is_list = list(keys) == [str(place) for place in range(len(keys))]
+    is_of_dicts = all(one == names for one in keys.values()) and all(name and not name[0].isdigit() for name in names)
+    return len(keys) if is_list and is_of_dicts else 0
+
+
+def _part_elements(shapes: str, count: int) -> tuple[int, ...]:
+    """Return the elements of each part of a batch; empty where its tensors are not as many in each."""
+    sizes = [math.prod(int(size) for size in found.split(",") if size) for found in TENSOR.findall(shapes)]
+    each, left = divmod(len(sizes), count)
+    return () if left or not each else tuple(sum(sizes[part * each : (part + 1) * each]) for part in range(count))
+
+
+def device_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
+    """Find parts of a batch that differ in size: every device waits for the one with the largest."""
+    parts = device_parts(session, view)
+    if parts is None or parts.uneven < UNEVEN:
+        return
+    shown = " and ".join(number(size) for size in parts.example[:SHOWN])
+    yield Finding(
+        code=DEVICE_PARTS,
+        weight=parts.spare * _own_share(view),
+        text=f"{parts.said[:-1]}, and a step waits for the device that has it.",
+        evidence=f"seen in {counted(parts.batches, 'batch')}, by the elements of their tensors; the most uneven has "
+        f"{shown}{', …' if parts.count > SHOWN else ''}",
+        advice="Put samples of about one size into one step, and cut its parts from one bucket of sizes: "
+        "headrace.BucketBatchSampler, or hr.Buckets in a Loader.",
+    )
+
+
+def _own_share(view: TrainerView) -> float:
+    """Return the share of a step that is neither waiting for data nor work on it."""
+    return max(1 - (view.wait_share or 0.0) - view.share(DATA_WORK), 0.0)
+
+
+def _same_size(case: Case, parts: DeviceParts) -> Proposal:
+    """Propose parts of one size for all devices of a process."""
+    family = SAME_SHAPE.titled("parts of one size for every device at each step")
+    if parts.uneven < UNEVEN:
+        return family.would_not(f"{parts.said} That is all that it could gain.")
+    of_own = min(_own_share(case.view) / max(1 - case.wait_share, 1e-9), 1.0)
+    least, usual, most = (1 - share * of_own * parts.spare for share in BY_SIZE)
+
+    def leaving(left: float) -> Change:
+        return lambda setup: replace(setup, step=setup.step * left)
+
+    return family.tried(
+        case,
+        leaving(usual),
+        prediction=case.predict_between(leaving(usual), leaving(least), leaving(most)),
+        why=f"{parts.said} Assumed is that 50 % to 100 % of a step goes with its largest part.",
+        confidence=LOW,
+        costs=["samples of a batch are drawn from one bucket of sizes"],
+        hint="headrace.BucketBatchSampler in place of the sampler, with the batches of all devices from one bucket",
+    )
+
+
+def same_shape(case: Case) -> Proposal | None:
+    """Propose one shape on every rank, or for every device of a process.
+
+    It gains no more than what ranks wait for each other, perhaps less.
+    """
+    if len(case.session.trainers) < 2:
+        parts = device_parts(case.session, case.view)
+        return None if parts is None else _same_size(case, parts)
     by_rank = [
         [trainer.shapes[one] if one is not None else None for one in trainer.gets.shape]
         for trainer in case.session.trainers

@@ -16,6 +16,7 @@ from .diagnosis import (
     WaitCauses,
 )
 from .host import Host, host_of, hosts
+from .phases import IN_WORDS, DiagnosisPlan, PhaseClock, about, options_for, phases_text, run_phases
 from .production import MAP, PYTHON, SOURCE, TEXT, feed_sums, own_name
 from .ranks import RanksTogether, is_late, rank_views, ranks_together
 from .steps import (
@@ -24,6 +25,7 @@ from .steps import (
     COPY,
     DATA_WORK,
     DRAIN,
+    EARLY,
     FORWARD,
     LOAD,
     OBSERVE,
@@ -35,6 +37,7 @@ from .steps import (
     MeasuredStep,
     MeasuredTraining,
     TimeSpan,
+    early_steps,
     is_here,
     pass_blocks,
     pass_of,
@@ -46,13 +49,14 @@ from .steps import (
     with_loaders_as_one,
 )
 from .view import (
+    T_95,
     TrainerView,
     at_hand_us,
     cost,
     device_spans,
-    evaluation_us,
     main_view,
     main_view_of,
+    replayed_threads,
     replayed_work_us,
     step_parts,
     uses_gpu,

@@ -35,6 +35,8 @@ class StepBudget:
     parts: list[TimePart]
     device: list[TimePart] | None
     """The same as the GPU sees it, `data wait` there being the time that it stood still for want of a batch."""
+    mean_half_us: float | None = None
+    """Half of the mean's 95 % confidence interval, where there are two steps to less than 20."""
 
     def share(self, name: str) -> float:
         return next((part.share for part in self.parts if part.name == name), 0.0)

@@ -119,7 +119,7 @@ def _grouped(samples: Sequence[ObservedSample], stages: Mapping[str, float], out
             around = _stage_around(sample.calls, call, stages) or outside
             us = max(call.facts.get("us", 0) - inner[place], 0)
             if around:
-                key = (_name(call), call.place, around)
+                key = (_name(sample.calls, call), call.place, around)
                 found.setdefault(key, _Calls(*key)).add(number, us, call.facts)
     return list(found.values())
 
@@ -136,8 +136,15 @@ def _stage_around(calls: Sequence[ObservedCall], call: ObservedCall, stages: Map
     return ""
 
 
-def _name(call: ObservedCall) -> str:
-    """Return the stage, and for pictures that are decoded their mode, since one of 16 bits is another matter."""
+def _name(calls: Sequence[ObservedCall], call: ObservedCall) -> str:
+    """Return the stage of a call.
+
+    A transform inside a function that is no stage is what that function does: one of PIL.ImageEnhance converts. Decoded
+    pictures have their mode, too, since one of 16 bits is another matter.
+    """
+    outer = call.facts.get("inside")
+    if call.stage.startswith("transform:") and isinstance(outer, int) and 0 <= outer < len(calls):
+        return calls[outer].stage if calls[outer].stage.startswith(f"{CALL}:") else call.stage
     mode = call.facts.get("mode") if call.stage == "decode:Pillow load" else None
     return f"{call.stage} {mode}" if isinstance(mode, str) else call.stage
 

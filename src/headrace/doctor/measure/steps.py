@@ -28,7 +28,7 @@ UNSEEN = "not seen"
 ORDER = (WAIT, DATA_WORK, COPY, FORWARD, UNSEEN, BACKWARD, OPTIMIZER, COLLECTIVE, OTHER)
 TURNS = {WAIT, BACKWARD, OPTIMIZER}
 """Parts that the phases of a step turn on: the forward pass leads from a batch to its backward pass."""
-OBSERVE, REPLAY, LOAD, DRAIN = "observe", "replay", "load", "drain"
+OBSERVE, EARLY, REPLAY, LOAD, DRAIN = "observe", "early", "replay", "load", "drain"
 """Names of windows."""
 EVALUATION = "e"
 """Kind of span, of docs/doctor/evidence.md."""
@@ -122,7 +122,15 @@ class MeasuredStep:
 
     @property
     def duration(self) -> int:
-        return self.end - self.start
+        """Microseconds, without those of its evaluations."""
+        return sum(round(end - start) for start, end in self.stretches)
+
+    @property
+    def stretches(self) -> list[tuple[float, float]]:
+        """What is left of it without its evaluations, from when to when."""
+        starts = [float(self.start), *(span.end for span in self.evaluations)]
+        ends = [*(span.start for span in self.evaluations), float(self.end)]
+        return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
 
 
 @dataclass(frozen=True)
@@ -186,12 +194,14 @@ def training(session: Session, trainer: Trainer) -> MeasuredTraining:
     there are windows, only what they observed counts: the steps after that are fed with copies.
     """
     unit, steps = ("step", _steps(trainer)) if trainer.steps.number else ("batch", _batches(trainer))
-    observed = window(trainer, OBSERVE)
+    early, observed = early_steps(trainer), window(trainer, OBSERVE)
+    steps = [step for step in steps if step.number not in early]
     if observed is not None:
         steps = [step for step in steps if step.number < observed.first + observed.steps]
         warmup, most = sum(step.number < observed.first for step in steps), len(steps)
     else:
-        warmup = min(_warmup(session, trainer, steps), len(steps) // 2)
+        chosen = _warmup(session, trainer, steps)
+        warmup = min(chosen - sum(number < chosen for number in early), len(steps) // 2)
         most = warmup + session.steps if session.mode == "measure" else len(steps)
     gets = trainer.gets
     blocks = [(start, start + duration) for start, duration in zip(gets.start, gets.duration, strict=True)]
@@ -201,7 +211,15 @@ def training(session: Session, trainer: Trainer) -> MeasuredTraining:
 
 
 def window(trainer: Trainer, name: str) -> MeasuredWindow | None:
-    return next((one for one in trainer.windows if one.name == name), None)
+    """Return a window. Of a run that ended before its replay, the few steps replayed after its first epoch are that."""
+    names = (REPLAY, EARLY) if name == REPLAY else (name,)
+    return next((one for wanted in names for one in trainer.windows if one.name == wanted), None)
+
+
+def early_steps(trainer: Trainer) -> range:
+    """Return the numbers of the steps that were replayed after the first epoch, none of which is an observed one."""
+    early = window(trainer, EARLY)
+    return range(0) if early is None else range(early.first, early.first + early.steps)
 
 
 def window_steps(trainer: Trainer, name: str) -> list[MeasuredStep]:
@@ -256,15 +274,26 @@ def _steps(trainer: Trainer) -> list[MeasuredStep]:
     for row, (start, end) in enumerate(zip(steps.start, steps.end, strict=True)):
         if end <= start:
             continue
-        evaluations = [
-            TimeSpan("evaluation", begun, begun + duration)
+        evaluations = _merged(
+            (max(begun, start), min(begun + duration, end))
             for kind, begun, duration in steps.spans[row]
             if kind == EVALUATION
-        ]
+        )
         within = range(bisect_left(starts, start), bisect_left(starts, end))
         gets = [get for get in within if not _within(starts[get], evaluations)]
         found.append(MeasuredStep(steps.number[row], row, start, end, gets, evaluations))
     return found
+
+
+def _merged(evaluations: Iterable[tuple[int, int]]) -> list[TimeSpan]:
+    """Return them in order, those that touch as one."""
+    merged: list[TimeSpan] = []
+    for start, end in sorted(one for one in evaluations if one[0] < one[1]):
+        if merged and start <= merged[-1].end:
+            merged[-1] = merged[-1]._replace(end=max(merged[-1].end, end))
+        else:
+            merged.append(TimeSpan("evaluation", start, end))
+    return merged
 
 
 def _within(time: float, spans: list[TimeSpan]) -> bool:

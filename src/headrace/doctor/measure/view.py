@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from statistics import fmean, median, quantiles
+from math import sqrt
+from statistics import fmean, median, quantiles, stdev
 
 from ..session.model import LoaderFacts, Session, Trainer
 from .batches import Join, busy_us
@@ -18,6 +20,7 @@ from .steps import (
     COLLECTIVE,
     COPY,
     DATA_WORK,
+    EVALUATION,
     FORWARD,
     OPTIMIZER,
     ORDER,
@@ -46,6 +49,7 @@ Marks = Sequence[tuple[str, float]]
 KINDS = {
     "d": DATA_WORK,
     "n": UNSEEN,
+    "f": FORWARD,
     "h": COPY,
     "b": BACKWARD,
     "o": OPTIMIZER,
@@ -63,6 +67,8 @@ def device_parts(training: MeasuredTraining) -> list[TimePart] | None:
     """
     steps = []
     for step, following in pairwise(training.steps):
+        if step.evaluations:  # the GPU worked for these, too
+            continue
         marks, coming = _marks(training.trainer, step), _marks(training.trainer, following)
         if marks and coming and following.number == step.number + 1 and coming[0][1] > marks[0][1]:
             steps.append(parts_of(list(segments(marks[0][1], coming[0][1], device_spans(marks)))))
@@ -96,6 +102,19 @@ def _marks(trainer: Trainer, step: MeasuredStep) -> Marks | None:
     return None if step.row is None else trainer.steps.device[step.row]
 
 
+T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}
+"""Student's t for 95 %, two-sided, by degrees of freedom."""
+FEW_STEPS = 20
+"""Fewer steps have their mean's interval beside it."""
+
+
+def mean_half_us(durations: Sequence[int]) -> float | None:
+    """Return half of the 95 % confidence interval of the mean of few steps; None of one alone, and of many."""
+    if not 1 < len(durations) < FEW_STEPS:
+        return None
+    return T_95[min(len(durations) - 1, max(T_95))] * stdev(durations) / sqrt(len(durations))
+
+
 def step_budget(training: MeasuredTraining) -> StepBudget | None:
     """Return the mean parts of the measured steps; None where there were none."""
     if not training.steps:
@@ -112,6 +131,7 @@ def step_budget(training: MeasuredTraining) -> StepBudget | None:
         p95_us=quantiles(durations, n=20, method="inclusive")[-1] if len(durations) > 1 else durations[0],
         parts=mean_parts([step_parts(training, step) for step in training.steps], ORDER),
         device=device_parts(training),
+        mean_half_us=mean_half_us(durations),
     )
 
 
@@ -122,8 +142,9 @@ def step_parts(training: MeasuredTraining, step: MeasuredStep) -> dict[str, floa
         spans += [
             TimeSpan(KINDS.get(kind, OTHER), start, start + duration)
             for kind, start, duration in training.trainer.steps.spans[step.row]
+            if kind != EVALUATION
         ]
-    parts = parts_of(list(segments(step.start, step.end, spans)))
+    parts = parts_of([piece for start, end in step.stretches for piece in segments(start, end, spans)])
     if training.trainer.gets.start:
         return {WAIT: 0.0, **parts}
     if UNSEEN in parts:  # until the model was called
@@ -154,13 +175,18 @@ class TrainerView:
             waits=found,
             split=wait_split(measured, found),
             causes=causes(trainer.pid, found, len(measured.steps), shares_of_feeds(measured)),
-            batch_production=batch_production(measured, join),
+            batch_production=_by_wait(batch_production(measured, join), measured, found),
             only=len({one.rank for one in session.trainers}) < 2,
         )
 
     @property
     def trainer(self) -> Trainer:
         return self.training.trainer
+
+    @cached_property
+    def waited_us(self) -> Counter[int]:
+        """Time that the training thread waited in measured steps, by loader that fed them."""
+        return _waited_us(self.training, self.waits)
 
     @property
     def has_gpu(self) -> bool:
@@ -215,6 +241,22 @@ class TrainerView:
         return max(computing + between / steps, beside / steps)
 
 
+def _waited_us(training: MeasuredTraining, found: Sequence[Wait]) -> Counter[int]:
+    waited = Counter(dict.fromkeys(training.fed, 0))
+    for wait in found:
+        if wait.loader in waited:
+            waited[wait.loader] += sum(wait.parts.values())
+    return waited
+
+
+def _by_wait(
+    made: Sequence[LoaderProduction], training: MeasuredTraining, found: Sequence[Wait]
+) -> list[LoaderProduction]:
+    """Sort loaders that feed the steps together by how long these wait for each."""
+    waited = _waited_us(training, found)
+    return sorted(made, key=lambda one: (one.loader not in waited, -waited[one.loader]))
+
+
 def main_view(views: Sequence[TrainerView]) -> TrainerView | None:
     """Return the view that the verdict is about: of those that train, the one that waited longest for data."""
 
@@ -266,16 +308,12 @@ def cost(session: Session, views: Sequence[TrainerView], join: Join) -> ProbeCos
     )
 
 
-def window_us(trainer: Trainer, name: str, evaluation: float) -> float | None:
-    """Return the mean step of a window; None where it has none.
-
-    Evaluations go on as they are, few of them and at times of their own, so the mean of the observed steps is taken for
-    them, which is `evaluation`.
-    """
+def window_us(trainer: Trainer, name: str) -> float | None:
+    """Return the mean step of a window; None where it has none."""
     steps = [step for step in window_steps(trainer, name) if not step.gets]
     if not steps:
         return None
-    return fmean(step.duration - evaluation_us(step) - _copying_us(trainer, step) for step in steps) + evaluation
+    return fmean(step.duration - _copying_us(trainer, step) for step in steps)
 
 
 def replayed_work_us(trainer: Trainer) -> float:
@@ -300,12 +338,19 @@ def at_hand_us(view: TrainerView) -> float | None:
     """Return the mean step with batches at hand that need no more work, by the replay window; None without one."""
     if view.budget is None:
         return None
-    replay_us = window_us(view.trainer, REPLAY, fmean(evaluation_us(step) for step in view.training.steps))
+    replay_us = window_us(view.trainer, REPLAY)
     return None if replay_us is None else max(replay_us - replayed_work_us(view.trainer), 0.0)
 
 
-def evaluation_us(step: MeasuredStep) -> float:
-    return sum(span.end - span.start for span in step.evaluations)
+def replayed_threads(trainer: Trainer) -> float | None:
+    """Return the threads that computed at once in the median replayed step; None where none tells."""
+    found = [
+        cpu / step.duration
+        for step in window_steps(trainer, REPLAY)
+        if not step.gets and not step.evaluations and step.duration and step.row is not None and trainer.steps.cpu
+        if (cpu := trainer.steps.cpu[step.row]) is not None
+    ]
+    return median(found) if found else None
 
 
 def _copying_us(trainer: Trainer, step: MeasuredStep) -> float:

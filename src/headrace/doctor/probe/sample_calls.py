@@ -40,6 +40,7 @@ WATCHED: dict[str, tuple[str, ...]] = {
     "scipy.ndimage": ("zoom", "rotate", "shift", "affine_transform", "map_coordinates", "gaussian_filter"),
     "skimage.transform": ("resize", "rescale", "rotate", "warp"),
     "PIL.ImageEnhance._Enhance": ("enhance",),
+    **{f"PIL.ImageEnhance.{name}": ("__init__",) for name in ("Brightness", "Color", "Contrast", "Sharpness")},
     "PIL.ImageOps": ("autocontrast", "equalize", "fit", "flip", "mirror", "pad", "posterize", "solarize"),
     "pandas.core.indexing._LocationIndexer": ("__getitem__",),
     "pandas": ("read_csv", "read_json", "read_parquet"),
@@ -47,8 +48,8 @@ WATCHED: dict[str, tuple[str, ...]] = {
     "pickle": ("load", "loads"),
 }
 """Functions that are followed only in samples that are looked at, by module or class."""
-CALLED = {"pandas.core.indexing._LocationIndexer.__getitem__": "pandas.DataFrame.loc"}
-"""Names under which users know what they call by another."""
+CALLED = {"pandas.core.indexing._LocationIndexer": "pandas.DataFrame.loc", "PIL.ImageEnhance.": "PIL.ImageEnhance"}
+"""Names of what users know under others: by how the name of its class begins."""
 _LONGEST_S = 1.0
 
 
@@ -172,14 +173,18 @@ class WatchedFunctions:
         original = getattr(owner, name, None)
         if not callable(original):
             return
-        # A private class of a library's is nothing that its users call by name.
-        public = ".".join(part for part in CALLED.get(path, path).split(".") if not part.startswith("_"))
+        public = called(path)
         stage = self._name(f"call:{public}")
         self._stages.names[stage] = f"call:{public}"
         new = _watched(self._stages, stage, original)
         is_own = name in vars(owner)
         setattr(owner, name, new)
         self._replaced.append((owner, name, is_own, original, new))
+
+
+def called(path: str) -> str:
+    """Return the name under which users know a function."""
+    return next((name for start, name in CALLED.items() if path.startswith(start)), path)
 
 
 def _held_by_the_user() -> set[int]:

@@ -16,7 +16,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from headrace.doctor.probe import SETTLING_STEPS, ProbeSettings
+from headrace.doctor.probe import SETTLING_STEPS, ProbeSettings, replayed_steps
 from headrace.doctor.quantities import counted, number, percent
 from headrace.doctor.report.run_text import name_text
 from headrace.doctor.report.terminal import heat
@@ -86,7 +86,7 @@ class EvidenceTail:
                 continue
 
 
-WARM_UP, OBSERVE, REPLAY, LOAD, DRAIN, OVER = "warm-up", "observe", "replay", "load", "drain", "over"
+WARM_UP, OBSERVE, EARLY, REPLAY, LOAD, DRAIN, OVER = "warm-up", "observe", "early", "replay", "load", "drain", "over"
 
 
 @dataclass(frozen=True)
@@ -125,12 +125,13 @@ class WindowMeter:
             return None
         if at.window in (REPLAY, LOAD):
             done = at.steps - at.first - SETTLING_STEPS
-            return CurrentWindow(at.window, min(max(done, 0), asked.replay), asked.replay)
+            most = replayed_steps(asked.replay, asked.steps, at.step_s)
+            return CurrentWindow(at.window, min(max(done, 0), most), most)
         if at.window != OBSERVE:
             return CurrentWindow(at.window)
         if at.warmup is None or at.steps < at.warmup:
             return CurrentWindow(WARM_UP, at.steps, at.warmup)
-        return CurrentWindow(OBSERVE, min(at.steps - at.warmup, asked.steps), asked.steps)
+        return CurrentWindow(OBSERVE, min(at.steps - at.early - at.warmup, asked.steps), asked.steps)
 
 
 @dataclass
@@ -141,6 +142,10 @@ class _TrainerProgress:
     window: str = OBSERVE
     first: int = 0
     """Number of the window's first step."""
+    early: int = 0
+    """Steps that were replayed after the first epoch, within those observed."""
+    step_s: float = 0.0
+    """Of a mean observed step; 0 before the end of their window."""
     works_ahead: bool = False
     """True where batches are made before the trainer asks for them."""
 
@@ -152,8 +157,13 @@ class _TrainerProgress:
                 self.warmup = record.facts.get("warmup_steps", self.warmup)
             case LoaderRecord():
                 self.works_ahead |= bool(record.facts.get("num_workers") or record.facts.get("threads"))
+            case WindowRecord(name=name) if name == EARLY:
+                is_warm = self.warmup is not None and record.first >= self.warmup
+                self.early = record.steps if is_warm else 0
             case WindowRecord():
                 after = {OBSERVE: REPLAY, REPLAY: LOAD if self.works_ahead else DRAIN, LOAD: DRAIN}
+                if record.name == OBSERVE and record.steps > self.early:
+                    self.step_s = (record.end_t - record.t) / 1e6 / (record.steps - self.early)
                 self.first, self.window = record.first + record.steps, after.get(record.name, OVER)
             case EndRecord() | NoteRecord(code="no-replay"):
                 self.window = OVER

@@ -97,7 +97,7 @@ class Outputs:
 
     def console(self) -> Console:
         """Return the report's console. What is no terminal has no width: it gets that of the text file."""
-        console = _Console(stderr=self.json_to_standard_output)
+        console = UnreadConsole(stderr=self.json_to_standard_output)
         if not console.is_terminal and "COLUMNS" not in os.environ:
             console.width = TEXT_WIDTH
         return console
@@ -241,7 +241,7 @@ def _print_json(text: str) -> None:
     sys.stdout.buffer.flush()
 
 
-class _Console(Console):
+class UnreadConsole(Console):
     """Console that raises where nobody reads it (any more): rich's own leaves the program."""
 
     def on_broken_pipe(self) -> None:

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from headrace.doctor.causes import LAUNCHERS, failed_process
-from headrace.doctor.measure import Diagnosis, LoaderProduction, ProbeCost, RankView, StagePart
+from headrace.doctor.measure import Diagnosis, LoaderProduction, ProbeCost, RankView, StagePart, early_steps
 from headrace.doctor.quantities import ABSENT, counted, duration, number, percent, size, sizes
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
 
@@ -27,7 +27,13 @@ _ENDINGS = {
     "interrupted": "interrupted after {}",
     "running": "still running after {}",
 }
-_WINDOWS = {"observe": "observed", "replay": "replayed", "load": "replayed with workers running", "drain": "drained"}
+_WINDOWS = {
+    "observe": "observed",
+    "early": "replayed after the first epoch",
+    "replay": "replayed",
+    "load": "replayed with workers running",
+    "drain": "drained",
+}
 
 
 # The command
@@ -71,7 +77,9 @@ def window_text(session: Session) -> str:
         return ""
     said = []
     for window in trainer.windows:
-        steps = counted(window.steps - window.settling, "step")
+        within = range(window.first, window.first + window.steps)
+        early = sum(number in within for number in early_steps(trainer)) if window.name == "observe" else 0
+        steps = counted(window.steps - window.settling - early, "step")
         many = steps if window.steps else counted(len(trainer.drained.index), "batch")
         said.append(f"{many} {_WINDOWS.get(window.name, window.name)} in {duration(window.end - window.start)}")
     return " · ".join(said)

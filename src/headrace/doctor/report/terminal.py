@@ -14,6 +14,7 @@ from headrace.doctor.measure import (
     ProbeCost,
     StepBudget,
     TimePart,
+    phases_text,
 )
 from headrace.doctor.quantities import counted, duration, number, percent
 from headrace.doctor.report.remedy_text import RemedyRow, bound_rows, first_gain, helping, remedy_rows
@@ -113,6 +114,8 @@ def put_report(
     page.line(f"{ending(session.outcome)}: {command_line(session)}", indent=0, style="dim")
     if detail.windows and (windows := window_text(session)):
         page.sentence(windows, lead="windows: ", style="dim")
+    if detail.windows and (phases := phases_text(session)):
+        page.sentence(phases, lead="phases: ", style="dim")
     _put_quoted(page, "Last lines of the command", last_words(session), detail)
     for process, stack in hanging(session):
         _put_quoted(page, f"Process {process.pid} hangs here", stack.rstrip().splitlines(), detail)
@@ -172,8 +175,9 @@ def _put_steps(page: TerminalPage, diagnosis: Diagnosis, detail: ReportDetail) -
     for budget in waiting_most(diagnosis)[: detail.budgets]:
         name = _budget_name(budget, diagnosis)
         several = budget.unit == "step" and budget.micro_batches > 1
+        half = "" if budget.mean_half_us is None else f" ± {duration(budget.mean_half_us)}"
         summary = [
-            f"{duration(budget.mean_us)} on average",
+            f"{duration(budget.mean_us)}{half} on average",
             f"median {duration(budget.median_us)}",
             f"95 % below {duration(budget.p95_us)}",
             counted(budget.steps, budget.unit),

@@ -15,9 +15,10 @@ VERSION = 1
 
 StageRow = tuple[int, int, int, int]
 """Stage (into `BatchProducer.stages`), calls, wall time and CPU time."""
-
 TensorSummary = tuple[str, float | None, float | None, list[float]]
 """A batch's tensor: type and shape of a sample, lowest and highest value, and a number for each sample."""
+PhaseRow = tuple[str, int, int]
+"""Name, start and end of a phase of the diagnosis."""
 
 
 @dataclass
@@ -123,7 +124,7 @@ class UnmeasuredSteps:
 
 @dataclass
 class MeasuredWindow:
-    """Steps of one kind in a measured run: `observe`, `replay`, `load` or `drain`."""
+    """Steps of one kind in a measured run: `observe`, `early`, `replay`, `load` or `drain`."""
 
     name: str
     first: int
@@ -293,7 +294,6 @@ class FileOpens:
 
     files: list[OpenedFile] = field(default_factory=list)
     folders: list[OpenedFolder] = field(default_factory=list)
-    """Those with the most opens first."""
     rest: int = 0
 
 
@@ -473,7 +473,6 @@ class MachineSurvey:
     """What the doctor looked up on the machine after the command had ended, for remedies."""
 
     files: list[SeenFile] = field(default_factory=list)
-    """Most opens first. A file that was read through a memory map without being open is unknown."""
     places: list[StagingPlace] = field(default_factory=list)
     calibrations: list[Calibration] = field(default_factory=list)
 
@@ -535,8 +534,9 @@ class Session:
     survey: MachineSurvey | None = None
     proofs: list[Proof] = field(default_factory=list)
     control: Proof | None = None
-    """The command run again as it is, which proofs are compared with; None without proofs, or without time for it."""
+    """The command run again as it is, which proofs are compared with."""
     loader_trial: LoaderTrial | None = None
+    phases: list[PhaseRow] = field(default_factory=list)
     format: str = FORMAT
     version: int = VERSION
 

@@ -21,13 +21,12 @@ from ..measure import (
     MeasuredTraining,
     RankView,
     TrainerView,
-    evaluation_us,
     host_of,
     is_here,
     pass_blocks,
+    replayed_threads,
     spun_us,
     whole_fact,
-    window_steps,
     window_us,
 )
 from ..session.model import LoaderFacts, Machine, Session, Trainer, TrainerPass
@@ -56,7 +55,7 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
     batches' making.
     """
     measured, trainer = view.training, view.trainer
-    loader = next((view.loader(number) for number, _ in measured.fed.most_common(1)), None)
+    loader = next((view.loader(one.loader) for one in view.batch_production if one.loader in measured.fed), None)
     if view.budget is None or loader is None:
         return None
     batches = received(measured, Join(session), loader)
@@ -68,7 +67,7 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
     apart = first_apart(batches, workers=workers, iterates=is_iterable)
     threads = making_threads(batches) if workers or host.has_pool_of_its_own(trainer.pid) else 1.0
     columns = without_barriers(batch_columns(trainer, apart, receiving, host), threads, workers, host.rank_cores)
-    replay_us = window_us(trainer, REPLAY, fmean(evaluation_us(step) for step in measured.steps))
+    replay_us = window_us(trainer, REPLAY)
     own = _own_work(view, loader, _used_here(measured, batches, receiving), _peers_us(ranks, trainer), host, replay_us)
     passes = _pass_costs(session, trainer, loader)
     assumed = set() if own.is_measured else {"cores"}
@@ -213,13 +212,9 @@ def _threads(trainer: Trainer, used_us: float, busy_us: float) -> float:
 
     They are those of the median replayed step, which nothing took cores from, else of the mean observed one.
     """
-    replayed = [
-        cpu / step.duration
-        for step in window_steps(trainer, REPLAY)
-        if not step.gets and step.duration and (cpu := _cell(trainer.steps.cpu, step)) is not None
-    ]
-    if replayed:
-        return median(replayed)
+    threads = replayed_threads(trainer)
+    if threads is not None:
+        return threads
     return used_us / busy_us if busy_us > 0 else 1.0
 
 

@@ -40,7 +40,8 @@ class HeldIterator:
     def left(self) -> float:
         """Count the batches that the pass has yet to give; without end where nobody knows how many it has."""
         try:
-            return float(len(self.held) - self.pass_.index - 1)
+            iterator: Any = self._iterator() if self.held is None else self.held
+            return float(len(iterator) - self.pass_.index - 1)
         except Exception:  # an iterable dataset's, or a sampler of the user's without a length
             return float("inf")
 
@@ -124,6 +125,10 @@ class ObservedLoaders:
         self._steps += 1
         for loader in (self._by_pass[pass_] for pass_ in feeding if pass_ in self._by_pass):
             loader.fed += 1
+
+    def is_over(self) -> bool:
+        """Tell whether a pass that feeds the steps has no batches left for another one."""
+        return any(loader.fed and loader.source.left() < max(self.most_gets, 1) for loader in self._by_number.values())
 
     def hold(self) -> dict[int, FeedingLoader]:
         """Return by their numbers the loaders that fed steps, whose iterators are held from now on."""

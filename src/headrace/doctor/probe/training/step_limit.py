@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import TYPE_CHECKING
 
 from .steps import WORK
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .steps import OptimizerStep
 
 SETTLING_STEPS = 3
 """Warm-up steps beyond those that empty the prefetch queue: kernels are chosen, compiled and cached in them."""
 PLAINLY = 0.025
 """Share of the steps below which the wait for data is plainly below the bound from which a run is input-bound."""
+
+EARLY_STEPS = 10
+"""Replayed at the end of a first epoch that is short, besides those that settle."""
+FEWEST_REPLAYED = 5
+REPLAYED_S = 6.0
+"""Seconds in which long steps are replayed, and as many under load."""
+NARROW = 0.03
+"""Half of the 95 % confidence interval of a mean step, as a share of it, at which further steps tell nothing new."""
+NARROW_AFTER = 60
+NARROW_AFTER_S = 10.0
+"""Fewer steps, or a shorter time, would miss what is rare."""
+BLOCKS = 8
+STUDENT = 2.36
+"""Student's t for 95 % and as many blocks: steps that follow each other are not independent, means of blocks nearly."""
+
+
+def replayed_steps(most: int, asked: int, step_s: float) -> int:
+    """Return the steps of the replay window, and of that under load.
+
+    At most as many as were asked to be observed, and as fit into a time; never fewer than a mean bears.
+    """
+    fitting = most if step_s <= 0 else int(REPLAYED_S / step_s)
+    return min(most, max(FEWEST_REPLAYED, min(asked, fitting)))
+
+
+def is_narrow(durations: Sequence[int]) -> bool:
+    """Tell whether the mean of steps is known closely, by the means of blocks of them."""
+    length = len(durations) // BLOCKS
+    means = [sum(durations[first : first + length]) / length for first in range(0, BLOCKS * length, length)]
+    mean = sum(means) / BLOCKS
+    variance = sum((one - mean) ** 2 for one in means) / (BLOCKS - 1)
+    return STUDENT * sqrt(variance / BLOCKS) <= NARROW * mean
 
 
 class StepsMeasured(SystemExit):
@@ -39,6 +74,7 @@ class StepLimit:
         self.is_over = False
         self._enough, self.is_enough = enough, False
         self._lengths: list[int | None] = []
+        self._durations: list[int] = []
         self._batches = self._waited_ns = self._lasted_ns = self._observed = 0
 
     def prefetches(self, batches: int) -> None:
@@ -62,19 +98,49 @@ class StepLimit:
     def observed(self, step: OptimizerStep) -> None:
         """Count a measured step that was closed. End the run with it where it has shown that it hardly waits.
 
-        Not where a pass ends before the steps that were asked for: what its end costs has not been seen.
+        Not where a pass ends before the steps that were asked for: what its end costs has not been seen. Where steps
+        take long, and their mean is known closely, observation ends, after whole epochs if these are short.
         """
         self._observed += 1
+        self._durations.append((step.end or step.start) - step.start)
         self._batches += len(step.gets)
         self._waited_ns += sum(one.end - one.start for one in step.gets)
         self._waited_ns += sum(end - start for kind, start, end in step.spans if kind == WORK)
         self._lasted_ns += (step.end or step.start) - step.start
-        if self._observed != self._enough or self._steps is None or not self._batches:
+        if not self._enough or self._steps is None or not self._batches:
             return
         wanted = self._steps * self._batches / self._observed
-        is_long = all(length is not None and length >= wanted for length in self._lengths)
-        if is_long and self._waited_ns < PLAINLY * self._lasted_ns:
+        lengths = [0 if length is None else length for length in self._lengths]
+        is_long = all(length >= wanted for length in lengths)
+        if self._observed == self._enough and is_long and self._waited_ns < PLAINLY * self._lasted_ns:
             self._steps, self.is_enough = self._observed, True
+        elif self._has_seen_whole_epochs(lengths, wanted) and is_narrow(self._durations):
+            self._steps, self._enough = self._observed, 0
+
+    def _has_seen_whole_epochs(self, lengths: list[int], wanted: float) -> bool:
+        """Tell whether enough steps were observed, and whole epochs, of those that end before all that were asked."""
+        if self._observed < NARROW_AFTER or self._lasted_ns < NARROW_AFTER_S * 1e9:
+            return False
+        a_step = self._batches / self._observed
+        return all(length >= wanted or (length > 0 and self._batches % length < a_step) for length in lengths)
+
+    def short_pass(self, gets: int) -> int | None:
+        """Return the length of the shortest pass, if it ends before all steps of `gets` batches were observed."""
+        known = [length for length in self._lengths if length]
+        if not known or self._steps is None or min(known) > ((self.warmup or 0) + self._steps) * max(gets, 1):
+            return None
+        return min(known)
+
+    def insert(self, steps: int, *, before: int) -> int:
+        """Move the end by steps that are made before step `before`, and return how many of them are measured ones.
+
+        During the warm-up that is longer by them, and none is.
+        """
+        if self.warmup is not None and before < self.warmup:
+            self.warmup += steps
+            return 0
+        self.extend(steps)
+        return steps
 
     def extend(self, steps: int) -> None:
         """Move the end by so many steps."""

@@ -11,6 +11,7 @@ from ..evidence_file import EvidenceFile, LastRecords
 from ..overhead import NOBODY, TrainingCost
 from .closed_steps import ClosedSteps
 from .loop_work import LoopWork
+from .ranks import RankGroup
 from .step_limit import StepLimit, StepsMeasured
 from .step_records import (
     FetchedBatch,
@@ -20,7 +21,7 @@ from .step_records import (
 )
 from .steps import BACKWARD, BEGUN, ENDED, OPTIMIZER, UNSOURCED, WORK, PassEvent, StepTimeline
 from .thread import PassCounter, PausedTraining, TrainingThread
-from .windows import RankGroup, Windows
+from .windows import Windows
 
 if TYPE_CHECKING:
     from ..batch_production import BatchRecorder
@@ -57,15 +58,12 @@ class TrainingObserver:
         batches: BatchRecorder,
     ) -> None:
         self.settings, self.evidence, self.clock = settings, evidence, clock
-        self.fault = fault
-        self._last, self._note, self._batches = last, note, batches
+        self.fault, self._last, self._note, self._batches = fault, last, note, batches
         self.thread = TrainingThread(main_thread().ident or get_ident())
         self.counter = PassCounter()
         self.readers: dict[int, QueueReader] = {}
         """Of the threads that read for an iterator at this moment."""
-        self.costs = TrainingCost()
-        self.elsewhere = HandedOverBatches()
-        self.group = RankGroup()
+        self.costs, self.elsewhere, self.group = TrainingCost(), HandedOverBatches(), RankGroup()
         self.marks: DeviceMarks | None = None
         self.ranges: ProfilerRanges | None = None
         self.may_pause = settings.observe
@@ -200,7 +198,7 @@ class TrainingObserver:
     def model_called(self) -> None:
         """End the work on a batch, in the training thread: the forward pass begins."""
         end = now()
-        self.work.end(end, self.steps)
+        self.work.called(end, self.steps)
         if self.marks is not None:
             self.marks.mark("m")
         self.costs.since(end)
@@ -214,7 +212,7 @@ class TrainingObserver:
         try:
             start = now()
             if kind is BACKWARD:
-                self.work.drop()
+                self.work.interrupt(start, self.steps)
             self.steps.enter(kind, start)
             self._show(kind, mark)
             self.backwards_seen += kind is BACKWARD
@@ -230,6 +228,8 @@ class TrainingObserver:
         try:
             end = now()
             self.steps.leave(end)
+            if not self.steps.is_open:
+                self.work.resume(end, self.thread.observed)
             self._show(None, mark)
             self.costs.since(end)
         except Exception as error:
@@ -268,7 +268,7 @@ class TrainingObserver:
         if not self._is_training_thread(optimizer):
             return False
         begun = now()
-        self.work.drop()
+        self.work.interrupt(begun, self.steps)
         closed = self.steps.optimizer_begins(id(optimizer), begun)
         if closed is not None:
             self.closed.close(closed)
@@ -318,12 +318,13 @@ class TrainingObserver:
 
     def _step_ended(self) -> None:
         self.steps_seen += 1
+        self.work.resume(now(), self.thread.observed)
         if self.marks is not None:
             self.marks.mark("p")
         if not self.counter.passes and not self.elsewhere.threads:
             self.work.begin(UNSOURCED, now(), self.thread.observed)
         ended = self.steps.number + 1
-        if not (self.limit.is_reached(ended) or ended == self.windows.change) or not self.steps.is_whole():
+        if not self.windows.is_due(ended) or not self.steps.is_whole():
             return
         self.windows.go_on()
         if self.limit.is_reached(ended):

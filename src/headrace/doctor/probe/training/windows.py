@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from contextlib import suppress
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakSet
 
 from .loader_sources import BackgroundLoad, FeedingLoader, HeldIterator, ObservedLoaders, drain
-from .step_limit import SETTLING_STEPS
+from .ranks import DEADLINE_S
+from .step_limit import EARLY_STEPS, SETTLING_STEPS, replayed_steps
 from .step_records import batch_record
 
 if TYPE_CHECKING:
@@ -20,9 +18,7 @@ if TYPE_CHECKING:
     from .training import TrainingObserver
 
 now = time.monotonic_ns
-OBSERVE, REPLAY, LOAD, DRAIN, OVER = "observe", "replay", "load", "drain", ""
-DEADLINE_S = 30.0
-"""Ranks train in step: one that comes so much later is in another part of its program."""
+OBSERVE, EARLY, REPLAY, LOAD, DRAIN, OVER = "observe", "early", "replay", "load", "drain", ""
 LONGEST_PAUSE_S = 10.0
 """What training waits at most for the workers to finish, or to be at work again, before a window."""
 UNTOLD_PAUSE_S = 0.5
@@ -32,62 +28,13 @@ GREED = 4
 """A step that asks for so many times the batches of any step before it does not train on them."""
 
 
-class RankAgreement:
-    """Decisions of all ranks of a training together, by the key-value store that they met in.
-
-    Nothing of theirs in it is touched.
-    """
-
-    def __init__(self, store: Any, rank: int, count: int) -> None:
-        self._store = store
-        self._rank = rank
-        self.count = count
-
-    def agree(self, question: str, vote: Any, merge: Callable[[list[Any]], Any], deadline_s: float = DEADLINE_S) -> Any:
-        """Return what `merge` makes of the votes of all ranks, by rank: the same on each of them.
-
-        None, on each as well, where not all have voted by then. Votes and what is made of them are JSON.
-        """
-        if self.count == 1:
-            return merge([vote])
-        key = f"headrace/{question}/"
-        self._store.set(f"{key}{self._rank}", json.dumps(vote))
-        proposal = json.dumps(None)
-        if self._store.add(key + "votes", 1) == self.count:
-            proposal = json.dumps(merge([json.loads(self._store.get(f"{key}{rank}")) for rank in range(self.count)]))
-        else:
-            with suppress(Exception):  # each kind of store has one of its own for what came too late
-                self._store.wait([key + "decision"], timedelta(seconds=deadline_s))
-        # The first proposal counts, whoever made it.
-        return json.loads(self._store.compare_set(key + "decision", "", proposal))
-
-
-class RankGroup:
-    """The ranks of this training, as torch.distributed joins them."""
-
-    def __init__(self) -> None:
-        self.distributed: Any = None
-        """torch.distributed, once that has been imported."""
-
-    def world_size(self) -> int:
-        """Return the number of ranks that are joined."""
-        is_joined = self.distributed is not None and self.distributed.is_initialized()
-        return int(self.distributed.get_world_size()) if is_joined else 1
-
-    def ranks(self) -> RankAgreement:
-        """Return how they decide something together; one decides by itself where none are joined."""
-        count = self.world_size()
-        if count == 1:
-            return RankAgreement(None, 0, 1)
-        store = self.distributed.distributed_c10d._get_default_store()
-        return RankAgreement(store, self.distributed.get_rank(), count)
-
-
 class Windows:
     """A measured run from its first observed step to its end: which window it is in, and when the next one begins.
 
     Batches are cached while it observes (`is_keeping`); then the loop is fed with copies of them (`is_replaying`), at
     the end with the workers at work. All ranks replay, or none does, and each makes as many steps as the others.
+    A run whose first epoch ends before all steps were observed may end with any epoch: where it does, a few steps are
+    replayed, while no worker has anything to do, and then the run goes on as it would have.
     """
 
     def __init__(self, training: TrainingObserver) -> None:
@@ -96,6 +43,14 @@ class Windows:
         self._steps = 0 if settings.observe else settings.replay
         self._drain_s = settings.drain_s
         self._observed = ObservedLoaders(settings.steps)
+        self._epoch: ObservedLoaders | None = None
+        """Those of the first epoch, where that is short."""
+        self._awaits_epoch = self._steps > 0
+        """Whether the end of a first, short epoch may be yet to come."""
+        self._early_steps = self._early_ns = 0
+        """Of the early window, where that lies within what is observed."""
+        self._resumed = 0
+        """The step that follows it."""
         self.loaders: dict[int, FeedingLoader] = {}
         """Those that fed the observed steps, by their numbers, once these have ended."""
         self.schedulers: WeakSet[Any] = WeakSet()
@@ -120,17 +75,29 @@ class Windows:
         self._loaded = 0
         """The step before which the workers were at work in the load window."""
 
+    def is_due(self, ended: int) -> bool:
+        """Tell whether a window ends with the step that has just ended, after which there are `ended` of them."""
+        return self._training.limit.is_reached(ended) or ended == self.change or self._is_epoch_over(ended)
+
     def keep(self, source: Callable[[], HeldIterator], pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
         """Take a batch of a DataLoader that was received with autograd on, before the training thread has it."""
         self._observed.add(pass_, source)
         if self._is_measured(self._training.steps.number):
             self._observed.offer(batch, received, self._training.steps.gets)
+        length = self._training.limit.short_pass(self._training.steps.gets) if self._awaits_epoch else None
+        if length is not None:
+            self._epoch = self._epoch or ObservedLoaders(length)
+            self._epoch.add(pass_, source)
+            self._epoch.offer(batch, received, 1)
 
     def closed(self, step: OptimizerStep) -> None:
         self._replayed = 0
-        if self.is_keeping:
+        is_after = self._name == OBSERVE and step.number >= self._resumed
+        if is_after or (self._name == EARLY and step.number < self._first):
             is_measured = self._is_measured(step.number)
             self._observed.closed(step, is_measured)
+            if self._epoch is not None:
+                self._epoch.closed(step, True)
             if is_measured and self._training.group.world_size() == 1:  # ranks end after the same step
                 self._training.limit.observed(step)
         elif self._name == LOAD and all(load.is_alive() for load in self._loads):
@@ -157,15 +124,20 @@ class Windows:
             self.close()
 
     def _next(self) -> None:
-        if self._name == OBSERVE:
+        if self._name == EARLY:
+            self._end_early()
+        elif self._name == OBSERVE and not self._training.limit.is_reached(self._training.steps.number + 1):
+            self._begin_early()
+        elif self._name == OBSERVE:
             open_step = self._training.steps.step
             self._first = self._training.limit.warmup or 0
             self._since = self._observed.since or (0 if open_step is None else open_step.start)
-            self._step_s = (self._ended() - self._since) / 1e9 / self._steps_so_far()
+            steps = self._steps_so_far() - self._early_steps
+            self._step_s = (self._ended() - self._since - self._early_ns) / 1e9 / steps
             self._write_window(self._ended(), settling=0)
             self.is_keeping = False
             if self._training.limit.is_enough:
-                self._training.say("enough", f"Such short waits are sure after {self._steps_so_far()} steps.")
+                self._training.say("enough", f"Such short waits are sure after {steps} steps.")
                 self.close()
             elif self._may_replay():
                 self._begin_replay()
@@ -179,10 +151,52 @@ class Windows:
             self._drain()
             self.close()
 
+    def _is_epoch_over(self, ended: int) -> bool:
+        """Tell whether the first epoch, a short one, gives no more batches. Ranks may not come to its end together."""
+        if self._epoch is None or self._name != OBSERVE or ended < SETTLING_STEPS:
+            return False
+        is_known = self._training.limit.warmup is not None and self._training.group.world_size() == 1
+        return is_known and self._epoch.is_over()
+
+    def _begin_early(self) -> None:
+        """Replay a few steps at the end of an epoch, as far as the run bears more steps than it has."""
+        training, epoch = self._training, self._epoch
+        self._epoch, self._awaits_epoch = None, False
+        if epoch is None or self.schedulers or training.elsewhere.threads:
+            return
+        self.loaders = epoch.hold()
+        if not self.loaders or self._obstacle(0):
+            self._let_go()
+            return
+        self.is_keeping = False
+        self._begin(EARLY)
+        steps = SETTLING_STEPS + replayed_steps(min(self._steps, EARLY_STEPS), self._first, 0.0)
+        self._early_steps = training.limit.insert(steps, before=self._first)
+        if not self._early_steps:
+            training.evidence.write(("facts", training.clock.now_us(), {"warmup_steps": training.limit.warmup}))
+        self.change = self._first + steps
+        self._begin_copies()
+
+    def _end_early(self) -> None:
+        self._write_window(self._ended())
+        self._early_ns = self._ended() - self._since if self._early_steps else 0
+        self._let_go()
+        self._name, self.change = OBSERVE, None
+        self._resumed = self._training.steps.number + 1
+        self.is_keeping, self.is_replaying = True, False
+
+    def _let_go(self) -> None:
+        for loader in self.loaders.values():
+            loader.source.held = None
+        self.loaders = {}
+
     def _may_replay(self) -> bool:
         ranks = self._training.group.ranks()
+        self._let_go()
         self.loaders = self._observed.hold()
+        self._steps = replayed_steps(self._steps, self._training.settings.steps, self._step_s)
         vote = {
+            "steps": self._steps,
             "why_not": self._obstacle(2 * (SETTLING_STEPS + self._steps)),
             "feeds": bool(self.loaders),
             "works_ahead": any(loader.pass_.makers for loader in self.loaders.values()),
@@ -192,6 +206,7 @@ class Windows:
         why_not = f"its ranks did not all come to the same step within {DEADLINE_S:.0f} s"
         if agreed is not None:
             why_not, self._has_load = agreed["why_not"], agreed["works_ahead"]
+            self._steps = agreed["steps"]
         if why_not:
             self._training.say("no-replay", f"The run was only observed: {why_not}.")
         return not why_not
@@ -227,6 +242,10 @@ class Windows:
         steps = SETTLING_STEPS + self._steps
         self._training.limit.extend(2 * steps if self._has_load else steps)
         self.change = self._first + steps if self._has_load else None
+        self._begin_copies()
+
+    def _begin_copies(self) -> None:
+        """Give copies from now on, once the workers have finished what they were asked for."""
         self._passes = self._training.counter.passes
         self.is_replaying = True
         sources = [loader.source for loader in self._held()]
@@ -284,17 +303,16 @@ class Windows:
 
         One that is broken off is written as far as it came.
         """
-        if self._name in (REPLAY, LOAD):
+        if self._name in (EARLY, REPLAY, LOAD):
             self._write_window(self._ended())
         self._name = OVER
         self.is_keeping = self.is_replaying = False
         for load in self._loads:
             load.stop()
         self._loads = []
-        for loader in self.loaders.values():
-            loader.source.held = None
-        self.loaders = {}
-        self._observed = ObservedLoaders(0)
+        self._let_go()
+        self._observed, self._epoch = ObservedLoaders(0), None
+        self._awaits_epoch = False
 
     def forked(self) -> None:
         """Train nothing in the child of a fork, where no thread of ours goes on."""
@@ -354,7 +372,8 @@ def _merged(votes: list[dict[str, Any]]) -> dict[str, Any]:
     nothing = "" if any(vote["feeds"] for vote in votes) else "no DataLoader that is known fed its steps"
     against = ((rank, vote["why_not"]) for rank, vote in enumerate(votes) if vote["why_not"])
     why_not = next((why if len(votes) == 1 else f"on rank {rank} {why}" for rank, why in against), nothing)
-    return {"why_not": why_not, "works_ahead": any(vote["works_ahead"] for vote in votes)}
+    steps = min(vote["steps"] for vote in votes)
+    return {"why_not": why_not, "works_ahead": any(vote["works_ahead"] for vote in votes), "steps": steps}
 
 
 def _wait(is_done: Callable[[], bool]) -> None:

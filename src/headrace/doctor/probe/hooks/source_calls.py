@@ -1,0 +1,285 @@
+"""Calls that give a batch where there is no DataLoader: timed, replayed with copies, and called again for nobody."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from multiprocessing.process import current_process
+from threading import get_ident
+from typing import Any, Callable, NamedTuple
+
+from ..patches import Function
+from ..stack_sampler import call_site
+from ..training.cached_batches import BatchReplayer
+from ..training.loader_sources import HeldIterator
+from ..training.step_records import FetchedBatch, ObservedPass
+from ..training.training import TrainingObserver, now
+from .batch_shapes import BatchShapes
+
+
+class SourceLibrary(NamedTuple):
+    """What gives batches in one module of a library."""
+
+    methods: tuple[str, ...]
+    """Methods that give one, or an `__iter__`."""
+    ahead: int = 1
+    """1 where threads or processes of the library make batches before they are asked for, else 0."""
+    iterable: str = ""
+    """The `__iter__` that gives an iterator of the first method's class."""
+    settings: tuple[str, ...] = ()
+    """Attributes, of what is called, that say how many do: the last name is the setting's."""
+
+
+class _SourcePass:
+    """Batches of one source while gradients were wanted, or were not: a pass as long as the run.
+
+    It knows the newest call that gave one, without keeping the iterator alive that was called.
+    """
+
+    def __init__(self, pass_: ObservedPass) -> None:
+        self.pass_ = pass_
+        self._call: tuple[Function, list[Callable[[], Any]], dict[str, Any]] | None = None
+
+    def called(self, original: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note a call that gave a batch."""
+        self.pass_.index += 1
+        self._call = original, [_weakly(value) for value in args], kwargs
+
+    def again(self, begin: Callable[[], Any]) -> Any:
+        """Call it once more, at its end on what `begin()` returns.
+
+        Raises StopIteration where there is no more, or what was called has gone.
+        """
+        if self._call is None:
+            raise StopIteration
+        original, held, kwargs = self._call
+        args = [value() for value in held]
+        if any(value is GONE for value in args):
+            raise StopIteration
+        try:
+            return original(*args, **kwargs)
+        except StopIteration:
+            begun = begin()  # None of what is known to begin anew by itself, as DALI's iterators may
+            if begun is not None:
+                args[0] = begun
+                self._call = original, [lambda: begun, *held[1:]], kwargs
+            return original(*args, **kwargs)
+
+
+GONE = object()
+"""Stands for an argument that nobody else has kept."""
+
+
+def _weakly(value: Any) -> Callable[[], Any]:
+    """Return what gives the value as long as others keep it, or for good where that cannot be known."""
+    try:
+        reference = weakref.ref(value)
+    except TypeError:  # a text or a number, say
+        return lambda: value
+
+    def kept() -> Any:
+        alive = reference()
+        return GONE if alive is None else alive
+
+    return kept
+
+
+class SourceCalls:
+    """The calls of one source, which is described once it has given a batch: by its name and where it is called."""
+
+    def __init__(
+        self,
+        training: TrainingObserver,
+        name: str,
+        library: SourceLibrary,
+        place: tuple[str | None, int | None] = (None, None),
+    ) -> None:
+        """`place`: file and line of the call, where they are known; of a library's they are looked up."""
+        self._training = training
+        self._name = name
+        self._place = place
+        self._library = library
+        self._settings: dict[str, Any] = {}
+        self._shapes = BatchShapes(training.evidence.name)
+        self._replays = BatchReplayer(training, _is_grad_enabled, training.fault)
+        self._begin: tuple[Function, Callable[[], Any]] | None = None
+        """What gave the newest iterator, and of what."""
+        self._passes: dict[tuple[str, bool], _SourcePass] = {}
+        """By the evidence and whether gradients were wanted. A fork counts anew."""
+
+    def call(self, original: Function, *args: Any, **kwargs: Any) -> Any:
+        """Stand for a call of the source."""
+        if original.__name__ != "__iter__":
+            return self.timed(original, *args, **kwargs)
+        if self._is_elsewhere():
+            return original(*args, **kwargs)
+        self._settings = self._settings or _settings_of(args[0], self._library.settings)
+        self._begin = original, _weakly(args[0])
+        given = original(*args, **kwargs)
+        return _Reworked(given, self._training) if _has_loader(args[0]) else self._followed(given)
+
+    def _is_elsewhere(self) -> bool:
+        """Tell whether the calling thread does not train, or is about something that has its own part of a step."""
+        thread = self._training.thread
+        is_busy = get_ident() != thread.observed or thread.is_fetching or self._training.steps.is_open
+        return is_busy or current_process().daemon  # a worker's own pipeline makes what its trainer waits for
+
+    def timed(self, original: Function, *args: Any, **kwargs: Any) -> Any:
+        """Count the call as the wait for a batch, if it gives one; while the run is replayed, return a copy of one."""
+        call = functools.partial(original, *args, **kwargs)
+        if self._is_elsewhere():
+            return call()
+        windows, counter = self._training.windows, self._training.counter
+        if windows.is_replaying:
+            known = self._passes.get((self._training.evidence.path, _is_grad_enabled()))
+            if known is not None and windows.serves(known.pass_):
+                return self._replays.next(known.pass_, call)
+        passes = counter.passes
+
+        def got(given: Any, start: int, end: int) -> None:
+            if passes == counter.passes:  # else a DataLoader began within it
+                source = self._note(given, start, end, args)
+                if source is not None:
+                    source.called(original, args, kwargs)
+
+        return self._followed(self._training.wait("batch source", call, got))
+
+    def _followed(self, given: Any) -> Any:
+        """Put a generator that was just made behind one that times it."""
+        if hasattr(type(given), "__next__") and getattr(type(given), "__name__", "") == "generator":
+            return _Followed(given, self)
+        return given
+
+    def _note(self, given: Any, start: int, end: int, args: tuple[Any, ...]) -> _SourcePass | None:
+        """Write the batch down, and return its pass.
+
+        What holds no tensor is none, unless a library that is known gave it; nor is what has a gradient of its own.
+        """
+        size, shape = self._shapes.of(given)
+        torch = sys.modules.get("torch")
+        if torch is None or given is None or (size is None and self._place[0] is not None) or _is_none(given):
+            return None
+        with_grad = _is_grad_enabled()
+        key = (self._training.evidence.path, with_grad)
+        source = self._passes.get(key)
+        if source is None:
+            self._settings = self._settings or _settings_of(next(iter(args), None), self._library.settings)
+            source = self._passes[key] = _SourcePass(self._new_pass(start))
+        batch = FetchedBatch(
+            source.pass_.number, source.pass_.index + 1, start, end, None, None, None, None, size, shape
+        )
+        self._training.got(batch, with_grad)
+        if with_grad and self._training.windows.is_keeping:
+            begun = now()
+            held = HeldIterator(source, source.pass_, self._take)
+            self._training.windows.keep(lambda: held, source.pass_, given, batch)
+            self._training.costs.since(begun)
+            self._training.work.restart(now())
+        return source
+
+    def _take(self, source: _SourcePass, pass_: ObservedPass) -> FetchedBatch:
+        """Take the next batch, for nobody. What is hooked within the call has no wait of its own."""
+        thread = self._training.thread
+        is_here = get_ident() == thread.observed
+        start = now()
+        thread.is_fetching |= is_here
+        try:
+            source.again(self._begun_anew)
+        finally:
+            thread.is_fetching &= not is_here
+        pass_.index += 1
+        return FetchedBatch(pass_.number, pass_.index, start, now())
+
+    def _begun_anew(self) -> Any:
+        """Return a new iterator; None where it is not known what gives one, or beside other ranks: it may take them."""
+        original, iterable = self._begin or (None, lambda: GONE)
+        if original is None or iterable() is GONE or self._training.group.world_size() > 1:
+            return None
+        return original(iterable())
+
+    def _new_pass(self, start: int) -> ObservedPass:
+        counter = self._training.counter
+        number, loader = counter.next_pass(), counter.next_loader()
+        file, line = call_site() if self._place[0] is None else self._place
+        facts = {"source": self._name, "dataset": self._name, "file": file, "line": line, **self._settings}
+        begun = self._training.clock.us(start)
+        write = self._training.evidence.write
+        write(("loader", loader, begun, facts), ("pass", number, loader, begun, begun, number, []))
+        return ObservedPass(
+            self._training, number, number, False, loader=loader, owner=lambda: None, makers=self._library.ahead
+        )
+
+
+class _Followed:
+    """A generator, whose `next()` is timed; whatever else is asked of it, it is asked of the generator."""
+
+    def __init__(self, generator: Any, calls: SourceCalls) -> None:
+        self._generator = generator
+        self._calls = calls
+
+    def __iter__(self) -> _Followed:
+        return self
+
+    def __next__(self) -> Any:
+        return self._calls.timed(next, self._generator)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._generator, name)
+
+
+class _Reworked:
+    """A generator over a loader's batches that makes others of them: work on data, from its `next()` on."""
+
+    def __init__(self, generator: Any, training: TrainingObserver) -> None:
+        self._generator = generator
+        self._training = training
+
+    def __iter__(self) -> _Reworked:
+        return self
+
+    def __next__(self) -> Any:
+        self._training.rework()
+        try:
+            return next(self._generator)
+        except StopIteration:
+            self._training.work.drop()
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._generator, name)
+
+
+def _is_grad_enabled() -> bool:
+    return bool(sys.modules["torch"].is_grad_enabled())
+
+
+def _settings_of(owner: Any, paths: tuple[str, ...]) -> dict[str, Any]:
+    """Return the library's settings by their names; a version that has another attribute leaves it out."""
+    found: dict[str, Any] = {}
+    for path in paths:
+        value = owner
+        try:
+            for name in path.split("."):
+                value = value[int(name)] if name.isdigit() else getattr(value, name)
+        except Exception:  # of another version, or closed meanwhile
+            continue
+        if value is None or type(value) in (int, str):
+            found[path.rpartition(".")[2].lstrip("_")] = value
+    return {"settings": found} if found else {}
+
+
+def _is_none(given: Any) -> bool:
+    """Tell whether it is no batch, for all its tensors: a loss, an output, a model, a dataset or what loads one."""
+    torch: Any = sys.modules["torch"]
+    others = (torch.nn.Module, torch.optim.Optimizer, torch.utils.data.Dataset, torch.utils.data.DataLoader)
+    parts = given.values() if type(given) is dict else given if type(given) in (tuple, list) else (given,)
+    return any(isinstance(one, others) or (isinstance(one, torch.Tensor) and one.requires_grad) for one in parts)
+
+
+def _has_loader(pipeline: Any) -> bool:
+    """Tell whether a DataLoader of torch's is a part of it, whose batches are seen by themselves."""
+    loader = sys.modules["torch"].utils.data.DataLoader
+    parts = list(vars(pipeline).values()) if hasattr(pipeline, "__dict__") else []
+    parts += [one for part in parts if type(part) in (list, tuple) for one in part]
+    return any(isinstance(part, loader) for part in parts)

@@ -1,0 +1,81 @@
+"""Parts of a batch for several devices, which differ in size: found by the shapes of batches, and priced."""
+
+from __future__ import annotations
+
+import pytest
+from made_prescriptions import helping, made, remedy
+from made_sessions import MadeRun
+
+from headrace.doctor.causes import diagnose
+from headrace.doctor.causes.uneven_ranks import device_parts
+from headrace.doctor.measure import main_view_of
+from headrace.doctor.session.model import ObservedSample, OutputLeaf, Session
+
+RUN = MadeRun(steps=40, forward=10_000, backward=20_000)
+PARTS = ("0.image", "0.label", "1.image", "1.label")
+SHAPES = ("float32[2,3,8,8] int64[2] float32[2,3,8,8] int64[2]", "float32[2,3,24,8] int64[2] float32[2,3,8,8] int64[2]")
+
+
+def listed(paths: tuple[str, ...] = PARTS, shapes: tuple[str, ...] = SHAPES, batch_size: int = 4) -> Session:
+    """Batches in turn of these shapes, which collate makes with values at these paths."""
+    session = made(RUN)
+    (trainer,) = session.trainers
+    trainer.shapes = list(shapes)
+    trainer.gets.shape = [row % len(shapes) for row in range(len(trainer.gets.start))]
+    trainer.loaders[0].facts["batch_size"] = batch_size
+    leaves = [OutputLeaf(path, "tensor", [2], "float32") for path in paths]
+    session.makers[0].collated = [ObservedSample(0, 0, "", 10, [], leaves)]
+    return session
+
+
+def codes(session: Session) -> list[str]:
+    return [one.code for one in diagnose(session).findings]
+
+
+def test_parts_are_compared_by_their_elements() -> None:
+    session = listed()
+    view = main_view_of(session)
+    assert view is not None
+    found = device_parts(session, view)
+    assert found is not None
+    larger, smaller = 2 * 3 * 24 * 8 + 2, 2 * 3 * 8 * 8 + 2
+    assert (found.count, found.example) == (2, (larger, smaller))
+    assert found.share == pytest.approx(1 / 2, abs=0.02)
+    assert found.uneven == pytest.approx(1 + found.share * (2 * larger / (larger + smaller) - 1))
+
+
+def test_a_step_waits_for_the_largest_part() -> None:
+    session = listed()
+    (found,) = [one for one in diagnose(session).findings if one.code == "device-parts"]
+    assert found.text.startswith(
+        "Batches are lists of 2 parts, which differ in size in 52 % of the batches: the largest"
+    )
+    assert found.text.endswith("is 1.26 × the mean, and a step waits for the device that has it.")
+    assert found.weight == pytest.approx(0.2, abs=0.02)
+    assert found.text in diagnose(session).verdict
+    proposed = helping(session, "same-shape")
+    assert "BucketBatchSampler" in proposed.hint
+    assert proposed.prediction is not None
+    assert 1.1 < proposed.prediction.speedup < 1.25
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        listed(("0", "1"), ("float32[4,8] int64[4]",)),
+        listed(("0.0", "0.1", "1.0", "1.1")),
+        listed(("0.image", "1.image", "1.label")),
+        listed(("image", "label")),
+        listed(batch_size=2),
+    ],
+    ids=["a pair", "lists of lists", "other keys", "a dict", "a dict for each sample"],
+)
+def test_other_structures_are_no_parts_for_devices(session: Session) -> None:
+    assert "device-parts" not in codes(session)
+
+
+def test_parts_of_one_size_gain_nothing() -> None:
+    session = listed(shapes=SHAPES[:1])
+    assert "device-parts" not in codes(session)
+    found = remedy(session, "same-shape")
+    assert not found.helps

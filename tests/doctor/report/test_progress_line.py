@@ -1,0 +1,219 @@
+"""The progress line: what it says, that it never stands in the command's way, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import DEADLINE_S, source_paths
+from rich.console import Console
+from test_live_view import CHOSEN, append, evidence, settings, step
+
+from headrace.doctor.measure import DiagnosisPlan, PhaseClock, about, options_for, phases_text, run_phases
+from headrace.doctor.report.live import CurrentWindow, LivePace
+from headrace.doctor.report.progress import ProgressLine, progress_text
+from headrace.doctor.session.model import CommandOutcome, MeasuredWindow, OptimizerSteps, Session, Trainer
+
+ERASED = "\r\x1b[2K"
+PLAN = DiagnosisPlan(steps=200, warmup=None, replay=40, drain_s=10.0, trial_s=10.0)
+TEN_A_SECOND = LivePace(33, 10.0, 0.5, 2, 0.9)
+
+
+def test_at_the_start_it_says_how_long_it_will_take() -> None:
+    assert PLAN.text() == (
+        "about 50 s after the script's start if a step takes 100 ms: 200 steps as they are, 80 on cached batches, "
+        "the loader alone, Headrace's Loader on the run's files"
+    )
+    small = DiagnosisPlan(steps=5, warmup=0, replay=40, drain_s=10.0, prove_s=120.0)
+    assert small.text() == (
+        "about 10 s after the script's start if a step takes 100 ms: 5 steps as they are, 10 on cached batches, "
+        "the loader alone, then proofs for up to 120 s"
+    )
+
+
+def test_what_is_left_shrinks_from_phase_to_phase_by_what_they_take() -> None:
+    left = [
+        PLAN.seconds_left(phase, done, 0.1)
+        for phase, done in [("observe", 0), ("observe", 100), ("replay", 0), ("load", 0), ("drain", 0), ("over", 0)]
+    ]
+    spent = [before - after for before, after in pairwise(left)]
+    assert spent == [pytest.approx(one) for one in (10.0, 10.0, 4.3, 4.3, 4.0)]
+    assert left[-1] == pytest.approx(PLAN.trial_s + 6.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "about 5 s"), (43, "about 45 s"), (89, "about 90 s"), (130, "about 2 min")]
+)
+def test_an_estimate_has_no_digits_that_it_does_not_bear(seconds: float, text: str) -> None:
+    assert about(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("window", "text"),
+    [
+        (None, "the script starts"),
+        (CurrentWindow("warm-up", 2), "warm-up, 100 ms a step, about 50 s left"),
+        (CurrentWindow("observe", 34, 200), "observing 34 of 200 steps, 100 ms a step, about 45 s left"),
+        (CurrentWindow("drain"), "draining the loader, 100 ms a step, about 20 s left"),
+        (CurrentWindow("over"), "ending the run, 100 ms a step, about 15 s left"),
+    ],
+)
+def test_how_far_a_run_is(window: CurrentWindow | None, text: str) -> None:
+    assert progress_text(PLAN, TEN_A_SECOND, window) == text
+
+
+@pytest.mark.parametrize(("steps", "observed"), [(13, None), (14, 3), (22, 3), (28, 6), (129, 40)])
+def test_options_for_a_short_run_leave_room_for_all_windows(steps: int, observed: int | None) -> None:
+    assert options_for(steps) == ("" if observed is None else f"--warmup 3 --steps {observed}")
+
+
+# On a terminal.
+
+
+class Terminal:
+    def __init__(self, folder: Path, *, is_terminal: bool = True) -> None:
+        self.file = io.StringIO()
+        console = Console(
+            file=self.file, force_terminal=is_terminal, width=60, color_system=None, _environ={"TERM": "xterm"}
+        )
+        self.now = 0.0
+        self.line = ProgressLine(settings(folder, steps=20, replay=40), PLAN, console, clock=lambda: self.now)
+
+    def looks(self) -> str:
+        """Return what one more look writes."""
+        self.now += 1.0
+        before = len(self.file.getvalue())
+        self.line.look()
+        return self.file.getvalue()[before:]
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    append(evidence(tmp_path) / "a.jsonl", CHOSEN, *(step(n, n * 100_000, (n + 1) * 100_000) for n in range(9)))
+    monkeypatch.setattr("os.isatty", lambda descriptor: True)
+    return Terminal(tmp_path)
+
+
+def test_one_line_is_drawn_over_and_over_and_goes_in_the_end(terminal: Terminal) -> None:
+    with terminal.line:
+        assert terminal.looks() == f"{ERASED}headrace: observing 2 of 20 steps, 100 ms a step, about 50 "
+        assert terminal.looks().startswith(ERASED)
+    assert terminal.file.getvalue().endswith(ERASED)
+    assert "\n" not in terminal.file.getvalue()
+
+
+def test_it_makes_room_for_the_commands_own_output(terminal: Terminal) -> None:
+    with terminal.line as line:
+        terminal.looks()
+        line.hide()
+        assert terminal.file.getvalue().endswith(ERASED)
+        line.wrote(1, b"epoch 1\r 10%")
+        assert terminal.looks() == ""  # a bar of the command's: the line is not ours
+        line.wrote(2, b" 100%\n")
+        assert terminal.looks() != ""
+
+
+def test_it_shows_what_the_doctor_does_after_the_run(terminal: Terminal) -> None:
+    clock = PhaseClock(iter(range(10)).__next__, terminal.line.begins)
+    with terminal.line, clock.phase("survey"):
+        assert terminal.file.getvalue().endswith(f"{ERASED}headrace: looking at the files")
+    assert clock.rows == [("survey", 0, 1)]
+
+
+def test_what_is_no_terminal_gets_one_line_at_the_start(tmp_path: Path) -> None:
+    pipe = Terminal(tmp_path, is_terminal=False)
+    with pipe.line as line:
+        line.announce()
+        assert pipe.looks() == ""
+        line.begins("survey")
+    assert pipe.file.getvalue() == f"headrace: {PLAN.text()}\n"
+
+
+def test_on_a_pseudo_terminal_nothing_stays_of_it_after_ctrl_c() -> None:
+    """The command gets the signal and the report comes, on lines of their own."""
+    outer, inner = pty.openpty()
+    script = "import time; print('under way', flush=True); time.sleep(100)"
+    doctor = [sys.executable, "-c", "from headrace.tools.command_line import main; main()", "doctor", "--"]
+    process = subprocess.Popen(
+        [*doctor, sys.executable, "-c", script],
+        preexec_fn=lambda: os.login_tty(inner),
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(source_paths()), "TERM": "xterm", "COLUMNS": "100"},
+    )
+    os.close(inner)
+    try:
+        shown = read_until(outer, "under way\r\n")
+        shown += read_until(outer, "headrace: the script starts")  # drawn again, below it
+        os.write(outer, b"\x03")
+        shown += read_until(outer, None)
+        assert process.wait(DEADLINE_S) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(outer)
+    assert shown.index("about 50 s after") < shown.index("under way\r\n") < shown.index("The run was interrupted.")
+    left = [line.rpartition("\x1b[2K")[2] for line in shown.split("\n")]  # what a reader sees of each line
+    assert not [line for line in left if "the script starts" in line or "diagnosing" in line]
+
+
+def read_until(terminal: int, text: str | None) -> str:
+    """Return what is written to the terminal until `text` has come, or until the last process has closed it."""
+    shown, deadline = b"", time.monotonic() + DEADLINE_S
+    while text is None or text.encode() not in shown:
+        if not select.select([terminal], [], [], deadline - time.monotonic())[0]:
+            raise AssertionError(f"hangs; it said:\n{shown.decode()}")
+        try:
+            shown += os.read(terminal, 1 << 16)
+        except OSError:  # EIO: nobody has it open any more
+            break
+    return shown.decode()
+
+
+# What the phases took.
+
+
+def session(*windows: tuple[str, int, int]) -> Session:
+    """A run of four steps of one second, from second 3 on."""
+    steps = OptimizerSteps(number=list(range(4)), start=[3, 4, 5, 6], end=[4, 5, 6, 7])
+    found: list[Any] = [MeasuredWindow(name, 0, 1, 0, start, end) for name, start, end in windows]
+    trainer = Trainer(1, "vm", 0, steps=steps, windows=found)
+    outcome = CommandOutcome(["x"], 0, "finished", 9)
+    return Session("", "measure", "", None, 4, outcome, trainers=[trainer])
+
+
+@pytest.mark.parametrize(
+    ("windows", "rows"),
+    [
+        ([], [("start", 0, 3), ("observe", 3, 7), ("end", 7, 9)]),
+        (
+            [("observe", 4, 5), ("replay", 5, 7)],
+            [("start", 0, 3), ("warm-up", 3, 4), ("observe", 4, 5), ("replay", 5, 7), ("end", 7, 9)],
+        ),
+        (
+            [("early", 4, 5), ("observe", 3, 7)],
+            [("start", 0, 3), ("observe", 3, 4), ("early", 4, 5), ("observe", 5, 7), ("end", 7, 9)],
+        ),
+        (
+            [("early", 4, 5), ("observe", 6, 7)],
+            [("start", 0, 3), ("warm-up", 3, 4), ("early", 4, 5), ("warm-up", 5, 6), ("observe", 6, 7), ("end", 7, 9)],
+        ),
+    ],
+    ids=["it ended first", "all windows", "early within", "early before"],
+)
+def test_the_phases_of_a_run_lie_end_to_end(windows: list[Any], rows: list[Any]) -> None:
+    assert run_phases(session(*windows), 9) == rows
+
+
+def test_phases_in_words() -> None:
+    run = session()
+    assert phases_text(run) == ""
+    run.phases = [("start", 0, 3_000_000), ("trial", 3_000_000, 5_000_000), ("trial", 6_000_000, 7_500_000)]
+    assert phases_text(run) == "start 3.0 s · trial 3.5 s · all 7.5 s"

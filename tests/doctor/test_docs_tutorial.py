@@ -1,0 +1,56 @@
+"""The tutorial of the doctor: its commands parse with the present options, and its patch applies to its script."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from patching import git_apply
+from typer.main import get_command
+
+from headrace.tools.command_line import app
+
+TUTORIAL = (Path(__file__).parents[2] / "docs" / "doctor" / "tutorial.md").read_text()
+COMMANDS = re.findall(r"^\$ headrace (.+)$", TUTORIAL, re.MULTILINE)
+
+
+def block(kind: str) -> str:
+    """The first block of this kind."""
+    found = re.search(rf"^```{kind}\n(.*?)^```", TUTORIAL, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_there_are_commands() -> None:
+    assert len(COMMANDS) >= 3
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_parses(command: str) -> None:
+    words, whole = shlex.split(command), get_command(app)
+    while words:  # each group leaves its subcommand's words
+        context = whole.make_context(str(whole.name), list(words))
+        left = [*getattr(context, "_protected_args", []), *context.args]
+        if not left or not hasattr(whole, "resolve_command") or "headrace.doctor.command" in context.meta:
+            return
+        _, found, words = whole.resolve_command(context, left)
+        assert found is not None
+        whole = found
+
+
+def test_an_option_that_there_is_not_would_be_found() -> None:
+    with pytest.raises(Exception, match="No such option"):
+        test_a_command_parses("doctor --appply x -- python train.py")
+
+
+def test_the_patch_applies_to_the_script(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(block("python"))
+    (tmp_path / "loader.patch").write_text(block("diff"))
+    git_apply(tmp_path, "loader.patch")
+    assert "DataLoader(" not in (tmp_path / "train.py").read_text()
+    ast.parse((tmp_path / "train.py").read_text())
+    names = {one.name for one in ast.parse((tmp_path / "headrace_loader.py").read_text()).body if hasattr(one, "name")}
+    assert names == {"make_loader", "batches", "make_dataloader"}

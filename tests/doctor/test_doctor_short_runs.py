@@ -1,0 +1,85 @@
+"""Whole runs that end by themselves before the doctor has seen all that it asked for, and small numbers of steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from observed_runs import Observed, measured, python
+
+from headrace.doctor.causes import Prescription, prescribe
+from headrace.doctor.measure import options_for
+
+pytestmark = pytest.mark.alone
+
+COMPUTED_US, MADE_US = 4_000, 16_000
+"""What a step of the script sleeps, and what a batch of it does."""
+
+
+def run(folder: Path, *arguments: int, options: tuple[str, ...] = ()) -> tuple[Observed, Prescription]:
+    found = measured(python("short.py", *arguments), folder, *options, replay_steps=None)
+    assert found.status == 0, found.error
+    return found, prescribe(found.session, found.diagnosis)
+
+
+def holds(found: Observed, prescription: Prescription, steps: int) -> None:
+    """Compare what was found with what the script does: it sleeps for known times."""
+    (budget,) = found.diagnosis.budgets
+    assert budget.steps == steps
+    assert budget.mean_us == pytest.approx(sum(part.us for part in budget.parts))
+    assert budget.mean_us > COMPUTED_US
+    bounds = prescription.lower_bounds
+    assert bounds is not None, prescription.why_no_windows
+    assert bounds.replay_us is not None
+    assert COMPUTED_US < bounds.replay_us < budget.mean_us
+    assert "up to" in found.diagnosis.verdict
+    assert any(one.helps for one in prescription.remedies)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "steps"),
+    [
+        ((7, 3, 2), 14),
+        pytest.param((5, 4, 2), 13, marks=pytest.mark.long),
+        pytest.param((12, 1, 2), 5, marks=pytest.mark.long),
+        pytest.param((25, 1, 1), 20, marks=pytest.mark.long),
+        pytest.param((40, 1, 1), 35, marks=pytest.mark.long),
+    ],
+    ids=["3 epochs of 7", "4 epochs of 5", "12", "25", "40"],
+)
+def test_a_run_that_ends_early_has_its_lower_bound_and_its_remedies(
+    arguments: tuple[int, ...], steps: int, tmp_path: Path
+) -> None:
+    found, prescription = run(tmp_path, *arguments)
+    holds(found, prescription, steps)
+    assert [one.name for one in found.session.trainers[0].windows] == ["early"]
+    assert "the run ended first" in found.diagnosis.verdict
+    assert " ± " in found.out or steps >= 20
+    names = [name for name, *_ in found.session.phases]
+    assert names[:2] == ["start", "warm-up"] or names[:2] == ["start", "observe"]
+    assert {"early", "end", "read", "diagnose", "prescribe"} <= set(names)
+
+
+@pytest.mark.long
+def test_where_the_script_counts_the_options_that_it_names_give_what_was_missing(tmp_path: Path) -> None:
+    counting: Any = (1000, 1, 1, 40)
+    found, prescription = run(tmp_path, *counting)
+    assert prescription.lower_bounds is None
+    said = f"The run ended after 40 steps, before cached batches were tried. {options_for(40)} leaves room for them."
+    assert prescription.why_no_windows == said
+    assert any(one.helps for one in prescription.remedies)
+    (tmp_path / "again").mkdir()
+    options = options_for(40).split()
+    found, prescription = run(tmp_path / "again", *counting, options=tuple(options))
+    holds(found, prescription, int(options[-1]))
+    assert [one.name for one in found.session.trainers[0].windows][:3] == ["observe", "replay", "load"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("steps", [5, 10, 20])
+def test_few_steps_are_replayed_as_few_times(steps: int, tmp_path: Path) -> None:
+    found, prescription = run(tmp_path, 1000, 1, 1, options=("--steps", str(steps)))
+    holds(found, prescription, steps)
+    windows = {one.name: one.steps - one.settling for one in found.session.trainers[0].windows}
+    assert windows == {"observe": steps, "replay": steps, "load": steps, "drain": 0}
