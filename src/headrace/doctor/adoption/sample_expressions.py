@@ -27,7 +27,7 @@ from .sample_values import (
     joined_path,
     transformed,
 )
-from .script_functions import Found, OwnStep, ScriptFunctions, called_by
+from .script_functions import Found, OwnStep, ScriptFunctions, called_by, is_static
 from .stand_ins import FunctionStandIn, LongArray, LongList, StandIn, TableStandIn, is_own, names_of
 
 _OPERATORS: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
@@ -295,7 +295,10 @@ class ExpressionReader(ABC):
         if isinstance(node.func, ast.Attribute):
             on = self.value(node.func.value, local)
             if (on is self.dataset or is_own(on)) and (found := self.script.method(on, node.func.attr)) is not None:
-                return self.run(*found, [on, *given], keywords, names_of(on))
+                bound = [] if is_static(found) else [on]
+                return self.run(*found, [*bound, *given], keywords, names_of(on))
+        if isinstance(on, StandIn) and isinstance(inner := vars(on).get("data"), dict):
+            on = inner  # of a UserDict, as tokenizers give it
         if isinstance(on, dict) and not given and method_of(node) in ("items", "values", "keys"):
             pairs: list[Any] = [[*pair] for pair in on.items()]
             return pairs if method_of(node) == "items" else list(getattr(on, method_of(node))())

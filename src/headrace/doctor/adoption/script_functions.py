@@ -82,6 +82,11 @@ class ScriptFunctions:
         return None
 
 
+def is_static(found: Found) -> bool:
+    """Tell whether a method takes no object."""
+    return any(ast.unparse(one) == "staticmethod" for one in found[1].decorator_list)
+
+
 def called_by(transform: Any) -> Any:
     """Return what a transform calls: a Lambda's function, or itself."""
     if type(transform).__name__ == "Lambda" and isinstance(transform, StandIn):
