@@ -242,3 +242,24 @@ def test_a_library_that_lies_beside_the_script_is_no_code_of_its_own(tmp_path):
     crop = {"class": "torchvision.transforms.transforms.Brighter", "file": str(path), "attributes": {}}
     recipe = recipe_of(path, transform=compose(crop, CENTER, TENSOR))
     assert not any("img.point" in part.part for part in recipe.parts)
+
+
+def test_files_found_by_glob_and_a_static_method(tmp_path):
+    path = tmp_path / "found.py"
+    path.write_text(
+        """
+from PIL import Image
+
+class Found:
+    @staticmethod
+    def small(image, size):
+        return image.resize((size, size))
+
+    def __getitem__(self, index):
+        file = list(self.root.glob(self.names[index] + ".*"))
+        return self.small(Image.open(file[0]), 24)
+"""
+    )
+    attributes = {"names": {"list": 99, "first": ["a", "b"]}, "root": {"path": "/data/imgs"}}
+    recipe = read_by(path, {"class": "found.Found", "file": str(path), "attributes": attributes})
+    assert (recipe.constants["SOURCE"], recipe.view) == ('"/data/imgs/*.*"', "[hr.Resize((24, 24))]")

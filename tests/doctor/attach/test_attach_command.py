@@ -112,7 +112,9 @@ def test_a_reader_that_goes_away_is_seen_by_the_command(tmp_path):
     read, write = os.pipe()
     os.close(read)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headrace.doctor.attach.command.OutputRelay", lambda on_line: OutputRelay(on_line, (write, 2)))
+        patch.setattr(
+            "headrace.doctor.attach.command.OutputRelay", lambda on_line, **_: OutputRelay(on_line, (write, 2))
+        )
         ended = observed(["sh", "-c", "trap 'exit 9' PIPE; while echo line; do :; done; exit 9"], tmp_path, relay=True)
     os.close(write)
     assert ended.status == 9
@@ -127,7 +129,7 @@ def test_a_terminal_stays_one_of_the_same_size(tmp_path):
     fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 77, 0, 0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "headrace.doctor.attach.command.OutputRelay", lambda on_line: OutputRelay(on_line, (inner, inner))
+            "headrace.doctor.attach.command.OutputRelay", lambda on_line, **_: OutputRelay(on_line, (inner, inner))
         )
         ended = observed(python(source), tmp_path, relay=True)
     assert ended.last_lines == ["True True (77, 33) True"]
@@ -141,7 +143,7 @@ def test_one_file_for_both_keeps_the_order(tmp_path):
     read, write = os.pipe()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "headrace.doctor.attach.command.OutputRelay", lambda on_line: OutputRelay(on_line, (write, write))
+            "headrace.doctor.attach.command.OutputRelay", lambda on_line, **_: OutputRelay(on_line, (write, write))
         )
         observed(["sh", "-c", "for n in 1 2 3; do echo o$n; echo e$n >&2; done"], tmp_path, relay=True)
     os.close(write)

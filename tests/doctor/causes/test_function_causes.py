@@ -149,7 +149,7 @@ def test_a_part_of_another_line_says_nothing_of_a_function() -> None:
     other = AdoptedPart("TF.resize(image)", "other_depth_tar.py:42", "nothing", "exact")
     found = findings(replace(recorded("depth_tar"), loader_trial=trial(other)))
     resize = next(one for one in found if one.text.startswith("torchvision resize"))
-    assert resize.advice == "headrace.Loader has view=hr.Resize(…) in its place."
+    assert resize.advice == "hr.Loader (import headrace as hr) has view=hr.Resize(…) in its place."
 
 
 def test_small_functions_are_no_findings() -> None:

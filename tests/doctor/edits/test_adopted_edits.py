@@ -87,7 +87,6 @@ GIVES = {
     "folder_v2": "loader = headrace_loader.make_dataloader(batch_size=args.batch_size)",
     "hf_images": "loader = headrace_loader.make_dataloader(batch_size=args.batch_size)",
     "shards_webdataset": "return headrace_loader.make_dataloader(batch_size=args.batch_size)",
-    "timm_loader": "loader_train = headrace_loader.make_dataloader(batch_size=args.batch_size, device=device)",
 }
 
 
@@ -201,6 +200,14 @@ def test_what_something_else_may_need_stays() -> None:
 def test_the_loader_is_followed_through_the_file(before: str, use: str, is_certain: bool) -> None:
     assert before in LOOP
     assert (after(LOOP.replace(before, use)) is not None) == is_certain
+
+
+def test_timms_prefetcher_works_on_the_batches_itself() -> None:
+    text = (FOLDER / "timm_loader.py").read_text()
+    assert after(text) is None
+    found = after(text.replace("device=device,\n    )", "device=device,\n        use_prefetcher=False,\n    )"))
+    assert found is not None
+    assert "loader_train = headrace_loader.make_dataloader(batch_size=args.batch_size)" in found
 
 
 def test_a_module_that_is_there_is_not_written_over() -> None:

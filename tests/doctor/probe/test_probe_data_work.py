@@ -13,7 +13,7 @@ from training_loops import Loop, loader
 
 from headrace.doctor.probe.hooks import model_calls
 from headrace.doctor.probe.training import training as training_module
-from headrace.doctor.probe.training.steps import BACKWARD, COPY, UNSOURCED, WORK, StepTimeline
+from headrace.doctor.probe.training.steps import AHEAD, BACKWARD, COPY, UNSOURCED, WORK, StepTimeline
 
 MS = 1_000_000
 US = 1_000
@@ -115,9 +115,11 @@ def test_without_a_model_that_is_seen_nothing_is_work(tmp_path: Path, clock: Clo
     assert work_of(tmp_path) == [[], [], []]
 
 
-def test_the_next_batch_fetched_before_the_backward_pass_is_no_work(tmp_path: Path, clock: Clock) -> None:
-    loop, batches = Loop(), iter(loader(16))
+def test_work_on_the_next_batch_before_the_backward_pass_is_no_forward_pass(tmp_path: Path, clock: Clock) -> None:
+    loop = Loop()
+    loop.model = Model(clock)
     with probed(tmp_path):
+        batches = iter(loader(16))
         batch = next(batches)
         for _ in range(3):
             loss = loop.loss(batch)
@@ -125,7 +127,9 @@ def test_the_next_batch_fetched_before_the_backward_pass_is_no_work(tmp_path: Pa
             clock.work(3)
             loss.backward()
             loop.optimizer.step()
-    assert work_of(tmp_path)[1:] == [[], []]
+    steps = records(tmp_path, "step")
+    found = [[(kind, us) for kind, _, us in step[4] if kind in (WORK, AHEAD)] for step in steps]
+    assert found[1:] == [[(AHEAD, 7_000), (WORK, 3_000)]] * 2
 
 
 def test_steps_that_nothing_known_feeds_are_unseen_until_the_model_is_called(tmp_path: Path, clock: Clock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from .sample_values import (
@@ -108,6 +109,9 @@ def called(
             return FilePath(parts, archive=on if on is not None else True)
     if isinstance(on, StandIn) and (found := _tokenized(reader, node, on, method, given, keywords)):
         return found[0]
+    if method == "glob" and isinstance(on, str | PurePosixPath) and given:
+        found_path = joined_path([on, given[0]], "/")
+        return [found_path] if found_path is not None else reader.computed(node, on, *given)
     if method in _SAME_STEM and isinstance(on, Cell | FilePath):
         return [on] if "split" in method or "partition" in method else on
     if method in _SAME_METHODS and isinstance(on, Cell | FilePath | Validity | TokenizedText | ArrayFile | Quantile):

@@ -288,7 +288,8 @@ class ExpressionReader(ABC):
         if isinstance(node.func, ast.Attribute):
             on = self.value(node.func.value, local)
             if on is self.dataset and (found := self.method(node.func.attr)) is not None:
-                return self.run(*found, [self.dataset, *given], keywords, self.names)
+                is_static = any(ast.unparse(one) == "staticmethod" for one in found[1].decorator_list)
+                return self.run(*found, given if is_static else [self.dataset, *given], keywords, self.names)
         if isinstance(on, StandIn) and isinstance(inner := vars(on).get("data"), dict):
             on = inner  # of a UserDict, as tokenizers give it
         if isinstance(on, dict) and not given and method_of(node) in ("items", "values", "keys"):

@@ -128,7 +128,7 @@ def _advice(session: Session, function: SampleFunction, counterpart: Counterpart
     own = f" {IN_NUMPY}" if function.category in ("getitem", "collate") else ""
     if counterpart is None or (part is not None and part.certainty == "python"):
         return f"{IN_MAP}{own}"
-    return f"headrace.Loader has {counterpart.code} in its place."
+    return f"hr.Loader (import headrace as hr) has {counterpart.code} in its place."
 
 
 def _part_of(parts: Sequence[AdoptedPart], function: SampleFunction) -> AdoptedPart | None:

@@ -39,7 +39,15 @@ def adopting_call(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> 
     if found is not None:
         return found
     others = [LoaderCall(source, call) for source in sources for call, name in source.calls if name in OF_LIBRARIES]
-    return others[0] if len(others) == 1 else None
+    return others[0] if len(others) == 1 and not _is_wrapped(others[0]) else None
+
+
+def _is_wrapped(found: LoaderCall) -> bool:
+    """Tell whether a call's loader does something to the DataLoader's batches: timm's moves and normalizes them."""
+    source, call = found
+    prefetches = argument(call, "use_prefetcher")
+    is_off = isinstance(prefetches, ast.Constant) and prefetches.value is False
+    return dict(source.calls)[call] == OF_LIBRARIES[0] and not is_off
 
 
 def module_folder(path: str, command: Sequence[str], root: str) -> str:
@@ -88,7 +96,8 @@ def with_adopted(found: LoaderCall, sources: Sequence[ScriptSource]) -> list[Rep
     if not LoaderUses(source).are_known(call):
         raise UncertainEditError
     pieces = [*source.importing(ADOPTED), source.replacing(call, f"{ADOPTED}.{CALLED}({_arguments(found)})")]
-    kept = [value for name in ("batch_size", "device") if (value := argument(call, name)) is not None]
+    size = argument(call, "batch_size")
+    kept = [] if size is None else [size]
     is_imported = any(
         name.split(".")[0] == os.path.splitext(os.path.basename(source.path))[0]
         for other in sources
@@ -99,16 +108,12 @@ def with_adopted(found: LoaderCall, sources: Sequence[ScriptSource]) -> list[Rep
 
 
 def _arguments(found: LoaderCall) -> str:
-    """Return the arguments that still apply: the batch's size where the script sets it, and timm's device."""
+    """Return the argument that still applies: the batch's size, where the script sets it."""
     source, call = found
-    name, size = dict(source.calls)[call], argument(call, "batch_size")
+    size = argument(call, "batch_size")
     if isinstance(size, ast.Constant) and size.value is None:  # the dataset makes the batches
         size = _batched(source, call)
-    given = [] if size is None else [f"batch_size={source.text_of(size)}"]
-    if name == OF_LIBRARIES[0]:  # it moves batches to the GPU, unless told otherwise
-        device = argument(call, "device")
-        given.append('device="cuda"' if device is None else f"device={source.text_of(device)}")
-    return ", ".join(given)
+    return "" if size is None else f"batch_size={source.text_of(size)}"
 
 
 def _batched(source: ScriptSource, call: ast.Call) -> ast.expr:

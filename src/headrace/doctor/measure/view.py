@@ -49,6 +49,7 @@ Marks = Sequence[tuple[str, float]]
 KINDS = {
     "d": DATA_WORK,
     "n": UNSEEN,
+    "f": FORWARD,
     "h": COPY,
     "b": BACKWARD,
     "o": OPTIMIZER,

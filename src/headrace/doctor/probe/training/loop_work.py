@@ -3,6 +3,10 @@
 It begins when a batch is in hand, and ends when the model is called or the next batch is asked for: rebatching, casts,
 normalising, `get_batch` without a loader that is known. What ends otherwise, at a backward pass or an optimizer, showed
 no model, and counts as before: as a part of the forward pass.
+
+A loop may fetch the next batch between a forward pass and its backward pass. Then the model was called before the batch
+came, and what follows up to the backward pass is work on that batch, for the next call of the model. That call begins a
+forward pass, which the next batch that is asked for ends.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from ..overhead import nothing
 from ..stack_sampler import CodeLines, Stack, StackSampler
 from .loop_calls import LoopCalls
+from .steps import AHEAD, WORK
 
 if TYPE_CHECKING:
     from ..evidence_file import Record
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
 
 WORTH_SAMPLING_NS = 200_000
 """Work that is shorter than this is not sampled: its lines would explain nothing."""
+WAITS = ""
+"""Kind of what is no work: a batch fetched ahead waits for the model."""
 _PAUSE_NS, _LONGEST_PAUSE_NS = 1_000_000_000, 60_000_000_000
 """Between two records of lines, at first and at most."""
 
@@ -47,6 +54,10 @@ class LoopWork:
         self.is_hooked = False
         """Whether calls of the model are seen."""
         self.calls = LoopCalls(name)
+        self._was_called = False
+        """Whether the model was called since the last backward pass."""
+        self._is_ahead = False
+        """Whether the batch in hand is for the forward pass after the backward pass that is under way."""
         self._lines = CodeLines(name)
         self._sampler = StackSampler(self._look, _never_hangs, failed)
         self._now: WorkInterval | None = None
@@ -74,11 +85,33 @@ class LoopWork:
 
     def end(self, end: int, steps: StepTimeline) -> None:
         """End it: the model is called, or another batch is asked for."""
-        interval = self._now
-        if interval is not None:
-            self._last_ns = end - interval.start
+        interval, self._is_ahead = self._now, False
+        if interval is not None and self._kind != WAITS:
+            self._last_ns = 0 if self._kind == AHEAD else end - interval.start
             steps.worked(self._kind, interval.start, end)
-            self.drop()
+        self.drop()
+
+    def called(self, end: int, steps: StepTimeline) -> None:
+        """End it: the model is called, where a batch fetched ahead begins its forward pass."""
+        interval, kind = self._now, self._kind
+        self.end(end, steps)
+        self._was_called = True
+        if interval is not None and kind == WAITS:
+            self._now, self._kind = WorkInterval(end, interval.thread), AHEAD
+
+    def interrupt(self, start: int, steps: StepTimeline) -> None:
+        """Let a backward pass or an optimizer begin. Work since the model was called is for the next forward pass."""
+        interval, kind, was_called, self._was_called = self._now, self._kind, self._was_called, False
+        if interval is not None and kind == WORK and was_called:
+            self.end(start, steps)
+        self.drop()
+        self._is_ahead |= interval is not None and kind in (WORK, WAITS)
+
+    def resume(self, start: int, thread: int) -> None:
+        """Look out for the model again, once that has ended, where a batch waits for it."""
+        if self._is_ahead:
+            self._now, self._kind, self._is_ahead = WorkInterval(start, thread), WAITS, False
+            self.watch()
 
     def drop(self) -> None:
         """Count it as nothing of its own: no model was seen."""

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .step_records import FetchedBatch
 
 BACKWARD, OPTIMIZER, SKIPPED, COPY, COLLECTIVE, EVALUATION = "b", "o", "s", "h", "c", "e"
-WORK, UNSOURCED = "d", "n"
+WORK, UNSOURCED, AHEAD = "d", "n", "f"
 """Kinds of span, as in docs/doctor/evidence.md."""
 CLOSURE = ""
 """The kind of what runs inside an optimizer and is not its own: an interval that is no span."""

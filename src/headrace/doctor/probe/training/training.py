@@ -198,7 +198,7 @@ class TrainingObserver:
     def model_called(self) -> None:
         """End the work on a batch, in the training thread: the forward pass begins."""
         end = now()
-        self.work.end(end, self.steps)
+        self.work.called(end, self.steps)
         if self.marks is not None:
             self.marks.mark("m")
         self.costs.since(end)
@@ -212,7 +212,7 @@ class TrainingObserver:
         try:
             start = now()
             if kind is BACKWARD:
-                self.work.drop()
+                self.work.interrupt(start, self.steps)
             self.steps.enter(kind, start)
             self._show(kind, mark)
             self.backwards_seen += kind is BACKWARD
@@ -228,6 +228,8 @@ class TrainingObserver:
         try:
             end = now()
             self.steps.leave(end)
+            if not self.steps.is_open:
+                self.work.resume(end, self.thread.observed)
             self._show(None, mark)
             self.costs.since(end)
         except Exception as error:
@@ -266,7 +268,7 @@ class TrainingObserver:
         if not self._is_training_thread(optimizer):
             return False
         begun = now()
-        self.work.drop()
+        self.work.interrupt(begun, self.steps)
         closed = self.steps.optimizer_begins(id(optimizer), begun)
         if closed is not None:
             self.closed.close(closed)
@@ -316,6 +318,7 @@ class TrainingObserver:
 
     def _step_ended(self) -> None:
         self.steps_seen += 1
+        self.work.resume(now(), self.thread.observed)
         if self.marks is not None:
             self.marks.mark("p")
         if not self.counter.passes and not self.elsewhere.threads:
