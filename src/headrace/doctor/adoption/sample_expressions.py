@@ -295,8 +295,7 @@ class ExpressionReader(ABC):
         if isinstance(node.func, ast.Attribute):
             on = self.value(node.func.value, local)
             if (on is self.dataset or is_own(on)) and (found := self.script.method(on, node.func.attr)) is not None:
-                bound = [] if is_static(found) else [on]
-                return self.run(*found, [*bound, *given], keywords, names_of(on))
+                return self.run(*found, given if is_static(found) else [on, *given], keywords, names_of(on))
         if isinstance(on, StandIn) and isinstance(inner := vars(on).get("data"), dict):
             on = inner  # of a UserDict, as tokenizers give it
         if isinstance(on, dict) and not given and method_of(node) in ("items", "values", "keys"):
