@@ -137,12 +137,40 @@ def shards(folder: Path, images: int, each: int = 64) -> None:
                     tar.addfile(info, io.BytesIO(data))
 
 
+def voc(folder: Path, pairs: int) -> None:
+    """Write `VOCdevkit/VOC2012` as torchvision reads it: photographs, palette masks and the names of a split."""
+    root = folder / "VOCdevkit" / "VOC2012"
+    for name in ("JPEGImages", "SegmentationClass", "ImageSets/Segmentation"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    names = [f"2012_{number:06d}" for number in range(pairs)]
+    for number, name in enumerate(names):
+        (root / "JPEGImages" / f"{name}.jpg").write_bytes(jpeg(number))
+        mask = Image.fromarray(blobs(number, *JPEG_SIZE, 21).astype(np.uint8))
+        mask.putpalette(np.random.default_rng(0).integers(0, 256, 768, np.uint8).tobytes())
+        (root / "SegmentationClass" / f"{name}.png").write_bytes(png(mask))
+    (root / "ImageSets" / "Segmentation" / "train.txt").write_text("\n".join([*names[1:], ""]))
+
+
+def fashion(folder: Path, images: int) -> None:
+    """Write `FashionMNIST/raw` of the training set, 28 pixels a side, as torchvision reads it."""
+    raw = folder / "FashionMNIST" / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    pixels = np.stack([np.asarray(photograph(number, 28, 28).convert("L")) for number in range(images)])
+    labels = (np.arange(images) % 10).astype(np.uint8)
+    for part in ("train", "t10k"):
+        head = np.array([0x803, images, 28, 28], ">u4").tobytes()
+        (raw / f"{part}-images-idx3-ubyte").write_bytes(head + pixels.tobytes())
+        (raw / f"{part}-labels-idx1-ubyte").write_bytes(np.array([0x801, images], ">u4").tobytes() + labels.tobytes())
+
+
 MAKERS = {
     "class_folder": class_folder,
     "captioned": captioned,
     "depth_archive": depth_archive,
     "masked": masked,
     "shards": shards,
+    "voc": voc,
+    "fashion": fashion,
 }
 DATA_OF = {
     "folder_v1": "class_folder",
@@ -155,6 +183,9 @@ DATA_OF = {
     "shards_webdataset": "shards",
     "hf_images": "class_folder",
     "timm_loader": "class_folder",
+    "voc_segmentation": "voc",
+    "arrays_memory": "fashion",
+    "own_steps": "class_folder",
 }
 """What each script reads."""
 

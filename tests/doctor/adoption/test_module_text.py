@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from headrace.doctor.adoption import LoaderRecipe, MapPart, RecipePart, module_text
+from headrace.doctor.adoption import LoaderRecipe, ModuleFunction, RecipePart, module_text
 
 HOSTILE = 'a"""b\'\n\\"; import os\u2028os.system("x") # \x1b[2J'
 
@@ -33,7 +33,8 @@ RECIPES = {
     "plain": recipe(),
     "all": recipe(
         augment="[hr.RandAugment(2, 9), hr.RandomErasing(0.25, scale=(0.02, 1 / 3), ratio=(0.3, 3.3), value='random')]",
-        map_parts=(MapPart("doubled", "def doubled(sample, rng):\n    return sample"),),
+        functions=(ModuleFunction("doubled", "def doubled(sample, rng):\n    return sample"),),
+        map="doubled",
         imports=("import math", "import numpy as np", "from pathlib import Path"),
         drop_last=True,
         reason="One part is a reading of the script, " * 5,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from .comparison import compare_with_script
 from .image_views import PILLOW, ScriptView, script_view, survey_of
 from .module import module_text
-from .recipe import Adoption, LoaderRecipe, MapPart, RecipePart
+from .recipe import Adoption, LoaderRecipe, ModuleFunction, RecipePart
 from .script_recipe import adopt
 from .trial import EXPECTED_S, LoaderTrialRequest, loader_trial, tried_loader
 
@@ -20,7 +20,7 @@ __all__ = [
     "Adoption",
     "LoaderRecipe",
     "LoaderTrialRequest",
-    "MapPart",
+    "ModuleFunction",
     "RecipePart",
     "ScriptView",
     "adopt",

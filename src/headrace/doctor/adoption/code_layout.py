@@ -70,4 +70,5 @@ class _DoubleQuoted(ast.NodeTransformer):
         return ast.Name(text if '"' in text else f'"{text[1:-1]}"', ast.Load())
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
-        return node
+        text = ast.unparse(node)
+        return ast.Name(f'f"{text[2:-1]}"', ast.Load()) if text.startswith("f'") and '"' not in text else node

@@ -21,11 +21,11 @@ from ..edits import ScriptSources, parsed
 from ..machine import surveyed
 from ..measure import TrainerView, main_view_of
 from ..session.model import Calibration, MachineSurvey, Session
-from .known_datasets import known_sample, transformed
+from .known_datasets import known_sample
 from .observed import ScriptData, script_data
 from .picture_fields import PictureRecipe, picture_recipe
 from .sample_code import SampleReader
-from .sample_values import Cell, Picture, Quantile, pictures_in
+from .sample_values import Cell, Picture, Quantile, pictures_in, transformed
 from .stand_ins import EnumStandIn, StandIn
 
 IMAGE_READER = "image-reader"
@@ -131,7 +131,7 @@ def _picture(session: Session, view: TrainerView, sources: ScriptSources) -> Pic
         return None
     try:
         files = parsed(session, data.files, sources)
-        reader = SampleReader(files, data.dataset, data.rebuilt.names_of("dataset"))
+        reader = SampleReader(files, data.dataset)
         known = known_sample(data.dataset, reader)
         value = reader.sample() if known is None else known.value
     except Exception:  # a session may come from anywhere, and stages tell something of it, too

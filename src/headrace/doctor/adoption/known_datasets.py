@@ -2,120 +2,32 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
 from typing import Any
 
 from .code_layout import literal
 from .recipe import DataSource, KnownSample, RecipePart
 from .sample_code import SampleReader
-from .sample_values import Cell, Computed, Picture, transformed
-from .stand_ins import FunctionStandIn, LongList, StandIn, bases_of, class_of
+from .sample_values import Cell, Computed, Picture
+from .stand_ins import FunctionStandIn, StandIn, bases_of, class_of
+from .torchvision_datasets import class_folder, torchvision_sample
 from .webdataset_pipelines import webdataset_sample
-
-SUBSET = "torch.utils.data.dataset.Subset"
-SUBSET_PART = RecipePart(
-    "Subset",
-    "",
-    "",
-    "check",
-    "the Loader opens all samples; the script takes some of them: data.select(indices) or data.split(…)",
-    "source",
-)
 
 
 def known_sample(dataset: Any, reader: SampleReader) -> KnownSample | None:
     """Return the sample of a dataset class that is known; None for any other."""
     name = class_of(dataset)
     root = name.split(".")[0]
-    if name == SUBSET:
-        return _subset(dataset, reader)
-    if name in ("torchvision.datasets.folder.ImageFolder", "torchvision.datasets.folder.DatasetFolder"):
-        return _image_folder(dataset, reader, vars(dataset).get("root"), vars(dataset).get("samples"))
+    if root == "torchvision":
+        return torchvision_sample(dataset, reader)
     if root == "timm" and hasattr(dataset, "reader"):
         reading = dataset.reader
-        return _image_folder(dataset, reader, vars(reading).get("root"), vars(reading).get("samples"), natural=True)
-    if name == "torchvision.datasets.coco.CocoDetection":
-        return _coco(dataset)
+        return class_folder(dataset, reader, vars(reading).get("root"), vars(reading).get("samples"), natural=True)
     if root == "webdataset" or any(base.startswith("webdataset.") for base in bases_of(dataset)):
         return webdataset_sample(dataset, reader)
     if name == "datasets.arrow_dataset.Dataset":
         return _huggingface(dataset, reader)
     return None
-
-
-def _image_folder(
-    dataset: Any, reader: SampleReader, root: Any, samples: Any, *, natural: bool = False
-) -> KnownSample | None:
-    if not isinstance(root, str | PurePosixPath):
-        return None
-    transform = vars(dataset).get("transform")
-    picture = reader.applied(transform, [Picture(Cell("", ("image",)))])
-    if not isinstance(picture, Picture):
-        picture = transformed(Picture(Cell("", ("image",))), transform)
-    label: Any = Cell("", ("label",))
-    target = vars(dataset).get("target_transform")
-    if target is not None:
-        label = Computed(f"target_transform {target!r}", "", (label,))
-    parts = list(_folder_parts(dataset, natural))
-    length = samples.count if isinstance(samples, LongList) else len(samples) if isinstance(samples, list) else None
-    return KnownSample(
-        (picture, label),
-        DataSource("hr.open(SOURCE)", constants={"SOURCE": literal(str(root))}, parts=tuple(parts), length=length),
-    )
-
-
-def _folder_parts(dataset: Any, natural: bool) -> Iterator[RecipePart]:
-    loader = vars(dataset).get("loader")
-    name = class_of(dataset).rpartition(".")[2]
-    if isinstance(loader, FunctionStandIn) and loader.name.rpartition(".")[2] not in ("default_loader", "pil_loader"):
-        place = f"{os.path.basename(loader.file)}:{loader.line}" if loader.file else ""
-        yield RecipePart(f"{name}(loader={loader!r})", place, "", "check", "files are decoded here as RGB", "source")
-    elif natural:
-        is_same = _are_sorted_alike(dataset)
-        note = (
-            "" if is_same else "classes are numbered in the order of their names; timm sorts numbers in names as such"
-        )
-        yield RecipePart(name, "", "hr.open(SOURCE)", "exact" if is_same else "check", note, "source")
-    else:
-        yield RecipePart(name, "", "hr.open(SOURCE)", "exact", "", "source")
-
-
-def _are_sorted_alike(dataset: Any) -> bool:
-    """Tell whether the names of classes that are known sort alike as texts and by their numbers."""
-    known = vars(dataset.reader).get("class_to_idx")
-    names = list(known) if isinstance(known, dict) else []
-    return bool(names) and [known[name] for name in sorted(names)] == list(range(len(names)))
-
-
-def _subset(dataset: Any, reader: SampleReader) -> KnownSample | None:
-    found = known_sample(vars(dataset).get("dataset"), reader)
-    if found is None:
-        return None
-    indices = vars(dataset).get("indices")
-    source = found.source
-    if isinstance(indices, list | range):
-        code = literal(indices) if isinstance(indices, range) or len(indices) <= 16 else None
-        if code is not None:
-            part = RecipePart("Subset", "", f"select({code})", "exact", "", "source")
-            chosen = DataSource(
-                f"{source.code}.select({code})", source.columns, source.constants, source.imports, (*source.parts, part)
-            )
-            return KnownSample(found.value, chosen)
-    parts = (*source.parts, SUBSET_PART)
-    whole = DataSource(source.code, source.columns, source.constants, source.imports, parts)
-    return KnownSample(found.value, whole)
-
-
-def _coco(dataset: Any) -> KnownSample | None:
-    root = vars(dataset).get("root")
-    note = "the path of the annotations is not kept by the dataset; boxes are those of the file, not of the view"
-    part = RecipePart("CocoDetection", "", "hr.open(ANNOTATIONS, root=SOURCE)", "check", note, "source")
-    constants = {"ANNOTATIONS": literal("annotations/instances_train2017.json"), "SOURCE": literal(str(root))}
-    source = DataSource("hr.open(ANNOTATIONS, root=SOURCE)", constants=constants, parts=(part,))
-    picture = transformed(Picture(Cell("", ("image",))), vars(dataset).get("transform"))
-    return KnownSample((picture, {"boxes": Cell("", ("bbox",)), "labels": Cell("", ("label",))}), source)
 
 
 # datasets of Hugging Face.
@@ -139,7 +51,7 @@ def _huggingface(dataset: Any, reader: SampleReader) -> KnownSample | None:
     transform = formatting.get("transform") if isinstance(formatting, dict) else None
     value: Any = row
     if isinstance(transform, FunctionStandIn):
-        found = reader.function(transform)
+        found = reader.script.function(transform)
         if found is None:
             value = Computed(repr(transform), "", tuple(row.values()))
         else:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..edits import ScriptSource, ScriptSources
 from ..session.model import OutputLeaf
 from .observed import ScriptData
 from .picture_fields import PictureRecipe, picture_recipe
-from .recipe import DataSource, RecipePart
+from .recipe import DataSource, ModuleFunction, RecipePart
 from .sample_values import ArrayFile, Cell, Computed, Picture, Quantile, TokenizedText, Validity, is_known, pictures_in
+from .script_functions import ScriptFunctions, own_call
 from .stand_ins import StandIn
 from .table_sources import ScriptTexts, cells_in, folder_column
 
@@ -24,6 +25,7 @@ class OutputFields:
     source: DataSource
     files: Sequence[ScriptSource]
     sources: ScriptSources
+    script: ScriptFunctions
     sample: Any
     """Of which `depth > 0` may be of a picture that another output has."""
     is_mixed: bool = False
@@ -32,6 +34,10 @@ class OutputFields:
     parts: list[RecipePart] = field(default_factory=list)
     imports: list[str] = field(default_factory=list)
     constants: dict[str, str] = field(default_factory=dict)
+    functions: list[ModuleFunction] = field(default_factory=list)
+    """What the calls need."""
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    """Fields with the call of what stays the script's own Python, in `map=`."""
     views: list[list[str]] = field(default_factory=list)
     augments: list[list[str]] = field(default_factory=list)
     _names: dict[Any, str] = field(default_factory=dict)
@@ -51,7 +57,7 @@ class OutputFields:
     def _leaf(self, value: Any, path: str) -> str:
         leaf = self.data.batch.get(path)
         if isinstance(value, Picture):
-            return self._picture(value, path, leaf)
+            return self._picture(value, path, leaf) if self._has_sides(value, leaf) else self._own(value)
         if isinstance(value, Validity):
             return f"batch[{self._depth_of(value)!r}]"
         if isinstance(value, TokenizedText):
@@ -83,6 +89,7 @@ class OutputFields:
         name = self._named(picture, path, kind.lower())
         column = folder_column(self.source, picture.origin)
         dtype = None if leaf is None else leaf.dtype
+        picture = self._without_own_end(picture, name)
         found = picture_recipe(picture, kind, dtype, self._validity(picture) if kind == "Depth" else None)
         self.fields[name] = found.code(column, name)
         self.parts += found.parts
@@ -90,6 +97,36 @@ class OutputFields:
         if kind == "Image":
             self.augments.append(found.augment)
         return self._shaped(found, name, leaf)
+
+    def _has_sides(self, picture: Picture, leaf: OutputLeaf | None) -> bool:
+        """Tell whether what functions of the script's own made of a picture is one still, and no number."""
+        if leaf is None or not any(step.kind == "function" for step in picture.steps):
+            return True
+        return leaf.shape is not None and len(leaf.shape) >= (3 if self.data.is_batched else 2)
+
+    def _own(self, picture: Picture) -> str:
+        """Take a number that a function of the script's own makes of a picture."""
+        last = picture.steps[-1]
+        self.parts.append(RecipePart(last.text, last.place, "", "python", "compute it in map=", "output"))
+        return "None"
+
+    def _without_own_end(self, picture: Picture, name: str) -> Picture:
+        """Return a picture without its last steps that are functions of the script's own, which go into map."""
+        calls: list[tuple[str, str]] = []
+        while picture.layout == "CHW" and picture.steps and (last := picture.steps[-1]).kind == "function":
+            made = own_call(self.script, last.value, name)
+            if made is None:
+                break
+            call, functions, imports = made
+            calls.insert(0, (name, call))
+            self.functions += functions
+            self.imports += imports
+            note = "the script's own, on the tensor as the script has it there"
+            called = call.partition("(")[0]
+            self.parts.append(RecipePart(called, last.place, f"map: {called}", "exact", note, "map"))
+            picture = replace(picture, steps=picture.steps[:-1])
+        self.calls += calls
+        return picture
 
     def _kind(self, picture: Picture, path: str, leaf: OutputLeaf | None) -> str:
         """Return the field that a picture is."""

@@ -159,7 +159,7 @@ def _as_transforms(step: PictureStep, kind: str) -> Iterator[tuple[PictureStep, 
         yield step, made("torchvision.transforms", name, p=float(step.operand))
     elif step.kind == "grey" and kind == "Image":
         yield step, made("torchvision.transforms", "Grayscale", num_output_channels=1)
-    elif step.kind == "own":
+    elif step.kind in ("own", "function"):
         yield step, _own(step)
 
 

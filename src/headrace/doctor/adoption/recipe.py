@@ -32,6 +32,15 @@ class RecipePart:
 
 
 @dataclass(frozen=True)
+class ModuleFunction:
+    """Function of the generated module: one that opens the data needs, or what runs in `map=`."""
+
+    name: str
+    code: str
+    """The whole `def`, as Python."""
+
+
+@dataclass(frozen=True)
 class DataSource:
     """Expression that opens the data, and the names of its columns."""
 
@@ -40,9 +49,13 @@ class DataSource:
     """Column of each cell, by its table and keys; of others the last key is the column's name."""
     constants: Mapping[str, str] = field(default_factory=dict)
     imports: tuple[str, ...] = ()
+    functions: tuple[ModuleFunction, ...] = ()
+    """Of the module, that the expression calls."""
     parts: tuple[RecipePart, ...] = ()
     length: int | None = None
     """Samples that the script's dataset has, where its lists tell."""
+    chosen: str | None = None
+    """Indices of the samples that the script takes; None for all."""
 
     def column(self, cell: Cell) -> str:
         keys = tuple(key for key in cell.keys if key != "random")
@@ -62,15 +75,6 @@ class KnownSample:
 
 
 @dataclass(frozen=True)
-class MapPart:
-    """Function of the generated module that runs what stays Python on each sample, in `map=`."""
-
-    name: str
-    code: str
-    """The whole `def`, as Python."""
-
-
-@dataclass(frozen=True)
 class LoaderRecipe:
     """Arguments of `hr.open` and `hr.Loader` as Python expressions, and the batch that the script takes.
 
@@ -81,11 +85,16 @@ class LoaderRecipe:
     source: str
     fields: Mapping[str, str]
     output: str
+    chosen: str | None = None
+    """Indices of the samples that are taken; None for all."""
     view: str | None = None
     augment: str | None = None
     mixing: str | None = None
     """Mixing of the samples of a batch, `hr.MixUp(0.2)`."""
-    map_parts: tuple[MapPart, ...] = ()
+    functions: tuple[ModuleFunction, ...] = ()
+    """What the module defines beside its own two."""
+    map: str | None = None
+    """Name of the function that runs on each sample."""
     parts: tuple[RecipePart, ...] = ()
     degree: Degree = "draft"
     reason: str = ""

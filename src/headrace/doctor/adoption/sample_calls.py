@@ -14,13 +14,13 @@ from .sample_values import (
     ModuleName,
     Picture,
     Quantile,
+    TableColumn,
     TokenizedText,
     Validity,
     is_known,
     joined_path,
-    pictures_in,
 )
-from .stand_ins import EnumStandIn, FunctionStandIn, StandIn
+from .stand_ins import EnumStandIn, FunctionStandIn, StandIn, TableStandIn
 
 if TYPE_CHECKING:
     from .sample_expressions import ExpressionReader
@@ -53,7 +53,19 @@ _UNCHANGED = {
 """Functions that give what they are given, in another form."""
 _SAME_METHODS = {
     *("copy", "clone", "contiguous", "numpy", "unsqueeze", "squeeze", "read", "read_bytes", "load", "item", "strip"),
-    *("tolist", "detach", "cpu", "decode", "tobytes", "getvalue", "resolve", "expanduser", "absolute", "as_posix"),
+    *(
+        "as_py",
+        "tolist",
+        "detach",
+        "cpu",
+        "decode",
+        "tobytes",
+        "getvalue",
+        "resolve",
+        "expanduser",
+        "absolute",
+        "as_posix",
+    ),
 }
 _CASTS = {"float": "float32", "half": "float16", "long": "int64", "int": "int32", "double": "float64"}
 _TO_CHW = ("permute", "transpose")
@@ -88,10 +100,6 @@ def called(
     keywords: dict[str, Any],
 ) -> Any:
     """Return what a call makes. `on` is what a method belongs to, `function` what is called."""
-    if isinstance(function, StandIn) and given and not keywords:
-        made = reader.applied(function, given)
-        if not isinstance(made, Computed) and next(pictures_in(made), None) is not None:
-            return made
     if isinstance(function, StandIn | FunctionStandIn) and (found := _object(reader, node, function, given, keywords)):
         return found[0]
     if isinstance(on, Cell) and method in _PICTURE_METHODS:
@@ -120,6 +128,8 @@ def called(
         return on
     if isinstance(on, StandIn | dict) and method == "get" and given:
         return reader.part(on, given[0], node)
+    if isinstance(on, TableStandIn) and method == "column" and given and isinstance(given[0], str):
+        return TableColumn(reader.text(node.func.value) if isinstance(node.func, ast.Attribute) else "", given[0])
     if method in ("iloc", "loc") or (isinstance(on, ModuleName) and on.name == "index"):
         return on
     return reader.computed(node, on, *given, *keywords.values())
@@ -213,6 +223,8 @@ def _named(
         return (first.part("random"),)
     if last in ("quantile", "percentile", "nanquantile", "nanpercentile"):
         return (_quantiles(reader, node, given, keywords, 100.0 if "percentile" in last else 1.0),)
+    if name in ("builtins.int", "builtins.float") and isinstance(first, Cell):
+        return (first.as_number(),)
     if name in _UNCHANGED and len(given) >= 1:
         return (_cast(reader, node, first, keywords),)
     if last in _TO_CHW and isinstance(first, Picture):

@@ -7,14 +7,13 @@ Nothing of the script runs. What it does to a picture becomes steps of that pict
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from ..edits import ScriptSource
-from .sample_calls import TRANSFORM_LIBRARIES
 from .sample_expressions import ExpressionReader, Names
-from .sample_values import Computed, ModuleName, Picture, Validity, is_known, transformed
-from .stand_ins import FunctionStandIn, StandIn, class_of
+from .sample_values import Computed, ModuleName, Picture, Validity, is_known
+from .script_functions import ScriptFunctions
 
 MOST_DEPTH = 6
 """Functions of the script's own inside one another."""
@@ -28,17 +27,15 @@ class _ReturnedValue(Exception):  # noqa: N818  # no error: the way out of a fun
 class SampleReader(ExpressionReader):
     """Reader of the functions of one dataset, whose files are known."""
 
-    def __init__(self, sources: Iterable[ScriptSource], dataset: Any, names: Mapping[str, Any]) -> None:
-        """`names`: what the dataset's functions take from their module."""
-        super().__init__(dataset, names)
-        self.sources = {source.path: source for source in sources}
+    def __init__(self, sources: Iterable[ScriptSource], dataset: Any) -> None:
+        super().__init__(ScriptFunctions(sources), dataset)
         self.left_out: list[Computed] = []
         """Statements that do something that is not understood."""
         self._depth = 0
 
     def sample(self) -> Any:
         """Return what `dataset[index]` is; Computed where its code is not known."""
-        found = self.method("__getitem__") or self.method("__getitems__")
+        found = self.script.method(self.dataset, "__getitem__") or self.script.method(self.dataset, "__getitems__")
         if found is None:
             return Computed(f"{type(self.dataset).__name__}.__getitem__", "")
         return self.run(*found, [self.dataset, ModuleName("index")], {}, self.names)
@@ -63,66 +60,6 @@ class SampleReader(ExpressionReader):
         finally:
             self._depth -= 1
             self.source = outer
-        return None
-
-    # Functions of the script's own.
-
-    def method(self, name: str, of: Any = None) -> tuple[ScriptSource, ast.FunctionDef] | None:
-        """Return a method of the dataset's class, or of another object's, or of a base of it in the same files."""
-        kind = type(self.dataset if of is None else of)
-        classes = [kind.__qualname__.rpartition(".")[2]]
-        bases = kind.described.get("bases", []) if issubclass(kind, StandIn) else []
-        classes += [base.rpartition(".")[2] for base in bases]
-        for wanted in classes:
-            for source in self.sources.values():
-                for node in ast.walk(source.tree):
-                    if isinstance(node, ast.ClassDef) and node.name == wanted:
-                        for one in node.body:
-                            if isinstance(one, ast.FunctionDef) and one.name == name:
-                                return source, one
-        return None
-
-    def applied(self, transform: Any, given: list[Any]) -> Any:
-        """Return what a transform of the script's own makes of its arguments; Computed where its code is not known.
-
-        A library's Compose is followed where a transform in it is the script's own.
-        """
-        unknown = Computed(repr(transform), "", tuple(given))
-        if isinstance(transform, FunctionStandIn):
-            found = self.function(transform)
-            return unknown if found is None else self.run(*found, given, {}, transform.names)
-        if not isinstance(transform, StandIn):
-            return unknown
-        steps = vars(transform).get("transforms")
-        if type(transform).__name__ == "Compose" and isinstance(steps, list) and any(map(self._is_own, steps)):
-            for step in steps:
-                made = self.applied(step, given)
-                given = [transformed(given[0], step) if isinstance(made, Computed) else made]
-            return given[0]
-        if not self._is_own(transform):
-            return unknown
-        found = self.method("__call__", transform) or self.method("forward", transform)
-        return unknown if found is None else self.run(*found, [transform, *given], {}, {})
-
-    def _is_own(self, transform: Any) -> bool:
-        """Tell whether a transform is of a class, or a function, of the script's own."""
-        kind = class_of(transform) if isinstance(transform, StandIn) else getattr(transform, "name", "")
-        if kind.split(".")[0] in TRANSFORM_LIBRARIES:  # also where its checkout lies beside the script
-            return False
-        file = type(transform).described.get("file") if isinstance(transform, StandIn) else None
-        return (file or getattr(transform, "file", None)) in self.sources
-
-    def function(self, given: FunctionStandIn) -> tuple[ScriptSource, ast.FunctionDef] | None:
-        """Return the code of a function of the script's own."""
-        source = self.sources.get(given.file or "")
-        if source is None:
-            return None
-        name = given.name.rpartition(".")[2]
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.FunctionDef) and node.name == name:
-                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-                if given.line in (None, first, node.lineno):
-                    return source, node
         return None
 
     # Statements.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import operator
 import os
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..edits import ScriptSource
@@ -19,12 +20,15 @@ from .sample_values import (
     Picture,
     PictureStep,
     Quantile,
+    TableColumn,
     TokenizedText,
     Validity,
     is_known,
     joined_path,
+    transformed,
 )
-from .stand_ins import FunctionStandIn, LongArray, LongList, StandIn, TableStandIn
+from .script_functions import Found, OwnStep, ScriptFunctions, called_by, is_static
+from .stand_ins import FunctionStandIn, LongArray, LongList, StandIn, TableStandIn, is_own, names_of
 
 _OPERATORS: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", operator.add),
@@ -34,6 +38,8 @@ _OPERATORS: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.FloorDiv: ("//", operator.floordiv),
     ast.Mod: ("%", operator.mod),
 }
+_ROW_ACCESS = re.compile(r"\.(iloc|loc|at|iat|values)$")
+"""Ends of a table's name by which rows are taken: they lead to the same table."""
 _TEXT_PARTS = ("ids", "input_ids", "attention_mask", "mask")
 
 Names = dict[str, Any]
@@ -42,34 +48,27 @@ Names = dict[str, Any]
 class ExpressionReader(ABC):
     """Reader of expressions; functions of the script's own are left to whoever knows its files."""
 
-    def __init__(self, dataset: Any, names: Mapping[str, Any]) -> None:
-        """`names`: what the dataset's functions take from their module."""
-        self.dataset = dataset
-        self.names = dict(names)
+    def __init__(self, script: ScriptFunctions, dataset: Any) -> None:
+        self.script = script
         self.mixing: StandIn | None = None
         """MixUp or CutMix of a batch."""
-        self.own: Names = dict(vars(dataset)) if isinstance(dataset, StandIn) else {}
-        """Attributes of the dataset, as the code that was read has set them."""
+        self.turn_to(dataset)
         self.source: ScriptSource | None = None
         """File of the function that is read."""
+
+    def turn_to(self, dataset: Any) -> None:
+        """Read the functions of this dataset from now on."""
+        self.dataset = dataset
+        self.names = names_of(dataset)
+        """What its functions take from their module."""
+        self.own: Names = dict(vars(dataset)) if isinstance(dataset, StandIn) else {}
+        """Its attributes, as the code that was read has set them."""
 
     @abstractmethod
     def run(
         self, source: ScriptSource, function: ast.FunctionDef, arguments: list[Any], keywords: Names, names: Names
     ) -> Any:
         """Return what a function of the script's own gives."""
-
-    @abstractmethod
-    def method(self, name: str, of: Any = None) -> tuple[ScriptSource, ast.FunctionDef] | None:
-        """Return a method of the dataset's class, or of another object's, or of a base of it in the same files."""
-
-    @abstractmethod
-    def applied(self, transform: Any, given: list[Any]) -> Any:
-        """Return what a transform of the script's own makes of its arguments; Computed where its code is not known."""
-
-    @abstractmethod
-    def function(self, given: FunctionStandIn) -> tuple[ScriptSource, ast.FunctionDef] | None:
-        """Return the code of a function of the script's own."""
 
     @abstractmethod
     def bind(self, target: ast.expr, value: Any, local: Names) -> None:
@@ -121,8 +120,10 @@ class ExpressionReader(ABC):
             return on.part(node.attr)
         if isinstance(on, Picture) and node.attr in ("T", "data"):
             return on
-        if isinstance(on, TableStandIn) and node.attr in ("iloc", "loc", "values"):
+        if isinstance(on, TableStandIn | TableColumn) and node.attr in ("iloc", "loc", "at", "iat", "values"):
             return on
+        if isinstance(on, TableStandIn) and node.attr in on.columns:
+            return TableColumn(ast.unparse(node.value), node.attr)
         if isinstance(on, StandIn) and node.attr in vars(on):
             return vars(on)[node.attr]
         return self.computed(node, on)
@@ -132,8 +133,14 @@ class ExpressionReader(ABC):
         if isinstance(on, Picture):
             return self._indexed_picture(node, on, local)
         key = ModuleName("slice") if isinstance(node.slice, ast.Slice) else self.value(node.slice, local)
+        name = _ROW_ACCESS.sub("", ast.unparse(node.value))
+        if isinstance(on, TableStandIn) and isinstance(key, str):
+            return TableColumn(name, key)
+        if isinstance(on, TableColumn) and not is_known(key):
+            return Cell(on.table, (on.name,))
+        if isinstance(on, TableStandIn) and isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], str | int):
+            return Cell(name, (key[1],))
         if isinstance(on, LongList | TableStandIn | LongArray | list | StandIn) and not is_known(key):
-            name = ast.unparse(node.value)
             return Cell(name, (), _first(on), key == ModuleName("index"))
         return self.part(on, key, node)
 
@@ -287,9 +294,8 @@ class ExpressionReader(ABC):
         on = function = None
         if isinstance(node.func, ast.Attribute):
             on = self.value(node.func.value, local)
-            if on is self.dataset and (found := self.method(node.func.attr)) is not None:
-                is_static = any(ast.unparse(one) == "staticmethod" for one in found[1].decorator_list)
-                return self.run(*found, given if is_static else [self.dataset, *given], keywords, self.names)
+            if (on is self.dataset or is_own(on)) and (found := self.script.method(on, node.func.attr)) is not None:
+                return self.run(*found, given if is_static(found) else [on, *given], keywords, names_of(on))
         if isinstance(on, StandIn) and isinstance(inner := vars(on).get("data"), dict):
             on = inner  # of a UserDict, as tokenizers give it
         if isinstance(on, dict) and not given and method_of(node) in ("items", "values", "keys"):
@@ -299,11 +305,47 @@ class ExpressionReader(ABC):
         if not any(map(_is_of_sample, [*given, *keywords.values()])):
             return called(self, node, on, method_of(node), function, given, keywords)
         if isinstance(function, ModuleName) and function.name.startswith("builtins."):
-            function = self._of_module(function, node) or function
-        if isinstance(function, FunctionStandIn) and (found := self.function(function)) is not None:
+            function = self.script.named(self.source, function.name.removeprefix("builtins.")) or function
+        if isinstance(function, FunctionStandIn) and (found := self.script.function(function)) is not None:
+            if not function.names:
+                function.names = local.get("", {})
             bound = [] if function.bound is None else [function.bound]
-            return self.run(*found, bound + given, keywords, function.names or local.get("", {}))
+            return self.followed(OwnStep(function, *_behind_picture(given, keywords)), bound + given, found)
+        if isinstance(function, StandIn) and (found := self.script.call_of(function)) is not None:
+            return self.followed(OwnStep(function, *_behind_picture(given, keywords)), [function, *given], found)
+        if self.script.is_own_compose(function) and not keywords and any(isinstance(one, Picture) for one in given):
+            return self.applied(function, given, node)
         return called(self, node, on, method_of(node), function, given, keywords)
+
+    def followed(self, step: OwnStep, given: list[Any], found: Found) -> Any:
+        """Return what a function of the script's own makes.
+
+        Where it does something to a picture that no description takes, that is one step: the call as a whole.
+        """
+        function, before = step.function, next((one for one in given if isinstance(one, Picture)), None)
+        names = function.names if isinstance(function, FunctionStandIn) else names_of(function)
+        value = self.run(*found, given, dict(step.keywords), names or self.names)
+        if before is None or sum(isinstance(one, Picture) for one in given) > 1 or not _is_own(value, before):
+            return value
+        last = value if isinstance(value, Computed) else value.steps[-1]
+        return before.then(PictureStep("function", last.place, last.text, step))
+
+    def applied(self, transform: Any, given: list[Any], node: ast.AST | None = None) -> Any:
+        """Return what a transform makes of what it is called with; `node` is the call, if the script has one."""
+        if transform is None:
+            return given[0] if len(given) == 1 else tuple(given)
+        if self.script.is_own_compose(transform):
+            for one in vars(transform)["transforms"]:
+                done = self.applied(one, given, node)
+                given = list(done) if isinstance(done, tuple) else [done]
+            return given[0] if len(given) == 1 else tuple(given)
+        function = called_by(transform)
+        if (found := self.script.code_of(transform)) is not None and function is not None:
+            bound = [function] if isinstance(function, StandIn) else []
+            return self.followed(OwnStep(function, (), ()), [*bound, *given], found)
+        place = "" if node is None else self.place_in(self.source, node)
+        done = [transformed(one, transform, place) for one in given]
+        return done[0] if len(done) == 1 else tuple(done)
 
     def _given(self, arguments: Iterable[ast.expr], local: Names) -> Iterator[Any]:
         """Yield the values of arguments; those of a starred one where it is a list that is known."""
@@ -312,16 +354,6 @@ class ExpressionReader(ABC):
                 yield self.value(one, local)
             elif isinstance(spread := self.value(one.value, local), list | tuple):
                 yield from spread
-
-    def _of_module(self, function: ModuleName, node: ast.Call) -> FunctionStandIn | None:
-        """Return a function that the same file defines."""
-        name = function.name.removeprefix("builtins.")
-        if self.source is None:
-            return None
-        for one in self.source.tree.body:
-            if isinstance(one, ast.FunctionDef) and one.name == name:
-                return FunctionStandIn(name, self.source.path, one.lineno)
-        return None
 
 
 def method_of(node: ast.Call) -> str:
@@ -348,3 +380,21 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, dict):
         return tuple((key, _frozen(one)) for key, one in value.items())
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _behind_picture(given: list[Any], keywords: Names) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
+    """Return arguments without the picture that leads them."""
+    return tuple(given[1:] if given and isinstance(given[0], Picture) else given), tuple(keywords.items())
+
+
+def _is_own(value: Any, before: Picture) -> bool:
+    """Tell whether what a function has made of a picture is known as its own code alone, and has the same form."""
+    if isinstance(value, Computed):
+        return True
+    if not isinstance(value, Picture) or value.steps[: len(before.steps)] != before.steps:
+        return False
+    added = value.steps[len(before.steps) :]
+    numbers = [step.operand for step in added if step.kind == "arithmetic"]
+    drawn = any(not isinstance(one, Quantile) and not is_known(one) for one in numbers)
+    plain = all(step.kind in ("own", "arithmetic", "cast", "function") for step in added)
+    return plain and value.layout == before.layout and (drawn or any(step.kind == "own" for step in added))

@@ -34,6 +34,20 @@ class Cell:
                 break
         return replace(self, keys=(*self.keys, key), examples=tuple(found))
 
+    def as_number(self) -> Cell:
+        """Return the value where the script makes a number of it, which its examples become as well."""
+        texts = [str(one) for one in self.examples]
+        numbers = tuple(int(one) for one in texts if one.removeprefix("-").isdecimal())
+        return replace(self, examples=numbers if len(numbers) == len(texts) else ())
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """Column of a table of pandas or pyarrow."""
+
+    table: str
+    name: str
+
 
 @dataclass(frozen=True)
 class FilePath:
@@ -48,7 +62,7 @@ class FilePath:
 
 
 StepKind: TypeAlias = Literal[
-    "transform", "convert", "resize", "flip", "bgr", "rgb", "grey", "exif", "cast", "arithmetic", "own"
+    "transform", "convert", "resize", "flip", "bgr", "rgb", "grey", "exif", "cast", "arithmetic", "function", "own"
 ]
 
 

@@ -9,15 +9,18 @@ from typing import Any
 from ..edits import ScriptSource, ScriptSources, parsed
 from ..measure import TrainerView
 from ..session.model import Session
-from .known_datasets import SUBSET, SUBSET_PART, known_sample
+from .dataset_parts import SUBSET, concatenated_sample, parts_of, subset_sample
+from .known_datasets import known_sample
 from .module import module_text
 from .observed import ScriptData, script_data
 from .output_fields import OutputFields
 from .recipe import Adoption, Certainty, Degree, KnownSample, LoaderRecipe, RecipePart
 from .sample_code import SampleReader
 from .sample_values import Cell, Computed, TokenizedText
+from .script_functions import call_function
 from .stand_ins import FunctionStandIn, StandIn, class_of, is_own
 from .table_sources import ScriptTexts, cells_in, table_source
+from .torchvision_datasets import held_in_memory
 
 _SAMPLERS = ("SequentialSampler", "RandomSampler", "DistributedSampler", "_InfiniteConstantSampler")
 """Samplers that take each sample once an epoch, or that leave it to the dataset."""
@@ -66,19 +69,15 @@ class ScriptRecipe:
         dataset = self.data.dataset
         if not isinstance(dataset, StandIn):
             return self._none(f"its dataset is a {type(dataset).__name__}, which holds no files")
-        inner, place = dataset, "dataset"
-        while class_of(inner) == SUBSET and isinstance(vars(inner).get("dataset"), StandIn):
-            inner, place = vars(inner)["dataset"], f"{place}.dataset"
-        reader = SampleReader(self.files, inner, self.data.rebuilt.names_of(place))
-        found = known_sample(dataset, reader) or self._own_sample(reader)
+        reader = SampleReader(self.files, dataset)
+        found = self._sample(dataset, reader)
         if found is None:
-            return self._none(self._why_none(inner, reader))
-        if inner is not dataset and not any(part.part == "Subset" for part in found.source.parts):
-            self.parts.append(SUBSET_PART)
+            return self._none(self._why_none(reader))
         self.value = found.value
         self.parts += found.source.parts
         self.batch = self._collated(found.value, reader)
-        output = OutputFields(self.data, found.source, self.files, self.sources, found.value, reader.mixing is not None)
+        output = OutputFields(self.data, found.source, self.files, self.sources, reader.script, found.value)
+        output.is_mixed = reader.mixing is not None
         batch_code = output.code(self.batch, "")
         self.parts += output.parts
         self._left_out(reader)
@@ -89,12 +88,14 @@ class ScriptRecipe:
         blocked = next((part for part in self.parts if part.certainty == "no"), None)
         if blocked is not None:
             return self._none(f"{blocked.part}: {blocked.note}")
+        mapped = [*dict.fromkeys(output.functions), call_function(output.calls)] if output.calls else []
         degree, reason = self._degree()
         size = self.data.batch_size or found.batch_size or self.data.seen_batch_size
         return LoaderRecipe(
             source=found.source.code,
             fields=output.fields,
             output=batch_code,
+            chosen=found.source.chosen,
             view=self._shared("view", output.views),
             augment=self._shared("augment", output.augments),
             mixing=mixing,
@@ -105,6 +106,8 @@ class ScriptRecipe:
             shuffle=self.data.is_shuffled or any(part.becomes == "shuffle=True" for part in self.parts),
             drop_last=bool(self.data.described.get("drop_last")) or found.drop_last,
             imports=tuple(dict.fromkeys([*output.imports, *found.source.imports])),
+            functions=(*found.source.functions, *mapped),
+            map=mapped[-1].name if mapped else None,
             constants={**found.source.constants, **output.constants},
             script=self.data.script,
             dataset=class_of(dataset),
@@ -113,26 +116,53 @@ class ScriptRecipe:
     def _none(self, why: str) -> LoaderRecipe:
         return LoaderRecipe("", {}, "batch", degree="no", reason=why, parts=tuple(self.parts), script=self.data.script)
 
-    def _why_none(self, dataset: Any, reader: SampleReader) -> str:
-        name = class_of(dataset)
+    def _why_none(self, reader: SampleReader) -> str:
+        dataset, name = reader.dataset, class_of(reader.dataset)
+        held = held_in_memory(dataset)
+        if held:
+            return (
+                f"{name} holds its samples in memory ({held}): take whole batches of it by one index, on the device "
+                f"where it fits; hr.ThreadDataLoader makes single samples without processes"
+            )
+        stream = reader.script.method(dataset, "__iter__")
+        if stream is not None and reader.script.method(dataset, "__getitem__") is None:
+            return (
+                f"{name}.__iter__ ({reader.place_in(*stream)}) yields samples one after another, and the Loader has to "
+                f"know where each lies: hr.open takes tars, and manifests that name files, as they are"
+            )
         if not is_own(dataset) and name.split(".")[0] in _LIBRARIES:
             return f"{name} is not among the dataset classes that the doctor knows"
-        if reader.method("__getitem__") is None and reader.method("__getitems__") is None:
+        if (
+            reader.script.method(dataset, "__getitem__") is None
+            and reader.script.method(dataset, "__getitems__") is None
+        ):
             return f"the code of {name}.__getitem__ was not found"
         if isinstance(self.value, Computed):
             return f"what {name}.__getitem__ returns is not understood: {self.value.text} ({self.value.place})"
         return f"where the data of {name} lies was not found"
 
-    def _own_sample(self, reader: SampleReader) -> KnownSample | None:
+    def _sample(self, dataset: Any, reader: SampleReader) -> KnownSample | None:
+        """Return the sample of a dataset, of a part of one, or of several one behind the other."""
+        reader.turn_to(dataset)
+        inner = vars(dataset).get("dataset") if class_of(dataset) == SUBSET else None
+        if isinstance(inner, StandIn):
+            found = self._sample(inner, reader)
+            return None if found is None else subset_sample(found, dataset, self.files, self.data.command)
+        listed = parts_of(dataset)
+        if listed is not None:
+            return concatenated_sample(dataset, [self._sample(one, reader) for one in listed])
+        return known_sample(dataset, reader) or self._own_sample(dataset, reader)
+
+    def _own_sample(self, dataset: Any, reader: SampleReader) -> KnownSample | None:
         """Return the sample of a class of the script's own."""
         self.value = reader.sample()
         if isinstance(self.value, Computed) and not self.value.inputs:
             return None
-        for wrapped in vars(reader.dataset).values():
+        for wrapped in vars(dataset).values():
             if isinstance(wrapped, StandIn) and (inner := known_sample(wrapped, reader)) is not None:
                 return replace(inner, value=self.value)
-        texts = ScriptTexts.of(reader.dataset, self.data.command, self.files)
-        source = table_source(self.value, reader.dataset, texts, self.sources, list(_named_cells(self.value, "")))
+        texts = ScriptTexts.of(dataset, self.data.command, self.files)
+        source = table_source(self.value, dataset, texts, self.sources, list(_named_cells(self.value, "")))
         return None if source is None else KnownSample(self.value, source)
 
     # The batch.
@@ -145,7 +175,7 @@ class ScriptRecipe:
             return sample
         if collate is None or name in _COLLATES:
             return _as_lists(sample)
-        if isinstance(collate, FunctionStandIn) and (found := reader.function(collate)) is not None:
+        if isinstance(collate, FunctionStandIn) and (found := reader.script.function(collate)) is not None:
             return reader.run(*found, [[sample]], {}, {**reader.names, **collate.names})
         text = repr(collate)
         note = "batches are collated by the Loader; compare their structure"

@@ -21,6 +21,8 @@ class StandIn:
     """Object of a class that is known by its name. Each class has a class of its own, derived from this one."""
 
     described: Mapping[str, Any] = {}
+    module_names: Mapping[str, Any] = {}
+    """What the functions of a class of the script's own take from their module."""
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the modules of an nn.Sequential, whose attributes are numbers."""
@@ -127,6 +129,11 @@ def is_own(thing: Any) -> bool:
     return isinstance(thing, StandIn) and "file" in type(thing).described
 
 
+def names_of(thing: Any) -> dict[str, Any]:
+    """Return what the functions of a rebuilt object's class take from their module."""
+    return dict(type(thing).module_names) if isinstance(thing, StandIn) else {}
+
+
 class Rebuilding:
     """Rebuilt objects of one loader's `described` facts, by name: `dataset`, `collate` and others."""
 
@@ -162,6 +169,9 @@ class Rebuilding:
         if "class" in thing and "attributes" in thing:
             made = self._made[place] = _stand_in(thing)
             self._fill(vars(made), thing["attributes"], place)
+            taken: dict[str, Any] = {}
+            self._fill(taken, thing.get("globals", {}), f"{place}.globals")
+            type(made).module_names = taken
         elif "function" in thing or "type" in thing:
             function = FunctionStandIn(
                 str(thing.get("function", thing.get("type"))), thing.get("file"), thing.get("line")
@@ -182,14 +192,6 @@ class Rebuilding:
         partial = thing.get("partial", {})
         function.arguments = self._rebuilt(partial.get("arguments", []), place)
         self._fill(function.keywords, partial.get("keywords", {}), place)
-
-    def names_of(self, name: str) -> dict[str, Any]:
-        """Return the globals that the functions of an object's class take, of a class of the script's own."""
-        thing = self._places.get(name)
-        found: dict[str, Any] = {}
-        if isinstance(thing, dict):
-            self._fill(found, thing.get("globals", {}), f"{name}.globals")
-        return found
 
     def _plain(self, thing: dict[str, Any], place: str) -> Any:
         """Return what a description of a value holds."""

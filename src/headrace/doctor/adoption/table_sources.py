@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from ..edits import ScriptSource, ScriptSources
 from .code_layout import literal
 from .recipe import DataSource, RecipePart
 from .sample_values import ArrayFile, Cell, Computed, FilePath, Picture, TokenizedText, Validity, values_inside
-from .stand_ins import StandIn
+from .stand_ins import LongList, StandIn, TableStandIn
 
 _MANIFESTS = (".csv", ".tsv", ".jsonl", ".parquet", ".txt", ".json")
 _ARCHIVES = (".tar", ".zip")
@@ -105,7 +106,7 @@ def table_source(
     return (
         _class_folder(cells, origins, dataset, texts)
         or _archive(origins)
-        or _manifest(cells, origins, texts, sources, named)
+        or _manifest(cells, origins, dataset, texts, sources, named)
         or _folders(origins, named)
     )
 
@@ -138,7 +139,8 @@ def _class_folder(
     certainty: Any = "exact" if agrees and labels else "check"
     code = "hr.open(SOURCE)" if labels else "hr.open(SOURCE, classes=False)"
     part = RecipePart(picture.table, "", code, certainty, note or "", "source")
-    return DataSource(code, columns, {"SOURCE": literal(root)}, parts=(part,))
+    length = _rows_held(dataset, picture.table)
+    return DataSource(code, columns, {"SOURCE": literal(root)}, parts=(part,), length=length)
 
 
 def _sorted_alike(pairs: Iterable[tuple[str, Any]], dataset: Any) -> bool:
@@ -190,6 +192,7 @@ def around(origin: FilePath) -> tuple[str, str]:
 def _manifest(
     cells: list[Cell],
     origins: list[FilePath | Cell],
+    dataset: Any,
     texts: ScriptTexts,
     sources: ScriptSources,
     named: Sequence[tuple[str, Cell]],
@@ -226,20 +229,42 @@ def _manifest(
             arguments.append(f"columns={listed!r}")
             mapping = {key: listed[key[1][0]] if isinstance(key[1][0], int) else name for key, name in mapping.items()}
         code = f"hr.open({', '.join(arguments)})"
-        note = "" if _is_read(path, sources) else "the file was not at hand when this was written"
-        part = RecipePart(next(iter(tables)), "", code, "check" if note else "exact", note, "source")
-        return DataSource(code, mapping, constants, parts=(part,))
+        table = next(iter(tables))
+        taken, whole = _rows_held(dataset, table), _rows_of(path, sources)
+        differ = taken is not None and taken != whole
+        note = f"the script holds {taken:,} rows, the file {whole:,}: data.select(indices)" if differ else ""
+        part = RecipePart(table, "", code, "check" if note else "exact", note, "source")
+        return DataSource(code, mapping, constants, parts=(part,), length=None if differ else taken)
     return None
 
 
-def _is_read(path: str, sources: ScriptSources) -> bool:
-    return sources.read(path) is not None
+def _rows_held(dataset: Any, table: str) -> int | None:
+    """Return how many rows a table of the dataset's has; None where that is not known."""
+    held = vars(dataset).get(table.removeprefix("self.")) if isinstance(dataset, StandIn) else None
+    if isinstance(held, TableStandIn):
+        return held.rows
+    return held.count if isinstance(held, LongList) else len(held) if isinstance(held, list) else None
+
+
+def _rows_of(path: str, sources: ScriptSources) -> int:
+    """Return how many rows a manifest has that could be read."""
+    if path.endswith(".parquet"):
+        facts = sources.table(path)
+        return 0 if facts is None else facts.rows
+    text = sources.read(path) or ""
+    if path.endswith((".csv", ".tsv")):
+        rows = csv.reader(io.StringIO(text), delimiter="\t" if path.endswith(".tsv") else ",")
+        return sum(bool(row) for row in rows) - 1
+    return sum(bool(line.strip()) for line in text.split("\n"))
 
 
 def _columns(path: str, keys: set[str | int], sources: ScriptSources) -> tuple[list[str], bool] | None:
     """Return the columns of a manifest, and whether they are named; None where it lacks one of `keys`."""
-    text = sources.read(path)
     wanted = {key for key in keys if isinstance(key, str)}
+    if path.lower().endswith(".parquet"):
+        facts = sources.table(path)
+        return (list(facts.columns), True) if facts is not None and wanted and wanted <= set(facts.columns) else None
+    text = sources.read(path)
     if text is None:
         return None
     first = text.partition("\n")[0].strip("\r\ufeff")

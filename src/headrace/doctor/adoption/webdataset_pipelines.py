@@ -108,7 +108,7 @@ def _applied(value: Any, function: Any, reader: SampleReader) -> Any:
     if isinstance(function, FunctionStandIn):
         if function.name.startswith("builtins.") or function.name.rpartition(".")[2] in ("int", "str", "identity"):
             return value
-        if (found := reader.function(function)) is not None:
+        if (found := reader.script.function(function)) is not None:
             return reader.run(*found, [value], {}, {**reader.names, **function.names})
         place = f"{os.path.basename(function.file)}:{function.line}" if function.file else ""
         return Computed(repr(function), place, (value,))

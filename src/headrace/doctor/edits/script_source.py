@@ -154,6 +154,14 @@ def imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
+class TableFacts:
+    """Columns of a table's file, and how many rows it has."""
+
+    columns: tuple[str, ...]
+    rows: int
+
+
+@dataclass(frozen=True)
 class ScriptSources:
     """Reader of files (None where there is none), and the folder from which diffs name them.
 
@@ -162,6 +170,8 @@ class ScriptSources:
 
     read: Callable[[str], str | None] = lambda _: None
     root: str = os.sep
+    table: Callable[[str], TableFacts | None] = lambda _: None
+    """Reader of what the foot of a parquet file tells."""
 
 
 def read_file(path: str) -> str | None:
@@ -175,9 +185,23 @@ def read_file(path: str) -> str | None:
         return None
 
 
+def read_parquet_facts(path: str) -> TableFacts | None:
+    """Return what the foot of a parquet file tells; None where it is gone, or none."""
+    if not os.path.isfile(path):
+        return None
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            return TableFacts(tuple(file.schema_arrow.names), file.metadata.num_rows)
+    except (OSError, pa.ArrowException):
+        return None
+
+
 def files_here() -> ScriptSources:
     """Read files of this machine, named from the current folder."""
-    return ScriptSources(read_file, os.getcwd())
+    return ScriptSources(read_file, os.getcwd(), read_parquet_facts)
 
 
 def parsed(session: Session, paths: Iterable[object], sources: ScriptSources) -> list[ScriptSource]:

@@ -104,10 +104,8 @@ class LoopWork:
         interval, kind, was_called, self._was_called = self._now, self._kind, self._was_called, False
         if interval is not None and kind == WORK and was_called:
             self.end(start, steps)
-            self._is_ahead = True
-        else:
-            self._is_ahead |= interval is not None and kind == WAITS
-            self.drop()
+        self.drop()
+        self._is_ahead |= interval is not None and kind in (WORK, WAITS)
 
     def resume(self, start: int, thread: int) -> None:
         """Look out for the model again, once that has ended, where a batch waits for it."""
