@@ -79,7 +79,7 @@ def watch(
         finally:
             if folder is not None and why is not None:
                 if (held := _active_probe()) is not None:  # a watch around this one goes on
-                    held.training.write_steps()  # its probe writes short steps together
+                    held.training.closed.write()  # its probe writes short steps together
                 duration_us = (time.monotonic_ns() - begun_ns) // 1000
                 outcome = CommandOutcome(command=[], status=None, why=why, duration=duration_us)
                 _guarded(lambda: _conclude(watched, folder, outcome, machines))

@@ -156,12 +156,13 @@ def test_a_failing_batch_is_not_told(processes: list[Process]) -> None:
 
 def test_slow_samples_have_keys_and_stages(processes: list[Process]) -> None:
     (worker,) = _workers(processes, "Numbers", "fork")
-    assert {key for _, _, key, _, _ in worker.slow} <= set(map(str, range(KEYS)))
+    assert {sample[2] for sample in worker.slow} <= set(map(str, range(KEYS)))
     assert worker.slow
-    for _, _, _, wall, stages in worker.slow:
+    for _, _, _, wall, stages, cpu in worker.slow:
         assert abs(sum(stage[1] for stage in stages) - wall) <= len(stages)
+        assert 0 <= cpu <= wall + len(stages)
     (stream,) = _workers(processes, "Stream", "fork")
-    assert {key for _, _, key, _, _ in stream.slow} <= {f"('sample', {place})" for place in range(BATCH)}
+    assert {sample[2] for sample in stream.slow} <= {f"('sample', {place})" for place in range(BATCH)}
 
 
 def test_a_loader_inside_a_dataset_is_a_part_of_its_sample(trainer: Process) -> None:
