@@ -5,7 +5,7 @@ import pytest
 from made_recipes import CENTER, TENSOR, described_recipe, differences, image_folder, known, loaded, recipe_of
 from PIL import Image
 
-from headrace.doctor.adoption import adopt
+from headrace.doctor.adoption import adopt, compare_with_script
 from headrace.doctor.adoption.module import module_text
 from headrace.doctor.adoption.observed import ScriptData
 from headrace.doctor.adoption.script_recipe import ScriptRecipe
@@ -14,6 +14,7 @@ from headrace.doctor.edits import ScriptSource, ScriptSources, files_here
 from headrace.doctor.measure import Join, TrainerView
 from headrace.doctor.session import model
 from headrace.doctor.session.model import OutputLeaf
+from headrace.errors import UsageError
 
 FOLDER = """
 class Photos(Dataset):
@@ -345,3 +346,19 @@ def test_a_session_without_descriptions_has_no_recipe():
     session = session_of({}, [])
     session.trainers[0].loaders[0].facts.pop("described")
     assert adopt(session, TrainerView.of(session, session.trainers[0], Join(session)), ScriptSources()) is None
+
+
+@pytest.mark.parametrize("taken", ["loader", "loader.as_dataloader()"])
+def test_a_script_that_has_adopted_the_loader_is_not_run_to_its_end(tmp_path, taken):
+    (tmp_path / "data" / "a").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / "data" / "a" / "0.png")
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import headrace as hr\n"
+        f"data = hr.open({str(tmp_path / 'data')!r})\n"
+        "loader = hr.Loader(data, {'image': hr.Image(), 'label': hr.Label()}, batch_size=1)\n"
+        f"for batch in {taken}:\n"
+        "    raise RuntimeError('it trains')\n"
+    )
+    with pytest.raises(UsageError, match=r"got one that trains from headrace\.Loader already"):
+        compare_with_script(None, None, [str(script)], dataset="ImageFolder")

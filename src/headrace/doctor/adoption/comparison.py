@@ -15,6 +15,7 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 
+import headrace as hr
 from headrace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class LeafComparison:
 class _LoaderFoundError(BaseException):
     """The script has begun to iterate the DataLoader that is looked for. No handler of the script's takes it."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[Any] | hr.Loader) -> None:
         self.loader = loader
 
 
@@ -69,26 +70,28 @@ def compare_with_script(
     """Load the same samples both ways, print how they differ, and return it, one row an array of the batch.
 
     The script runs up to its first pass over a DataLoader whose dataset is of the class `dataset`. Raises UsageError
-    where it does not get there.
+    where it does not get there, or trains from a Loader already.
     """
     theirs = script_loader(script, dataset)
+    if isinstance(theirs, hr.Loader):
+        raise UsageError(f"expected {script[0]} with its DataLoader, got one that trains from headrace.Loader already")
     rows = list(compared(theirs, make_loader, batches, samples))
     for row in rows:
         print(described(row))
     return rows
 
 
-def script_loader(script: Sequence[str], dataset: str = "") -> DataLoader[Any]:
-    """Run a script up to its first training pass over a DataLoader of such a dataset, and return that DataLoader.
+def script_loader(script: Sequence[str], dataset: str = "") -> DataLoader[Any] | hr.Loader:
+    """Run a script up to its first training pass over a DataLoader of such a dataset, and return that loader.
 
-    A pass that begins with autograd off is an evaluation. `script` is what follows `python` on its command line. Raises
-    UsageError where the script ends before.
+    A pass that begins with autograd off is an evaluation. A pass over Headrace's Loader counts whatever its dataset.
+    `script` is what follows `python` on its command line. Raises UsageError where the script ends before.
     """
     import torch
     from torch.utils.data import DataLoader
 
     original = DataLoader.__iter__
-    found: list[DataLoader[Any]] = []
+    found: list[DataLoader[Any] | hr.Loader] = []
 
     def begin(loader: DataLoader[Any]) -> Any:
         kind = type(loader.dataset)
@@ -98,8 +101,12 @@ def script_loader(script: Sequence[str], dataset: str = "") -> DataLoader[Any]:
             raise _LoaderFoundError(loader)
         return original(loader)
 
+    def begin_adopted(loader: hr.Loader) -> Any:
+        found.append(loader)
+        raise _LoaderFoundError(loader)
+
     try:
-        with patch.object(DataLoader, "__iter__", begin):
+        with patch.object(DataLoader, "__iter__", begin), patch.object(hr.Loader, "__iter__", begin_adopted):
             _run(list(script))
     except SystemExit as error:
         if found:
