@@ -127,7 +127,7 @@ class MeasuredStep:
 
     @property
     def stretches(self) -> list[tuple[float, float]]:
-        """What is left of it without its evaluations, from when to when."""
+        """Return the beginnings and ends of what is left of it without its evaluations."""
         starts = [float(self.start), *(span.end for span in self.evaluations)]
         ends = [*(span.start for span in self.evaluations), float(self.end)]
         return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
