@@ -6,16 +6,14 @@ import io
 import json
 import os
 import pty
-import select
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import DEADLINE_S, source_paths
+from processes import DEADLINE_S, read_until, source_paths
 from rich.console import Console
 
 from headrace.doctor.probe.settings import ProbeSettings
@@ -304,9 +302,9 @@ def test_in_a_terminal_ctrl_c_ends_it_cleanly() -> None:
     )
     os.close(inner)
     try:
-        shown = _read_until(outer, "under way")
+        shown = read_until(outer, "under way")
         os.write(outer, b"\x03")
-        shown += _read_until(outer, None)
+        shown += read_until(outer, None)
         assert process.wait(DEADLINE_S) == 130
     finally:
         process.kill()
@@ -315,17 +313,3 @@ def test_in_a_terminal_ctrl_c_ends_it_cleanly() -> None:
     assert "The run was interrupted." in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
     assert f"headrace{os.sep}doctor" not in shown  # a traceback, if any, is the command's
-
-
-def _read_until(terminal: int, text: str | None) -> str:
-    """What is written to the terminal until `text` has come, or until the last process has closed it."""
-    shown = b""
-    deadline = time.monotonic() + DEADLINE_S
-    while text is None or text.encode() not in shown:
-        if not select.select([terminal], [], [], deadline - time.monotonic())[0]:
-            raise AssertionError(f"hangs; it said:\n{shown.decode()}")
-        try:
-            shown += os.read(terminal, 1 << 16)
-        except OSError:  # EIO: nobody has it open any more
-            break
-    return shown.decode()

@@ -5,16 +5,14 @@ from __future__ import annotations
 import io
 import os
 import pty
-import select
 import subprocess
 import sys
-import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import DEADLINE_S, source_paths
+from processes import DEADLINE_S, read_until, source_paths
 from rich.console import Console
 from test_live_view import CHOSEN, append, evidence, settings, step
 
@@ -162,19 +160,6 @@ def test_on_a_pseudo_terminal_nothing_stays_of_it_after_ctrl_c() -> None:
     assert shown.index("about 50 s after") < shown.index("under way\r\n") < shown.index("The run was interrupted.")
     left = [line.rpartition("\x1b[2K")[2] for line in shown.split("\n")]  # what a reader sees of each line
     assert not [line for line in left if "the script starts" in line or "diagnosing" in line]
-
-
-def read_until(terminal: int, text: str | None) -> str:
-    """Return what is written to the terminal until `text` has come, or until the last process has closed it."""
-    shown, deadline = b"", time.monotonic() + DEADLINE_S
-    while text is None or text.encode() not in shown:
-        if not select.select([terminal], [], [], deadline - time.monotonic())[0]:
-            raise AssertionError(f"hangs; it said:\n{shown.decode()}")
-        try:
-            shown += os.read(terminal, 1 << 16)
-        except OSError:  # EIO: nobody has it open any more
-            break
-    return shown.decode()
 
 
 # What the phases took.

@@ -53,10 +53,7 @@ class LeafComparison:
 
 
 class _LoaderFoundError(BaseException):
-    """The script has begun to iterate the DataLoader that is looked for. No handler of the script's takes it."""
-
-    def __init__(self, loader: DataLoader[Any] | hr.Loader) -> None:
-        self.loader = loader
+    """The script has begun to iterate the loader that is looked for. No handler of the script's takes it."""
 
 
 def compare_with_script(
@@ -93,20 +90,17 @@ def script_loader(script: Sequence[str], dataset: str = "") -> DataLoader[Any] |
     original = DataLoader.__iter__
     found: list[DataLoader[Any] | hr.Loader] = []
 
+    def leave(loader: DataLoader[Any] | hr.Loader) -> Any:
+        found.append(loader)
+        raise _LoaderFoundError
+
     def begin(loader: DataLoader[Any]) -> Any:
         kind = type(loader.dataset)
         is_wanted = not dataset or kind.__qualname__.split(".")[-1] == dataset.split(".")[-1]
-        if is_wanted and torch.is_grad_enabled():
-            found.append(loader)
-            raise _LoaderFoundError(loader)
-        return original(loader)
-
-    def begin_adopted(loader: hr.Loader) -> Any:
-        found.append(loader)
-        raise _LoaderFoundError(loader)
+        return leave(loader) if is_wanted and torch.is_grad_enabled() else original(loader)
 
     try:
-        with patch.object(DataLoader, "__iter__", begin), patch.object(hr.Loader, "__iter__", begin_adopted):
+        with patch.object(DataLoader, "__iter__", begin), patch.object(hr.Loader, "__iter__", leave):
             _run(list(script))
     except SystemExit as error:
         if found:

@@ -43,12 +43,9 @@ def subset_sample(
         code = f"{order}[{place}:{place + _count(indices)}].tolist()"
     else:
         note = "the Loader opens all samples; the script takes some of them: data.select(indices) or data.split(…)"
-        part = RecipePart("Subset", "", "", "check", note, "source")
-        return replace(found, source=replace(source, parts=(*source.parts, part)))
+        return _to_check(found, note)
     if source.chosen is not None:
-        note = "it takes some of what another one has taken"
-        part = RecipePart("Subset", "", "", "check", note, "source")
-        return replace(found, source=replace(source, parts=(*source.parts, part)))
+        return _to_check(found, "it takes some of what another one has taken")
     part = RecipePart("Subset", "", f"select({told})", "exact", "", "source")
     taken = replace(
         source,
@@ -58,6 +55,12 @@ def subset_sample(
         chosen="INDICES",
     )
     return replace(found, source=taken)
+
+
+def _to_check(found: KnownSample, note: str) -> KnownSample:
+    """Return the sample of the whole dataset, with the Subset as a part to check."""
+    part = RecipePart("Subset", "", "", "check", note, "source")
+    return replace(found, source=replace(found.source, parts=(*found.source.parts, part)))
 
 
 def _count(indices: list[Any] | LongList) -> int:

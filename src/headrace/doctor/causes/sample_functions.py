@@ -46,12 +46,13 @@ def function_findings(session: Session, view: TrainerView, ranks: Sequence[RankV
     run = None if making.threads else recorded(session, view, ranks)
     for function in found:
         counterpart = counterpart_of(function)
+        weight, evidence = _price(view, run, making, function)
         yield Finding(
             code=SAMPLE_FUNCTION,
-            weight=function.share * (view.wait_share or 0.0) if run is None else _gain(run, making, function),
+            weight=weight,
             text=f"{_said(function)} {percent(function.share)}{OF_A_BATCH}"
             f"{f'; {counterpart.code} {counterpart.does}' if counterpart else ''}.",
-            evidence=_evidence(view, run, making, function),
+            evidence=evidence,
             advice=_advice(session, function, counterpart),
         )
 
@@ -106,17 +107,18 @@ def _step_without_us(run: RecordedRun, making: LoaderProduction, function: Sampl
     return predicted(run, replace(run.setup, stages={**run.setup.stages, **_without(making, function)})).step_us
 
 
-def _gain(run: RecordedRun, making: LoaderProduction, function: SampleFunction) -> float:
-    """Return the share of a step that goes away with a function."""
-    return max(1 - _step_without_us(run, making, function) / run.observed_us, 0.0)
-
-
-def _evidence(view: TrainerView, run: RecordedRun | None, making: LoaderProduction, function: SampleFunction) -> str:
+def _price(
+    view: TrainerView, run: RecordedRun | None, making: LoaderProduction, function: SampleFunction
+) -> tuple[float, str]:
+    """Return the share of a step that goes away with a function, and the evidence of it."""
     said = f"{duration(function.wall_us)} a sample"
     if run is None:
-        return said
-    step_us, unit = _step_without_us(run, making, function), view.training.unit
-    return f"{said}; without it a {unit} would take {duration(step_us)} in place of {duration(run.observed_us)}"
+        return function.share * (view.wait_share or 0.0), said
+    step_us = _step_without_us(run, making, function)
+    said += (
+        f"; without it a {view.training.unit} would take {duration(step_us)} in place of {duration(run.observed_us)}"
+    )
+    return max(1 - step_us / run.observed_us, 0.0), said
 
 
 def _advice(session: Session, function: SampleFunction, counterpart: Counterpart | None) -> str:
