@@ -7,17 +7,9 @@ from typing import Any
 
 from headrace.doctor.causes.findings import machine_findings
 from headrace.doctor.measure.diagnosis import Finding
-from headrace.doctor.session.model import (
-    BatchProducer,
-    CommandOutcome,
-    LoaderFacts,
-    Machine,
-    OptimizerSteps,
-    ProbedProcess,
-    Session,
-    Trainer,
-    TrainerPass,
-)
+from headrace.doctor.session.model import CommandOutcome, Machine, ProbedProcess, Session
+from headrace.doctor.session.producers import BatchProducer
+from headrace.doctor.session.trainers import LoaderFacts, OptimizerSteps, Trainer, TrainerPass
 
 GB = 10**9
 TRAINER = 100

@@ -14,7 +14,9 @@ from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.causes.remedy import Prescription, Remedy
 from headrace.doctor.edits.script_source import ScriptSources
-from headrace.doctor.session.model import Machine, MachineSurvey, Session, TrainerPass
+from headrace.doctor.session.after_run import MachineSurvey
+from headrace.doctor.session.model import Machine, Session
+from headrace.doctor.session.trainers import TrainerPass
 
 GB = 10**9
 ROOMY: dict[str, Any] = {"cores": 8, "memory_bytes": 64 * GB, "shm_bytes": 16 * GB}

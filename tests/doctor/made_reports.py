@@ -19,21 +19,9 @@ from headrace.doctor.measure.diagnosis import (
     TimePart,
     WaitSplit,
 )
-from headrace.doctor.session.model import (
-    BatchProducer,
-    CommandOutcome,
-    LoaderFacts,
-    Machine,
-    OptimizerSteps,
-    ProbedProcess,
-    ProducedBatches,
-    ReceivedBatches,
-    Session,
-    SessionNote,
-    Trainer,
-    TrainerPass,
-    UnreachedProcess,
-)
+from headrace.doctor.session.model import CommandOutcome, Machine, ProbedProcess, Session, SessionNote, UnreachedProcess
+from headrace.doctor.session.producers import BatchProducer, ProducedBatches
+from headrace.doctor.session.trainers import LoaderFacts, OptimizerSteps, ReceivedBatches, Trainer, TrainerPass
 
 STEP_US = 100_000
 BATCH_US = 180_000

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from headrace.doctor.attach.command import DOCTOR_FAILED, FAILED_ABOVE, exit_status
 from headrace.doctor.report.outputs import Outputs, document
 from headrace.doctor.run import Examination
-from headrace.doctor.session.model import Proof
+from headrace.doctor.session.after_run import Proof
 from headrace.errors import UsageError
 from headrace.tools.command_line import app
 

@@ -17,8 +17,9 @@ from headrace.doctor.causes.prescription import lower_bounds, why_no_lower_bound
 from headrace.doctor.causes.remedy import LowerBounds
 from headrace.doctor.measure.batches import Join
 from headrace.doctor.measure.view import TrainerView
-from headrace.doctor.session.model import MeasuredWindow, Session
+from headrace.doctor.session.model import Session
 from headrace.doctor.session.storage import decode_session
+from headrace.doctor.session.trainers import MeasuredWindow
 
 pytestmark = pytest.mark.alone
 

@@ -35,7 +35,8 @@ from .measure import Diagnosis, DiagnosisPlan, PhaseClock, main_view_of, run_pha
 from .prove import DIGESTS, Prover, TrialRunner
 from .report import LiveView, Outputs, ProgressLine, UnreadConsole, document, gpu_busy, write_whole
 from .session import SESSION_FILE, SessionFolder, merged, read_session, saved_session, session_folder
-from .session.model import CommandOutcome, LoaderTrial, Machine, Session, SessionNote, UnreachedProcess
+from .session.after_run import LoaderTrial
+from .session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
 
 Result = TypeVar("Result")
 REPLAY_STEPS = 40

@@ -13,7 +13,7 @@ from headrace.doctor.adoption.script_recipe import ScriptRecipe
 from headrace.doctor.adoption.stand_ins import Rebuilding
 from headrace.doctor.edits import ScriptSource, ScriptSources, files_here
 from headrace.doctor.probe.described_objects import ObjectDescriber
-from headrace.doctor.session.model import OutputLeaf
+from headrace.doctor.session.producers import OutputLeaf
 
 HEAD = """
 import csv, os, random, tarfile, io

@@ -12,7 +12,7 @@ import pytest
 from observed_runs import CASES, FEW_STEPS, headrace
 from patching import git_apply
 
-from headrace.doctor.session.model import LoaderTrial
+from headrace.doctor.session.after_run import LoaderTrial
 from headrace.doctor.session.storage import decode_session
 
 ADOPTED = Path(__file__).parents[1] / "adopted"

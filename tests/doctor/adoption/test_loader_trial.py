@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from headrace.doctor.adoption.trial import LoaderTrialRequest, tried_loader
-from headrace.doctor.session.model import LoaderTrial
+from headrace.doctor.session.after_run import LoaderTrial
 
 SHORT_S = 0.2
 IMAGES = 24

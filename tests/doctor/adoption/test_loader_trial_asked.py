@@ -15,7 +15,8 @@ from headrace.doctor.adoption import Adoption, LoaderRecipe, RecipePart, loader_
 from headrace.doctor.adoption.trial import LoaderTrialRequest
 from headrace.doctor.causes import diagnose
 from headrace.doctor.measure import main_view_of
-from headrace.doctor.session.model import AdoptedPart, LoaderTrial, Session
+from headrace.doctor.session.after_run import AdoptedPart, LoaderTrial
+from headrace.doctor.session.model import Session
 
 WAITING = MadeRun(stages={"decode:Pillow load": 36_000}, cpu=1.0)
 BOUND = MadeRun(stages={"decode:Pillow load": 500})

@@ -4,7 +4,7 @@ from headrace.doctor.adoption.observed import ScriptData, order_described
 from headrace.doctor.adoption.script_recipe import ScriptRecipe
 from headrace.doctor.adoption.stand_ins import Rebuilding
 from headrace.doctor.edits import ScriptSource, files_here
-from headrace.doctor.session.model import OutputLeaf
+from headrace.doctor.session.producers import OutputLeaf
 
 PRESETS = """
 class TrainPreset:

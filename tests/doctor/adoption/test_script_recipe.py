@@ -12,8 +12,8 @@ from headrace.doctor.adoption.script_recipe import ScriptRecipe
 from headrace.doctor.adoption.stand_ins import Rebuilding
 from headrace.doctor.edits import ScriptSource, ScriptSources, files_here
 from headrace.doctor.measure import Join, TrainerView
-from headrace.doctor.session import model
-from headrace.doctor.session.model import OutputLeaf
+from headrace.doctor.session import model, producers, trainers
+from headrace.doctor.session.producers import OutputLeaf
 from headrace.errors import UsageError
 
 FOLDER = """
@@ -303,10 +303,10 @@ def test_foreign_names_stay_literals():
 
 def session_of(described, batch):
     """Return a session of one trainer that waited for one DataLoader."""
-    seen = model.ObservedSample(0, 1, "", 10, output=batch)
-    trainer = model.Trainer(7, "here", 0)
-    trainer.loaders.append(model.LoaderFacts(3, {"described": described, "batch_size": 16}))
-    trainer.passes.append(model.TrainerPass(0, 3, 0, 1, 0, [7]))
+    seen = producers.ObservedSample(0, 1, "", 10, output=batch)
+    trainer = trainers.Trainer(7, "here", 0)
+    trainer.loaders.append(trainers.LoaderFacts(3, {"described": described, "batch_size": 16}))
+    trainer.passes.append(trainers.TrainerPass(0, 3, 0, 1, 0, [7]))
     outcome = model.CommandOutcome(["/usr/bin/python3", "-u", "train.py", "--lr", "1"], 0, "finished", 10)
     return model.Session(
         created="",
@@ -316,7 +316,7 @@ def session_of(described, batch):
         steps=1,
         outcome=outcome,
         trainers=[trainer],
-        makers=[model.BatchProducer(7, "here", 7, None, collated=[seen])],
+        makers=[producers.BatchProducer(7, "here", 7, None, collated=[seen])],
     )
 
 

@@ -15,18 +15,10 @@ from headrace.doctor.causes.remedy import Prediction, ProofOutcome, Remedy
 from headrace.doctor.measure.production import batch_rows
 from headrace.doctor.report.remedy_text import proved
 from headrace.doctor.report.run_text import last_words
-from headrace.doctor.session.model import (
-    Calibration,
-    MachineSurvey,
-    MeasuredWindow,
-    ProbedProcess,
-    Proof,
-    SeenFile,
-    SeenFolder,
-    Session,
-    SlowSample,
-    Trainer,
-)
+from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof, SeenFile, SeenFolder
+from headrace.doctor.session.model import ProbedProcess, Session
+from headrace.doctor.session.producers import SlowSample
+from headrace.doctor.session.trainers import MeasuredWindow, Trainer
 
 BASELINE_US = 100_000.0
 

@@ -18,7 +18,8 @@ from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.edits.script_source import ScriptSources
 from headrace.doctor.measure.batches import Join
 from headrace.doctor.measure.view import TrainerView
-from headrace.doctor.session.model import Calibration, MachineSurvey, Session
+from headrace.doctor.session.after_run import Calibration, MachineSurvey
+from headrace.doctor.session.model import Session
 from headrace.dropins.sample_encoding import encode_sample
 
 HEIGHT, WIDTH = 240, 320

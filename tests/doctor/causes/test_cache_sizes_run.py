@@ -11,7 +11,7 @@ from made_sessions import MadeRun
 
 import headrace as hr
 from headrace.doctor.quantities import size
-from headrace.doctor.session.model import Calibration, MachineSurvey
+from headrace.doctor.session.after_run import Calibration, MachineSurvey
 
 COUNT = 8
 

@@ -9,7 +9,8 @@ from made_sessions import MadeRun
 from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.uneven_ranks import device_parts
 from headrace.doctor.measure import main_view_of
-from headrace.doctor.session.model import ObservedSample, OutputLeaf, Session
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.producers import ObservedSample, OutputLeaf
 
 RUN = MadeRun(steps=40, forward=10_000, backward=20_000)
 PARTS = ("0.image", "0.label", "1.image", "1.label")

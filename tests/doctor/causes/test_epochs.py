@@ -11,7 +11,8 @@ from made_sessions import MadeRun, made_session
 from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.epochs import FIRST_STEPS, SLOWER_LOADER
 from headrace.doctor.measure.diagnosis import Finding
-from headrace.doctor.session.model import LoaderFacts, Session
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import LoaderFacts
 
 RUN = MadeRun(steps=68, stages={"decode:a": 2_000}, workers=1, forward=3_000, backward=1_500, optimizer=500)
 """Batches that are ready, and 5 ms of computing; 4 steps of warm-up."""

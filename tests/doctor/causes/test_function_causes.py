@@ -21,7 +21,9 @@ from headrace.doctor.measure.diagnosis import Finding, SampleFunction
 from headrace.doctor.probe.sample_calls import WATCHED, called
 from headrace.doctor.report import text
 from headrace.doctor.report.html.page import html_page
-from headrace.doctor.session.model import AdoptedPart, LoaderTrial, ObservedCall, ObservedSample, Session
+from headrace.doctor.session.after_run import AdoptedPart, LoaderTrial
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.producers import ObservedCall, ObservedSample
 
 
 def findings(session: Session) -> list[Finding]:

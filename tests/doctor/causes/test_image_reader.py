@@ -15,7 +15,8 @@ from recorded_scripts import SCRIPTS, recorded, script_text
 from headrace.doctor.adoption.image_views import ScriptView, script_view, timed_views
 from headrace.doctor.edits import ScriptSources
 from headrace.doctor.measure import main_view_of
-from headrace.doctor.session.model import Calibration, MachineSurvey, Session
+from headrace.doctor.session.after_run import Calibration, MachineSurvey
+from headrace.doctor.session.model import Session
 
 BATCH = ("float32[64,3,224,224] int64[64]", 64 * 3 * 224 * 224 * 4)
 IMAGENET = {

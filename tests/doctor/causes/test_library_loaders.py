@@ -13,7 +13,8 @@ from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.library_loaders import source_advice
 from headrace.doctor.measure import Join, TrainerView
 from headrace.doctor.measure.diagnosis import StepBudget, TimePart
-from headrace.doctor.session.model import LoaderFacts, Session
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import LoaderFacts
 
 
 def view_of(session: Session) -> TrainerView:

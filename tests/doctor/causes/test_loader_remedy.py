@@ -15,7 +15,8 @@ from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.outputs import Outputs, document
 from headrace.doctor.report.terminal import text
-from headrace.doctor.session.model import AdoptedPart, LoaderTrial, Session
+from headrace.doctor.session.after_run import AdoptedPart, LoaderTrial
+from headrace.doctor.session.model import Session
 from headrace.errors import UsageError
 
 SLOW = MadeRun(stages={"decode:Pillow load": 36_000, "collate:default": 4_000}, cpu=1.0, facts={"length": 100})

@@ -12,7 +12,8 @@ from headrace.doctor.causes.remedy import LowerBounds
 from headrace.doctor.measure.batches import Join
 from headrace.doctor.measure.view import TrainerView
 from headrace.doctor.report.remedy_text import bound_rows
-from headrace.doctor.session.model import MeasuredWindow, Session, SessionNote
+from headrace.doctor.session.model import Session, SessionNote
+from headrace.doctor.session.trainers import MeasuredWindow
 
 STEPS, WARMUP = 20, 5
 LOADED = MadeRun(steps=WARMUP + STEPS, stages={"decode:a": 10_000}, workers=2, forward=1_000, backward=0, optimizer=500)

@@ -20,15 +20,8 @@ from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.causes.remedy import Prediction
 from headrace.doctor.edits.script_source import files_here, read_file
 from headrace.doctor.report.outputs import document
-from headrace.doctor.session.model import (
-    Calibration,
-    CommandOutcome,
-    MachineSurvey,
-    Proof,
-    SeenFile,
-    Session,
-    SessionNote,
-)
+from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof, SeenFile
+from headrace.doctor.session.model import CommandOutcome, Session, SessionNote
 
 TAR = MadeRun(stages={"lookup:tarfile member": 12_000, "decode:Pillow load": 8_000, "transform:RandomResizedCrop": 500})
 SCRIPT = """import tarfile

@@ -31,19 +31,10 @@ from headrace.doctor.causes.remedy import Prediction
 from headrace.doctor.causes.storage import FilesRead
 from headrace.doctor.probe.hooks.image_libraries import OPENCV_TRANSFORMS, PILLOW_TRANSFORMS
 from headrace.doctor.report.terminal import text
-from headrace.doctor.session.model import (
-    Calibration,
-    FileOpens,
-    LoaderFacts,
-    MachineSurvey,
-    Proof,
-    SeenFile,
-    SeenFolder,
-    Session,
-    SessionNote,
-    StagingPlace,
-    TrainerPass,
-)
+from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof, SeenFile, SeenFolder, StagingPlace
+from headrace.doctor.session.model import Session, SessionNote
+from headrace.doctor.session.producers import FileOpens
+from headrace.doctor.session.trainers import LoaderFacts, TrainerPass
 
 FEW = MadeRun()
 """Two workers, a batch in 10 ms, a step of 3.5 ms: 5 ms a step, of which 1.5 ms are waited for."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.doctor.causes.remedy import interval, outcomes
-from headrace.doctor.session.model import Proof
+from headrace.doctor.session.after_run import Proof
 from headrace.doctor.simulate.prediction import Prediction
 
 OBSERVED_US = 100_000.0

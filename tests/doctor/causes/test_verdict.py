@@ -14,7 +14,9 @@ from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.processes import NOTES, PLAIN
 from headrace.doctor.causes.stage_names import named
 from headrace.doctor.measure.diagnosis import Finding
-from headrace.doctor.session.model import ProbedProcess, ReceivedBatches, SessionNote, SourceLine, UnreachedProcess
+from headrace.doctor.session.model import ProbedProcess, SessionNote, UnreachedProcess
+from headrace.doctor.session.producers import SourceLine
+from headrace.doctor.session.trainers import ReceivedBatches
 
 LOOKUP = {"lookup:tarfile": 12_000, "decode:PIL": 3_000, "collate:default": 200}
 

@@ -15,7 +15,9 @@ from PIL import Image
 from headrace.doctor.machine import files_read
 from headrace.doctor.machine.files_read import list_folder, places
 from headrace.doctor.machine.survey import decoded, indexed, near, surveyed
-from headrace.doctor.session.model import FileOpens, Machine, OpenedFile, OpenedFolder, SeenFile, SeenFolder
+from headrace.doctor.session.after_run import SeenFile, SeenFolder
+from headrace.doctor.session.model import Machine
+from headrace.doctor.session.producers import FileOpens, OpenedFile, OpenedFolder
 
 
 def machine(*paths: Path, **facts: Any) -> Machine:

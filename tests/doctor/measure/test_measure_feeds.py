@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 
 from headrace.doctor.causes import diagnose
-from headrace.doctor.session.model import (
-    CommandOutcome,
+from headrace.doctor.session.model import CommandOutcome, Machine, Session
+from headrace.doctor.session.trainers import (
     LoaderFacts,
     LoaderFeed,
-    Machine,
     OptimizerSteps,
     ReceivedBatches,
-    Session,
     Trainer,
     TrainerPass,
 )

@@ -10,7 +10,8 @@ from made_sessions import MadeRun, made_session
 
 from headrace.doctor.measure.diagnosis import SampleFunction
 from headrace.doctor.measure.view import main_view_of
-from headrace.doctor.session.model import ObservedCall, ObservedSample, Session, SourceLine
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.producers import ObservedCall, ObservedSample, SourceLine
 
 FILE = "/home/ada/train.py"
 LINE_31, LINE_32, LINE_40 = f"{FILE}:31:Depth.__getitem__", f"{FILE}:32:Depth.__getitem__", f"{FILE}:40:Jitter.__call__"

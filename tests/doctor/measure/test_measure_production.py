@@ -10,7 +10,8 @@ from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.measure.batches import MadeBatch, slow_samples, with_threads
 from headrace.doctor.measure.diagnosis import Diagnosis, Finding, LoaderProduction
 from headrace.doctor.measure.steps import with_loaders_as_one
-from headrace.doctor.session.model import BatchProducer, LoaderFacts, ProducedBatches, SlowSample, Trainer, TrainerPass
+from headrace.doctor.session.producers import BatchProducer, ProducedBatches, SlowSample
+from headrace.doctor.session.trainers import LoaderFacts, Trainer, TrainerPass
 
 
 def making_of(tmp_path, run=None, **arguments) -> LoaderProduction:

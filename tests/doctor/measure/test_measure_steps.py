@@ -12,15 +12,8 @@ from made_sessions import MadeRun, made_session, process, read, write_evidence, 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.measure.steps import TimeSpan, segments, training, window
 from headrace.doctor.measure.view import device_spans, mean_half_us, step_budget
-from headrace.doctor.session.model import (
-    CommandOutcome,
-    MeasuredWindow,
-    OptimizerSteps,
-    ReceivedBatches,
-    Session,
-    Trainer,
-    TrainerPass,
-)
+from headrace.doctor.session.model import CommandOutcome, Session
+from headrace.doctor.session.trainers import MeasuredWindow, OptimizerSteps, ReceivedBatches, Trainer, TrainerPass
 
 times = st.integers(-50, 1_050)
 spans = st.builds(TimeSpan, st.sampled_from("abc"), times, times)

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.doctor.causes.remedy import Prescription, Remedy
 from headrace.doctor.prove.prover import attempts, is_of_use, joined, tried_together
-from headrace.doctor.session.model import Proof
+from headrace.doctor.session.after_run import Proof
 from headrace.doctor.simulate.prediction import Prediction
 
 OBSERVED_US = 100_000.0

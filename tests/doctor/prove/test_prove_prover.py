@@ -16,7 +16,9 @@ from headrace.doctor.prove import baseline as pace_module
 from headrace.doctor.prove.baseline import BaselinePace, ComparedSamples
 from headrace.doctor.prove.prover import ProveProgress, Prover, TrialRunner
 from headrace.doctor.prove.trial import Trial, TrialRequest
-from headrace.doctor.session.model import BatchDigest, Proof, Session
+from headrace.doctor.session.after_run import Proof
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import BatchDigest
 from headrace.doctor.simulate.prediction import Prediction
 
 WORKERS = {"loaders": {"0": {"num_workers": 4}}}

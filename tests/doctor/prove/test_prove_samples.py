@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from unasked import UNASKED
 
 from headrace.doctor.prove.baseline import ComparedSamples, are_equal, compare, compare_adopted
-from headrace.doctor.session.model import BatchDigest
+from headrace.doctor.session.trainers import BatchDigest
 
 VALUES = [float(value) for value in range(0, 256, 8)]
 

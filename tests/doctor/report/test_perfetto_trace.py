@@ -18,7 +18,7 @@ from trace_format import faults, names, tracks
 
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.report.trace import Slice, by_start, nested, trace, trace_events
-from headrace.doctor.session.model import MeasuredWindow, ReceivedBatches, ReplayedBatches
+from headrace.doctor.session.trainers import MeasuredWindow, ReceivedBatches, ReplayedBatches
 
 WINDOWS, LOOP, DEVICE, MAKING = 1, 2, 3, 4
 

@@ -19,7 +19,8 @@ from test_live_view import CHOSEN, append, evidence, settings, step
 from headrace.doctor.measure import DiagnosisPlan, PhaseClock, about, options_for, phases_text, run_phases
 from headrace.doctor.report.live import CurrentWindow, LivePace
 from headrace.doctor.report.progress import ProgressLine, progress_text
-from headrace.doctor.session.model import CommandOutcome, MeasuredWindow, OptimizerSteps, Session, Trainer
+from headrace.doctor.session.model import CommandOutcome, Session
+from headrace.doctor.session.trainers import MeasuredWindow, OptimizerSteps, Trainer
 
 ERASED = "\r\x1b[2K"
 PLAN = DiagnosisPlan(steps=200, warmup=None, replay=40, drain_s=10.0, trial_s=10.0)

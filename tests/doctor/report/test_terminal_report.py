@@ -17,7 +17,8 @@ from headrace.doctor.causes.remedy import Edit, Prescription
 from headrace.doctor.machine.host import Disks
 from headrace.doctor.measure.diagnosis import Diagnosis, LoaderProduction, ProbeCost, StepBudget
 from headrace.doctor.report.terminal import text
-from headrace.doctor.session.model import CommandOutcome, Machine, MeasuredWindow, Session, SessionNote
+from headrace.doctor.session.model import CommandOutcome, Machine, Session, SessionNote
+from headrace.doctor.session.trainers import MeasuredWindow
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 

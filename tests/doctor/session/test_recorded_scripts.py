@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from recorded_scripts import DATA, FOLDER, recorded, script_text
 
-from headrace.doctor.session.model import BatchProducer, ObservedSample, OutputLeaf
+from headrace.doctor.session.producers import BatchProducer, ObservedSample, OutputLeaf
 
 NAMES = sorted(path.name.removesuffix(".json.xz") for path in FOLDER.glob("*.json.xz"))
 SCRIPTS_NAMES = sorted(

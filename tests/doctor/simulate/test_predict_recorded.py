@@ -14,7 +14,8 @@ from made_work import recorded_in
 
 from headrace.doctor.measure.diagnosis import RankView
 from headrace.doctor.measure.steps import training
-from headrace.doctor.session.model import MeasuredWindow, Session
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import MeasuredWindow
 from headrace.doctor.simulate import FeedSetup, RecordedRun, StageChange, predicted
 
 RUN = MadeRun(

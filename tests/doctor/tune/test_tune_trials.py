@@ -18,7 +18,8 @@ from headrace.doctor.edits.script_source import ScriptSources
 from headrace.doctor.prove.baseline import BaselinePace, ComparedSamples
 from headrace.doctor.prove.prover import ProveProgress, TrialRunner
 from headrace.doctor.prove.trial import Trial, TrialRequest
-from headrace.doctor.session.model import BatchDigest, CommandOutcome, Session
+from headrace.doctor.session.model import CommandOutcome, Session
+from headrace.doctor.session.trainers import BatchDigest
 from headrace.doctor.tune.candidates import Arguments, MeasuredArguments, arguments, chosen, grid
 from headrace.doctor.tune.report import Paste, TuneResult, keywords_of, not_paying, paste, show
 from headrace.doctor.tune.run import TuneBaseline, TuneTrials, baseline_of, measured_steps

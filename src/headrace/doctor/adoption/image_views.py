@@ -20,7 +20,8 @@ import headrace as hr
 from ..edits import ScriptSources, parsed
 from ..machine import surveyed
 from ..measure import TrainerView, main_view_of
-from ..session.model import Calibration, MachineSurvey, Session
+from ..session.after_run import Calibration, MachineSurvey
+from ..session.model import Session
 from .known_datasets import known_sample
 from .observed import ScriptData, script_data
 from .picture_fields import PictureRecipe, picture_recipe

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..measure import TrainerView
-from ..session.model import LoaderFacts, ObservedSample, OutputLeaf, Session
+from ..session.model import Session
+from ..session.producers import ObservedSample, OutputLeaf
+from ..session.trainers import LoaderFacts
 from .stand_ins import Rebuilding
 
 INTERPRETERS = ("python", "pypy")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..edits import ScriptSource, ScriptSources
-from ..session.model import OutputLeaf
+from ..session.producers import OutputLeaf
 from .observed import ScriptData
 from .picture_fields import PictureRecipe, picture_recipe
 from .recipe import DataSource, ModuleFunction, RecipePart

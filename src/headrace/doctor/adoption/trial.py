@@ -24,7 +24,8 @@ from headrace.system import available_bytes
 
 from ..measure import BOUND, RankView, TrainerView
 from ..quantities import percent
-from ..session.model import AdoptedPart, LoaderTrial, Session
+from ..session.after_run import AdoptedPart, LoaderTrial
+from ..session.model import Session
 from ..simulate import RecordedRun, recorded
 from .recipe import Adoption
 from .trial_process import IMPORTS, TrialOrder

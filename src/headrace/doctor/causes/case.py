@@ -23,7 +23,8 @@ from ..measure import (
     with_loaders_as_one,
 )
 from ..quantities import duration
-from ..session.model import Calibration, Session
+from ..session.after_run import Calibration
+from ..session.model import Session
 from ..simulate import FeedSetup, Prediction, RecordedRun, StageChange, predicted, recorded
 from .remedy import Edit, Factor, Remedy
 

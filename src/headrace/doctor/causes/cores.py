@@ -10,7 +10,8 @@ from statistics import median
 from ..edits import WantedEdit
 from ..measure import Finding, Host, TrainerView, at_hand_us, host_of, replayed_threads, spun_us
 from ..quantities import counted, duration, number, percent
-from ..session.model import Session, Trainer
+from ..session.model import Session
+from ..session.trainers import Trainer
 from ..simulate import SHARED, FeedSetup, StageChange
 from .case import LOW, Case, Change, Proposal, RemedyFamily
 from .remedy import Factor

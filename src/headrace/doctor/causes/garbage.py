@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from ..measure import Finding, TrainerView
 from ..quantities import counted, duration, percent
-from ..session.model import GarbageCollections, Session, Trainer
+from ..session.model import GarbageCollections, Session
+from ..session.trainers import Trainer
 from ..simulate import FeedSetup
 from .case import MEDIUM, Case, Proposal, RemedyFamily, scaled
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..measure import BOUND, Finding, LoaderProduction, TrainerView
 from ..quantities import percent
-from ..session.model import LoaderFacts
+from ..session.trainers import LoaderFacts
 from .stage_names import category, look
 
 Settings = Mapping[str, Any]

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 
 from ..edits import ADOPTED, WantedEdit
 from ..quantities import counted, duration, number, size
-from ..session.model import AdoptedPart, LoaderTrial
+from ..session.after_run import AdoptedPart, LoaderTrial
 from ..simulate import FeedSetup, NativeFeed, RecordedRun, predicted
 from .case import LOW, MEDIUM, Case, Proposal, RemedyFamily
 from .processes import EXCEPTION

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..measure import T_95
 from ..quantities import counted, percent
-from ..session.model import AdoptedPart, Calibration, Proof
+from ..session.after_run import AdoptedPart, Calibration, Proof
 from ..simulate import Prediction as Prediction
 
 ALONGSIDE, MOST_ALONGSIDE = 1.15, 1.35

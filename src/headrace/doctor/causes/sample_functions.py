@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from ..measure import BOUND, Finding, LoaderProduction, RankView, SampleFunction, TrainerView
 from ..quantities import duration, percent
-from ..session.model import AdoptedPart, Session
+from ..session.after_run import AdoptedPart
+from ..session.model import Session
 from ..simulate import RecordedRun, StageChange, predicted, recorded
 from .case import name_of
 from .counterparts import Counterpart, counterpart_of

@@ -13,7 +13,8 @@ from typing import Any
 from ..edits import WantedEdit
 from ..measure import Finding, Host
 from ..quantities import duration, number, percent, size
-from ..session.model import BatchProducer, SeenFile
+from ..session.after_run import SeenFile
+from ..session.producers import BatchProducer
 from ..simulate import StageChange
 from .case import LOW, MEDIUM, WORTH, Case, Change, Proposal, RemedyFamily, name_of, sample_us, scaled, share_of
 from .remedy import factor

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from ..edits import WantedEdit
 from ..measure import COPY, PICKLE, PIN, UNPICKLE, Finding, TrainerView, uses_gpu
 from ..quantities import duration, percent, size
-from ..session.model import LoaderFacts, Session
+from ..session.model import Session
+from ..session.trainers import LoaderFacts
 from .case import LOW, MEDIUM, WORTH, Case, Change, Proposal, RemedyFamily, share_of
 from .remedy import Factor
 

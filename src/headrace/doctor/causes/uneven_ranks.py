@@ -10,7 +10,8 @@ from statistics import fmean
 
 from ..measure import DATA_WORK, Finding, RanksTogether, RankView, TrainerView, is_late
 from ..quantities import counted, duration, number, percent, times
-from ..session.model import OutputLeaf, Session
+from ..session.model import Session
+from ..session.producers import OutputLeaf
 from ..simulate import Prediction
 from .case import LOW, Case, Change, Proposal, RemedyFamily
 from .remedy import Remedy

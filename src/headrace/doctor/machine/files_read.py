@@ -13,15 +13,9 @@ from itertools import islice
 import psutil
 
 from headrace.doctor.machine.host import SHM
-from headrace.doctor.session.model import (
-    FileOpens,
-    Machine,
-    OpenedFile,
-    OpenedFolder,
-    SeenFile,
-    SeenFolder,
-    StagingPlace,
-)
+from headrace.doctor.session.after_run import SeenFile, SeenFolder, StagingPlace
+from headrace.doctor.session.model import Machine
+from headrace.doctor.session.producers import FileOpens, OpenedFile, OpenedFolder
 
 MOST_LISTED = 200_000
 MOST_SIZED = 2_000

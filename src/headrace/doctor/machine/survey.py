@@ -18,7 +18,9 @@ from typing import Any
 
 from headrace.doctor.machine.files_read import paths_read, places, read_files
 from headrace.doctor.probe import index_of, tar_info
-from headrace.doctor.session.model import Calibration, FileOpens, Machine, MachineSurvey, SeenFile
+from headrace.doctor.session.after_run import Calibration, MachineSurvey, SeenFile
+from headrace.doctor.session.model import Machine
+from headrace.doctor.session.producers import FileOpens
 
 IMAGE_ENDS = (".jpg", ".jpeg", ".png")
 """Ends of images that the native decoder decodes itself; others it leaves to Pillow."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from ..session.model import BatchProducer, InspectedSample, ObservedSample, Session, SlowSample, Trainer, TrainerPass
+from ..session.model import Session
+from ..session.producers import BatchProducer, InspectedSample, ObservedSample, SlowSample
+from ..session.trainers import Trainer, TrainerPass
 from .diagnosis import LinePart, SlowSampleFinding, StagePart
 
 Figures = tuple[int, int, int | None]

@@ -7,7 +7,9 @@ from math import ceil
 from statistics import fmean, median
 from typing import Any
 
-from ..session.model import BatchProducer, Machine, ProbedProcess, Session, Trainer
+from ..session.model import Machine, ProbedProcess, Session
+from ..session.producers import BatchProducer
+from ..session.trainers import Trainer
 from .batches import MadeBatch, busy_us
 
 Figures = dict[str, Any]

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from ..session.model import LoaderFacts, LoaderFeed, ObservedSample, Trainer
+from ..session.producers import ObservedSample
+from ..session.trainers import LoaderFacts, LoaderFeed, Trainer
 from .batches import Join, StageCosts, StageSums, line_parts, made_us, slow_samples
 from .diagnosis import LoaderProduction
 from .sample_functions import sample_functions

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from ..session.model import BatchProducer, ObservedCall, ObservedSample
+from ..session.producers import BatchProducer, ObservedCall, ObservedSample
 from .batches import GETITEM, LINES_BUSY_US, line_shares
 from .diagnosis import SampleFunction, StagePart
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..probe import SETTLING_STEPS
-from ..session.model import LoaderFacts, MeasuredWindow, Session, Trainer, TrainerPass
+from ..session.model import Session
+from ..session.trainers import LoaderFacts, MeasuredWindow, Trainer, TrainerPass
 from .diagnosis import TimePart
 
 WAIT = "data wait"

@@ -11,7 +11,8 @@ from itertools import pairwise
 from math import sqrt
 from statistics import fmean, median, quantiles, stdev
 
-from ..session.model import LoaderFacts, Session, Trainer
+from ..session.model import Session
+from ..session.trainers import LoaderFacts, Trainer
 from .batches import Join, busy_us
 from .diagnosis import LoaderProduction, ProbeCost, StepBudget, TimePart, WaitCauses, WaitSplit
 from .production import batch_production, shares_of_feeds

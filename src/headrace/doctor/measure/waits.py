@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-from ..session.model import LoaderFacts, ReceivedBatches, Trainer, TrainerPass
+from ..session.trainers import LoaderFacts, ReceivedBatches, Trainer, TrainerPass
 from .batches import REST, Finder, Join, MadeBatch, batch_stages
 from .diagnosis import WaitCauses, WaitSplit
 from .steps import MeasuredTraining, is_here, is_source, pass_blocks, pass_of, queue_of, threads_of, time_parts

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..measure import MeasuredTraining, training
-from ..session.model import BatchDigest, Session
+from ..session.model import Session
+from ..session.trainers import BatchDigest
 
 DIGESTS = 32
 """Batches of each rank that are compared."""

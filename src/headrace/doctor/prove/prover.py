@@ -17,7 +17,8 @@ from rich.progress_bar import ProgressBar
 from ..attach import undo_notes
 from ..causes import Prescription, is_gain
 from ..probe import ProbeSettings
-from ..session.model import Proof, Session, SessionNote
+from ..session.after_run import Proof
+from ..session.model import Session, SessionNote
 from .baseline import DIGESTS, STEPS, BaselinePace, ComparedSamples, are_equal, compare, compare_adopted, patience_s
 from .trial import Trial, TrialRequest, attempt
 

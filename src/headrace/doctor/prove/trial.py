@@ -18,7 +18,8 @@ from ..causes import failed_process
 from ..machine import Cores, Kernel
 from ..probe import KEYS, ProbeSettings, boot_id
 from ..session import SCRATCH, read_session
-from ..session.model import CommandOutcome, Proof, Session
+from ..session.after_run import Proof
+from ..session.model import CommandOutcome, Session
 from .baseline import DIGESTS, ComparedSamples, step_durations
 from .staging import StagingError, staged
 

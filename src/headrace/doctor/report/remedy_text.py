@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from headrace.doctor.causes import Edit, LowerBounds, Prescription, ProofOutcome, Remedy
 from headrace.doctor.quantities import ABSENT, duration, number, times
-from headrace.doctor.session.model import AdoptedPart
+from headrace.doctor.session.after_run import AdoptedPart
 from headrace.doctor.simulate import Prediction
 
 MEASURED = "measured"

@@ -13,14 +13,9 @@ import msgspec
 from headrace.doctor.measure import WAIT, Diagnosis, device_spans
 from headrace.doctor.report.escaping import safe
 from headrace.doctor.report.run_text import command_line
-from headrace.doctor.session.model import (
-    BatchProducer,
-    MeasuredWindow,
-    OptimizerSteps,
-    ReceivedBatches,
-    Session,
-    Trainer,
-)
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.producers import BatchProducer
+from headrace.doctor.session.trainers import MeasuredWindow, OptimizerSteps, ReceivedBatches, Trainer
 
 Event = dict[str, Any]
 

@@ -23,7 +23,7 @@ from msgspec.structs import astuple
 from headrace.doctor.probe import MOST_HASHES, ProbeSettings
 
 from . import evidence_schema as schema
-from . import model
+from . import model, producers, trainers
 
 UNNAMED = "other:unnamed"
 """Stage whose name was lost with the line that held it."""
@@ -38,11 +38,11 @@ _TABLES = {
 }
 """Tables of a trainer that each record of a kind is a row of."""
 _LISTS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "pass": ("passes", model.TrainerPass),
-    "window": ("windows", model.MeasuredWindow),
-    "feed": ("feeds", model.LoaderFeed),
-    "digest": ("digests", model.BatchDigest),
-    "loader": ("loaders", lambda number, _, facts: model.LoaderFacts(number, facts)),
+    "pass": ("passes", trainers.TrainerPass),
+    "window": ("windows", trainers.MeasuredWindow),
+    "feed": ("feeds", trainers.LoaderFeed),
+    "digest": ("digests", trainers.BatchDigest),
+    "loader": ("loaders", lambda number, _, facts: trainers.LoaderFacts(number, facts)),
 }
 """Lists of a trainer that each record of a kind goes to, and what its fields make."""
 
@@ -110,16 +110,16 @@ class _OpenedFolder:
         self.ends.update(ends)
         self.hashes.update(hashes)
 
-    def folder(self, path: str) -> model.OpenedFolder:
+    def folder(self, path: str) -> producers.OpenedFolder:
         """Return what a session holds of it."""
         least = sorted(self.hashes)[:MOST_HASHES]
         is_exact = len(least) < MOST_HASHES
         # Of many values that are spread evenly, the n-th least lies where n parts of the range are passed.
         names = len(least) if is_exact else round((len(least) - 1) * _HASHES / max(least[-1], 1))
-        return model.OpenedFolder(path, self.opens, names, is_exact, self.is_deep, sorted(self.ends))
+        return producers.OpenedFolder(path, self.opens, names, is_exact, self.is_deep, sorted(self.ends))
 
 
-def merge_opened(records: Iterable[tuple[Any, dict[int, str]]]) -> model.FileOpens:
+def merge_opened(records: Iterable[tuple[Any, dict[int, str]]]) -> producers.FileOpens:
     """Merge the `opened` records of all processes, each with the names of its file, those with the most opens first.
 
     Paths whose names were lost are left out. A folder inside one that some process counted as a whole is part of that.
@@ -140,8 +140,8 @@ def merge_opened(records: Iterable[tuple[Any, dict[int, str]]]) -> model.FileOpe
     for path, one in opened.items():
         above = min((it for it in deep if path == it or path.startswith(f"{it}/")), key=len, default=path)
         outermost.setdefault(above, _OpenedFolder()).add(one.is_deep, one.opens, one.ends, one.hashes)
-    return model.FileOpens(
-        files=[model.OpenedFile(path, opens) for path, opens in files.most_common()],
+    return producers.FileOpens(
+        files=[producers.OpenedFile(path, opens) for path, opens in files.most_common()],
         folders=sorted((one.folder(path) for path, one in outermost.items()), key=lambda folder: -folder.opens),
         rest=rest,
     )
@@ -173,8 +173,8 @@ class ProcessEvidence:
             cut=lines.damaged > 0 or lines.bytes * 2 >= most_bytes,
             evidence_bytes=lines.bytes,
         )
-        self.trainer = model.Trainer(pid, self.process.host, rank=0)
-        self.producer = model.BatchProducer(pid, self.process.host, trainer=pid, worker=None)
+        self.trainer = trainers.Trainer(pid, self.process.host, rank=0)
+        self.producer = producers.BatchProducer(pid, self.process.host, trainer=pid, worker=None)
         self.opened: list[tuple[Any, dict[int, str]]] = []
         self.notes: list[model.SessionNote] = []
         self._names: dict[int, str] = {}
@@ -212,8 +212,8 @@ class ProcessEvidence:
             producer.trainer = producer.facts.get("parent")
         elif trainer.steps.number or trainer.passes or trainer.loaders:
             process.role = "trainer"
-        trainer.lines = [model.SourceLine(place, us) for place, us in self._loop_lines.most_common()]
-        producer.lines = [model.SourceLine(place, us) for place, us in self._lines.most_common()]
+        trainer.lines = [producers.SourceLine(place, us) for place, us in self._loop_lines.most_common()]
+        producer.lines = [producers.SourceLine(place, us) for place, us in self._lines.most_common()]
         if not any(producer.batches.beside):
             producer.batches.beside = []
         if all(worked is None for worked in producer.batches.worked):
@@ -227,9 +227,9 @@ class ProcessEvidence:
             getattr(self.trainer, name).append(made(*astuple(record)))
         elif kind in _TABLES:
             table, derived = getattr(self.trainer, _TABLES[kind]), dict[str, Any]()
-            if isinstance(table, model.Collectives):
+            if isinstance(table, trainers.Collectives):
                 derived["name"] = self._names.get(record.name, "?")
-            elif isinstance(table, model.ReceivedBatches) and record.shape is not None:
+            elif isinstance(table, trainers.ReceivedBatches) and record.shape is not None:
                 derived["shape"] = self._shapes.setdefault(self._names.get(record.shape, "?"), len(self._shapes))
             _append(table, record, **derived)
 
@@ -282,7 +282,7 @@ class ProcessEvidence:
         _append(self.trainer.steps, record, spans=spans, probe=probe, device=None, ready=None)
 
     def _take_rest(self, record: schema.RestRecord) -> None:
-        rest = model.UnmeasuredSteps(record.number, record.t, record.end_t, record.steps, record.probe / 10)
+        rest = trainers.UnmeasuredSteps(record.number, record.t, record.end_t, record.steps, record.probe / 10)
         self.trainer.rests.append(rest)
 
     def _take_device(self, record: schema.DeviceRecord) -> None:
@@ -306,15 +306,17 @@ class ProcessEvidence:
 
     def _take_slow(self, record: schema.SlowRecord) -> None:
         stages = [(self._stage(name), wall) for name, wall in record.stages]
-        sample = model.SlowSample(record.key, record.epoch, record.index, record.wall, stages, record.cpu)
+        sample = producers.SlowSample(record.key, record.epoch, record.index, record.wall, stages, record.cpu)
         self.producer.slow.append(sample)
 
     def _take_look(self, record: schema.LookRecord) -> None:
         stages = [
-            model.InspectedStage(self._stage(name), bool(drew), _known(same)) for name, drew, same in record.stages
+            producers.InspectedStage(self._stage(name), bool(drew), _known(same)) for name, drew, same in record.stages
         ]
         drew, same = bool(record.drew), _known(record.same)
-        self.producer.looks.append(model.InspectedSample(record.epoch, record.index, stages, drew, same, record.takes))
+        self.producer.looks.append(
+            producers.InspectedSample(record.epoch, record.index, stages, drew, same, record.takes)
+        )
 
     def _take_sample(self, record: schema.SampleRecord) -> None:
         self.producer.samples.append(self._observed(record))
@@ -322,13 +324,13 @@ class ProcessEvidence:
     def _take_collated(self, record: schema.CollatedRecord) -> None:
         self.producer.collated.append(self._observed(record))
 
-    def _observed(self, record: schema.SampleRecord) -> model.ObservedSample:
+    def _observed(self, record: schema.SampleRecord) -> producers.ObservedSample:
         calls = [
-            model.ObservedCall(self._names.get(stage, UNNAMED), self._names.get(place), facts)
+            producers.ObservedCall(self._names.get(stage, UNNAMED), self._names.get(place), facts)
             for stage, place, facts in record.calls
         ]
-        output = [model.OutputLeaf(*leaf) for leaf in record.output]
-        return model.ObservedSample(record.epoch, record.index, record.key, record.wall, calls, output)
+        output = [producers.OutputLeaf(*leaf) for leaf in record.output]
+        return producers.ObservedSample(record.epoch, record.index, record.key, record.wall, calls, output)
 
     def _take_lines(self, record: schema.LinesRecord) -> None:
         self._lines.update({self._names[name]: us for name, us in record.counts if name in self._names})

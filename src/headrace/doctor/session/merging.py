@@ -10,21 +10,21 @@ from typing import Any
 
 from headrace.errors import SessionError
 
-from . import model
+from . import model, producers, trainers
 from .model import Session
 
 TIMES: dict[type, tuple[str, ...]] = {
     model.ProbedProcess: ("start", "end"),
-    model.OptimizerSteps: ("start", "end", "ready"),
-    model.ReceivedBatches: ("start", "arrived", "pin_start"),
-    model.ReplayedBatches: ("start",),
-    model.Collectives: ("start",),
-    model.TrainerPass: ("start", "ready", "last_start"),
-    model.UnmeasuredSteps: ("start", "end"),
-    model.MeasuredWindow: ("start", "end"),
-    model.LoaderFeed: ("time",),
-    model.ProducedBatches: ("start", "fetched", "sent"),
-    model.BatchProducer: ("started", "begun"),
+    trainers.OptimizerSteps: ("start", "end", "ready"),
+    trainers.ReceivedBatches: ("start", "arrived", "pin_start"),
+    trainers.ReplayedBatches: ("start",),
+    trainers.Collectives: ("start",),
+    trainers.TrainerPass: ("start", "ready", "last_start"),
+    trainers.UnmeasuredSteps: ("start", "end"),
+    trainers.MeasuredWindow: ("start", "end"),
+    trainers.LoaderFeed: ("time",),
+    producers.ProducedBatches: ("start", "fetched", "sent"),
+    producers.BatchProducer: ("started", "begun"),
     model.Machine: ("time",),
     model.SessionNote: ("time",),
 }
@@ -131,7 +131,7 @@ def _shift(value: Any, ahead: int) -> None:
             for inner in held if isinstance(held, list) else [held]:
                 if is_dataclass(inner):
                     _shift(inner, ahead)
-    if isinstance(value, model.OptimizerSteps):
+    if isinstance(value, trainers.OptimizerSteps):
         value.spans = [[(kind, start - ahead, us) for kind, start, us in spans] for spans in value.spans]
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..measure import Host, Join, MadeBatch, MeasuredTraining, batch_stages, late, usual_us, waited_us
-from ..session.model import LoaderFacts, ReceivedBatches, Trainer
+from ..session.trainers import LoaderFacts, ReceivedBatches, Trainer
 from .work import BatchColumns, Column, StageColumns, Stages
 
 LONG = 3.0

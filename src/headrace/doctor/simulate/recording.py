@@ -29,7 +29,8 @@ from ..measure import (
     whole_fact,
     window_us,
 )
-from ..session.model import LoaderFacts, Machine, Session, Trainer, TrainerPass
+from ..session.model import Machine, Session
+from ..session.trainers import LoaderFacts, Trainer, TrainerPass
 from .batch_work import (
     ReceivedBatch,
     ReceiveTimes,
