@@ -344,6 +344,7 @@ class Ranges:
         check: NDArray[np.uint32] | None = None,
         zipped: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]
         | None = None,
+        held: tuple[list[Buffer], list[int], NDArray[np.int64]] | None = None,
     ) -> None: ...
 
 class Job:
