@@ -72,6 +72,9 @@ class WantedRanges:
     def bytes(self) -> int:
         return int((self.stop - self.start).sum())
 
+    def only(self, rows: Ints) -> WantedRanges:
+        return WantedRanges(self.object[rows], self.start[rows], self.stop[rows], self.need[rows])
+
     @classmethod
     def joined(cls, parts: list[WantedRanges]) -> WantedRanges:
         names = ("object", "start", "stop", "need")
