@@ -137,7 +137,7 @@ nb::object has_many(PyStore& self, const In<std::int64_t>& indices) {
             return static_cast<std::uint8_t>(self.store->peek(static_cast<std::uint64_t>(index)).has_value());
         });
     }
-    return to_numpy(std::move(there));
+    return nb::cast(to_numpy(std::move(there)));
 }
 
 void check_lengths(Ints lengths, std::size_t entries, std::size_t bytes) {

@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ import numpy.typing as npt
 from headrace._core import Paths, Ranges, leads_out
 from headrace.data.storage.strings import Ints, StoredArray, StringColumn, Strings
 from headrace.errors import ChangedError, OutsideRootError, ReadError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 Checks = npt.NDArray[np.uint32]
 Numbers: TypeAlias = npt.NDArray[Any] | StoredArray

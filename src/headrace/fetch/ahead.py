@@ -16,8 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data import Dataset, HeldParts, ObjectPath, StoreFailure, remote_error
-from headrace.data.remote.remote_errors import FailureKind, RangeRequest
+from headrace.data import Dataset, FailureKind, HeldParts, ObjectPath, RangeRequest, FailedRequestError, remote_error
 from headrace.errors import HeadraceError
 from headrace.fetch.executor import FetchCounts, FetchThread, PassingError
 from headrace.fetch.requests import Ints, Request, WantedRanges, fewest_requests, plan_requests
@@ -65,7 +64,7 @@ class Objects:
         path = self._paths[number]
         try:
             data, _ = await path.store.read_async(path.key, start, stop, path.pin)
-        except StoreFailure as failure:
+        except FailedRequestError as failure:
             store = str(path.store.address)
             if failure.kind is FailureKind.CREDENTIALS and store not in self._renewed:
                 self._renewed.add(store)  # expired: the environment or the profile may have others by now
@@ -73,13 +72,13 @@ class Objects:
                 raise PassingError(failure.reason) from None
             if failure.kind is not FailureKind.PASSING:
                 raise remote_error(failure, RangeRequest(str(path), start, stop), attempts=1) from None
-            raise PassingError(failure.reason, throttled=failure.throttled) from None
+            raise PassingError(failure.reason, throttled=failure.is_throttling) from None
         self._renewed.discard(str(path.store.address))
         return data
 
     def failed(self, request: Request, attempts: int, why: str) -> HeadraceError:
         asked = RangeRequest(str(self._paths[request.object]), request.start, request.stop)
-        return remote_error(StoreFailure(FailureKind.PASSING, why), asked, attempts=attempts)
+        return remote_error(FailedRequestError(FailureKind.PASSING, why), asked, attempts=attempts)
 
 
 @dataclass(eq=False)
@@ -122,7 +121,34 @@ class FetchStats:
     fewest_requests: int
     """Requests that the samples take at least, planned round by round over this link."""
     wait_s: float
-    """Time in which a batch could not begin because its bytes were not there."""
+    """Time in which a batch could not begin because its bytes were not there. High: the store limits the run."""
+
+    def totals(self) -> dict[str, float]:
+        """Return what grows over a pass, by name."""
+        counts = self.counts
+        return {
+            "fetch_requests": counts.requests,
+            "fetch_bytes": counts.bytes,
+            "fetch_retries": counts.retries,
+            "fetch_throttled": counts.throttled,
+            "fetch_hedges": counts.hedges,
+            "fetch_wait_seconds": self.wait_s,
+        }
+
+    def __str__(self) -> str:
+        counts = self.counts
+        beyond = counts.bytes / self.wanted_bytes - 1 if self.wanted_bytes else 0.0
+        words = [f"{counts.requests:,} requests", f"{counts.bytes / 1e6:,.1f} MB"]
+        if beyond > 0.005:
+            words.append(f"{beyond:.0%} of it between samples")
+        if counts.retries:
+            words.append(f"{counts.retries:,} retries ({counts.throttled:,} as the store asked for fewer)")
+        if counts.hedges:
+            words.append(f"{counts.hedges:,} sent twice, {counts.hedges_won:,} of them answered first")
+        quantiles = [f"{each * 1e3:,.0f}" for each in self.latency_s.values() if each is not None]
+        if quantiles:
+            words.append(f"latency {' / '.join(quantiles)} ms (50, 95, 99 %)")
+        return f"store: {', '.join(words)}; batches waited {self.wait_s:.2f} s for it"
 
 
 class FetchAhead:
@@ -173,7 +199,7 @@ class FetchAhead:
         remote = [column for column in columns if dataset.files(column).is_remote]
         if not remote:
             return None
-        limit = min(_MOST_BYTES, max(_LEAST_BYTES, available_bytes() // _MEMORY_SHARE))
+        limit = min(_MOST_BYTES, max(_LEAST_BYTES, (available_bytes() or 0) // _MEMORY_SHARE))
         return cls(dataset, remote, plan, epoch=epoch, first_step=first_step, limit_bytes=limit, cached=cached)
 
     def is_there(self, step: int) -> bool:
@@ -251,8 +277,7 @@ class FetchAhead:
                 step_places += wanted.places
                 cached |= dict.fromkeys(self._cached_places(column, wanted.places))
                 is_new = [
-                    place not in self._part_of and place not in fresh and place not in cached
-                    for place in wanted.places
+                    place not in self._part_of and place not in fresh and place not in cached for place in wanted.places
                 ]
                 new = wanted if all(is_new) else wanted.only(np.flatnonzero(is_new))
                 fresh |= dict.fromkeys(new.places)
@@ -311,8 +336,9 @@ class FetchAhead:
             start = at.offset if at.check is None else at.offset - _TAR_HEADER_BYTES
             stop = at.offset + at.length
         rows = np.flatnonzero(there)
-        numbers = [self._objects.number(objects[number]) for number in at.path_id[rows].tolist()]
-        ranges = WantedRanges(np.array(numbers, np.int64), start[rows], stop[rows], np.full(len(rows), need))
+        number_of = {at_id: self._objects.number(path) for at_id, path in objects.items() if path is not None}
+        numbers = np.array([number_of[at_id] for at_id in at.path_id[rows].tolist()], np.int64)
+        ranges = WantedRanges(numbers, start[rows], stop[rows], np.full(len(rows), need, np.int64))
         return _Wanted([(column, sample) for sample in samples[rows].tolist()], ranges)
 
     def _data(self, part: _Part) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headrace.cache import CacheStats
+from headrace.fetch import FetchStats
 
 STAGES = ("read", "probe", "decode", "resample", "augment")
 
@@ -43,6 +44,7 @@ class Stats:
     `copy_s` and `convert_s` are device time for H2D copies and for cast and normalise. `overlap` is the share of both
     that ran alongside training; low, batches come too late. None: not measured, as on the CPU. `cache` is what `cache=`
     did in this pass; None without one.
+    `fetch` has the reads of a store, None where all files are on this machine.
     """
 
     batches: int
@@ -70,6 +72,7 @@ class Stats:
     convert_s: float | None = None
     overlap: float | None = None
     cache: CacheStats | None = None
+    fetch: FetchStats | None = None
 
     @property
     def limit(self) -> str:
@@ -115,6 +118,8 @@ class Stats:
             found[f"stage_bytes/{name}"] = stage.bytes
         if self.copy_s is not None:
             found["copy_seconds"] = self.copy_s
+        if self.fetch is not None:
+            found |= self.fetch.totals()
         if self.cache is not None:
             found["cache_hits"] = self.cache.hits
             found["cache_misses"] = self.cache.misses
@@ -143,6 +148,8 @@ class Stats:
         if self.copy_s is not None and self.batches:
             overlapped = "" if self.overlap is None else f", {self.overlap:.0%} of it alongside training"
             lines.append(f"  copy to the device {self.copy_s / self.batches * 1e3:,.2f} ms a batch{overlapped}")
+        if self.fetch is not None:
+            lines.append(f"  {self.fetch}")
         if self.cache is not None:
             lines.append(f"  {self.cache}")
         return "\n".join(lines)
