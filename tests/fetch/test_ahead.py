@@ -16,7 +16,7 @@ from archives import add_file
 
 import headrace as hr
 from headrace import _core
-from headrace.data import Dataset, FailureKind, FailedRequestError, native_paths
+from headrace.data import Dataset, FailedRequestError, FailureKind, native_paths
 from headrace.errors import NotFoundError, ReadError
 from headrace.fetch import FetchAhead, FetchCancelled
 from headrace.plan import UniformPlan

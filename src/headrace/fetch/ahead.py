@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data import Dataset, FailureKind, HeldParts, ObjectPath, RangeRequest, FailedRequestError, remote_error
+from headrace.data import Dataset, FailedRequestError, FailureKind, HeldParts, ObjectPath, RangeRequest, remote_error
 from headrace.errors import HeadraceError
 from headrace.fetch.executor import FetchCounts, FetchThread, PassingError
 from headrace.fetch.requests import Ints, Request, WantedRanges, fewest_requests, plan_requests
@@ -46,7 +47,9 @@ class Objects:
     def __init__(self) -> None:
         self._paths: list[ObjectPath] = []
         self._numbers: dict[str, int] = {}
-        self._renewed: set[str] = set()
+        self._renewals: Counter[str] = Counter()
+        self._refused: set[tuple[int, int, int]] = set()
+        """Ranges refused once: credentials may have expired, and are read anew before a range is given up."""
 
     def number(self, path: ObjectPath) -> int:
         name = str(path)
@@ -61,19 +64,22 @@ class Objects:
 
     async def read_range(self, number: int, start: int, stop: int) -> memoryview:
         """Return the bytes [start, stop). Raises PassingError, or the error that names the object and the range."""
-        path = self._paths[number]
+        path, asked = self._paths[number], (number, start, stop)
+        store = str(path.store.address)
+        before = self._renewals[store]
         try:
             data, _ = await path.store.read_async(path.key, start, stop, path.pin)
         except FailedRequestError as failure:
-            store = str(path.store.address)
-            if failure.kind is FailureKind.CREDENTIALS and store not in self._renewed:
-                self._renewed.add(store)  # expired: the environment or the profile may have others by now
-                path.store.renew()
+            if failure.kind is FailureKind.CREDENTIALS and asked not in self._refused:
+                self._refused.add(asked)
+                if self._renewals[store] == before:  # no other request has done so since
+                    self._renewals[store] += 1
+                    path.store.renew()
                 raise PassingError(failure.reason) from None
             if failure.kind is not FailureKind.PASSING:
                 raise remote_error(failure, RangeRequest(str(path), start, stop), attempts=1) from None
             raise PassingError(failure.reason, throttled=failure.is_throttling) from None
-        self._renewed.discard(str(path.store.address))
+        self._refused.discard(asked)
         return data
 
     def failed(self, request: Request, attempts: int, why: str) -> HeadraceError:
