@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeAlias
 
 from .code_layout import literal
 from .recipe import KEY, DataSource, KnownSample, ModuleFunction, RecipePart
@@ -24,8 +24,9 @@ ENCODED = ModuleFunction(
 )
 
 
-_IMAGE = ("", ("image",))
-_FOLDER_COLUMNS: dict[tuple[str, tuple[str | int, ...]], str] = {
+_Columns: TypeAlias = dict[tuple[str, tuple[str | int, ...]], str]
+_IMAGE: tuple[str, tuple[str | int, ...]] = ("", ("image",))
+_FOLDER_COLUMNS: _Columns = {
     _IMAGE: "image",
     **{(f"self.{name}", (0,)): KEY for name in ("samples", "imgs")},
     **{(f"self.{name}", (1,)): "label" for name in ("samples", "imgs")},
@@ -163,7 +164,7 @@ def _voc(dataset: Any, reader: SampleReader) -> KnownSample | None:
     part = RecipePart("VOCSegmentation", "", "hr.open({image, mask}, root=ROOT)", "exact", "", "source")
     length = images.count if isinstance(images, LongList) else len(first)
     imports = ("from pathlib import Path",)
-    columns = {_IMAGE: "image", ("", ("mask",)): "mask"}
+    columns: _Columns = {_IMAGE: "image", ("", ("mask",)): "mask"}
     source = DataSource(code, columns, constants=constants, imports=imports, parts=(part,), length=length)
     return KnownSample(_voc_pair(state, reader), source)
 
