@@ -135,6 +135,14 @@ def test_a_cache_is_offered_from_a_gain_that_is_worth_its_memory() -> None:
     assert found.costs[0] == "400 MB for the whole dataset, 400 samples of 1.0 MB, of 32 GB that are free"
 
 
+def test_a_cache_is_priced_for_all_ranks_shares_of_the_dataset() -> None:
+    sampler = {"class": "torch.utils.data.distributed.DistributedSampler", "attributes": {"num_replicas": 2}}
+    facts = {"length": 100, "described": {"sampler": sampler}}
+    survey = MachineSurvey(calibrations=sized(1_000_000))
+    found = helping(with_survey(made(MadeRun(stages={"decode:Pillow load": 25_000}, facts=facts)), survey), "cache")
+    assert found.costs[0].startswith("800 MB for the whole dataset, 800 samples of 1.0 MB")
+
+
 @pytest.mark.parametrize(
     ("file", "said"),
     [
