@@ -42,7 +42,7 @@ NAMES = {
 }
 _CONTENTS = (
     "Look at what a batch consists of: each tensor takes shared memory of its own, and everything else is pickled. "
-    "Fewer tensors cost less, images as uint8, and no keys that the step does not use."
+    "Fewer tensors cost less, images as bytes, and no keys that the step does not use."
 )
 LOOK = {
     "read": "Look at where the files lie and how large they are: a local disk, fewer and larger files, or a page cache "
