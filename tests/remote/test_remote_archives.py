@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import tarfile
 import zipfile
@@ -12,7 +13,7 @@ import pytest
 from servers import KEY_ID, SECRET, Answer, StoreServer
 
 import headrace as hr
-from headrace.errors import ChangedError, DatasetError, ReadError, UsageError
+from headrace.errors import ChangedError, DatasetError, NotFoundError, OutsideRootError, ReadError, UsageError
 
 MEMBERS = {f"{number:03}.{kind}": (kind * (200 + number)).encode() for number in range(12) for kind in ("jpg", "cls")}
 
@@ -137,3 +138,23 @@ def test_what_is_no_archive_is_refused(shards: StoreServer, tmp_path: Path) -> N
         hr.open(["s3://bucket/a b/é/000.tar", str(tmp_path / "000.tar")], store_options=shards.options)
     with pytest.raises(UsageError, match="store_options: expected none"):
         hr.open(tmp_path / "000.tar", store_options=shards.options)
+
+
+def test_a_manifest_names_objects_below_a_prefix(shards: StoreServer, tmp_path: Path) -> None:
+    images = {f"x y/{number}é.jpg": b"\xff\xd8\xff" + bytes([number]) * 99 for number in range(4)}
+    shards.objects.update({f"photos/{name}": data for name, data in images.items()})
+    (tmp_path / "list.csv").write_text("image,label\n" + "".join(f"{name},{name[:1]}\n" for name in images))
+    coco = {"images": [{"id": number, "file_name": name} for number, name in enumerate(images)]}
+    (tmp_path / "coco.json").write_text(json.dumps(coco))
+    for where in ("list.csv", "coco.json"):
+        opened = hr.open(tmp_path / where, root="s3://bucket/photos/", store_options=shards.options)
+        assert [opened.read("image", number) for number in range(4)] == list(images.values())
+        assert opened.where("image", 0) == ("s3://bucket/photos/x y/0é.jpg", None)
+        opened.expect_files("image")
+    rows = hr.open({"image": [*images, "../list.csv"]}, root="s3://bucket/photos", store_options=shards.options)
+    assert rows.read("image", 3) == images["x y/3é.jpg"]
+    with pytest.raises(OutsideRootError):
+        rows.read("image", 4)
+    elsewhere = hr.open(tmp_path / "list.csv", root="s3://bucket/elsewhere", store_options=shards.options)
+    with pytest.raises(NotFoundError, match="got none of 4 looked for below s3://bucket/elsewhere"):
+        elsewhere.expect_files("image")

@@ -105,6 +105,7 @@ def _shown(value: object) -> str:
 Where: TypeAlias = Path | Sequence[Any] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 _TAR_NAME = re.compile(r"\.(tar|tgz|tbz2?|txz)\b", re.IGNORECASE)
+_OF_STORES = ("store_options", "store")
 _LOOKED_AT = 8
 """Images of many that are looked at: enough to notice a mistake."""
 _EXPECTED = "a path, a pattern or a list of paths, or samples in memory"
@@ -156,9 +157,10 @@ def open_dataset(
       arrays of numbers, texts, paths or bytes; a list of dicts; or an iterable of dicts, which is read to its end;
     - a pandas or polars DataFrame, a pyarrow Table, or a `datasets.Dataset`, whose Arrow data is read in place.
 
-    Tars and zips may lie in stores: `s3://bucket/shards/*.tar`, `gs://…`, `az://container/…`, `https://host/…` (no
-    patterns, but brace lists). Credentials come from the environment, as obstore finds them, or from `store_options`.
-    Only headers are read until samples are; indices lie in the cache folder.
+    Tars and zips, and the files that a manifest or COCO's annotations name below `root=`, may lie in stores:
+    `s3://bucket/shards/*.tar`, `gs://…`, `az://container/…`, `https://host/…` (no patterns, but brace lists).
+    Credentials come from the environment, as obstore finds them, or from `store_options`. Only headers are read until
+    samples are; indices lie in the cache folder.
 
     Files are known by their first bytes, and text manifests by their suffix. Arguments that mean nothing for what is
     opened are refused.
@@ -306,15 +308,17 @@ def _held(
     """Return samples in memory, whose paths may lead into a root. `bare`: the only column is that of images."""
 
     def make_table() -> SampleTable:
-        return make(root=open_root(given.root, manifest=os.path.abspath("memory"), cache=given.cache_folder))
+        return make(root=_root([os.path.abspath("memory")], given))
 
-    takes = ("root", *_cache_of_root(given), *(() if bare else ("classes", "columns")), *more)
+    takes = ("root", *_more_of_root(given), *(() if bare else ("classes", "columns")), *more)
     return OpenableSource(subject, what, takes, make_table, labelled=True)
 
 
-def _cache_of_root(given: OpenArguments) -> tuple[str, ...]:
-    """Return `cache` where `root=` is archives, which have indices."""
+def _more_of_root(given: OpenArguments) -> tuple[str, ...]:
+    """Return `cache` where `root=` is archives, which have indices, and what a root in a store takes."""
     roots = list(given.root) if isinstance(given.root, list | tuple) else [given.root]
+    if is_remote(roots[0]):
+        return _OF_STORES
     if len(roots) == 1 and (roots[0] is None or os.path.isdir(_path(roots[0]))):
         return ()
     return ("cache",)
@@ -339,7 +343,7 @@ def _in_stores(parts: Sequence[Any], given: OpenArguments) -> OpenableSource:
             f"{paths[0]}: expected tars or zips in a store, got {first.words}. Download it, or mount the bucket as a "
             f"folder"
         )
-    return replace(_archives(paths, first, given), takes=("classes", "columns", "cache", "store_options", "store"))
+    return replace(_archives(paths, first, given), takes=("classes", "columns", "cache", *_OF_STORES))
 
 
 def _suffix(path: StoredPath) -> str:
@@ -392,7 +396,7 @@ def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> Openab
     """Return files of one kind, at absolute paths."""
     name, cache = os.path.basename(paths[0]), given.cache_folder
     if kind.kind in ROW_KINDS:
-        takes = ("stage", "root", "columns", "cache", "classes")
+        takes = ("stage", "root", "columns", "cache", "classes", *_more_of_root(given))
 
         def open_rows() -> SampleTable:
             return open_manifest(paths, root=_root(paths, given), columns=given.columns, cache=cache)
@@ -401,7 +405,7 @@ def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> Openab
     if kind.kind == "json":
         if len(paths) > 1:
             raise UsageError(f"expected one file of annotations, got {len(paths):,}. Join them, or open each")
-        coco_takes = ("stage", "root", *_cache_of_root(given))
+        coco_takes = ("stage", "root", *_more_of_root(given))
         what = "a file of COCO's annotations"
         return OpenableSource(name, what, coco_takes, lambda: open_coco(paths[0], _root(paths, given)))
     if kind.kind in ("tar", "zip"):
@@ -430,7 +434,8 @@ def _root(manifests: Sequence[str], given: OpenArguments) -> PathRoot:
     folders = {os.path.dirname(path) for path in manifests}
     if given.root is None and len(folders) > 1:
         return FolderRoot(os.path.commonpath(folders), is_common=True)
-    return open_root(given.root, manifest=manifests[0], cache=given.cache_folder)
+    stores = Stores(given.store_options, given.store)
+    return open_root(given.root, manifest=manifests[0], cache=given.cache_folder, stores=stores)
 
 
 def _expect_images(paths: Sequence[str]) -> None:

@@ -189,8 +189,10 @@ def _is_there(table: SampleTable, column: str, base_id: int) -> bool:
     if at.length is not None:
         return bool(at.length[0] != MISSING)
     try:
+        if found.files.is_remote:
+            return found.open(at).size() >= 0
         return os.path.exists(found.path(at))
-    except ReadError:
+    except (NotFoundError, ReadError):
         return False
     except OutsideRootError as error:
         raise OutsideRootError(f"{_sample_text(table, base_id)}: {error}") from error
