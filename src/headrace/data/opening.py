@@ -396,7 +396,7 @@ def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> Openab
     """Return files of one kind, at absolute paths."""
     name, cache = os.path.basename(paths[0]), given.cache_folder
     if kind.kind in ROW_KINDS:
-        takes = ("stage", "root", "columns", "cache", "classes", *_more_of_root(given))
+        takes = ("stage", "root", "columns", "cache", "classes", *(_OF_STORES if is_remote(given.root) else ()))
 
         def open_rows() -> SampleTable:
             return open_manifest(paths, root=_root(paths, given), columns=given.columns, cache=cache)
