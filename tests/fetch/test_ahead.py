@@ -16,7 +16,7 @@ from archives import add_file
 
 import headrace as hr
 from headrace import _core
-from headrace.data import Dataset, FailedRequestError, FailureKind, native_paths
+from headrace.data import Dataset, FailedRequestError, FailureKind, ObjectPath, native_paths
 from headrace.errors import NotFoundError, ReadError
 from headrace.fetch import FetchAhead, FetchCancelled
 from headrace.plan import UniformPlan
@@ -47,10 +47,9 @@ class FileStore:
 
 
 @dataclass
-class Object:
-    store: FileStore
+class Object(ObjectPath):
+    store: Any
     key: str
-    pin = None
 
     def __str__(self) -> str:
         return f"made://store{self.key}"
@@ -81,6 +80,7 @@ class RemoteDataset:
 
         class Files:
             is_remote = True
+            path = staticmethod(files.path)
 
             @staticmethod
             def object(number: int) -> Object:

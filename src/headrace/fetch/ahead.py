@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data import Dataset, FailedRequestError, FailureKind, HeldParts, ObjectPath, RangeRequest, remote_error
+from headrace.data import ColumnFiles, Dataset, FailedRequestError, FailureKind, HeldParts, ObjectPath, RangeRequest, remote_error
 from headrace.errors import HeadraceError
 from headrace.fetch.executor import FetchCounts, FetchThread, PassingError
 from headrace.fetch.requests import Ints, Request, WantedRanges, fewest_requests, plan_requests
@@ -329,7 +329,7 @@ class FetchAhead:
         """Locate the samples that are there, with the headers that the core checks before their data."""
         at = self._dataset.locate(column, samples)
         files = self._dataset.files(column) if at.files is None else at.files
-        objects = {number: files.object(number) for number in np.unique(at.path_id).tolist()}
+        objects = {number: _object(files, number) for number in np.unique(at.path_id).tolist()}
         there = np.ones(len(samples), bool) if at.length is None else at.length >= 0
         if at.offset is None or at.length is None:
             there &= np.array([objects[number] is not None for number in at.path_id.tolist()], bool)
@@ -358,6 +358,15 @@ class FetchAhead:
             raise FetchCancelled from None
         finally:
             self._wait_s += time.perf_counter() - began_s
+
+
+def _object(files: ColumnFiles, number: int) -> ObjectPath | None:
+    """Return an object of a column; None where a sample has none. Raises as `ColumnFiles.path` does."""
+    if not files.path(number):
+        return None
+    path = files.object(number)
+    assert isinstance(path, ObjectPath), "objects in stores are of one kind"
+    return path
 
 
 def _size(path: ObjectPath | None) -> int:

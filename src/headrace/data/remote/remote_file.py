@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import posixpath
 import random
 import time
 from collections.abc import Callable
@@ -94,6 +95,18 @@ class ObjectPath:
             return None
         known = "\0".join((str(self), str(pin.size), stated))
         return hashlib.blake2b(known.encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class PrefixObjects:
+    """Objects below a prefix, by names as a manifest has them."""
+
+    store: ObjectStore
+    prefix: str
+
+    def object(self, number: int, name: bytes) -> ObjectPath:
+        """Return the object of that name, as it is at its first read."""
+        return ObjectPath(self.store, posixpath.normpath(posixpath.join(self.prefix, os.fsdecode(name))))
 
 
 class RemoteFile(ReadableFile):

@@ -19,6 +19,7 @@ pause = time.sleep
 # Without O_NONBLOCK, opening a FIFO would wait for a writer.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _HEADER_BYTES = 512
+_ANY_BYTES = 1 << 62
 
 
 def with_retries(read: Callable[[], T], *, reopen: Callable[[], object] | None = None) -> T:
@@ -230,6 +231,11 @@ def read_file(path: bytes) -> bytes:
         return with_retries(read)
     except OSError as error:
         raise read_error(path, 0, error) from error
+
+
+def read_whole(file: ReadableFile) -> bytes:
+    """Return all bytes of an open file or object. Raises ReadError."""
+    return file.read(0, _ANY_BYTES)
 
 
 def read_member(file: ReadableFile, offset: int, length: int, check: int | None, *, skip: int = 0) -> bytes:
