@@ -46,10 +46,9 @@ class FileStore:
         self.renewed += 1
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Object(ObjectPath):
-    store: Any
-    key: str
+    """A file of this machine in place of an object."""
 
     def __str__(self) -> str:
         return f"made://store{self.key}"
@@ -84,7 +83,8 @@ class RemoteDataset:
 
             @staticmethod
             def object(number: int) -> Object:
-                return Object(self.store, files.path(number).decode())
+                store: Any = self.store
+                return Object(store, files.path(number).decode())
 
         return Files
 

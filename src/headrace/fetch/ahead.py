@@ -17,7 +17,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data import ColumnFiles, Dataset, FailedRequestError, FailureKind, HeldParts, ObjectPath, RangeRequest, remote_error
+from headrace.data import (
+    ColumnFiles,
+    Dataset,
+    FailedRequestError,
+    FailureKind,
+    HeldParts,
+    ObjectPath,
+    RangeRequest,
+    remote_error,
+)
 from headrace.errors import HeadraceError
 from headrace.fetch.executor import FetchCounts, FetchThread, PassingError
 from headrace.fetch.requests import Ints, Request, WantedRanges, fewest_requests, plan_requests

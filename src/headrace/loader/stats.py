@@ -76,11 +76,13 @@ class Stats:
 
     @property
     def limit(self) -> str:
-        """The bottleneck: "start" (nothing taken yet), "consumer", or the name of a stage."""
+        """The bottleneck: "start" (nothing taken yet), "consumer", "store" (remote reads), or the name of a stage."""
         if self.batches == 0 or self.wall_s <= 0:
             return "start"
         if self.consumer_wait_s < 0.02 * self.wall_s:
             return "consumer"
+        if self.fetch is not None and self.fetch.wait_s > 0.5 * self.consumer_wait_s:
+            return "store"
         core_s = sum(self.stages[name].busy_s for name in STAGES)
         core_share = core_s / (core_s + self.idle_s) if core_s else 0.0
         # Shares of their time in which map workers work, and in which the feed waits for a tokenizer.
@@ -164,6 +166,10 @@ class Stats:
         if limit == "python":
             return (
                 f"Python limits this run: the consumer waited {share:.0%} of the time while the core's threads idled."
+            )
+        if limit == "store":
+            return (
+                f"The store limits this run: the consumer waited {share:.0%} of the time, most of it for its answers."
             )
         where = f"on {self.threads} threads"
         if limit == "map":
