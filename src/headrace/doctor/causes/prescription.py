@@ -105,11 +105,11 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
     if session.control is not None and session.control.steps:
         again_us, others_cores = fmean(session.control.steps), session.control.others_cores
     before = [case.step_us] if again_us is None else [case.step_us, again_us]
-    told = outcomes(session.proofs, lambda codes: _predicted_of(case, proposals, codes), min(before), others_cores)
+    told = outcomes(session.proofs, lambda codes: _predicted_of(case, proposals, codes), before, others_cores)
     # What a proof spoke against leaves room for others, which proofs may have spoken against, too.
     left: list[str] = []
     chosen = _together(case, proposals)
-    while out := left_out(told, [one.remedy.code for one in chosen], max(before)):
+    while out := left_out(told, [one.remedy.code for one in chosen]):
         left += [one.remedy.code for one in proposals if one.remedy.code in out]
         chosen = _together(case, [one for one in proposals if one.remedy.code not in left])
     edited = [(one.remedy.edit, one.wanted) for one in chosen if one.remedy.edit is not None and one.wanted is not None]
