@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 
-from ..edits import ADOPTED, WantedEdit
+from ..edits import ADOPTED, WantedEdit, is_prefetched
 from ..quantities import counted, duration, number, size
 from ..session.after_run import AdoptedPart, LoaderTrial
 from ..simulate import FeedSetup, NativeFeed, RecordedRun, predicted
@@ -148,6 +148,10 @@ def _hint(case: Case, *, is_exact: bool) -> str:
     file, line = case.facts.get("file"), case.facts.get("line")
     where = f" in {file}:{line}" if file and line else ""
     kind = "the module" if is_exact else "a draft, with the parts to check marked"
-    return (
-        f"headrace doctor --draft FILE writes {kind}. Then{where}: make_dataloader() of it in place of the DataLoader"
-    )
+    then = f"Then{where}: make_dataloader() of it in place of the DataLoader"
+    if is_prefetched(case.facts):
+        then = (
+            "Then behind create_loader(…): loader.loader = make_dataloader(batch_size=…) of it, and timm's prefetcher "
+            "moves and normalizes its batches"
+        )
+    return f"headrace doctor --draft FILE writes {kind}. {then}"
