@@ -17,8 +17,9 @@ OBSERVED_US = 100_000.0
 PREDICTED = Prediction(50_000.0, 45_000.0, 55_000.0, 2.0)
 BUSY_BEFORE_US = [286_000.0, 300_400.0]
 BUSY_MS = (
-    "172 424 177 226 105 546 52 369 28 758 236 448 208 268 59 353 168 414 249 283 347 402 312 170 517 63 582 331 290 98 "
-    "409 419 587 183 315 318 294 129 557 240 420 135 244 190 430 374 633 425 410 172 356 307 394 114 206 659 201 182 202 482"
+    "172 424 177 226 105 546 52 369 28 758 236 448 208 268 59 353 168 414 249 283 347 402 312 170 517 63 "
+    "582 331 290 98 409 419 587 183 315 318 294 129 557 240 420 135 244 190 430 374 633 425 410 172 356 "
+    "307 394 114 206 659 201 182 202 482"
 )
 """Steps of tests/doctor/adopted/folder_v1.py with persistent workers, on two cores of which other programs used 1.3:
 recorded. Of the run without it there are the means, of the measured run and of the one that came again."""

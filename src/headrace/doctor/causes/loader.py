@@ -91,12 +91,22 @@ def native_feed(run: RecordedRun, trial: LoaderTrial) -> NativeFeed:
     feed = NativeFeed(tuple(trial.batch_us), mean_us if trial.cpu_us is None else trial.cpu_us, QUEUE)
     if not trial.loaded_us or trial.stand_in_us is None:
         return replace(feed, error=UNLOADED_ERROR)
-    unhindered_us = run.unhindered_us()
-    simulated_us = predicted(run, replace(run.setup, feed=feed)).step_us
+    setup = fed_by(run.setup, feed)
     # The stand-in is hardly ever as long as the step that it stands for.
-    measured_us = max(fmean(trial.loaded_us) + unhindered_us - trial.stand_in_us, unhindered_us)
-    stretch = measured_us / simulated_us
-    error = math.hypot(DRIFT_ERROR, STRETCH_ERROR * math.log(stretch), _uncertainty(trial.loaded_us))
+    more_us = run.unhindered_us() - trial.stand_in_us
+    fitted = _fitted(run, setup, trial.loaded_us, more_us)
+    if not trial.passive_us:
+        return fitted
+    return replace(fitted, asleep=_fitted(run, setup.asleep(), trial.passive_us, more_us))
+
+
+def _fitted(run: RecordedRun, setup: FeedSetup, turns: Sequence[float], more_us: float) -> NativeFeed:
+    """Return the loader of a setup, fitted to steps that were measured with it, each `more_us` longer than these."""
+    feed = setup.feed
+    assert feed is not None
+    simulated_us = predicted(run, setup).step_us
+    stretch = max(fmean(turns) + more_us, run.unhindered_us()) / simulated_us
+    error = math.hypot(DRIFT_ERROR, STRETCH_ERROR * math.log(stretch), _uncertainty(turns))
     return replace(feed, stretch=stretch, error=error)
 
 

@@ -147,14 +147,18 @@ def ranked(remedies: Sequence[Remedy], outcomes: Sequence[ProofOutcome], bound_u
         return 1, 0, round(math.log(step_us) / WORTH), effort(remedy)
 
     refused = [one for one in remedies if one.helps and one.code in last and last[one.code].is_refused]
-    found = sorted((one for one in remedies if one not in refused), key=order)
+    beside = [one for one in remedies if one.beside and one not in refused]
+    found = sorted((one for one in remedies if one not in refused and one not in beside), key=order)
     proved = [(last[one.code].step_us or 0.0, one) for one in found if one.code in last and last[one.code].recommended]
     for step_us, remedy in sorted(proved, key=lambda one: -one[0]):
         found.remove(remedy)
         better = takewhile(lambda one, us=step_us: _is_surely_below(one, us, last), found)  # type: ignore[misc]
         found.insert(len(list(better)), remedy)
     helps = sum(one.helps for one in found)
-    return [*found[:helps], *refused, *found[helps:]]
+    found = [*found[:helps], *refused, *found[helps:]]
+    for remedy in beside:  # right after the one that it needs
+        found.insert(1 + next(place for place, one in enumerate(found) if one.code == remedy.beside), remedy)
+    return found
 
 
 def _is_surely_below(remedy: Remedy, step_us: float, outcomes: Mapping[str, ProofOutcome]) -> bool:
@@ -204,7 +208,8 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     decoders = [one for one in known if one.remedy.code in decoding.DECODERS]  # each in place of the same decoding
     quickest = min(decoders, key=_step_us, default=None)
     known = [one for one in known if one not in decoders or one is quickest]
-    shortest = min((one.remedy.prediction.step_us for one in known if one.remedy.prediction is not None), default=0.0)
+    alone = [one for one in known if not one.remedy.beside]
+    shortest = min((one.remedy.prediction.step_us for one in alone if one.remedy.prediction is not None), default=0.0)
 
     def order(one: Proposal) -> tuple[bool, bool, bool, float]:
         step_us = _step_us(one)
@@ -213,7 +218,11 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
 
     chosen: list[Proposal] = []
     step_us = case.step_us
-    for one in sorted(known, key=order):
+    by_code = {one.remedy.code: one for one in known}
+    able = [one for one in known if not one.remedy.beside or one.remedy.beside in by_code]
+    for one in sorted(able, key=lambda one: (*order(by_code.get(one.remedy.beside, one)), bool(one.remedy.beside))):
+        if one.remedy.beside and by_code[one.remedy.beside] not in chosen:
+            continue
         prediction = _simulated(case, [*chosen, one])
         if prediction is not None and prediction.step_us <= (1 - ADDS) * step_us:
             chosen.append(one)

@@ -81,6 +81,8 @@ class Remedy:
     """How much of the Loader is known: `exact` or `draft`; empty for other remedies."""
     parts: list[AdoptedPart] = field(default_factory=list)
     """Parts of the script that the Loader takes over, each with how sure that is."""
+    beside: str = ""
+    """Code of the remedy without which it does not help: the prediction is of both."""
 
 
 @dataclass(frozen=True)

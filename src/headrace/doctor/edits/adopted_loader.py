@@ -93,9 +93,7 @@ def for_import(module: str) -> str:
     return f"{text.rstrip()}\n"
 
 
-def with_adopted(
-    found: LoaderCall, sources: Sequence[ScriptSource], facts: Mapping[str, Any]
-) -> list[Replacement]:
+def with_adopted(found: LoaderCall, sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> list[Replacement]:
     """Put the Loader of `ADOPTED` in place of a DataLoader, and remove what only that used.
 
     timm's prefetcher stays, and gets the Loader's batches.
