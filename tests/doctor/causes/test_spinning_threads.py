@@ -21,9 +21,7 @@ SPUN_US = 9_000
 OPENMP = {"torch_threads": 2, "parallel_backend": "OpenMP", "wait_policy": None}
 
 
-def spinning(
-    spun_us: int = SPUN_US, cores: int = 2, busy: float = 2.0, run: MadeRun = RUN, **facts: Any
-) -> Session:
+def spinning(spun_us: int = SPUN_US, cores: int = 2, busy: float = 2.0, run: MadeRun = RUN, **facts: Any) -> Session:
     """A run whose training process computes with two threads, each step's time on both."""
     columns = COLUMNS | {"cpu_cores_busy": busy, "cpu_cores_other": 0.0}
     session = made(run, facts={"cores": cores}, columns=columns)
