@@ -135,8 +135,10 @@ def loader_trial(
         trial = LoaderTrial("not tried", why_not, module)
     else:
         request = LoaderTrialRequest.of(session, view.trainer.pid, run, module)
-        expected_s = EXPECTED_S + (PASSIVE_S if request.may_sleep else 0.0)
-        announce(f"trying Headrace's Loader on the run's files: about {expected_s:.0f} s, at most {2 * MOST_S:.0f} s")
+        expected_s, most_s = EXPECTED_S, 2 * MOST_S
+        if request.may_sleep:
+            expected_s, most_s = expected_s + PASSIVE_S, 2 * most_s
+        announce(f"trying Headrace's Loader on the run's files: about {expected_s:.0f} s, at most {most_s:.0f} s")
         trial = tried_loader(request)
     trial.degree, trial.reason = recipe.degree, recipe.reason
     trial.parts = [AdoptedPart(part.part, part.place, part.becomes, part.certainty, part.note) for part in recipe.parts]

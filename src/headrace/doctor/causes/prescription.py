@@ -218,10 +218,11 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
 
     chosen: list[Proposal] = []
     step_us = case.step_us
-    by_code = {one.remedy.code: one for one in known}
-    able = [one for one in known if not one.remedy.beside or one.remedy.beside in by_code]
-    for one in sorted(able, key=lambda one: (*order(by_code.get(one.remedy.beside, one)), bool(one.remedy.beside))):
-        if one.remedy.beside and by_code[one.remedy.beside] not in chosen:
+    wanted: list[Proposal] = []
+    for one in sorted(alone, key=order):
+        wanted += [one, *(other for other in known if other.remedy.beside == one.remedy.code)]
+    for one in wanted:
+        if one.remedy.beside and one.remedy.beside not in [other.remedy.code for other in chosen]:
             continue
         prediction = _simulated(case, [*chosen, one])
         if prediction is not None and prediction.step_us <= (1 - ADDS) * step_us:
