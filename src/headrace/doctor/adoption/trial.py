@@ -90,7 +90,8 @@ class LoaderTrialRequest:
     def of(cls, session: Session, pid: int, run: RecordedRun, module: str) -> LoaderTrialRequest:
         """Return the request for the trainer `pid` of a session, whose recorded work is `run`."""
         trainer = next((one for one in session.processes if one.pid == pid), None)
-        facts = {} if trainer is None else trainer.facts.get("process") or {}
+        known = {} if trainer is None else trainer.facts
+        facts = known.get("process") or {}
         script = next((one for one in facts.get("argv") or [] if str(one).endswith(".py")), "")
         steps, cores = run.steps, run.setup.cores
         computing, waiting = float(steps.compute.mean()), float(steps.wait.mean())
@@ -104,7 +105,7 @@ class LoaderTrialRequest:
             step_us=(computing, waiting),
             team=run.team,
             batches_a_step=max(round(run.batches_a_step), 1),
-            may_sleep=run.team > 1 and wait_policy(facts.get("facts", {})) is None,
+            may_sleep=run.team > 1 and wait_policy(known.get("facts") or {}) is None,
         )
 
 
