@@ -151,6 +151,14 @@ def test_a_cache_is_offered_from_a_gain_that_is_worth_its_memory() -> None:
     assert found.costs[0] == "400 MB for the whole dataset, 400 samples of 1.0 MB, of 32 GB that are free"
 
 
+def test_a_cache_is_priced_for_all_ranks_shares_of_the_dataset() -> None:
+    sampler = {"class": "torch.utils.data.distributed.DistributedSampler", "attributes": {"num_replicas": 2}}
+    facts = {"length": 100, "described": {"sampler": sampler}}
+    survey = MachineSurvey(calibrations=sized(1_000_000))
+    found = helping(with_survey(made(MadeRun(stages={"decode:Pillow load": 25_000}, facts=facts)), survey), "cache")
+    assert found.costs[0].startswith("800 MB for the whole dataset, 800 samples of 1.0 MB")
+
+
 @pytest.mark.parametrize(
     ("file", "said"),
     [
@@ -281,3 +289,13 @@ def test_an_index_is_not_advised_for_a_stream() -> None:
     assert "indexed-tar" in [one.code for one in prescribed(made(MadeRun(stages=scans))).remedies]
     stream = MadeRun(stages={**scans, "lookup:tarfile member": 20}, facts={"iterable": True})
     assert "indexed-tar" not in [one.code for one in prescribed(made(stream)).remedies]
+
+
+def test_a_list_of_pictures_of_floats_is_sent_as_bytes() -> None:
+    """Detectors take lists: each picture is a tensor of its own, with boxes and masks that have small dtypes."""
+    pictures = " ".join(f"float32[3,400,{500 + number}]" for number in range(8))
+    session = with_batches(made(MadeRun(pickle=500, unpickle=3_000)), f"{pictures} float32[5,4] int64[5]", 19_300_000)
+    found = helping(session, "smaller-samples")
+    assert "; 8 float32 tensors as uint8 is 25 % of the bytes." in found.why
+    one = with_batches(made(MadeRun(unpickle=3_000)), "float32[3,1000,640]", 7_680_000)
+    assert "have small dtypes already" in why_not(one, "smaller-samples"), "three sequences, as far as one can see"
