@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ from made_sessions import MadeRun, outcome, process, read, write_evidence, write
 
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.prescription import ranked
-from headrace.doctor.causes.remedy import Prediction, ProofOutcome, Remedy
+from headrace.doctor.causes.remedy import Prediction, Prescription, ProofOutcome, Remedy
 from headrace.doctor.measure.production import batch_rows
-from headrace.doctor.report.remedy_text import proved
+from headrace.doctor.report.remedy_text import first_gain, proved
 from headrace.doctor.report.run_text import last_words
 from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof, SeenFile, SeenFolder
 from headrace.doctor.session.model import ProbedProcess, Session
@@ -67,7 +68,22 @@ def test_what_a_proof_refused_comes_last_of_what_helps() -> None:
     [(220_000.0, "proved slower: 220 ms, 0.45 ×"), (99_500.0, "no certain gain: proved 99.5 ms")],
 )
 def test_a_refused_proof_says_what_it_proved(step_us: float, said: str) -> None:
-    assert proved(proof("indexed-tar", step_us, recommended=False)).startswith(said)
+    outcome = replace(proof("indexed-tar", step_us, recommended=False), is_slower=step_us > BASELINE_US)
+    assert proved(outcome).startswith(said)
+    busy = replace(outcome, disturbed_by=0.5)
+    assert proved(busy).startswith("undecided: proved")
+    assert order([remedy("indexed-tar", 40_000), remedy("workers", 60_000)], busy)[0] == "indexed-tar"
+
+
+def test_the_first_remedy_is_named_by_its_proof_even_where_that_is_longer_than_was_predicted() -> None:
+    found = [remedy("loader", 40_000, high_us=60_000), remedy("workers", 90_000)]
+
+    def said(outcome: ProofOutcome) -> str:
+        return first_gain(Prescription(None, "", "", found, outcomes=[outcome]))
+
+    assert said(proof("loader", 80_000)).startswith("Loader: proved 80.0 ms a step")
+    assert said(proof("workers", 80_000)).startswith("Loader: 40.0 ms a step")
+    assert said(replace(proof("loader", 80_000, recommended=False), disturbed_by=0.5)).startswith("Loader: 40.0 ms")
 
 
 def with_replay(session: Session, step_us: int, steps: int = 20) -> Session:
