@@ -215,6 +215,7 @@ class FetchThread:
     def __init__(self, reader: RangeReader, *, streams: int = STREAMS) -> None:
         self._loop = asyncio.new_event_loop()
         self._runner = RequestRunner(reader, streams=streams)
+        self._futures: set[Future[Any]] = set()
         self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}fetch", daemon=True)
         self._thread.start()
         close_at_exit(self)
@@ -222,6 +223,8 @@ class FetchThread:
     def fetch(self, requests: Sequence[Request]) -> Future[Any]:
         """Fetch one part by its requests, and return what will be its bytes: a buffer."""
         future: Future[Any] = Future()
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
         self._call(lambda: self._loop.create_task(self._part(requests, future)))
         return future
 
@@ -258,6 +261,8 @@ class FetchThread:
                 task.cancel()
             loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
             loop.close()
+            for future in list(self._futures):  # parts that the loop had not heard of yet
+                future.cancel()
 
     def _call(self, work: Callable[[], object]) -> None:
         try:
