@@ -12,7 +12,8 @@ from recorded_scripts import FOLDER, recorded, script_text
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from headrace.doctor.adoption import adopt, module_text
-from headrace.doctor.edits import ScriptSources
+from headrace.doctor.adoption.script_functions import draws_numbers
+from headrace.doctor.edits import ScriptSource, ScriptSources
 from headrace.doctor.measure import Join, TrainerView
 
 LABELLED = """
@@ -197,11 +198,60 @@ def recorded_recipe(name):
     return adopt(session, TrainerView.of(session, session.trainers[0], Join(session)), sources).recipe
 
 
-@pytest.mark.parametrize("name", ["voc_segmentation", "arrays_memory", "own_steps"])
+@pytest.mark.parametrize("name", ["voc_segmentation", "arrays_memory"])
 def test_recorded_scripts_are_known_exactly(name):
     recipe = recorded_recipe(name)
     assert (recipe.degree, recipe.reason) == ("exact", "")
     module_text(recipe)
+
+
+def test_recorded_steps_that_draw_are_to_be_checked():
+    recipe = recorded_recipe("own_steps")
+    assert [(part.part, part.becomes) for part in recipe.unsure] == [
+        ("cutout", "map: cutout"),
+        ("AddGaussianNoise", "map: AddGaussianNoise"),
+    ]
+    assert recipe.degree == "draft"
+    assert (recipe.expected.least, recipe.expected.most) == (160, 160)
+    module_text(recipe)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_drawn"),
+    [
+        ("return tensor + torch.randn_like(tensor)", True),
+        ("return tensor + torch.empty(3).normal_()", True),
+        ("return tensor * np.random.uniform(0.5, 1.5)", True),
+        ("return tensor if coin() else -tensor", True),
+        ("return F.dropout(tensor, 0.1)", True),
+        ("return rng.permutation(tensor)", True),
+        ("return tensor.float().mean(0, keepdim=True)", False),
+        ("return fixed(tensor)", False),
+    ],
+)
+def test_code_that_draws_is_known_by_what_it_calls(line, is_drawn):
+    text = f"""
+import random, torch
+import numpy as np
+from torch.nn import functional as F
+rng = np.random.default_rng(0)
+def coin():
+    return random.random() < 0.5
+def fixed(tensor):
+    return tensor.flip(0)
+def step(tensor):
+    {line}
+"""
+    assert draws_numbers(ScriptSource("/project/steps.py", text), "step") == is_drawn
+
+
+def test_arithmetic_with_drawn_numbers_is_no_normalisation(folder, tmp_path):
+    path = tmp_path / "gain_script.py"
+    text = STEPS.replace("CALL", "image * random.uniform(0.8, 1.2)")
+    recipe = recipe_of(loaded(text, path).Photos(str(folder), None), path)
+    assert recipe.degree == "draft"
+    (part,) = recipe.unsure
+    assert (part.part, part.certainty) == ("image * random.uniform(0.8, 1.2)", "python")
 
 
 def test_vocs_split_is_read_as_torchvision_does(tmp_path):

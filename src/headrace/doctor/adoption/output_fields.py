@@ -10,11 +10,17 @@ from ..edits import ScriptSource, ScriptSources
 from ..session.producers import OutputLeaf
 from .observed import ScriptData
 from .picture_fields import PictureRecipe, picture_recipe
-from .recipe import DataSource, ModuleFunction, RecipePart
+from .recipe import Certainty, DataSource, ModuleFunction, RecipePart
 from .sample_values import ArrayFile, Cell, Computed, Picture, Quantile, TokenizedText, Validity, is_known, pictures_in
 from .script_functions import ScriptFunctions, own_call
 from .stand_ins import StandIn
 from .table_sources import ScriptTexts, cells_in, folder_column
+
+
+_DRAWN = (
+    "it draws at random from its library's global generator, which the Loader's threads ask in no fixed order: neither "
+    "seed= nor a checkpoint repeats that; draw from the generator that map= is given, or take an augmentation of hr's"
+)
 
 
 @dataclass
@@ -117,13 +123,14 @@ class OutputFields:
             made = own_call(self.script, last.value, name)
             if made is None:
                 break
-            call, functions, imports = made
+            call, functions, code = made
             calls.insert(0, (name, call))
             self.functions += functions
-            self.imports += imports
-            note = "the script's own, on the tensor as the script has it there"
+            self.imports += code.imports
+            note = _DRAWN if code.is_drawn else "the script's own, on the tensor as the script has it there"
             called = call.partition("(")[0]
-            self.parts.append(RecipePart(called, last.place, f"map: {called}", "exact", note, "map"))
+            certainty: Certainty = "check" if code.is_drawn else "exact"
+            self.parts.append(RecipePart(called, last.place, f"map: {called}", certainty, note, "map"))
             picture = replace(picture, steps=picture.steps[:-1])
         self.calls += calls
         return picture

@@ -56,7 +56,7 @@ def picture_recipe(picture: Picture, kind: str, dtype: str | None, validity: Val
         }
         found.arguments |= _values(picture, dtype, image)
         found.arguments["channels_last"] = "False"
-        found.parts += _channels(picture)
+        found.parts += [*_channels(picture), *_unknown_arithmetic(picture)]
         if any(step.kind == "exif" for step in picture.steps):
             found.arguments["exif"] = "True"
     elif kind == "Mask":
@@ -231,6 +231,14 @@ def _channels(picture: Picture) -> Iterator[RecipePart]:
         if step.kind == "convert" and step.value not in ("RGB", "RGBX"):
             note = "pixels are RGB of 8 bits here; for others see Image(mode=) and Image(channels=)"
             yield RecipePart(step.text, step.place, "hr.Image()", "check", note)
+
+
+def _unknown_arithmetic(picture: Picture) -> Iterator[RecipePart]:
+    """Yield arithmetic with what is no number: drawn ones, or those that the script computes of the sample."""
+    for step in picture.steps:
+        if step.kind == "arithmetic" and _changed(np.array(1.0), np.array(0.0), step) is None:
+            note = "normalize= takes numbers that are the same for all samples; write it in map="
+            yield RecipePart(step.text, step.place, "", "python", note)
 
 
 def _flat_names(value: Any) -> Iterator[str]:

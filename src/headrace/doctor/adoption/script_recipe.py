@@ -14,7 +14,7 @@ from .known_datasets import known_sample
 from .module import module_text
 from .observed import ScriptData, script_data
 from .output_fields import OutputFields
-from .recipe import Adoption, Certainty, Degree, KnownSample, LoaderRecipe, RecipePart
+from .recipe import Adoption, Certainty, DataSource, Degree, ExpectedSource, KnownSample, LoaderRecipe, RecipePart
 from .sample_code import SampleReader
 from .sample_values import Cell, Computed, TokenizedText
 from .script_functions import call_function
@@ -24,6 +24,8 @@ from .torchvision_datasets import held_in_memory
 
 _SAMPLERS = ("SequentialSampler", "RandomSampler", "DistributedSampler", "_InfiniteConstantSampler")
 """Samplers that take each sample once an epoch, or that leave it to the dataset."""
+_WHOLE = _SAMPLERS[:2]
+"""Those that take all samples of a dataset in one process."""
 _LIBRARIES = ("torchvision", "torch", "timm", "torchaudio")
 """Libraries whose datasets are known by their class, or not at all."""
 _COLLATES = (
@@ -111,6 +113,7 @@ class ScriptRecipe:
             constants={**found.source.constants, **output.constants},
             script=self.data.script,
             dataset=class_of(dataset),
+            expected=self._expected(found.source),
         )
 
     def _none(self, why: str) -> LoaderRecipe:
@@ -199,6 +202,19 @@ class ScriptRecipe:
             return
         note = "the Loader takes each sample once an epoch: see weights=, balanced=, repeats= and samples_per_epoch="
         self.parts.append(RecipePart(name, "", "shuffle", "check", note, "loader"))
+
+    def _expected(self, source: DataSource) -> ExpectedSource:
+        """Return what the source has to hold: by the dataset's lists, else by the length of the DataLoader."""
+        if source.length is not None:
+            return ExpectedSource(source.length, source.length, source.classes)
+        batches, size = self.data.facts.get("length"), self.data.batch_size
+        sampler = class_of(self.data.rebuilt.objects.get("sampler")).rpartition(".")[2]
+        checked = any(part.argument in ("source", "loader") and part.certainty != "exact" for part in self.parts)
+        if checked or source.chosen or not batches or not size or sampler not in _WHOLE:
+            return ExpectedSource(classes=source.classes)
+        if self.data.described.get("drop_last"):
+            return ExpectedSource(batches * size, (batches + 1) * size - 1, source.classes)
+        return ExpectedSource((batches - 1) * size + 1, batches * size, source.classes)
 
     def _shared(self, name: str, steps: Sequence[list[str]]) -> str | None:
         """Return the view or the augmentations of all pictures: those of the first that has some."""

@@ -105,9 +105,9 @@ def table_source(
         return None
     return (
         _class_folder(cells, origins, dataset, texts)
-        or _archive(origins)
+        or _archive(origins, dataset)
         or _manifest(cells, origins, dataset, texts, sources, named)
-        or _folders(origins, named)
+        or _folders(origins, dataset)
     )
 
 
@@ -162,7 +162,7 @@ def _sorted_alike(pairs: Iterable[tuple[str, Any]], dataset: Any) -> bool:
     )
 
 
-def _archive(origins: list[FilePath | Cell]) -> DataSource | None:
+def _archive(origins: list[FilePath | Cell], dataset: Any) -> DataSource | None:
     """Return an archive whose members are named by a sample's key and an ending: `00001.depth.png`."""
     columns: dict[tuple[str, tuple[str | int, ...]], str] = {}
     archives: set[str] = set()
@@ -179,7 +179,8 @@ def _archive(origins: list[FilePath | Cell]) -> DataSource | None:
     if len(archives) != 1 or len(keys) != 1:
         return None
     part = RecipePart("members of the archive", "", "hr.open(SOURCE)", "exact", "", "source")
-    return DataSource("hr.open(SOURCE)", columns, {"SOURCE": literal(archives.pop())}, parts=(part,))
+    length = _rows_held(dataset, next(iter(keys)).table)
+    return DataSource("hr.open(SOURCE)", columns, {"SOURCE": literal(archives.pop())}, parts=(part,), length=length)
 
 
 def around(origin: FilePath) -> tuple[str, str]:
@@ -322,27 +323,30 @@ def _archive_paths(archive: Any) -> Iterator[str]:
         yield str(archive)
 
 
-def _folders(origins: list[FilePath | Cell], named: Sequence[tuple[str, Cell]]) -> DataSource | None:
+def _folders(origins: list[FilePath | Cell], dataset: Any) -> DataSource | None:
     """Return one folder, or several whose files belong together by name."""
     found: dict[str, str] = {}
     columns: dict[tuple[str, tuple[str | int, ...]], str] = {}
+    cells: list[Cell] = []
     for number, origin in enumerate(origins):
         if not isinstance(origin, FilePath) or len(origin.cells) != 1:
             return None
+        cells += origin.cells
         before, after = around(origin)
         if not before:
             return None
         name = "image" if number == 0 else "mask" if number == 1 else f"image{number}"
         found[name] = f"{before}*{after}" if after else before
         columns[(f"{before}|{after}", ())] = name
+    length = _rows_held(dataset, cells[0].table)
     if len(found) == 1:
         only = next(iter(found.values()))
         part = RecipePart("files", "", "hr.open(SOURCE)", "check", "all images of the folder are taken", "source")
-        return DataSource("hr.open(SOURCE)", columns, {"SOURCE": literal(only)}, parts=(part,))
+        return DataSource("hr.open(SOURCE)", columns, {"SOURCE": literal(only)}, parts=(part,), length=length)
     code = "hr.open(SOURCE)"
     note = "files of one name belong together; all that have a partner are taken"
     part = RecipePart("files", "", code, "check", note, "source")
-    return DataSource(code, columns, {"SOURCE": literal(found)}, parts=(part,))
+    return DataSource(code, columns, {"SOURCE": literal(found)}, parts=(part,), length=length)
 
 
 def folder_column(source: DataSource, origin: FilePath | Cell) -> str:

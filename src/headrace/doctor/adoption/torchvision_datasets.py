@@ -80,8 +80,14 @@ def class_folder(
     if not isinstance(root, str | PurePosixPath):
         return None
     length = samples.count if isinstance(samples, LongList) else len(samples) if isinstance(samples, list) else None
-    parts = tuple(_folder_parts(dataset, natural))
-    source = DataSource("hr.open(SOURCE)", constants={"SOURCE": literal(str(root))}, parts=parts, length=length)
+    names = vars(dataset).get("classes")
+    source = DataSource(
+        "hr.open(SOURCE)",
+        constants={"SOURCE": literal(str(root))},
+        parts=tuple(_folder_parts(dataset, natural)),
+        length=length,
+        classes=names.count if isinstance(names, LongList) else len(names) if isinstance(names, list) else None,
+    )
     return KnownSample(_image_and_label(dataset, reader), source)
 
 

@@ -27,6 +27,7 @@ from ..quantities import percent
 from ..session.after_run import AdoptedPart, LoaderTrial
 from ..session.model import Session
 from ..simulate import RecordedRun, recorded
+from .module import module_text
 from .recipe import Adoption
 from .trial_process import IMPORTS, TrialOrder
 
@@ -121,6 +122,9 @@ def loader_trial(
         trial = LoaderTrial("not tried", why_not, module)
     else:
         trial = tried_loader(LoaderTrialRequest.of(session, view.trainer.pid, run, module))
+        counted = recipe.counted(trial.source_samples, trial.source_classes)
+        if counted != recipe:
+            recipe, trial.module = counted, module_text(counted)
     trial.degree, trial.reason = recipe.degree, recipe.reason
     trial.parts = [AdoptedPart(part.part, part.place, part.becomes, part.certainty, part.note) for part in recipe.parts]
     return trial
