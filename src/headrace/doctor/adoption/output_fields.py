@@ -96,7 +96,9 @@ class OutputFields:
         column = folder_column(self.source, picture.origin)
         dtype = None if leaf is None else leaf.dtype
         picture = self._without_own_end(picture, name)
-        found = picture_recipe(picture, kind, dtype, self._validity(picture) if kind == "Depth" else None)
+        found = picture_recipe(
+            picture, kind, dtype, self._validity(picture) if kind == "Depth" else None, self._short_sides()
+        )
         self.fields[name] = found.code(column, name)
         self.parts += found.parts
         self.views.append(found.view)
@@ -151,6 +153,11 @@ class OutputFields:
         if whole and any(step.kind == "grey" for step in picture.steps) and len(shape) == 3 and shape[0] == 1:
             return "Image"
         return "Mask" if whole else "Depth" if self._has_wide_pixels() else "Image"
+
+    def _short_sides(self) -> list[int]:
+        """Return the short sides of the files that were decoded."""
+        sizes = [call.facts.get("size") for one in self.data.samples for call in one.calls if "decode" in call.stage]
+        return [min(size) for size in sizes if isinstance(size, list) and len(size) == 2]
 
     def _has_wide_pixels(self) -> bool:
         modes = [str(call.facts.get("mode")) for sample in self.data.samples for call in sample.calls]

@@ -15,6 +15,7 @@ import numpy as np
 
 import headrace as hr
 
+from .random_crops import random_scale, with_paddings
 from .recipe import Certainty, RecipePart
 from .sample_values import Picture, PictureStep, Quantile, Validity
 from .stand_ins import DtypeStandIn, FunctionStandIn, StandIn
@@ -22,6 +23,8 @@ from .stand_ins import DtypeStandIn, FunctionStandIn, StandIn
 _GEOMETRY = ("view", "augment")
 _TO_UNIT = ("ToTensor", "MaybeToTensor", "ToDtype", "ConvertImageDtype", "ToFloat", "Normalize")
 _CLOSE = 1e-6
+_IGNORED = 255
+"""What Mask pads with by itself."""
 
 
 @dataclass
@@ -42,14 +45,25 @@ class PictureRecipe:
         return f"hr.{self.kind}({', '.join(f'{key}={value}' for key, value in (source | self.arguments).items())})"
 
 
-def picture_recipe(picture: Picture, kind: str, dtype: str | None, validity: Validity | None = None) -> PictureRecipe:
-    """Return what a picture becomes as a field of `kind`, whose values in the batch are of `dtype`."""
+def picture_recipe(
+    picture: Picture, kind: str, dtype: str | None, validity: Validity | None = None, seen: Sequence[int] = ()
+) -> PictureRecipe:
+    """Return what a picture becomes as a field of `kind`, whose values in the batch are of `dtype`.
+
+    `seen`: short sides of files that were decoded.
+    """
     found = PictureRecipe(kind)
-    translated = _translated(picture, kind)
+    scales = [(step, random_scale(step, seen)) for step in picture.steps if step.kind == "scale"]
+    unknown = [step for step, made_of in scales if made_of is None or len(scales) > 1]
+    steps = [replace(step, kind="own") if step in unknown else step for step in picture.steps]
+    translated = _translated(replace(picture, steps=tuple(steps)), kind)
     for step, part in translated.parts:
         found.parts.append(part_of(step, part))
     image = _arguments(translated.image)
     found.view, found.augment = translated.view, translated.augment
+    if scales and not unknown and (scale := scales[0][1]) is not None:
+        found.view = [scale[0], *found.view]  # a RandomScale comes first, which is all the same to flips before it
+        found.parts.append(scale[1])
     if kind == "Image":
         found.arguments = {
             key: value for key, value in image.items() if key in ("mode", "filter", "dtype", "normalize")
@@ -62,6 +76,8 @@ def picture_recipe(picture: Picture, kind: str, dtype: str | None, validity: Val
     elif kind == "Mask":
         found.augment = []
         found.arguments = {"dtype": repr(dtype)} if dtype in ("int64", "int32") else {}
+        fills = [step.operand for step in with_paddings(picture.steps) if step.kind == "crop"]
+        found.arguments |= {"ignore": repr(fill) for fill in fills if isinstance(fill, int) and fill != _IGNORED}
         note = "pixels of a mask stay as they are stored; do this in map=, or in the loop"
         changes = [step for step in picture.steps if step.kind == "arithmetic"]
         found.parts += [RecipePart(step.text, step.place, "hr.Mask()", "check", note) for step in changes]
@@ -96,7 +112,7 @@ class _Translated:
 
 def _translated(picture: Picture, kind: str) -> _Translated:
     """Translate a picture's steps by the library that most of them are of."""
-    flat = [pair for step in picture.steps for pair in _as_transforms(step, kind)]
+    flat = [pair for step in with_paddings(picture.steps) for pair in _as_transforms(step, kind)]
     albumentations = any(_library(value) == "albumentations" for _, value in flat)
     values = [_in_albumentations(value) if albumentations else value for _, value in flat]
     # One after another, so that each part is known by its step. A pair of parts is read together.
@@ -159,7 +175,11 @@ def _as_transforms(step: PictureStep, kind: str) -> Iterator[tuple[PictureStep, 
         yield step, made("torchvision.transforms", name, p=float(step.operand))
     elif step.kind == "grey" and kind == "Image":
         yield step, made("torchvision.transforms", "Grayscale", num_output_channels=1)
-    elif step.kind in ("own", "function"):
+    elif step.kind == "crop":
+        size, pads = list(step.value), step.operand is not None
+        arguments = {"padding": None, "pad_if_needed": pads, "fill": step.operand or 0, "padding_mode": "constant"}
+        yield step, made("torchvision.transforms", "RandomCrop", size=size, **arguments)
+    elif step.kind in ("own", "function", "pad"):
         yield step, _own(step)
 
 

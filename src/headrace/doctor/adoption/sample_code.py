@@ -12,7 +12,7 @@ from typing import Any
 
 from ..edits import ScriptSource
 from .sample_expressions import ExpressionReader, Names
-from .sample_values import Computed, ModuleName, Picture, Validity, is_known
+from .sample_values import Computed, DrawnNumber, ModuleName, Picture, Validity, is_known
 from .script_functions import ScriptFunctions
 
 MOST_DEPTH = 6
@@ -50,7 +50,7 @@ class SampleReader(ExpressionReader):
         parameters = [one.arg for one in given.posonlyargs + given.args]
         local = dict(zip(parameters, arguments, strict=False)) | keywords
         for parameter, default in zip(reversed(parameters), reversed(given.defaults), strict=False):
-            local.setdefault(parameter, ast.literal_eval(default) if isinstance(default, ast.Constant) else None)
+            local.setdefault(parameter, _literal(default))
         outer, self.source = self.source, source
         self._depth += 1
         try:
@@ -146,6 +146,8 @@ class SampleReader(ExpressionReader):
             added = new.steps[len(old.steps) :]
             if chance is not None and [step.kind for step in added] == ["flip"]:
                 return old.then(self.step(node, "flip", added[0].value, chance))
+            if [step.kind for step in added] == ["pad"]:
+                return new
             return old.then(self.step(node, "own")) if added else old
         return new if old is None or is_known(old) else self.computed(node.test, old, new)
 
@@ -155,6 +157,8 @@ class SampleReader(ExpressionReader):
             return None
         left, right = self.value(node.left, local), self.value(node.comparators[0], local)
         below, above = isinstance(node.ops[0], ast.Lt | ast.LtE), isinstance(node.ops[0], ast.Gt | ast.GtE)
+        if isinstance(left, DrawnNumber) and isinstance(right, float | int) and (left.low, left.high) == (0, 1):
+            return float(right) if below else float(1 - right) if above else None
         if isinstance(left, Computed) and "rand" in left.text and isinstance(right, float | int):
             return float(right) if below else float(1 - right) if above else None
         return None
@@ -186,6 +190,14 @@ class SampleReader(ExpressionReader):
                 on[key] = value
             elif isinstance(on, Picture) and not (isinstance(key, Validity) and value == 0):
                 self.bind(target.value, on.then(self.step(target, "own")), local)
+
+
+def _literal(node: ast.expr) -> Any:
+    """Return the value of a literal; None of any other expression."""
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
 
 
 def _is_absent(test: ast.expr) -> bool:

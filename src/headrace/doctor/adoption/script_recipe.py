@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -223,7 +224,7 @@ class ScriptRecipe:
             given = [sized]
         if not given:
             return None
-        if any(one != given[0] for one in given[1:]):
+        if any(_without_fills(one) != _without_fills(given[0]) for one in given[1:]):
             note = "pictures of a sample have different ones in the script; here all follow the first"
             self.parts.append(RecipePart(f"{name} of {len(given)} pictures", "", "", "check", note, name))  # type: ignore[arg-type]
         return f"[{', '.join(given[0])}]"
@@ -281,6 +282,11 @@ class ScriptRecipe:
             else:
                 return not isinstance(value, TokenizedText | Cell)
         return False
+
+
+def _without_fills(steps: Sequence[str]) -> list[str]:
+    """Return views without what they pad with, which a mask has of its own."""
+    return [re.sub(r", fill=(\([^()]*\)|[^,()]+)", "", one) for one in steps]
 
 
 def _gives_size(step: str) -> bool:

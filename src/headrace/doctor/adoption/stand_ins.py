@@ -89,6 +89,18 @@ class LongList:
     first: list[Any] = field(default_factory=list)
 
 
+def first_rows(table: Any) -> tuple[Any, ...]:
+    """Return the first rows of a list, as values that can be keys: lists as tuples, of dicts the pairs."""
+    first = table.first if isinstance(table, LongList) else table[:3] if isinstance(table, list) else []
+    return tuple(map(_frozen, first))
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple((key, _frozen(one)) for key, one in value.items())
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
 @dataclass(frozen=True)
 class LongArray:
     """Array of which a description has no values."""
