@@ -16,7 +16,6 @@ from .script_functions import ScriptFunctions, own_call
 from .stand_ins import StandIn
 from .table_sources import ScriptTexts, cells_in, folder_column
 
-
 _DRAWN = (
     "it draws at random from its library's global generator, which the Loader's threads ask in no fixed order: neither "
     "seed= nor a checkpoint repeats that; draw from the generator that map= is given, or take an augmentation of hr's"

@@ -77,7 +77,8 @@ def picture_recipe(
         found.augment = []
         found.arguments = {"dtype": repr(dtype)} if dtype in ("int64", "int32") else {}
         fills = [step.operand for step in with_paddings(picture.steps) if step.kind == "crop"]
-        found.arguments |= {"ignore": repr(fill) for fill in fills if isinstance(fill, int) and fill != _IGNORED}
+        if fills and isinstance(fills[0], int) and fills[0] != _IGNORED:
+            found.arguments["ignore"] = repr(fills[0])
         note = "pixels of a mask stay as they are stored; do this in map=, or in the loop"
         changes = [step for step in picture.steps if step.kind == "arithmetic"]
         found.parts += [RecipePart(step.text, step.place, "hr.Mask()", "check", note) for step in changes]

@@ -35,7 +35,8 @@ def drawn_number(node: ast.Call, name: str, given: Sequence[Any]) -> DrawnNumber
     if name not in _UNIFORM + _WHOLE or not given:
         return None
     low, high = (0, given[0]) if len(given) == 1 else given[:2]
-    return DrawnNumber(place, *(float(one) if _are_numbers([one]) else None for one in (low, high)))
+    low, high = (float(one) if _are_numbers([one]) else None for one in (low, high))
+    return DrawnNumber(place, low, high)
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:
@@ -94,7 +95,7 @@ def _parameters(node: ast.Call, name: str, given: list[Any], keywords: dict[str,
     """Return top, left, height and width that `get_params` of torchvision's crops draws."""
     kind = name.split(".")[-2]
     if kind == "RandomResizedCrop":
-        scale, ratio = [*given[1:], *(keywords.get(one) for one in ("scale", "ratio")[len(given) - 1 :])]
+        scale, ratio = given[1:3] if len(given) == 3 else (keywords.get("scale"), keywords.get("ratio"))
         return [DrawnWindow(tuple(scale), tuple(ratio))] * 4 if is_known([scale, ratio]) and scale and ratio else None
     size = given[1] if len(given) > 1 else keywords.get("output_size")
     if kind != "RandomCrop" or not isinstance(size, list | tuple) or len(size) != 2 or not is_known(size):
@@ -130,7 +131,7 @@ def cropped_slices(reader: ExpressionReader, node: ast.expr, local: dict[str, An
 
 
 def scaled_size(size: Any) -> tuple[str, DrawnNumber] | None:
-    """Return how a size (width, height) is drawn: `factor` of both sides, or one `side` with the other in proportion."""
+    """Return how (width, height) is drawn: a `factor` of both sides, or one `side` with the other in proportion."""
     if not isinstance(size, list | tuple) or len(size) != 2:
         return None
     sides = [one for one in size if isinstance(one, PictureSide) and one.scale is not None]

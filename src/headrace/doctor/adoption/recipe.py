@@ -88,13 +88,13 @@ class ExpectedSource:
 
     def difference(self, samples: int | None, classes: int | None) -> str:
         """Say how a source that was opened differs; empty where it does not, as far as both are known."""
-        if samples is not None and self.least is not None and self.most is not None:
-            if not self.least <= samples <= self.most:
-                held = f"{self.most:,}" if self.least == self.most else f"{self.least:,} to {self.most:,}"
-                return (
-                    f"the script's dataset holds {held} samples, this source {samples:,}: it may leave files out by "
-                    f"their ending, their name or a test of its own; take these by data.select(indices) or a manifest"
-                )
+        least, most = self.least, self.most
+        if samples is not None and least is not None and most is not None and not least <= samples <= most:
+            held = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+            return (
+                f"the script's dataset holds {held} samples, this source {samples:,}: it may leave files out by their "
+                f"ending, their name or a test of its own; take these by data.select(indices) or a manifest"
+            )
         if classes is not None and self.classes is not None and classes != self.classes:
             return (
                 f"the script's dataset numbers {self.classes:,} classes, this source {classes:,}, so that labels "

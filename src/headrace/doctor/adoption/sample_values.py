@@ -62,8 +62,21 @@ class FilePath:
 
 
 StepKind: TypeAlias = Literal[
-    *("transform", "convert", "resize", "flip", "bgr", "rgb", "grey", "exif", "cast", "arithmetic", "function", "own"),
-    *("scale", "pad", "crop"),
+    "transform",
+    "convert",
+    "resize",
+    "scale",
+    "pad",
+    "crop",
+    "flip",
+    "bgr",
+    "rgb",
+    "grey",
+    "exif",
+    "cast",
+    "arithmetic",
+    "function",
+    "own",
 ]
 
 
