@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ _UNCHANGED = {
         "builtins.list",
         "builtins.tuple",
     ),
-    *("numpy.squeeze", "torch.squeeze", "torchvision.io.read_file", "builtins.dict"),
+    *("numpy.squeeze", "torch.squeeze", "torchvision.io.read_file", "builtins.dict", "json.loads", "orjson.loads"),
 }
 """Functions that give what they are given, in another form."""
 _SAME_METHODS = {
@@ -89,6 +90,8 @@ _IMAGE_LIBRARIES = ("PIL.", "cv2.", "skimage.", "scipy.", "imageio.")
 _PICTURE_METHODS = ("convert", "resize", "crop", "thumbnail")
 _MOST_TURNS = 64
 """Of a loop over numbers."""
+_SEPARATORS = (",", ";", " ", "\t", "|")
+"""Of the columns of a line."""
 _SAME_STEM = ("replace", "removesuffix", "with_suffix", "split", "rsplit", "partition", "rpartition")
 """Methods of a name that leave its stem, by which files of several folders belong together."""
 
@@ -123,6 +126,8 @@ def called(
     if method == "glob" and isinstance(on, str | PurePosixPath) and given:
         found_path = joined_path([on, given[0]], "/")
         return [found_path] if found_path is not None else reader.computed(node, on, *given)
+    if method == "split" and isinstance(on, Cell) and not on.keys and (not given or given[0] in _SEPARATORS):
+        return replace(on, examples=tuple(str(one).split(*given) for one in on.examples))
     if method in _SAME_STEM and isinstance(on, Cell | FilePath):
         return [on] if "split" in method or "partition" in method else on
     same = Cell | FilePath | Validity | TokenizedText | ArrayFile | Quantile | DrawnNumber

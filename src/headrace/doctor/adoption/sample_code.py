@@ -19,7 +19,9 @@ MOST_DEPTH = 6
 """Functions of the script's own inside one another."""
 
 
-class _ReturnedValue(Exception):  # noqa: N818  # no error: the way out of a function
+class ReturnedValue(Exception):  # noqa: N818  # no error: the way out of a function
+    """Way out of a function that is read."""
+
     def __init__(self, value: Any) -> None:
         self.value = value
 
@@ -55,7 +57,7 @@ class SampleReader(ExpressionReader):
         self._depth += 1
         try:
             self._block(function.body, {"": names} | local)
-        except _ReturnedValue as returned:
+        except ReturnedValue as returned:
             return returned.value
         finally:
             self._depth -= 1
@@ -70,7 +72,7 @@ class SampleReader(ExpressionReader):
 
     def _statement(self, node: ast.stmt, local: Names) -> None:
         if isinstance(node, ast.Return):
-            raise _ReturnedValue(None if node.value is None else self.value(node.value, local))
+            raise ReturnedValue(None if node.value is None else self.value(node.value, local))
         if isinstance(node, ast.Assign):
             value = self.value(node.value, local)
             for target in node.targets:

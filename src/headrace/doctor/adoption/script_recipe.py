@@ -17,6 +17,7 @@ from .observed import ScriptData, script_data
 from .output_fields import OutputFields
 from .recipe import Adoption, Certainty, DataSource, Degree, ExpectedSource, KnownSample, LoaderRecipe, RecipePart
 from .sample_code import SampleReader
+from .sample_streams import StreamReader, stream_sample
 from .sample_values import Cell, Computed, TokenizedText
 from .script_functions import call_function
 from .stand_ins import FunctionStandIn, StandIn, class_of, is_own
@@ -131,8 +132,8 @@ class ScriptRecipe:
         stream = reader.script.method(dataset, "__iter__")
         if stream is not None and reader.script.method(dataset, "__getitem__") is None:
             return (
-                f"{name}.__iter__ ({reader.place_in(*stream)}) yields samples one after another, and the Loader has to "
-                f"know where each lies: hr.open takes tars, and manifests that name files, as they are"
+                f"{name}.__iter__ ({reader.place_in(*stream)}) yields samples one after another, and where each lies "
+                f"was not found: hr.open takes tars, and manifests that name files, as they are"
             )
         if not is_own(dataset) and name.split(".")[0] in _LIBRARIES:
             return f"{name} is not among the dataset classes that the doctor knows"
@@ -159,13 +160,18 @@ class ScriptRecipe:
 
     def _own_sample(self, dataset: Any, reader: SampleReader) -> KnownSample | None:
         """Return the sample of a class of the script's own."""
+        texts = ScriptTexts.of(dataset, self.data.command, self.files)
+        if reader.script.method(dataset, "__getitem__") is None and reader.script.method(dataset, "__iter__"):
+            stream = StreamReader(self.files, dataset)
+            found = stream_sample(stream, texts, self.sources)
+            reader.left_out += stream.left_out if found is not None else []
+            return found
         self.value = reader.sample()
         if isinstance(self.value, Computed) and not self.value.inputs:
             return None
         for wrapped in vars(dataset).values():
             if isinstance(wrapped, StandIn) and (inner := known_sample(wrapped, reader)) is not None:
                 return replace(inner, value=self.value)
-        texts = ScriptTexts.of(dataset, self.data.command, self.files)
         source = table_source(self.value, dataset, texts, self.sources, list(_named_cells(self.value, "")))
         return None if source is None else KnownSample(self.value, source)
 
