@@ -125,6 +125,13 @@ class Missing:
     kind: str
 
 
+def made(module: str, name: str, **attributes: Any) -> StandIn:
+    """Return an object with these attributes, as a rebuilt one has them."""
+    one: StandIn = type(name, (StandIn,), {"__module__": module, "described": {}})()
+    vars(one).update(attributes)
+    return one
+
+
 def class_of(thing: Any) -> str:
     """Return module and name of a rebuilt object's class."""
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
