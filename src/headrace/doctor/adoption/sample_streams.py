@@ -133,10 +133,21 @@ class StreamReader(SampleReader):
 
     def _count(self, path: Any) -> int:
         """Return how many files there are of the list that a path is of."""
-        for name, held in self.own.items():
-            if isinstance(path, Cell) and path.table.startswith(f"self.{name}"):
-                return held.count if isinstance(held, LongList) else len(held) if isinstance(held, list) else 1
+        for held in self.own.values():
+            if isinstance(path, Cell) and isinstance(held, LongList | list) and first_rows(held) == path.examples:
+                return held.count if isinstance(held, LongList) else len(held)
         return 1
+
+    def _of_subscript(self, node: ast.Subscript, local: Names) -> Any:
+        on = self.value(node.value, local)
+        return on if isinstance(on, OpenedFile) else super()._of_subscript(node, local)
+
+    def _of_ifexp(self, node: ast.IfExp, local: Names) -> Any:
+        """Take what there is without workers, which is all."""
+        test = ast.unparse(node.test)
+        if test.endswith(("is None", "is not None")):
+            return self.value(node.body if test.endswith("is None") else node.orelse, local)
+        return super()._of_ifexp(node, local)
 
 
 def stream_sample(reader: StreamReader, texts: ScriptTexts, sources: ScriptSources) -> KnownSample | None:
