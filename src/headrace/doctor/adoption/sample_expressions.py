@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from ..edits import ScriptSource
 from .random_crops import cropped_slices, reckoned, sides_of
 from .sample_calls import called
@@ -146,7 +148,7 @@ class ExpressionReader(ABC):
             return Cell(on.table, (on.name,))
         if isinstance(on, TableStandIn) and isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], str | int):
             return Cell(name, (key[1],))
-        if isinstance(on, LongList | TableStandIn | LongArray | list | StandIn) and not is_known(key):
+        if isinstance(on, LongList | TableStandIn | LongArray | np.ndarray | list | StandIn) and not is_known(key):
             return Cell(name, (), first_rows(on), key == ModuleName("index"))
         return self.part(on, key, node)
 

@@ -91,6 +91,8 @@ class LongList:
 
 def first_rows(table: Any) -> tuple[Any, ...]:
     """Return the first rows of a list, as values that can be keys: lists as tuples, of dicts the pairs."""
+    if isinstance(table, np.ndarray):
+        table = table.tolist()
     first = table.first if isinstance(table, LongList) else table[:3] if isinstance(table, list) else []
     return tuple(map(_frozen, first))
 
