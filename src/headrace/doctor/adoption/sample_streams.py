@@ -35,7 +35,7 @@ _LABEL_ENDS = (".cls", ".label")
 
 
 @dataclass(frozen=True)
-class OpenedFile:
+class StreamedFile:
     """File that a stream goes through: its lines, or the members of an archive."""
 
     kind: str
@@ -49,7 +49,7 @@ class OpenedFile:
 class StreamReader(SampleReader):
     """Reader of what a dataset's `__iter__` yields first."""
 
-    opened: OpenedFile | None = None
+    opened: StreamedFile | None = None
     shuffle: Computed | None = None
     """Statement that shuffles the files, or what was read of them."""
 
@@ -101,7 +101,7 @@ class StreamReader(SampleReader):
             if name in _SAME or name.startswith("tqdm"):
                 return self._element(node.args[0], local)
         over = self.value(node, local)
-        if isinstance(over, OpenedFile):
+        if isinstance(over, StreamedFile):
             self.opened = over
             return Cell(f"{over.kind} of {over.paths[0]}")
         if isinstance(over, Cell) or (isinstance(node, ast.Call) and isinstance(over, dict | tuple)):
@@ -122,12 +122,12 @@ class StreamReader(SampleReader):
             paths = path.examples if isinstance(path, Cell) and not path.keys else (path,)
             texts = tuple(one for one in paths if isinstance(one, str))
             if texts and (kind == "members" or texts[0].lower().endswith(_MANIFESTS)):
-                return OpenedFile(kind, texts, self._count(path))
-        elif name in (*_SAME, "csv.DictReader") and isinstance(first := self.value(node.args[0], local), OpenedFile):
+                return StreamedFile(kind, texts, self._count(path))
+        elif name in (*_SAME, "csv.DictReader") and isinstance(first := self.value(node.args[0], local), StreamedFile):
             return first
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("readlines", "splitlines", "read", "getmembers"):
             on = self.value(node.func.value, local)
-            if isinstance(on, OpenedFile):
+            if isinstance(on, StreamedFile):
                 return on
         return super()._of_call(node, local)
 
@@ -140,7 +140,7 @@ class StreamReader(SampleReader):
 
     def _of_subscript(self, node: ast.Subscript, local: Names) -> Any:
         on = self.value(node.value, local)
-        return on if isinstance(on, OpenedFile) else super()._of_subscript(node, local)
+        return on if isinstance(on, StreamedFile) else super()._of_subscript(node, local)
 
     def _of_ifexp(self, node: ast.IfExp, local: Names) -> Any:
         """Take what there is without workers, which is all."""
@@ -180,7 +180,7 @@ def stream_sample(reader: StreamReader, texts: ScriptTexts, sources: ScriptSourc
     return KnownSample(value, replace(source, parts=(*parts, *kept), length=None))
 
 
-def _of_many(source: DataSource, opened: OpenedFile) -> tuple[DataSource, RecipePart]:
+def _of_many(source: DataSource, opened: StreamedFile) -> tuple[DataSource, RecipePart]:
     """Return the source of all files of a list, of which the session has the first."""
     name = "MANIFEST" if "MANIFEST" in source.constants else "SOURCE"
     listed = list(opened.paths) if len(opened.paths) == opened.count else None
