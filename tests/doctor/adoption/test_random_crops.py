@@ -5,8 +5,10 @@ import pytest
 from made_recipes import loaded, recipe_of
 from PIL import Image
 from recorded_scripts import recorded, script_text
+from torch.utils.data import DataLoader
 
 from headrace.doctor.adoption import adopt, module_text
+from headrace.doctor.adoption.comparison import compared
 from headrace.doctor.adoption.observed import ScriptData
 from headrace.doctor.adoption.script_recipe import ScriptRecipe
 from headrace.doctor.adoption.stand_ins import Rebuilding
@@ -186,16 +188,26 @@ class Scaled(Dataset):
 """
 
 
-def test_what_a_crop_holds_is_what_the_scripts_holds(tmp_path):
+@pytest.fixture
+def scaled(tmp_path):
+    """Four images with masks, and what makes a dataset of them with its recipe."""
     for number in range(4):
         state = np.random.default_rng(number)
         for name, shape in (("images", (32, 40, 3)), ("masks", (32, 40))):
             (tmp_path / name).mkdir(exist_ok=True)
             Image.fromarray(state.integers(0, 200, shape, np.uint8)).save(tmp_path / name / f"{number}.png")
-    path = tmp_path / "scaled_script.py"
-    dataset = loaded(SCALED, path).Scaled(str(tmp_path))
     seen = [ObservedSample(0, 1, "0", 10, calls=[ObservedCall("decode:Pillow open", None, {"size": [40, 32]})])]
-    recipe = recipe_of(dataset, path, samples=seen)
+
+    def make(text):
+        path = tmp_path / "scaled_script.py"
+        dataset = loaded(text, path).Scaled(str(tmp_path))
+        return dataset, recipe_of(dataset, path, samples=seen)
+
+    return make
+
+
+def test_what_a_crop_holds_is_what_the_scripts_holds(scaled):
+    dataset, recipe = scaled(SCALED)
     assert recipe.view == "[hr.RandomScale(tuple(range(32, 33, 1))), hr.RandomCrop(48, pad_if_needed=True)]"
     names = {"__name__": "draft"}
     exec(module_text(recipe), names)
@@ -204,3 +216,15 @@ def test_what_a_crop_holds_is_what_the_scripts_holds(tmp_path):
         for mine, theirs in zip((one[number] for one in batch), dataset[number], strict=True):
             assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
             assert (mine.ravel().sort().values == theirs.ravel().sort().values).all()  # padded on other sides
+
+
+def test_several_scales_are_compared_at_the_middle_one(scaled):
+    dataset, recipe = scaled(SCALED.replace("size=48, scales=(1.0, 1.0)", "size=24, scales=(0.5, 2.0)"))
+    assert recipe.view == "[hr.RandomScale(tuple(range(16, 65, 3))), hr.RandomCrop(24, pad_if_needed=True)]"
+    names = {"__name__": "draft"}
+    exec(module_text(recipe), names)
+    rows = list(compared(DataLoader(dataset), names["make_loader"], names["batches"], 4))
+    assert [(row.loader[0], row.is_same_kind, row.drawn) for row in rows] == [
+        ("uint8[1, 3, 24, 24]", True, True),
+        ("int64[1, 24, 24]", True, True),
+    ]
