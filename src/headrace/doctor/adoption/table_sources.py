@@ -204,7 +204,7 @@ def _folders(origins: list[FilePath | Cell], dataset: Any) -> DataSource | None:
         if not before:
             return None
         name = "image" if number == 0 else "mask" if number == 1 else f"image{number}"
-        found[name] = f"{before}*{after}" if after else before
+        found[name] = before if after in ("", ".*") else f"{before}*{after}"
         columns[(f"{before}|{after}", ())] = name
     length = rows_held(dataset, cells[0].table)
     if len(found) == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .adopted_loader import ADOPTED
+from .adopted_loader import ADOPTED, is_prefetched
 from .changes import LoaderScript, WantedEdit
 from .loader_call import LoaderCall, argument
 from .script_source import ScriptSource, ScriptSources, TableFacts, dotted, files_here, parsed
@@ -18,5 +18,6 @@ __all__ = [
     "argument",
     "dotted",
     "files_here",
+    "is_prefetched",
     "parsed",
 ]

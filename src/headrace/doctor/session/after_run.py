@@ -114,6 +114,7 @@ class LoaderTrial:
     """`exact`, `draft` or `no`."""
     reason: str = ""
     parts: list[AdoptedPart] = field(default_factory=list)
+    passive_us: list[float] = field(default_factory=list)
     source_samples: int | None = None
     """Samples that the module's source holds, before any are chosen."""
     source_classes: int | None = None
