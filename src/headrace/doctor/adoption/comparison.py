@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -18,7 +19,6 @@ import numpy.typing as npt
 
 import headrace as hr
 from headrace.errors import UsageError
-from headrace.views import RandomScale
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -144,7 +144,7 @@ def compared(
     """Yield the comparison of each array of small batches: of one sample, of two where samples are mixed."""
     rows: dict[str, LeafComparison] = {}
     size = 1 if theirs.batch_size is not None else _count(next(_script_batches(theirs, 1, 1))[1])
-    with patch.object(hr, "RandomScale", _middle_scale):
+    with patch.object(hr, "RandomScale", partial(_middle_scale, hr.RandomScale)):
         try:
             made = make_loader(size, shuffle=False)
         except UsageError:
@@ -161,9 +161,9 @@ def compared(
     yield from rows.values()
 
 
-def _middle_scale(short_sides: Sequence[int], **given: Any) -> RandomScale:
+def _middle_scale(view: Callable[..., Any], short_sides: Sequence[int], **given: Any) -> Any:
     """Return a RandomScale of the middle one: several would want shuffle=True, and another order than the script's."""
-    return RandomScale(short_sides[len(short_sides) // 2 :][:1], **given)
+    return view(short_sides[len(short_sides) // 2 :][:1], **given)
 
 
 def _count(batch: Any) -> int:
