@@ -125,53 +125,6 @@ class UniformPlan(Order):
             )
         return windowed_epoch(self.length, self.window, self.key(epoch))
 
-    def next_use(self, samples: Ints, *, epoch: int, step: int) -> Ints:
-        """Return when each sample comes next, at `step` of `epoch` or later: int64 [N], counted in steps of `epoch`.
-
-        `steps` + k is step k of the next epoch, 2 * `steps` is later still: under "drop", an epoch leaves some out. A
-        cache that evicts what comes last does the least possible reading (L. A. Belady, "A study of replacement
-        algorithms for a virtual-storage computer", 1966). Raises UsageError where samples are drawn.
-        """
-        if self.draws is not None:
-            raise UsageError(f"next_use: expected samples that come once an epoch, got {self.grouping!r}")
-
-        def find(of_epoch: int) -> tuple[Ints, Ints]:
-            positions = self.position_of(samples, epoch=of_epoch)
-            return positions, positions + 1
-
-        return self._next_steps(find, epoch, step)
-
-    def next_use_of_blocks(self, blocks: Ints, *, epoch: int, step: int) -> Ints:
-        """Return the same of blocks of a windowed order. A block is in use from its window's start to the end."""
-        return self._next_steps(
-            lambda of_epoch: self.windows(of_epoch).bounds(self.windows(of_epoch).window_of(blocks)), epoch, step
-        )
-
-    def position_of(self, samples: Ints, *, epoch: int) -> Ints:
-        """Return the position of the epoch at which each sample comes first, whether a batch takes it or not."""
-        if not self.shuffle:
-            return samples
-        if self.window is not None:
-            return self.windows(epoch).positions_of(samples)
-        return _core.permute(self.length, self.key(epoch), samples, inverse=True)
-
-    def _next_steps(self, find: Callable[[int], tuple[Ints, Ints]], epoch: int, step: int) -> Ints:
-        here, later = self._next_positions(*find(epoch), step), self._next_positions(*find(epoch + 1), 0)
-        steps = np.where(later < self._end, self.steps + later // self.global_batch, 2 * self.steps)
-        found: Ints = np.where(here < self._end, here // self.global_batch, steps)
-        return found
-
-    def _next_positions(self, starts: Ints, stops: Ints, step: int) -> Ints:
-        """Return the first positions from `step` on that are in these ranges, which come again after `length`."""
-        first = step * self.global_batch
-        again = -(-np.maximum(first + 1 - stops, 0) // self.length) * self.length
-        positions: Ints = np.maximum(starts + again, first)
-        return positions
-
-    @property
-    def _end(self) -> int:
-        """Positions that the epoch's batches take."""
-        return self.length if self.remainder == "short" else self.steps * self.global_batch
 
 
 @dataclass(frozen=True, kw_only=True)

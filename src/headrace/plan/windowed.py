@@ -131,13 +131,6 @@ class WindowShape:
         """Return how a Loader is given the same; part of a state."""
         return f"order Windowed(block_samples={self.block}, window_blocks={self.blocks})"
 
-    def block_of(self, samples: Ints) -> Ints:
-        """Return the number of the block that holds each sample."""
-        return samples // self.block
-
-    def samples_of(self, block: int, *, count: int) -> tuple[int, int]:
-        """Return the half-open range of samples of a block of a dataset of `count`."""
-        return block * self.block, min((block + 1) * self.block, count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,29 +171,9 @@ class WindowedEpoch:
         turns, offsets = np.divmod(places, block)
         return _core.permute(self.blocks, self._block_order, first + turns) * block + offsets
 
-    def positions_of(self, samples: Ints) -> Ints:
-        """Return the positions of the epoch at which these samples stand."""
-        block = self.shape.block
-        blocks, offsets = np.divmod(samples, block)
-        turns = self._turns_of(blocks)
-        windows = self._windows_of_turns(turns)
-        first = self._first_turn(windows)
-        places = (turns - first) * block + offsets
-        places -= self._lack * ((windows == self._short_window) & (turns > self._short_turn))
-        places = _core.permute_each(self._sizes(windows), self._within, windows, places, inverse=True)
-        return first * block + places - self._lack * (windows > self._short_window)
-
     def window_at(self, positions: Ints) -> Ints:
         """Return the window of each position of the epoch."""
         return self._windows_of_turns((positions + self._lack * (positions >= self._after_short)) // self.shape.block)
-
-    def window_of(self, blocks: Ints) -> Ints:
-        """Return the window that holds each block in this epoch."""
-        return self._windows_of_turns(self._turns_of(blocks))
-
-    def blocks_of(self, window: int) -> Ints:
-        """Return the blocks of a window, in the order of their turns."""
-        return _window(self, window).blocks
 
     def bounds(self, windows: Ints) -> tuple[Ints, Ints]:
         """Return the half-open range of positions of each window."""
