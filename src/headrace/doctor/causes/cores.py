@@ -116,16 +116,16 @@ def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
     text = f"Threads of the training process spin for {percent(spun)} of each step while it waits for data."
     if bound_us is not None and slowed > spun:
         text = (
-            "Threads of the training process spin while they wait for each other: without its waits a step takes "
+            "Threads of the training process spin while they wait for each other: without data waits a step takes "
             f"{duration(own_us)} alongside workers, and {duration(bound_us)} without them."
         )
     return Finding(
         SPINNING,
         min(spun + max(slowed, 0.0), 1.0),
         text,
-        f"torch computes with {host.pool(pid)} threads of OpenMP's, which go on for milliseconds after each part of "
-        f"the work; besides the training thread they had {duration(spun_us(view.training))} of CPU time a step in "
-        "waits for workers' batches",
+        f"torch computes with {host.pool(pid)} OpenMP threads, which spin for milliseconds after each piece of work; "
+        f"besides the training thread they used {duration(spun_us(view.training))} of CPU time a step while it waited "
+        "for workers' batches",
         "Set OMP_WAIT_POLICY=passive before the start: then they sleep. Or give the training process fewer threads "
         "(torch.set_num_threads).",
     )
@@ -154,17 +154,17 @@ def passive_wait(case: Case) -> Proposal | None:
     pid = case.view.trainer.pid
     policy = _policy(host, pid)
     if policy is not None:
-        return PASSIVE.would_not(f"Its threads are as they were asked to be: {policy}.")
+        return PASSIVE.would_not(f"How its threads wait is set already: {policy}.")
     if not _share_work(case.view.trainer):
         return PASSIVE.would_not("Threads that would help with a step hardly use any CPU time.")
-    pool = f"The training process computes with {counted(run.team, 'thread')} of OpenMP's, which spin while they wait"
+    pool = f"The training process computes with {counted(run.team, 'thread')} of OpenMP, which spin while they wait"
     spun = f", for {duration(run.spin)} of a core in each wait for data" if run.spin >= 1 else ""
     least, usual, most = HELPING
     return PASSIVE.tried(
         case,
         _asleep(usual),
         prediction=case.predict_between(_asleep(usual), _asleep(least), _asleep(most, WAKING)),
-        why=f"{pool}{spun}; cores that batches need are what they take. Assumed is that {percent(1 - most)} to "
+        why=f"{pool}{spun}, on cores that batches need. The prediction assumes that {percent(1 - most)} to "
         f"{percent(1 - least)} of their time in a step is spinning.",
         confidence=LOW,
         costs=["threads that must be woken for each part of a step"],
@@ -224,7 +224,7 @@ def other_processes(host: Host) -> Finding | None:
         (_waited(host) or 0.0) * min(other / busy, 1.0),
         f"Other processes use {number(other)} of {number(cores)} cores.",
         f"{percent(min(busy / cores, 1.0))} of the cores were busy; the command itself had {number(command)}.",
-        "See with top what else runs here, and stop it, or give this job cores of its own.",
+        "Run top to see what else runs here; stop it, or give this job its own cores.",
     )
 
 
@@ -237,7 +237,7 @@ def stolen_cores(host: Host) -> Finding | None:
         stolen / cores,
         f"The hypervisor gave {number(stolen)} of {number(cores)} cores to other machines.",
         f"Steal time: {percent(stolen / cores)} of the cores' time.",
-        "Take a machine with cores of its own; timings taken on this one vary with its neighbours.",
+        "Use a machine with dedicated cores; timings on this one vary with its neighbours.",
     )
 
 
@@ -259,11 +259,12 @@ def threads(case: Case) -> Proposal | None:
         own = f"the training process computes with {counted(trainer, 'thread')}"
         return THREADS.would_not(f"Workers have one thread each already; {own}.")
     waited = host.waited_share() or 0.0
-    basis = "Assumed is that half of that waiting goes; it may be all of it, or none."
+    basis = "The prediction assumes that half of that waiting goes; it may be all of it, or none."
     left = Factor(max(0.0, 1 - waited), 1 - waited / 2, 1.0, False, basis)
     if case.recorded is not None and case.recorded.setup.worker_threads > 1:  # then its CPU time is known
         basis = (
-            "In one thread it takes the CPU time of all of them: assumed is that up to 45 % of that was their changes."
+            "One thread takes the CPU time of all of them: the prediction assumes that up to 45 % of that went into "
+            "switching between them."
         )
         left = Factor(0.55, 0.78, 1.0, False, basis)
     return THREADS.tried(

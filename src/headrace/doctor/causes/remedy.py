@@ -190,7 +190,10 @@ def factor(
 
 def untimed(least: float, most: float) -> Factor:
     """Return a factor anywhere from one to the other."""
-    basis = f"It was not timed on the run's own files: assumed is {percent(least)} to {percent(most)} of the time."
+    basis = (
+        f"It was not timed on the run's own files: the prediction assumes {percent(least)} to {percent(most)} of "
+        "the time."
+    )
     return Factor(least, (least + most) / 2, most, False, basis)
 
 

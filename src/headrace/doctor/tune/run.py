@@ -167,7 +167,7 @@ def _reasons(session: Session, view: TrainerView | None, case: Case | None, pace
             "headrace doctor says what its steps wait for."
         )
     elif case.recorded is None:
-        yield "how its batches are made was not recorded, so that nothing can be predicted: headrace doctor says why."
+        yield "no production of a batch was recorded, so nothing can be predicted: headrace doctor says why."
 
 
 @dataclass
