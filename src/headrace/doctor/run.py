@@ -1,4 +1,4 @@
-"""Runs a command with the probe in it, and reports what it waited for."""
+"""Run of a command with the probe in it, and the report of what it waited for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remedies, what is left of a stage with one, and what became of their proofs.
+"""Remedies: how much of a stage each leaves, and how its proof ended.
 
 All of it is computed from a session, as the diagnosis is. Times are microseconds, shares of 1. None means that a figure
 was not measured or cannot be known, and is never shown as 0.

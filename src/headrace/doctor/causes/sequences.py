@@ -1,4 +1,4 @@
-"""Sequences: padding that a shorter batch would do without, and tokenising text by text."""
+"""Sequences: padding that shorter batches avoid, and tokenising text by text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured steps of a trainer and how their time is charged to parts."""
+"""Measured steps of a trainer, and how their time divides into parts."""
 
 from __future__ import annotations
 

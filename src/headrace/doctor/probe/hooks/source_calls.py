@@ -1,4 +1,4 @@
-"""Calls that give a batch where there is no DataLoader: timed, replayed with copies, and called again for nobody."""
+"""Calls that give a batch where there is no DataLoader: timed, replayed with copies, and repeated for the drain."""
 
 from __future__ import annotations
 
