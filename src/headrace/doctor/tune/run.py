@@ -51,9 +51,9 @@ class TuneBaseline:
         )
 
     @property
-    def steps(self) -> list[float]:
+    def steps(self) -> list[int]:
         """Durations of the measured steps, in microseconds."""
-        return [float(step.duration) for step in self.case.view.training.steps]
+        return self.case.view.training.durations
 
     @property
     def lower_bound_us(self) -> float:
