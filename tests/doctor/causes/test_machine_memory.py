@@ -71,7 +71,7 @@ def test_reads_that_come_from_disk() -> None:
         "that is more than the 8.0 GB of memory, so it cannot all be cached."
     )
     run.facts["memory_bytes"] = 64 * GB
-    assert "was not seen" in only(run).evidence
+    assert "it is unknown whether" in only(run).evidence
     run.worker_figures["read_bytes"] = GB // 10
     assert codes(run) == []
 

@@ -39,7 +39,7 @@ def test_threads_that_spin_where_no_core_is_to_spare() -> None:
     session = spinning()
     (found,) = [one for one in diagnose(session).findings if one.code == SPINNING]
     assert found.weight == pytest.approx(SPUN_US / diagnose(session).budgets[0].mean_us)
-    assert "torch computes with 2 threads" in found.evidence
+    assert "torch computes with 2 OpenMP threads" in found.evidence
     assert "OMP_WAIT_POLICY=passive" in found.advice
     assert "threads" not in codes(session)  # said once
     assert found.text in diagnose(session).verdict
