@@ -179,6 +179,7 @@ AUGMENTS: dict[str, tuple[list[Any], list[Any]]] = {
 PLANS: dict[str, dict[str, Any]] = {
     "shuffled": {},
     "wrap": {"remainder": "wrap"},
+    "windowed": {"order": hr.Windowed(block_samples=3, window_blocks=4)},
     "buckets": {"view": SCALES, "buckets": BY_ASPECT},
     "budget": {"view": SCALES, "buckets": BY_ASPECT, "remainder": "wrap", "pixels": 6000},
     "one-source mixture": {"batches": "one-source", "remainder": "wrap"},

@@ -87,6 +87,7 @@ def test_public_names_are_pinned():
             "Text",
             "ThreadDataLoader",
             "Tiles",
+            "Windowed",
             "cached",
             "decode_image",
             "distributed",

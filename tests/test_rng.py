@@ -114,6 +114,22 @@ def test_permutation_equals_its_twin(n, key, data):
     assert 0 <= got[0] < n
 
 
+@given(st.integers(1, 2**62), words, st.data())
+def test_the_inverse_equals_its_twin(n, key, data):
+    indices = np.array(data.draw(st.lists(st.integers(0, n - 1), max_size=12)), np.int64)
+    got = _core.permute(n, key, indices, inverse=True)
+    assert got.tolist() == [twin.position_of(n, key, index) for index in indices.tolist()]
+    assert np.array_equal(_core.permute(n, key, got), indices)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_the_inverse_gives_back_every_position(n):
+    positions = np.arange(n)
+    assert np.array_equal(_core.permute(n, 42, _core.permute(n, 42, positions), inverse=True), positions)
+    each = np.full(n, n), 42, positions % 3
+    assert np.array_equal(_core.permute_each(*each, _core.permute_each(*each, positions), inverse=True), positions)
+
+
 @given(st.lists(st.tuples(st.integers(1, 2**62), st.integers(0, 3), words), min_size=1, max_size=8), words)
 def test_each_position_in_a_permutation_of_its_own(asked, key):
     places = [(n, stream, word % n) for n, stream, word in asked]

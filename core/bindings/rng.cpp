@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "bindings.hpp"
@@ -27,7 +26,15 @@ nb::ndarray<nb::numpy, T> owned(std::unique_ptr<T[]> values, const std::vector<s
 
 using Positions = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-nb::ndarray<nb::numpy, std::int64_t> permute(std::uint64_t n, std::uint64_t key, const Positions& positions) {
+void walk(const Permutation& permutation, const std::int64_t* in, std::int64_t* out, std::size_t count, bool inverse) {
+    if (inverse)
+        permutation.invert(in, out, count);
+    else
+        permutation.apply(in, out, count);
+}
+
+nb::ndarray<nb::numpy, std::int64_t> permute(std::uint64_t n, std::uint64_t key, const Positions& positions,
+                                             bool inverse) {
     if (n < 1 || n > Permutation::kMaxLength) throw nb::value_error("permute: expected 1 <= n <= 2**62");
     const std::size_t count = positions.shape(0);
     const std::int64_t* in = positions.data();
@@ -36,16 +43,14 @@ nb::ndarray<nb::numpy, std::int64_t> permute(std::uint64_t n, std::uint64_t key,
     auto out = std::make_unique_for_overwrite<std::int64_t[]>(count);
     {
         nb::gil_scoped_release release;
-        const Permutation permutation(n, key);
-        for (std::size_t i = 0; i < count; ++i)
-            out[i] = static_cast<std::int64_t>(permutation(static_cast<std::uint64_t>(in[i])));
+        walk(Permutation(n, key), in, out.get(), count, inverse);
     }
     return owned(std::move(out), {count});
 }
 
 // As permute, each position in a permutation of its own: that of range(lengths[i]) under hash64(key, streams[i]).
 nb::ndarray<nb::numpy, std::int64_t> permute_each(const Positions& lengths, std::uint64_t key, const Positions& streams,
-                                                  const Positions& positions) {
+                                                  const Positions& positions, bool inverse) {
     const std::size_t count = positions.shape(0);
     if (lengths.shape(0) != count || streams.shape(0) != count)
         throw nb::value_error("permute_each: expected lengths, streams and positions of one length");
@@ -56,13 +61,17 @@ nb::ndarray<nb::numpy, std::int64_t> permute_each(const Positions& lengths, std:
     auto out = std::make_unique_for_overwrite<std::int64_t[]>(count);
     {
         nb::gil_scoped_release release;
-        std::optional<Permutation> permutation;
-        for (std::size_t i = 0; i < count; ++i) {
-            if (i == 0 || n[i] != n[i - 1] || stream[i] != stream[i - 1])
-                permutation.emplace(static_cast<std::uint64_t>(n[i]),
-                                    hash64(key, static_cast<std::uint64_t>(stream[i])));
+        for (std::size_t first = 0, end; first < count; first = end) {
+            const std::int64_t length = n[first], number = stream[first];
+            for (end = first + 1; end < count && n[end] == length && stream[end] == number;) ++end;
             // A walk in range(4) that ends at 0 only: four times the work of others, for what is known.
-            out[i] = n[i] == 1 ? 0 : static_cast<std::int64_t>((*permutation)(static_cast<std::uint64_t>(in[i])));
+            if (length == 1) {
+                std::fill(&out[first], out.get() + end, 0);
+                continue;
+            }
+            const Permutation permutation(static_cast<std::uint64_t>(length),
+                                          hash64(key, static_cast<std::uint64_t>(number)));
+            walk(permutation, in + first, &out[first], end - first, inverse);
         }
     }
     return owned(std::move(out), {count});
@@ -89,11 +98,12 @@ nb::ndarray<nb::numpy, std::uint32_t> philox(std::uint64_t key, const Counters& 
 void bind_rng(nb::module_& m) {
     m.attr("RNG_VERSION") = kRngVersion;
     m.def("hash64", &hash64, "a"_a, "b"_a, "A 64-bit hash of two unsigned 64-bit words; a bijection of each.");
-    m.def("permute", &permute, "n"_a, "key"_a, nb::arg("positions").noconvert(),
-          "The indices (int64) at these positions (int64[N]) of a keyed permutation of range(n).");
+    m.def("permute", &permute, "n"_a, "key"_a, nb::arg("positions").noconvert(), nb::kw_only(), "inverse"_a = false,
+          "The indices (int64) at these positions (int64[N]) of a keyed permutation of range(n); `inverse`: the "
+          "positions of these indices.");
     m.def(
         "permute_each", &permute_each, nb::arg("lengths").noconvert(), "key"_a, nb::arg("streams").noconvert(),
-        nb::arg("positions").noconvert(),
+        nb::arg("positions").noconvert(), nb::kw_only(), "inverse"_a = false,
         "As permute, each position (int64[N]) in the permutation of range(lengths[i]) under hash64(key, streams[i]).");
     m.def("philox", &philox, "key"_a, nb::arg("counter").noconvert(),
           "Philox4x32-10: 4 random words (uint32[..., 4]) for each counter (uint32[..., 4]).");

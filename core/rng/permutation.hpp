@@ -3,6 +3,9 @@
 // A Feistel network over the next power of two, and cycle walking back into range (Black and Rogaway, "Ciphers with
 // arbitrary finite domains", CT-RSA 2002). The power of two is less than 2n, so a walk takes two steps at most on
 // average. With an odd number of bits the halves differ in size, and rounds change one and the other in turn.
+//
+// A round waits for the one before, so that positions are permuted several at a time: a lane that is done takes the
+// next position.
 #pragma once
 
 #include <algorithm>
@@ -29,26 +32,26 @@ public:
         for (std::size_t round = 0; round < rounds_; ++round) round_keys_[round] = hash64(key, round);
     }
 
-    // position < n; the result is < n, and no two positions share one.
-    std::uint64_t operator()(std::uint64_t position) const {
-        do position = feistel(position);
-        while (position >= n_);
-        return position;
-    }
+    // Each position is < n, and so is each result; no two positions share one.
+    void apply(const std::int64_t* positions, std::int64_t* results, std::size_t count) const;
+
+    // The positions whose results are `results`.
+    void invert(const std::int64_t* results, std::int64_t* positions, std::size_t count) const;
 
 private:
+    static constexpr std::size_t kLanes = 8;
+    using Lanes = std::array<std::uint64_t, kLanes>;
+
     // Four rounds would do for wide halves (Luby and Rackoff, 1988). Halves of one or two bits mix slowly: after 16
     // rounds the 720 orders of 6 elements were still not equally likely (tests/test_rng.py counts them).
     static constexpr std::size_t kMaxRounds = 32;
 
-    std::uint64_t feistel(std::uint64_t x) const {
-        std::uint64_t low = x & low_mask_, high = x >> low_bits_;
-        for (std::size_t round = 0; round < rounds_; round += 2) {
-            high ^= mix64(low ^ round_keys_[round]) & high_mask_;
-            low ^= mix64(high ^ round_keys_[round + 1]) & low_mask_;
-        }
-        return high << low_bits_ | low;
-    }
+    template <auto Step>
+    void walk(const std::int64_t* in, std::int64_t* out, std::size_t count) const;
+
+    void encrypt(Lanes& values) const;
+    void decrypt(Lanes& values) const;
+    void split(const Lanes& values, Lanes& low, Lanes& high) const;
 
     std::uint64_t n_, low_mask_, high_mask_;
     int low_bits_;

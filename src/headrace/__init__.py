@@ -81,6 +81,7 @@ if _TYPE_CHECKING:
     from headrace.plan import Budget as Budget
     from headrace.plan import RepeatFactor as RepeatFactor
     from headrace.plan import SequencePacking as SequencePacking
+    from headrace.plan import Windowed as Windowed
     from headrace.views import CenterCrop as CenterCrop
     from headrace.views import FiveCrop as FiveCrop
     from headrace.views import Letterbox as Letterbox
@@ -127,7 +128,7 @@ _HOMES = {
         "TimmPolicy",
         "TrivialAugmentWide",
     ),
-    "headrace.plan": ("Buckets", "Budget", "RepeatFactor", "SequencePacking"),
+    "headrace.plan": ("Buckets", "Budget", "RepeatFactor", "SequencePacking", "Windowed"),
     "headrace.dropins": (
         "BucketBatchSampler",
         "DevicePrefetcher",

@@ -37,6 +37,10 @@ CASES = {
     "one-source, buckets": {"batches": "one-source", "only": {"photos": BUCKETS}, "remainder": "wrap"},
     "mixed": {"batches": "mixed"},
     "mixed, uneven": {"batches": "mixed", "weights": {"photos": 0.93, "scans": 0.07}, "epoch": 4},
+    "mixed, windowed": {
+        "batches": "mixed",
+        "only": {"photos": {"order": hr.Windowed(block_samples=3, window_blocks=2)}},
+    },
     "mixed, smallest, map": {"batches": "mixed", "epoch": "smallest", "map": jitter, "remainder": "wrap"},
 }
 

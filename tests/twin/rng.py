@@ -48,6 +48,23 @@ def permute(n: int, key: int, position: int) -> int:
             return x
 
 
+def position_of(n: int, key: int, index: int) -> int:
+    """The position that `permute` maps to `index`, by its rounds in reverse."""
+    bits = max(2, (n - 1).bit_length())
+    high_bits = bits // 2
+    low_bits = bits - high_bits
+    keys = [hash64(key, r) for r in range(32 if bits < 16 else 12)]
+    x = index
+    while True:
+        high, low = x >> low_bits, x % (1 << low_bits)
+        for even, odd in reversed(list(zip(keys[::2], keys[1::2], strict=True))):
+            low ^= mix64(high ^ odd) % (1 << low_bits)
+            high ^= mix64(low ^ even) % (1 << high_bits)
+        x = high << low_bits | low
+        if x < n:
+            return x
+
+
 class Stream:
     """The draws of one stage for one sample in one pass."""
 

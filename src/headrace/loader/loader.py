@@ -17,6 +17,7 @@ from headrace.data import open as open_dataset
 from headrace.errors import UsageError
 from headrace.fields import Field, Image, resolve_texts
 from headrace.loader.arguments import (
+    ShuffleOrder,
     check_augment,
     check_last_batch,
     check_map,
@@ -25,6 +26,7 @@ from headrace.loader.arguments import (
     check_views,
     place_fields,
     refuse_unknown,
+    windowed_of,
 )
 from headrace.loader.autotuning.tuner import Tuner, tuner_of
 from headrace.loader.bad_samples import Quarantine
@@ -90,6 +92,8 @@ class Loader(LoaderPosition):
                  have one shape, the same on every rank; without, batches of unequal images are refused
     `pack`       texts that share rows of tokens. `batch_size` then counts rows
     `shuffle`, `seed`  the order of each epoch and every random view follow from these two and the epoch
+    `order`      how `shuffle` does it: "global", over the whole epoch, or "windowed", by blocks of neighbouring samples
+                 in windows, so that reads are large: for data in an object store. Windowed(…) sets their sizes
     `weights`    one number a sample, or the name of a column: samples are drawn with replacement in proportion
     `balanced`   the name of a column of classes: each class is drawn equally often. Or RepeatFactor
     `repeats`    how often an epoch takes each of its samples, with another view each time, on other ranks if possible
@@ -139,6 +143,7 @@ class Loader(LoaderPosition):
         pack: SequencePacking | None = None,
         shuffle: bool = False,
         seed: int = 0,
+        order: ShuffleOrder = "global",
         weights: str | Sequence[float] | NDArray[Any] | None = None,
         balanced: str | RepeatFactor | None = None,
         repeats: int = 1,
@@ -167,9 +172,10 @@ class Loader(LoaderPosition):
         refuse_unknown(unknown, Loader.__init__.__annotations__)
         dataset = data if isinstance(data, Dataset) else open_dataset(data)
         self._place = rank_of_process(rank, world_size)
-        order = Order(
+        base = Order(
             world_size=self._place.world_size, rank=self._place.rank, shuffle=shuffle, seed=seed, remainder=remainder
         )
+        windowed = windowed_of(order)
         _ = dataset.occurrences  # too many repeats for random draws raise here, not in a thread
         if fields is not None and not isinstance(fields, Mapping):
             raise UsageError(
@@ -222,7 +228,7 @@ class Loader(LoaderPosition):
             first_images = ViewedImages(column=column, exif=exif, threads=threads, limits=limits)
         plan = plan_of(
             dataset,
-            order,
+            base,
             batch_size=batch_size,
             buckets=buckets,
             program=program,
@@ -230,6 +236,7 @@ class Loader(LoaderPosition):
             texts=texts,
             pack=pack,
             sampling=Sampling(weights=weights, balanced=balanced, repeats=repeats, samples_per_epoch=samples_per_epoch),
+            windowed=windowed,
         )
         packed = None if pack is None else text_packed(pack, texts).name
         measured = text_of_buckets(buckets, texts)

@@ -15,3 +15,4 @@ from headrace.plan.shaped_plan import ShapedPlan, bucket_plan
 from headrace.plan.state import State, check_state, resume, resume_samples, state_after, state_at
 from headrace.plan.step_views import StepView
 from headrace.plan.uniform_plan import SamplePlan, UniformPlan
+from headrace.plan.windowed import Windowed, WindowedEpoch, WindowShape

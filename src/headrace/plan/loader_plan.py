@@ -28,6 +28,7 @@ from headrace.plan.sampling import Sampling, digest_of
 from headrace.plan.shaped_plan import ShapedPlan
 from headrace.plan.step_views import ImageSizes, StepViews
 from headrace.plan.uniform_plan import UniformPlan
+from headrace.plan.windowed import Windowed
 from headrace.views import Program
 
 Lengths = NDArray[np.int32]
@@ -144,6 +145,7 @@ def plan_of(
     texts: Sequence[ResolvedText],
     pack: SequencePacking | None,
     sampling: Sampling,
+    windowed: Windowed | None = None,
 ) -> EpochPlan:
     """Return the plan that these arguments ask for. Sizes of images are read where they matter, unless cached.
 
@@ -153,6 +155,8 @@ def plan_of(
         raise UsageError(f"buckets: expected hr.Buckets(…) or None, got {buckets!r}")
     grouped_by = _grouped_by(batch_size, buckets, pack, program)
     sampling.check(order, dataset, grouped_by)
+    if windowed is not None:
+        windowed.check(shuffle=order.shuffle, grouped_by=grouped_by, replaces=sampling.replaces)
     if pack is not None:
         return packed_plan(dataset, order, pack, texts, batch_size=batch_size, buckets=buckets, program=program)
     # Before anything is read.
@@ -160,7 +164,8 @@ def plan_of(
     if grouped_by is None and not isinstance(batch_size, Budget):
         draws = sampling.draws(dataset)
         length = len(dataset) if draws is None else draws.count
-        return UniformPlan(length=length, batch_size=batch_size, draws=draws, **vars(order))
+        window = None if windowed is None else windowed.resolve(dataset)
+        return UniformPlan(length=length, batch_size=batch_size, draws=draws, window=window, **vars(order))
     text = text_of_buckets(buckets, texts)
     return _ShapedPlanner(dataset, order, batch_size, buckets, program, images, text, sampling).plan()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from numbers import Rational, Real
@@ -142,6 +142,19 @@ class SourceBatches:
         """Return this rank's part of the source's batch number `step`; its `epoch` and `step` are the source's own."""
         return self.plan.batch(*divmod(step, self.plan.steps))
 
+    def next_use(self, samples: Ints, *, epoch: int, step: int) -> Ints:
+        """Return the source's batch in which each sample comes next. Only a UniformPlan knows."""
+        return self._numbered("next_use", samples, step)
+
+    def next_use_of_blocks(self, blocks: Ints, *, epoch: int, step: int) -> Ints:
+        """Return the same of blocks of a windowed order."""
+        return self._numbered("next_use_of_blocks", blocks, step)
+
+    def _numbered(self, query: str, which: Ints, step: int) -> Ints:
+        epoch, of_epoch = divmod(step, self.plan.steps)
+        found: Ints = getattr(self.plan, query)(which, epoch=epoch, step=of_epoch)
+        return epoch * self.plan.steps + found
+
 
 @dataclass(frozen=True)
 class SourceSamples(SourceBatches):
@@ -172,6 +185,35 @@ class SourceSamples(SourceBatches):
             samples[rows] = self.plan.shuffled(within[rows], count=self.length, epoch=each)
         passes = (epochs % FIRST_REPLACEMENT_PASS).astype(np.uint32)
         return BatchPlan(epoch, step, samples, passes, positions)
+
+    def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]:
+        """Return what replaces a bad sample: in a windowed order one of its own window."""
+        if self.plan.window is None:
+            return self.plan.replacement(epoch, position, attempt)
+        of_source, within = divmod(position, self.plan.length)
+        return self.plan.replacement(of_source, within, attempt)
+
+    def next_use(self, samples: Ints, *, epoch: int, step: int) -> Ints:
+        """Return about when each sample comes next, in steps of the mixture's `epoch`.
+
+        It is as if the source's positions were exactly evenly spread: `Mixture.deviations` says how far they are from
+        it, a few of a batch.
+        """
+        return self._mixed_steps("next_use", samples, epoch, step)
+
+    def next_use_of_blocks(self, blocks: Ints, *, epoch: int, step: int) -> Ints:
+        """Return the same of blocks of a windowed order."""
+        return self._mixed_steps("next_use_of_blocks", blocks, epoch, step)
+
+    def _mixed_steps(self, query: str, which: Ints, epoch: int, step: int) -> Ints:
+        first = (epoch * self.steps + step) * self.global_batch
+        of_source, position = divmod(self.mixture.taken(first)[self.source], self.length)
+        by_position = replace(self.plan, batch_size=1, world_size=1, rank=0, remainder="short")
+        found: Ints = getattr(by_position, query)(which, epoch=of_source, step=position)
+        share = self.mixture.shares[self.source]
+        ahead = (found - position) * share.denominator // share.numerator
+        steps: Ints = (first + ahead) // self.global_batch - epoch * self.steps
+        return steps
 
 
 EpochPlan: TypeAlias = UniformPlan | ShapedPlan | PackedPlan | SourceBatches

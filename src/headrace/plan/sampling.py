@@ -75,6 +75,13 @@ class Sampling:
         values = {name: value for name, value in vars(self).items() if value is not None}
         return [name for name, value in values.items() if name != "repeats" or value != 1]
 
+    @property
+    def replaces(self) -> str | None:
+        """Name of the argument by which samples are drawn with replacement; None where there is none."""
+        if self.weights is not None:
+            return "weights="
+        return None if self.balanced is None or isinstance(self.balanced, RepeatFactor) else "balanced="
+
     def check(self, order: Order, dataset: Dataset, besides: str | None) -> None:
         """Raise UsageError for arguments that do not go together, before anything is read.
 

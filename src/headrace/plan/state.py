@@ -25,9 +25,9 @@ class State:
     """Position of the consumer, and the plan that it belongs to.
 
     `samples` counts those consumed in `epoch` over all ranks, `global_batch` a step; an epoch's edge is (epoch + 1, 0).
-    `grouping` describes the draws, or the buckets, scales and budget that cut the batches. `dataset` is the dataset's
-    fingerprint and `core` the codec versions, which decide the bits of pixels. `plan` and `rng` are the versions of the
-    plan and of the random source.
+    `grouping` describes the draws and a windowed order, or the buckets, scales and budget that cut the batches.
+    `dataset` is the dataset's fingerprint and `core` the codec versions, which decide the bits of pixels. `plan` and
+    `rng` are the versions of the plan and of the random source.
     """
 
     plan: int = PLAN_VERSION
@@ -144,8 +144,8 @@ def resume(
     """
     _check_order(state, plan, dataset=dataset)
     hint = (
-        "pass the buckets=, the RandomScale, the Budget, the pack=, and the weights=, balanced=, repeats= and "
-        "samples_per_epoch= of the run that saved"
+        "pass the order=, the buckets=, the RandomScale, the Budget, the pack=, and the weights=, balanced=, repeats= "
+        "and samples_per_epoch= of the run that saved"
     )
     if "rank_multiple" in state.grouping:
         hint += "; a Budget is per rank, so divide the budget of all ranks by the world size, and name rank_multiple"

@@ -107,7 +107,8 @@ def test_data_that_is_not_known_is_said_with_its_reason(requests: list[LoaderTri
 def test_the_scripts_own_python_comes_first(requests: list[LoaderTrialRequest]) -> None:
     session = measured()
     trainer = session.processes[0]
-    trainer.facts |= {"executable": "/opt/python", "argv": ["/opt/python", "-u", "/home/ada/train.py", "--lr", "1"]}
+    argv = ["/opt/python", "-u", "/home/ada/train.py", "--lr", "1"]
+    trainer.facts["process"] = {"executable": "/opt/python", "argv": argv}
     asked_of(session, DRAFT)
     assert requests[0].interpreters == ["/opt/python", sys.executable]
     assert requests[0].paths == ["/home/ada", os.getcwd()]

@@ -140,6 +140,26 @@ def test_a_rank_that_is_late_for_its_computation_has_no_stage_to_blame(tmp_path)
     assert found.text.endswith("not because of data: its own work between batches takes longer.")
 
 
+def test_ranks_that_end_their_steps_without_each_other_train_apart(tmp_path):
+    """The second one's steps lag ever more: nobody waits for it, so it is not late."""
+    write_settings(tmp_path, warmup=0)
+    for rank, length in enumerate((10_000, 15_000)):
+        pid = 100 + rank
+        records = [process(pid, rank=rank), ["loader", 0, 0, {"num_workers": 0}], ["pass", 0, 0, 0, 0, 0, [pid]]]
+        for step in range(STEPS):
+            start = step * length
+            records.append(["get", 0, step, start, 1_000])
+            records.append(["step", step, start, start + length, [["b", 2_000, length - 3_000]], 0])
+            records.append(["ready", step, start + length - 1_000])
+        write_evidence(tmp_path, str(pid), records)
+    diagnosis = diagnose(read(tmp_path))
+    assert [(rank.late, rank.peer_wait_us) for rank in diagnosis.ranks] == [(0, 0), (0, 0)]
+    assert "late-rank" not in {one.code for one in diagnosis.findings}
+    (found,) = [one for one in diagnosis.findings if one.code == "ranks-apart"]
+    assert found.text == "Ranks share no gradients in 100 % of the steps: each trains a model of its own."
+    assert diagnosis.verdict.endswith(found.text)
+
+
 def test_shapes_that_differ_are_told_with_the_first_step(tmp_path):
     diagnosis = together(tmp_path, QUICK, QUICK, shape=["float32[4,16,16]", "float32[4,24,24]"])
     (found,) = [one for one in diagnosis.findings if one.code == "shapes-differ"]

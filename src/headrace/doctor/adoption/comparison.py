@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -63,19 +64,30 @@ def compare_with_script(
     *,
     dataset: str = "",
     samples: int = SAMPLES,
+    launched: bool = False,
 ) -> list[LeafComparison]:
     """Load the same samples both ways, print how they differ, and return it, one row an array of the batch.
 
-    The script runs up to its first pass over a DataLoader whose dataset is of the class `dataset`. Raises UsageError
-    where it does not get there, or trains from a Loader already.
+    The script runs up to its first pass over a DataLoader whose dataset is of the class `dataset`; `launched` runs it
+    as the only rank of a launcher. Raises UsageError where it does not get there, or trains from a Loader already.
     """
-    theirs = script_loader(script, dataset)
+    with patch.dict(os.environ, _only_rank() if launched else {}):
+        theirs = script_loader(script, dataset)
     if isinstance(theirs, hr.Loader):
         raise UsageError(f"expected {script[0]} with its DataLoader, got one that trains from headrace.Loader already")
     rows = list(compared(theirs, make_loader, batches, samples))
     for row in rows:
         print(described(row))
     return rows
+
+
+def _only_rank() -> dict[str, str]:
+    """Return the variables by which a launcher tells a process that it is the only rank."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    return {**ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
 def script_loader(script: Sequence[str], dataset: str = "") -> DataLoader[Any] | hr.Loader:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from .code_layout import literal
 from .recipe import DataSource, KnownSample, RecipePart
 from .sample_code import SampleReader
-from .sample_values import Cell, Computed, Picture
-from .stand_ins import FunctionStandIn, StandIn, bases_of, class_of
+from .sample_values import Cell, Computed, Picture, pictures_in
+from .stand_ins import FunctionStandIn, StandIn, bases_of, class_of, is_own
 from .torchvision_datasets import class_folder, torchvision_sample
 from .webdataset_pipelines import webdataset_sample
 
@@ -19,7 +20,7 @@ def known_sample(dataset: Any, reader: SampleReader) -> KnownSample | None:
     name = class_of(dataset)
     root = name.split(".")[0]
     if root == "torchvision":
-        return torchvision_sample(dataset, reader)
+        return torchvision_sample(dataset, name, reader)
     if root == "timm" and hasattr(dataset, "reader"):
         reading = dataset.reader
         return class_folder(dataset, reader, vars(reading).get("root"), vars(reading).get("samples"), natural=True)
@@ -28,6 +29,30 @@ def known_sample(dataset: Any, reader: SampleReader) -> KnownSample | None:
     if name == "datasets.arrow_dataset.Dataset":
         return _huggingface(dataset, reader)
     return None
+
+
+def derived_sample(dataset: Any, reader: SampleReader) -> KnownSample | None:
+    """Return the sample of a class of the script's own that is derived from one of torchvision's.
+
+    None where it decodes other files than that.
+    """
+    base = next((name for name in bases_of(dataset) if name.startswith("torchvision.datasets.")), None)
+    found = None if base is None or not is_own(dataset) else torchvision_sample(dataset, base, reader)
+    if found is None:
+        return None
+    source, value = found.source, found.value
+    if reader.script.method(dataset, "__getitem__") is not None:
+        reader.inherited = value
+        value = reader.sample()
+        origins = [picture.origin for picture in pictures_in(value)]
+        known = [one for one in origins if isinstance(one, Cell) and (one.table, one.keys) in source.columns]
+        if isinstance(value, Computed) or len(known) < len(origins):
+            return None
+    if (chosen := reader.script.method(dataset, "find_classes")) is not None:
+        note = "the script numbers its classes in its own way; compare the labels, or see hr.open(…, classes=[…])"
+        part = RecipePart("find_classes", reader.place_in(*chosen), "", "check", note, "source")
+        source = replace(source, parts=(*source.parts, part))
+    return replace(found, value=value, source=source)
 
 
 # datasets of Hugging Face.

@@ -28,6 +28,9 @@ class ScriptData:
     is_batched: bool
     """Whether `batch` is of a batch."""
     command: Sequence[str]
+    """Of the training's own process, below any launcher."""
+    is_launched: bool = False
+    """Whether it is one of several ranks."""
 
     @property
     def dataset(self) -> Any:
@@ -56,6 +59,18 @@ class ScriptData:
         return shapes[0][0] if shapes else None
 
     @property
+    def pictures_of_two_sizes(self) -> str:
+        """The shapes of two pictures that one list of a batch holds, where they differ; empty where none do."""
+        listed: dict[str, list[int]] = {}
+        for path, leaf in self.batch.items() if self.is_batched else []:
+            above, _, last = path.rpartition(".")
+            if above and last.isdecimal() and leaf.shape and len(leaf.shape) == 3 and leaf.shape[0] in (1, 3, 4):
+                first = listed.setdefault(above, leaf.shape)
+                if first != leaf.shape:
+                    return f"{first} and {leaf.shape}"
+        return ""
+
+    @property
     def is_shuffled(self) -> bool:
         """Tell whether the order is drawn: by any sampler but the sequential one."""
         sampler = order_described(self.described)
@@ -65,14 +80,19 @@ class ScriptData:
     @property
     def script(self) -> tuple[str, ...]:
         """The script with its arguments, or `-m` with a module; empty for any other command."""
-        words = list(self.command)
-        while words and os.path.basename(words[0]).startswith(INTERPRETERS):
+        return script_of(self.command)
+
+
+def script_of(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the script of a Python command with its arguments, or `-m` with a module; empty for any other command."""
+    words = list(command)
+    while words and os.path.basename(words[0]).startswith(INTERPRETERS):
+        words = words[1:]
+        while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
             words = words[1:]
-            while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
-                words = words[1:]
-            if words and (words[0].endswith(".py") or words[0] == "-m"):
-                return tuple(words)
-        return ()
+        if words and (words[0].endswith(".py") or words[0] == "-m"):
+            return tuple(words)
+    return ()
 
 
 def order_described(described: Mapping[str, Any]) -> Any:
@@ -112,8 +132,17 @@ def script_data(session: Session, view: TrainerView) -> ScriptData | None:
         samples=samples,
         batch={leaf.path: leaf for leaf in leaves},
         is_batched=bool(batches),
-        command=session.outcome.command,
+        command=_own_command(session, view.trainer.pid),
+        is_launched=len({trainer.rank for trainer in session.trainers}) > 1,
     )
+
+
+def _own_command(session: Session, pid: int) -> Sequence[str]:
+    """Return the command of a training's process, which a launcher may have started; that of the run if it is none."""
+    process = next((one for one in session.processes if one.pid == pid), None)
+    began = {} if process is None else process.facts.get("process") or {}
+    own = [str(word) for word in began.get("argv") or []]
+    return own if script_of(own) else session.outcome.command
 
 
 def _files_in(described: Any) -> Iterator[str]:

@@ -9,12 +9,22 @@ from typing import Any
 from ..edits import ScriptSource, ScriptSources
 from ..session.producers import OutputLeaf
 from .observed import ScriptData
-from .picture_fields import PictureRecipe, picture_recipe
-from .recipe import DataSource, ModuleFunction, RecipePart
+from .picture_fields import PictureRecipe, gives_size, picture_recipe
+from .recipe import KEY, DataSource, ModuleFunction, RecipePart
 from .sample_values import ArrayFile, Cell, Computed, Picture, Quantile, TokenizedText, Validity, is_known, pictures_in
 from .script_functions import ScriptFunctions, own_call
 from .stand_ins import StandIn
 from .table_sources import ScriptTexts, cells_in, folder_column
+
+
+@dataclass(frozen=True)
+class PictureField:
+    """Field of a picture, which has its view and its augmentations yet to be given."""
+
+    name: str
+    column: str
+    picture: Picture
+    recipe: PictureRecipe
 
 
 @dataclass
@@ -38,8 +48,8 @@ class OutputFields:
     """What the calls need."""
     calls: list[tuple[str, str]] = field(default_factory=list)
     """Fields with the call of what stays the script's own Python, in `map=`."""
-    views: list[list[str]] = field(default_factory=list)
-    augments: list[list[str]] = field(default_factory=list)
+    pictures: list[PictureField] = field(default_factory=list)
+    """Those that follow the Loader's view."""
     _names: dict[Any, str] = field(default_factory=dict)
     """Fields by what they are of."""
 
@@ -93,10 +103,41 @@ class OutputFields:
         found = picture_recipe(picture, kind, dtype, self._validity(picture) if kind == "Depth" else None)
         self.fields[name] = found.code(column, name)
         self.parts += found.parts
-        self.views.append(found.view)
-        if kind == "Image":
-            self.augments.append(found.augment)
+        self.pictures.append(PictureField(name, column, picture, found))
         return self._shaped(found, name, leaf)
+
+    @property
+    def views(self) -> list[list[str]]:
+        """Views of the pictures that follow the Loader's."""
+        return [one.recipe.view for one in self.pictures]
+
+    @property
+    def augments(self) -> list[list[str]]:
+        """Augmentations of the pictures that follow the Loader's view."""
+        return [one.recipe.augment for one in self.pictures if one.recipe.kind == "Image"]
+
+    def draw_apart(self) -> None:
+        """Give each picture a view of its own where the script draws for each anew, as SimCLR does.
+
+        What is drawn once for several pictures is one step of all of them, and the Loader's view.
+        """
+        pairs = [
+            (one.picture, other.picture) for one in self.pictures for other in self.pictures if one.name < other.name
+        ]
+        cuts = [_cuts_apart(*pair) for pair in pairs]
+        if not any(apart for _, apart in cuts) or any(one.recipe.kind != "Image" for one in self.pictures):
+            return
+        sized = all(any(map(gives_size, one.recipe.view)) for one in self.pictures)
+        if not sized or any(not apart or "Random" in " ".join(common) for common, apart in cuts):
+            note = "the script draws for each of its pictures anew; here they are cut alike: Image(view=) draws for one"
+            self.parts.append(RecipePart(f"views of {len(self.pictures)} pictures", "", "", "check", note, "view"))
+            return
+        for one in self.pictures:
+            one.recipe.arguments["view"] = f"[{', '.join(one.recipe.view)}]"
+            if one.recipe.augment:
+                one.recipe.arguments["augment"] = f"[{', '.join(one.recipe.augment)}]"
+            self.fields[one.name] = one.recipe.code(one.column, one.name)
+        self.pictures = []
 
     def _has_sides(self, picture: Picture, leaf: OutputLeaf | None) -> bool:
         """Tell whether what functions of the script's own made of a picture is one still, and no number."""
@@ -186,7 +227,7 @@ class OutputFields:
             self.fields["index"] = 'hr.Key("index")'
             return 'batch["index"]'
         name = self._named(cell, path, "label")
-        if not cell.keys and (cell.table, ()) not in self.source.columns:
+        if self.source.column(cell) == KEY or (not cell.keys and (cell.table, ()) not in self.source.columns):
             note = "keys are paths, or what files of several folders have in common; compare them"
             self.parts.append(RecipePart(cell.table, "", "hr.Key()", "check", note))
             self.fields[name] = "hr.Key()"
@@ -264,6 +305,18 @@ class OutputFields:
         if isinstance(inner, Picture | Cell):
             return self._leaf(inner, path)
         return "None"
+
+
+def _cuts_apart(one: Picture, other: Picture) -> tuple[list[str], bool]:
+    """Return the view that two pictures have in common, and whether the script then cuts each anew."""
+    common = 0
+    for step, each in zip(one.steps, other.steps, strict=False):
+        if step is not each:
+            break
+        common += 1
+    rests = (replace(picture, steps=picture.steps[common:]) for picture in (one, other))
+    view = picture_recipe(replace(one, steps=one.steps[:common]), "Image", None).view
+    return view, any(picture_recipe(rest, "Image", None).view for rest in rests)
 
 
 def _cast(dtype: str | None) -> str:

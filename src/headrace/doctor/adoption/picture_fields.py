@@ -16,7 +16,7 @@ import numpy as np
 import headrace as hr
 
 from .recipe import Certainty, RecipePart
-from .sample_values import Picture, PictureStep, Quantile, Validity
+from .sample_values import Picture, PictureStep, Quantile, Validity, is_known
 from .stand_ins import DtypeStandIn, FunctionStandIn, StandIn
 
 _GEOMETRY = ("view", "augment")
@@ -75,12 +75,19 @@ def picture_recipe(picture: Picture, kind: str, dtype: str | None, validity: Val
 def part_of(step: PictureStep | None, part: Any) -> RecipePart:
     """Return a translated part as one of a recipe."""
     certainty: Certainty = "python" if part.becomes is None else "differs" if part.note else "exact"
-    text = part.part if step is None or step.kind == "transform" else step.text
+    is_object = step is None or _is_object(step)
+    text = part.part if step is None or is_object else step.text
     becomes = part.becomes or ""
     argument: Any = "view" if becomes.startswith("view") else "augment" if becomes.startswith("augment") else "fields"
     if not becomes:
         argument = "view"
-    return RecipePart(text, "" if step is None else step.place, becomes, certainty, part.note, argument)
+    note = part.note if becomes or is_object else "the script does it in its own way: write it as a view, or in map="
+    return RecipePart(text, "" if step is None else step.place, becomes, certainty, note, argument)
+
+
+def _is_object(step: PictureStep) -> bool:
+    """Tell whether a step is a transform's, and no call or statement of the script's."""
+    return step.kind == "transform" and not isinstance(step.value, tuple)
 
 
 # Translation.
@@ -120,7 +127,7 @@ def _with_steps(
     steps = [step for step, _ in flat]
     places = {step.place for step in steps}
     for part in parts:
-        step = next((one for one, value in flat if one.kind != "transform" and repr(value) == part.part), None)
+        step = next((one for one, value in flat if not _is_object(one) and repr(value) == part.part), None)
         only = next((one for one in steps if one.kind == "transform"), None) if len(places) else None
         yield step or only, part
 
@@ -148,7 +155,8 @@ def _as_transforms(step: PictureStep, kind: str) -> Iterator[tuple[PictureStep, 
     if step.kind == "transform":
         if isinstance(step.value, tuple):
             name, arguments, keywords = step.value
-            yield step, _functional(name, arguments, dict(keywords)) or _own(step)
+            known = is_known(arguments) and is_known([value for _, value in keywords])
+            yield step, (_functional(name, arguments, dict(keywords)) if known else None) or _own(step)
         else:
             yield step, step.value
     elif step.kind == "resize":
@@ -216,6 +224,13 @@ def _in_albumentations(value: Any) -> Any:
     if name == "RandomHorizontalFlip":
         return made("albumentations", "HorizontalFlip", p=value.p)
     return value
+
+
+def gives_size(step: str) -> bool:
+    """Tell whether a view gives pictures of one size."""
+    return not step.startswith(("hr.RandomHorizontalFlip", "hr.RandomVerticalFlip")) and (
+        not step.startswith("hr.Resize(") or step.startswith("hr.Resize((")
+    )
 
 
 # Values.
@@ -315,7 +330,7 @@ def _changed(factor: Any, offset: Any, step: PictureStep) -> tuple[Any, Any] | N
 
 
 def _normalize(mean: Any, std: Any) -> str:
-    means, stds = (np.broadcast_to(np.ravel(values), 3).tolist() for values in (mean, std))
+    means, stds = (np.broadcast_to(np.ravel(values) + 0.0, 3).tolist() for values in (mean, std))  # no -0.0
     if np.allclose(means, hr.IMAGENET.mean, atol=_CLOSE) and np.allclose(stds, hr.IMAGENET.std, atol=_CLOSE):
         return "hr.IMAGENET"
     texts = ["(" + ", ".join(f"{float(f'{value:.7g}')!r}" for value in values) + ")" for values in (means, stds)]

@@ -12,6 +12,8 @@ Certainty = Literal["exact", "differs", "check", "python", "no"]
 """How sure a part is: the same result; the same with a difference that its note names; a reading of the script that its
 author has to check; stays the script's own Python, in `map=`; or cannot be taken."""
 Degree = Literal["exact", "draft", "no"]
+KEY = "__key__"
+"""In place of a column: the sample's key."""
 Argument = Literal["source", "fields", "view", "augment", "map", "output", "loader"]
 
 
@@ -108,6 +110,8 @@ class LoaderRecipe:
     """Names that the source and the fields use, with their values as Python."""
     script: tuple[str, ...] = ()
     """The script and its arguments, to be run for the comparison; empty where the command names no file."""
+    is_launched: bool = False
+    """Whether a launcher started it as one of several ranks."""
     dataset: str = ""
     """Class of the dataset that the DataLoader has, `torchvision.datasets.folder.ImageFolder`."""
 

@@ -192,7 +192,13 @@ def _named(
         return (list(range(*given))[:_MOST_TURNS],)
     if name == "builtins.str" and isinstance(first, int):
         return (str(first),)
+    if name == "builtins.super":
+        return (ModuleName("super"),)
     last = name.rpartition(".")[2]
+    if last == "__getitem__" and reader.inherited is not None:
+        return (reader.inherited,)
+    if name == "PIL.Image.fromarray" and isinstance(first, Cell | Picture):
+        return (Picture(first) if isinstance(first, Cell) else first,)
     if name in _READERS or last in _LOADERS:
         picture = _opened(first)
         is_tensor = isinstance(picture, Picture) and name.startswith("torchvision.io")

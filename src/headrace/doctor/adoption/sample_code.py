@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from ..edits import ScriptSource
@@ -129,6 +130,8 @@ class SampleReader(ExpressionReader):
             return
         before = dict(local)
         self._block(node.body, local)
+        if node.orelse and all(local.get(name) is value for name, value in before.items()):
+            self._block(node.orelse, local)  # the first branch changes nothing that is known
         chance = self._chance(node.test, local)
         for name, value in local.items():
             old = before.get(name)
@@ -146,7 +149,10 @@ class SampleReader(ExpressionReader):
             added = new.steps[len(old.steps) :]
             if chance is not None and [step.kind for step in added] == ["flip"]:
                 return old.then(self.step(node, "flip", added[0].value, chance))
-            return old.then(self.step(node, "own")) if added else old
+            if added and all(step.kind in ("arithmetic", "cast") for step in added):
+                self.left_out.append(self.computed(node))
+                return new
+            return replace(old.then(self.step(node, "own")) if added else old, layout=new.layout)
         return new if old is None or is_known(old) else self.computed(node.test, old, new)
 
     def _chance(self, node: ast.expr, local: Names) -> float | None:

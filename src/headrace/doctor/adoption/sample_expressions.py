@@ -23,6 +23,7 @@ from .sample_values import (
     TableColumn,
     TokenizedText,
     Validity,
+    compared_values,
     is_known,
     joined_path,
     transformed,
@@ -63,6 +64,8 @@ class ExpressionReader(ABC):
         """What its functions take from their module."""
         self.own: Names = dict(vars(dataset)) if isinstance(dataset, StandIn) else {}
         """Its attributes, as the code that was read has set them."""
+        self.inherited: Any = None
+        """Sample of the library's class that it is derived from."""
 
     @abstractmethod
     def run(
@@ -93,8 +96,7 @@ class ExpressionReader(ABC):
     def value(self, node: ast.expr, local: Names) -> Any:
         """Return what an expression is."""
         handler = getattr(self, f"_of_{type(node).__name__.lower()}", None)
-        found = None if handler is None else handler(node, local)
-        return self.computed(node) if handler is None else found
+        return self.computed(node) if handler is None else handler(node, local)
 
     def _of_constant(self, node: ast.Constant, local: Names) -> Any:
         return node.value
@@ -148,7 +150,7 @@ class ExpressionReader(ABC):
         text = ast.unparse(node.slice).replace(" ", "").strip("()")
         if text in ("...,::-1", ":,:,::-1"):
             return on.then(self.step(node, "rgb"))
-        if set(text.split(",")) <= {"None", "...", ":", "0"}:
+        if set(text.split(",")) <= {"None", "np.newaxis", "...", ":", "0"}:
             return on  # a dimension of one is added or taken away
         if isinstance(self.value(node.slice, local), Validity):
             return on
@@ -239,6 +241,8 @@ class ExpressionReader(ABC):
         symbol, compute = _OPERATORS.get(type(node.op), ("", None))
         if compute is None:
             return self.computed(node, left, right)
+        if symbol == "+" and type(left) is type(right) and isinstance(left, list | tuple):
+            return left + right
         if symbol in "/+" and (path := joined_path([left, right], "/" if symbol == "/" else "")) is not None:
             return path
         if isinstance(left, Picture) and not any(isinstance(right, kind) for kind in (Picture, Cell, FilePath)):
@@ -261,14 +265,8 @@ class ExpressionReader(ABC):
                 return Validity(left, near=float(right))
             if isinstance(node.ops[0], ast.Lt | ast.LtE):
                 return Validity(left, far=float(right))
-        if len(node.ops) == 1 and is_known(left) and is_known(right):
-            if isinstance(node.ops[0], ast.Is | ast.Eq):
-                return left is right or left == right
-            if isinstance(node.ops[0], ast.IsNot | ast.NotEq):
-                return not (left is right or left == right)
-        if right is None and isinstance(node.ops[0], ast.IsNot) and isinstance(left, Picture):
-            return True
-        return self.computed(node, left, right)
+        known = compared_values(node.ops[0], left, right) if len(node.ops) == 1 else None
+        return self.computed(node, left, right) if known is None else known
 
     def _of_boolop(self, node: ast.BoolOp, local: Names) -> Any:
         values = [self.value(one, local) for one in node.values]

@@ -5,6 +5,7 @@ Numbers, texts, lists, dicts and rebuilt objects stand for themselves.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -170,6 +171,20 @@ def is_known(value: Any) -> bool:
     return not isinstance(
         value, Cell | FilePath | Picture | Quantile | Validity | TokenizedText | ArrayFile | Computed | ModuleName
     )
+
+
+def compared_values(operation: ast.cmpop, left: Any, right: Any) -> bool | None:
+    """Return what a comparison gives: by identity, equality or `in`; None of other ones, and of unknown values."""
+    if right is None and isinstance(operation, ast.IsNot) and isinstance(left, Picture):
+        return True
+    if not is_known(left) or not is_known(right):
+        return None
+    if isinstance(operation, ast.In | ast.NotIn):
+        inside = left in right if isinstance(right, list | tuple | dict | str) else None
+        return inside if inside is None or isinstance(operation, ast.In) else not inside
+    if not isinstance(operation, ast.Is | ast.Eq | ast.IsNot | ast.NotEq):
+        return None
+    return bool(left is right or left == right) is isinstance(operation, ast.Is | ast.Eq)
 
 
 def joined_path(parts: list[Any], between: str = "") -> FilePath | None:

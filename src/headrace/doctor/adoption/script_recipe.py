@@ -10,10 +10,11 @@ from ..edits import ScriptSource, ScriptSources, parsed
 from ..measure import TrainerView
 from ..session.model import Session
 from .dataset_parts import SUBSET, concatenated_sample, parts_of, subset_sample
-from .known_datasets import known_sample
+from .known_datasets import derived_sample, known_sample
 from .module import module_text
 from .observed import ScriptData, script_data
 from .output_fields import OutputFields
+from .picture_fields import gives_size
 from .recipe import Adoption, Certainty, Degree, KnownSample, LoaderRecipe, RecipePart
 from .sample_code import SampleReader
 from .sample_values import Cell, Computed, TokenizedText
@@ -70,6 +71,11 @@ class ScriptRecipe:
         if not isinstance(dataset, StandIn):
             return self._none(f"its dataset is a {type(dataset).__name__}, which holds no files")
         reader = SampleReader(self.files, dataset)
+        if lists := self.data.pictures_of_two_sizes:
+            return self._none(
+                f"its batches are lists of pictures of different sizes ({lists}), where the Loader makes one tensor: "
+                f"hr.Buckets and hr.RandomScale pad pictures of like shape, and hr.Boxes follows them"
+            )
         found = self._sample(dataset, reader)
         if found is None:
             return self._none(self._why_none(reader))
@@ -79,6 +85,7 @@ class ScriptRecipe:
         output = OutputFields(self.data, found.source, self.files, self.sources, reader.script, found.value)
         output.is_mixed = reader.mixing is not None
         batch_code = output.code(self.batch, "")
+        output.draw_apart()
         self.parts += output.parts
         self._left_out(reader)
         self._order()
@@ -110,6 +117,7 @@ class ScriptRecipe:
             map=mapped[-1].name if mapped else None,
             constants={**found.source.constants, **output.constants},
             script=self.data.script,
+            is_launched=self.data.is_launched,
             dataset=class_of(dataset),
         )
 
@@ -151,7 +159,7 @@ class ScriptRecipe:
         listed = parts_of(dataset)
         if listed is not None:
             return concatenated_sample(dataset, [self._sample(one, reader) for one in listed])
-        return known_sample(dataset, reader) or self._own_sample(dataset, reader)
+        return known_sample(dataset, reader) or derived_sample(dataset, reader) or self._own_sample(dataset, reader)
 
     def _own_sample(self, dataset: Any, reader: SampleReader) -> KnownSample | None:
         """Return the sample of a class of the script's own."""
@@ -187,6 +195,7 @@ class ScriptRecipe:
     def _left_out(self, reader: SampleReader) -> None:
         for one in reader.left_out:
             note = "the script does this for each sample; whether it changes one is for you to say"
+            note = "taken here as if it were always so" if one.text.startswith("if ") else note
             self.parts.append(RecipePart(one.text, one.place, "", "check", note, "map"))
 
     def _order(self) -> None:
@@ -202,6 +211,8 @@ class ScriptRecipe:
 
     def _shared(self, name: str, steps: Sequence[list[str]]) -> str | None:
         """Return the view or the augmentations of all pictures: those of the first that has some."""
+        if not steps:
+            return None
         given = [one for one in steps if one]
         if name == "view" and (sized := self._sized(given)) is not None:
             given = [sized]
@@ -215,14 +226,19 @@ class ScriptRecipe:
     def _sized(self, given: Sequence[list[str]]) -> list[str] | None:
         """Return a view of the size that the script's pictures have, where the known steps give none."""
         leaf = next((one for one in self.data.batch.values() if one.shape is not None and len(one.shape) >= 3), None)
-        if leaf is None or leaf.shape is None or (given and any(_gives_size(step) for step in given[0])):
+        if leaf is None or leaf.shape is None or (given and any(gives_size(step) for step in given[0])):
             return None
         if not any(part.certainty == "python" and part.argument == "view" for part in self.parts):
             return None
         shape = leaf.shape[1:] if self.data.is_batched else leaf.shape
         height, width = shape[-3:-1] if shape[-1] in (1, 3, 4) and len(shape) == 3 else shape[-2:]
-        view = f"hr.RandomResizedCrop(({height}, {width}))"
-        note = "the script cuts its pictures in its own way; this draws a part of each, set scale= as the script has it"
+        own = [part.part for part in self.parts if part.certainty == "python" and part.argument == "view"]
+        if all("resize" in text.lower() for text in own):
+            view = f"hr.Resize(({height}, {width}))"
+            note = "the script resizes its pictures by its own sizes; this is the size that was seen"
+        else:
+            view = f"hr.RandomResizedCrop(({height}, {width}))"
+            note = "the script cuts its pictures in its own way; this draws a part of each, set scale= as it has it"
         self.parts.append(RecipePart("size of the pictures", "", f"view: {view}", "check", note, "view"))
         return [view, *(given[0] if given else [])]
 
@@ -265,13 +281,6 @@ class ScriptRecipe:
             else:
                 return not isinstance(value, TokenizedText | Cell)
         return False
-
-
-def _gives_size(step: str) -> bool:
-    """Tell whether a view gives pictures of one size."""
-    return not step.startswith(("hr.RandomHorizontalFlip", "hr.RandomVerticalFlip")) and (
-        not step.startswith("hr.Resize(") or step.startswith("hr.Resize((")
-    )
 
 
 def _as_lists(sample: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..edits import ScriptSource, ScriptSources
 from .code_layout import literal
-from .recipe import DataSource, RecipePart
+from .recipe import KEY, DataSource, RecipePart
 from .sample_values import ArrayFile, Cell, Computed, FilePath, Picture, TokenizedText, Validity, values_inside
 from .stand_ins import LongList, StandIn, TableStandIn
 
@@ -348,6 +348,7 @@ def _folders(origins: list[FilePath | Cell], named: Sequence[tuple[str, Cell]]) 
 def folder_column(source: DataSource, origin: FilePath | Cell) -> str:
     """Return the column that a picture's origin is."""
     if isinstance(origin, Cell):
-        return source.column(origin)
+        column = source.column(origin)
+        return "image" if column == KEY else column
     before, after = around(origin)
     return source.columns.get((f"{before}|{after}", ()), source.column(origin.cells[0]))

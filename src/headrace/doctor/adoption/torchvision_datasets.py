@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeAlias
 
 from .code_layout import literal
-from .recipe import DataSource, KnownSample, ModuleFunction, RecipePart
+from .recipe import KEY, DataSource, KnownSample, ModuleFunction, RecipePart
 from .sample_code import SampleReader
 from .sample_values import Cell, Computed, Picture, PictureStep
 from .stand_ins import FunctionStandIn, LongArray, LongList, StandIn, class_of
@@ -22,6 +22,17 @@ ENCODED = ModuleFunction(
     Image.fromarray(pixels).save(target, "PNG", compress_level=1)
     return target.getvalue()''',
 )
+
+
+_Columns: TypeAlias = dict[tuple[str, tuple[str | int, ...]], str]
+_IMAGE: tuple[str, tuple[str | int, ...]] = ("", ("image",))
+_FOLDER_COLUMNS: _Columns = {
+    _IMAGE: "image",
+    **{(f"self.{name}", (0,)): KEY for name in ("samples", "imgs")},
+    **{(f"self.{name}", (1,)): "label" for name in ("samples", "imgs")},
+    ("self.targets", ()): "label",
+}
+"""Of a class folder; a path's file is the picture, the path itself is the sample's key."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +62,9 @@ _ARRAYS = {
 }
 
 
-def torchvision_sample(dataset: Any, reader: SampleReader) -> KnownSample | None:
-    """Return the sample of a dataset of torchvision's; None of one that is not known here."""
-    name = class_of(dataset).removeprefix("torchvision.datasets.")
+def torchvision_sample(dataset: Any, kind: str, reader: SampleReader) -> KnownSample | None:
+    """Return the sample of a dataset of a class of torchvision's, or of one derived from it; None of unknown ones."""
+    name = kind.removeprefix("torchvision.datasets.")
     state = vars(dataset)
     if name in ("folder.ImageFolder", "folder.DatasetFolder"):
         return class_folder(dataset, reader, state.get("root"), state.get("samples"))
@@ -65,7 +76,7 @@ def torchvision_sample(dataset: Any, reader: SampleReader) -> KnownSample | None
         note = "its boxes lie in an XML file an image: write them into one file as COCO has it, which hr.open reads"
         return _refused(dataset, note)
     array = _ARRAYS.get(name)
-    return None if array is None else _array(dataset, reader, array)
+    return None if array is None else _array(dataset, name.rpartition(".")[2], reader, array)
 
 
 def _refused(dataset: Any, note: str) -> KnownSample:
@@ -81,7 +92,13 @@ def class_folder(
         return None
     length = samples.count if isinstance(samples, LongList) else len(samples) if isinstance(samples, list) else None
     parts = tuple(_folder_parts(dataset, natural))
-    source = DataSource("hr.open(SOURCE)", constants={"SOURCE": literal(str(root))}, parts=parts, length=length)
+    source = DataSource(
+        "hr.open(SOURCE)",
+        _FOLDER_COLUMNS,
+        constants={"SOURCE": literal(str(root))},
+        parts=parts,
+        length=length,
+    )
     return KnownSample(_image_and_label(dataset, reader), source)
 
 
@@ -123,7 +140,7 @@ def _coco(dataset: Any, reader: SampleReader) -> KnownSample:
     note = "the path of the annotations is not kept by the dataset; boxes are those of the file, not of the view"
     part = RecipePart("CocoDetection", "", "hr.open(ANNOTATIONS, root=SOURCE)", "check", note, "source")
     constants = {"ANNOTATIONS": literal("annotations/instances_train2017.json"), "SOURCE": literal(str(root))}
-    source = DataSource("hr.open(ANNOTATIONS, root=SOURCE)", constants=constants, parts=(part,))
+    source = DataSource("hr.open(ANNOTATIONS, root=SOURCE)", {_IMAGE: "image"}, constants=constants, parts=(part,))
     picture = reader.applied(vars(dataset).get("transform"), [Picture(Cell("", ("image",)))])
     return KnownSample((picture, {"boxes": Cell("", ("bbox",)), "labels": Cell("", ("label",))}), source)
 
@@ -147,7 +164,8 @@ def _voc(dataset: Any, reader: SampleReader) -> KnownSample | None:
     part = RecipePart("VOCSegmentation", "", "hr.open({image, mask}, root=ROOT)", "exact", "", "source")
     length = images.count if isinstance(images, LongList) else len(first)
     imports = ("from pathlib import Path",)
-    source = DataSource(code, constants=constants, imports=imports, parts=(part,), length=length)
+    columns: _Columns = {_IMAGE: "image", ("", ("mask",)): "mask"}
+    source = DataSource(code, columns, constants=constants, imports=imports, parts=(part,), length=length)
     return KnownSample(_voc_pair(state, reader), source)
 
 
@@ -159,10 +177,10 @@ def _voc_pair(state: dict[str, Any], reader: SampleReader) -> Any:
     return reader.applied(state.get("transform"), [pair[0]]), reader.applied(state.get("target_transform"), [pair[1]])
 
 
-def _array(dataset: Any, reader: SampleReader, array: ArrayDataset) -> KnownSample | None:
+def _array(dataset: Any, name: str, reader: SampleReader, array: ArrayDataset) -> KnownSample | None:
     """Return the sample of a dataset that holds its images as one array: each becomes a PNG in memory, without loss."""
     state = vars(dataset)
-    name, root, held = class_of(dataset).rpartition(".")[2], state.get("root"), state.get("data")
+    root, held = state.get("root"), state.get("data")
     given = [(argument, state.get(argument)) for argument in array.arguments]
     if not isinstance(root, str | PurePosixPath) or any(not isinstance(value, str | bool) for _, value in given):
         return None
@@ -174,8 +192,10 @@ def _array(dataset: Any, reader: SampleReader, array: ArrayDataset) -> KnownSamp
     is_whole = not array.sizes or length is None or length in array.sizes
     note = "" if is_whole else f"the script keeps {length:,} of its images: select these"
     part = RecipePart(name, "", "hr.open({image, label})", "exact" if is_whole else "check", note, "source")
+    labels = array.labels.rpartition(".")[2]
     source = DataSource(
         code,
+        {_IMAGE: "image", ("self.data", ()): "image", (f"self.{labels}", ()): "label"},
         constants={"ROOT": literal(str(root)), "IMAGES": f"{name}(ROOT{keywords})"},
         imports=("import io", "from PIL import Image", f"from torchvision.datasets import {name}"),
         functions=(ENCODED,),

@@ -76,7 +76,7 @@ class LoaderTrialRequest:
     def of(cls, session: Session, pid: int, run: RecordedRun, module: str) -> LoaderTrialRequest:
         """Return the request for the trainer `pid` of a session, whose recorded work is `run`."""
         trainer = next((one for one in session.processes if one.pid == pid), None)
-        facts = {} if trainer is None else trainer.facts
+        facts = {} if trainer is None else trainer.facts.get("process") or {}
         script = next((one for one in facts.get("argv") or [] if str(one).endswith(".py")), "")
         steps, cores = run.steps, run.setup.cores
         computing, waiting = float(steps.compute.mean()), float(steps.wait.mean())

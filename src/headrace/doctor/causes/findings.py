@@ -56,7 +56,7 @@ from .sample_functions import SAMPLE_FUNCTION, function_findings, in_short
 from .sequences import padding_findings
 from .stage_names import by_category, category, named, who
 from .storage import FROM_DISK, storage_findings
-from .uneven_ranks import DEVICE_PARTS, device_findings, rank_findings
+from .uneven_ranks import DEVICE_PARTS, RANKS_APART, device_findings, rank_findings
 from .workers import FEW_WORKERS, KEEPS_UP, LOADER_LIMIT, loader_findings
 
 WORTH_NAMING = 0.1
@@ -187,7 +187,7 @@ def verdict(session: Session, view: TrainerView | None, ranks: Sequence[RankView
     # disturbs the workers makes them so. Then what may end the run without costing time.
     heavy = [finding for finding in findings if finding.code in BEHIND and finding.weight >= BOUND]
     said += [finding.text for finding in sorted(heavy, key=lambda finding: finding.code == OUT_OF_ORDER)[:1]]
-    said += [finding.text for finding in findings if finding.code in (COPIED, KEEPS_UP)]
+    said += [finding.text for finding in findings if finding.code in (COPIED, KEEPS_UP, RANKS_APART)]
     return " ".join(said)
 
 

@@ -24,17 +24,29 @@ MUCH = 0.01
 SHOWN = 4
 """Ranks whose shapes are shown."""
 DEVICE_PARTS = "device-parts"
+RANKS_APART = "ranks-apart"
 UNEVEN = 1.05
 """The largest part of a batch by the mean one, from which it is worth a word."""
 BY_SIZE = (1.0, 0.8, 0.5)
 """Share of a step's own time that goes with the size of the largest part: at the most, usually, at the least."""
 TENSOR = re.compile(r"\w+\[([\d,]*)\]")
+MOSTLY = 0.5
+"""Share of the steps in which ranks have to be apart to be said to train apart."""
 OFTEN = 0.02
 """Share of the steps in which ranks have batches of other shapes."""
 
 
 def rank_findings(ranks: RanksTogether, by_rank: Sequence[RankView]) -> Iterator[Finding]:
-    """Yield ranks that are late, and shapes that differ."""
+    """Yield ranks that train apart, ranks that are late, and shapes that differ."""
+    apart = sum(map(ranks.is_apart, ranks.steps)) / len(ranks.steps)
+    if apart >= MOSTLY:
+        yield Finding(
+            code=RANKS_APART,
+            weight=0.0,  # it costs no time
+            text=f"Ranks share no gradients in {percent(apart)} of the steps: each trains a model of its own.",
+            evidence="a rank ends its step before another has its gradients",
+            advice="Wrap the model in DistributedDataParallel wherever there is more than one rank, also on the CPU.",
+        )
     for rank in by_rank:
         if not is_late(rank, len(by_rank)):
             continue

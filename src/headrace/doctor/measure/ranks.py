@@ -55,6 +55,17 @@ class RanksTogether:
         ready, backward, collective, _ = zip(*self.moments(number), strict=True)
         return next((known for times in (ready, backward, collective) if (known := _known(times)) is not None), None)
 
+    def is_apart(self, number: int) -> bool:
+        """Tell whether a rank ended its step before another was ready for it: then neither waited for the other.
+
+        False where a GPU was used, whose queue shares gradients after the training thread has gone on.
+        """
+        arrivals, steps = self.arrivals(number), self.steps[number]
+        devices = (view.trainer.steps.device for view in self.views)
+        queued = any(step.row is not None and of[step.row] for of, step in zip(devices, steps, strict=True))
+        ends = [step.end - ahead for step, ahead in zip(steps, self.ahead, strict=True)]
+        return arrivals is not None and not queued and min(ends) < max(arrivals)
+
     def stamped(self, number: int) -> list[float] | None:
         """Return when the own gradients of each rank were done; None where that is not known of all."""
         return _known([one.ready for one in self.moments(number)])
@@ -129,7 +140,11 @@ def peer_waits(ranks: RanksTogether) -> list[PeerWait] | None:
     A backward pass that shares gradients does not tell its waiting from its work. A collective begins when its last
     rank arrives: until then the others wait, from then on it works.
     """
-    stamped = [waits for number in ranks.steps if (waits := _stamped(ranks.moments(number))) is not None]
+    stamped = [
+        [PeerWait(0.0, 0.0)] * len(waits) if ranks.is_apart(number) else waits
+        for number in ranks.steps
+        if (waits := _stamped(ranks.moments(number))) is not None
+    ]
     calls = [_calls(view, ahead) for view, ahead in zip(ranks.views, ranks.ahead, strict=True)]
     called = [_called([of_rank.get(number, []) for of_rank in calls]) for number in ranks.steps] if all(calls) else []
     if not stamped and not called:
@@ -209,8 +224,8 @@ def is_late(rank: RankView, ranks: int) -> bool:
 def _late(ranks: RanksTogether) -> list[tuple[float, float]]:
     """Return the share of steps in which each rank was last, and how long the others waited for it then."""
     waited: list[list[float]] = [[] for _ in ranks.views]
-    known = [arrivals for number in ranks.steps if (arrivals := ranks.arrivals(number)) is not None]
-    for arrivals in known:
+    known = {number: arrivals for number in ranks.steps if (arrivals := ranks.arrivals(number)) is not None}
+    for arrivals in (arrivals for number, arrivals in known.items() if not ranks.is_apart(number)):
         last = max(range(len(arrivals)), key=arrivals.__getitem__)
         waited[last].append(arrivals[last] - fmean(time for place, time in enumerate(arrivals) if place != last))
     return [(len(times) / max(len(known), 1), fmean(times) if times else 0.0) for times in waited]

@@ -1,0 +1,273 @@
+"""`Windowed`: a shuffle whose reads are local. Blocks of neighbours are shuffled, and samples within windows of blocks.
+
+An epoch is cut into windows of many blocks each, and a block into samples that lie next to one another in storage. So
+large ranges are read, each once an epoch, and no more than a window of them is needed at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from headrace import _core
+from headrace.data import Dataset
+from headrace.errors import UsageError
+from headrace.plan.order import check_int
+from headrace.plan.step_views import Ints
+
+DEFAULT_BLOCK_BYTES = 8 << 20
+DEFAULT_BLOCK_SAMPLES = 64
+"""Of a block, where the dataset does not know how long its samples are: files of a folder."""
+DEFAULT_WINDOW_BLOCKS = 128
+
+MOST_BLOCK_SAMPLES = 1 << 31
+MOST_WINDOW_BLOCKS = 1 << 20
+MOST_BLOCK_BYTES = 1 << 40
+
+_MEASURED = 4096
+"""Samples, evenly spread, whose lengths give the mean."""
+
+_BLOCK_ORDER, _WITHIN = 0, 1
+"""Streams of an epoch's key: the order of blocks, and that of samples within the windows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windowed:
+    """Shuffled order that reads large ranges: samples are shuffled within windows of shuffled blocks.
+
+    `block_samples`  neighbouring samples of the dataset that make a block
+    `block_bytes`    the same as bytes: as many samples as take about that much, by the dataset's mean. Give one of the
+                     two; default: about 8 MB, or 64 samples where the dataset does not know how long its samples are
+    `window_blocks`  blocks of a window, from which batches are mixed; at most 1 less in some, so that all are alike
+
+    A window is what a cache or memory has to hold. Larger windows mix better, larger blocks read faster.
+    """
+
+    block_samples: int | None = None
+    block_bytes: int | None = None
+    window_blocks: int = DEFAULT_WINDOW_BLOCKS
+
+    def __post_init__(self) -> None:
+        if self.block_samples is not None and self.block_bytes is not None:
+            raise UsageError(
+                f"Windowed: expected block_samples or block_bytes, got {self.block_samples!r} and "
+                f"{self.block_bytes!r}; leave one out"
+            )
+        if self.block_samples is not None:
+            check_int("block_samples", self.block_samples, 1, MOST_BLOCK_SAMPLES, "it is the samples of a block")
+        if self.block_bytes is not None:
+            check_int("block_bytes", self.block_bytes, 1, MOST_BLOCK_BYTES, "4 to 16 MB suit most stores")
+        check_int("window_blocks", self.window_blocks, 1, MOST_WINDOW_BLOCKS, "it is the blocks of a window")
+
+    def check(self, *, shuffle: bool, grouped_by: str | None, replaces: str | None) -> None:
+        """Raise UsageError where samples are not shuffled, or not in an order that windows could be cut from.
+
+        `grouped_by` names the argument that groups samples into batches, `replaces` that which draws with replacement.
+        """
+        if not shuffle:
+            raise UsageError(
+                "order: expected shuffle=True with a windowed order, got shuffle=False, which reads in storage order; "
+                "pass shuffle=True, or leave order out"
+            )
+        if grouped_by is not None:
+            raise UsageError(
+                f"order: expected batches cut from a windowed order as it comes, got {grouped_by}, whose batches come "
+                "in an order of their own from all over the dataset; leave one out"
+            )
+        if replaces is not None:
+            raise UsageError(
+                f"order: expected samples that come in turn with a windowed order, got {replaces}, which draws each "
+                "from the whole dataset; leave one out, or take balanced=hr.RepeatFactor(…), repeats= or hr.mix(…)"
+            )
+
+    def resolve(self, dataset: Dataset) -> WindowShape:
+        """Return the samples of a block and the blocks of a window. Reads lengths that the dataset holds, no files."""
+        if self.block_samples is not None:
+            return WindowShape(block=self.block_samples, blocks=self.window_blocks)
+        mean = mean_sample_bytes(dataset)
+        if mean is None and self.block_bytes is not None:
+            raise UsageError(
+                f"block_bytes: expected a dataset that holds the lengths of its samples, such as a tar, got "
+                f"{dataset!r}; pass block_samples="
+            )
+        if mean is None:
+            return WindowShape(block=DEFAULT_BLOCK_SAMPLES, blocks=self.window_blocks)
+        wanted = DEFAULT_BLOCK_BYTES if self.block_bytes is None else self.block_bytes
+        block = min(max(1, wanted // mean), MOST_BLOCK_SAMPLES)
+        return WindowShape(block=block, blocks=self.window_blocks)
+
+
+def mean_sample_bytes(dataset: Dataset) -> int | None:
+    """Return the mean bytes of a sample in storage, over all columns of bytes; None where no column knows lengths.
+
+    It is that of the dataset as it was opened, so that selections have the blocks of the whole.
+    """
+    count = len(dataset.table)
+    if count == 0:
+        return None
+    ids = np.arange(min(count, _MEASURED), dtype=np.int64) * count // min(count, _MEASURED)
+    total, known = 0, False
+    for name, kind in dataset.fields.items():
+        if kind != "bytes":
+            continue
+        at = dataset.table.bytes_of(name).locate(ids)
+        length = at.length if at.zipped is None else at.zipped.packed
+        if length is not None:
+            total, known = total + int(np.maximum(length, 0).sum()), True
+    return max(1, total // len(ids)) if known else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowShape:
+    """Samples of a block, and blocks of a window at most."""
+
+    block: int
+    blocks: int
+
+    def __str__(self) -> str:
+        """Return how a Loader is given the same; part of a state."""
+        return f"order Windowed(block_samples={self.block}, window_blocks={self.blocks})"
+
+    def block_of(self, samples: Ints) -> Ints:
+        """Return the number of the block that holds each sample."""
+        return samples // self.block
+
+    def samples_of(self, block: int, *, count: int) -> tuple[int, int]:
+        """Return the half-open range of samples of a block of a dataset of `count`."""
+        return block * self.block, min((block + 1) * self.block, count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowedEpoch:
+    """Windowed order of one epoch of `count` samples: which sample stands where, and the inverse, by arithmetic.
+
+    A block's turn is its place in the shuffled order of blocks; window w has consecutive turns. All windows have as
+    many blocks, or one less. The last block of the dataset may be short, wherever its turn is: positions from there on
+    are fewer by what it lacks. Arithmetic is that of whole blocks, and `_lack` is put in and taken out at the edges.
+    """
+
+    count: int
+    shape: WindowShape
+    key: int
+
+    @cached_property
+    def blocks(self) -> int:
+        return -(-self.count // self.shape.block)
+
+    @cached_property
+    def windows(self) -> int:
+        return -(-self.blocks // self.shape.blocks)
+
+    def samples_at(self, positions: Ints) -> Ints:
+        """Return the samples that stand at these positions of the epoch."""
+        block = self.shape.block
+        whole = positions + self._lack * (positions >= self._after_short)
+        windows = self._windows_of_turns(whole // block)
+        first, sizes = self._first_turn(windows), self._sizes(windows)
+        places = _core.permute_each(sizes, self._within, windows, whole - first * block)
+        if self._lack:
+            places += self._lack * ((windows == self._short_window) & (places >= self._short_end))
+        turns, offsets = np.divmod(places, block)
+        return self._blocks_at(first + turns) * block + offsets
+
+    def positions_of(self, samples: Ints) -> Ints:
+        """Return the positions of the epoch at which these samples stand."""
+        block = self.shape.block
+        blocks, offsets = np.divmod(samples, block)
+        turns = self._turns_of(blocks)
+        windows = self._windows_of_turns(turns)
+        first = self._first_turn(windows)
+        places = (turns - first) * block + offsets
+        places -= self._lack * ((windows == self._short_window) & (turns > self._short_turn))
+        places = _core.permute_each(self._sizes(windows), self._within, windows, places, inverse=True)
+        return first * block + places - self._lack * (windows > self._short_window)
+
+    def window_at(self, positions: Ints) -> Ints:
+        """Return the window of each position of the epoch."""
+        return self._windows_of_turns((positions + self._lack * (positions >= self._after_short)) // self.shape.block)
+
+    def window_of(self, blocks: Ints) -> Ints:
+        """Return the window that holds each block in this epoch."""
+        return self._windows_of_turns(self._turns_of(blocks))
+
+    def blocks_of(self, window: int) -> Ints:
+        """Return the blocks of a window, in the order of their turns."""
+        edges = self._first_turn(np.array([window, window + 1], np.int64))
+        return self._blocks_at(np.arange(*edges, dtype=np.int64))
+
+    def bounds(self, windows: Ints) -> tuple[Ints, Ints]:
+        """Return the half-open range of positions of each window."""
+        starts = self._first_turn(windows) * self.shape.block - self._lack * (windows > self._short_window)
+        return starts, starts + self._sizes(windows)
+
+    def _blocks_at(self, turns: Ints) -> Ints:
+        first, last = int(turns.min(initial=self.blocks)), int(turns.max(initial=-1)) + 1
+        if last - first >= len(turns):
+            return _core.permute(self.blocks, self._block_order, turns)
+        # A batch has several samples of a block.
+        table = _core.permute(self.blocks, self._block_order, np.arange(first, last, dtype=np.int64))
+        return table[turns - first]
+
+    def _turns_of(self, blocks: Ints) -> Ints:
+        return _core.permute(self.blocks, self._block_order, blocks, inverse=True)
+
+    def _first_turn(self, windows: Ints) -> Ints:
+        narrow, wider = self._widths
+        return windows * narrow + np.minimum(windows, wider)
+
+    def _windows_of_turns(self, turns: Ints) -> Ints:
+        narrow, wider = self._widths
+        # The first `wider` windows have one block more.
+        return np.maximum(turns // (narrow + 1), (turns - wider) // narrow)
+
+    def _sizes(self, windows: Ints) -> Ints:
+        """Return the samples of each window."""
+        narrow, wider = self._widths
+        sizes: Ints = (narrow + (windows < wider)) * self.shape.block - self._lack * (windows == self._short_window)
+        return sizes
+
+    @cached_property
+    def _widths(self) -> tuple[int, int]:
+        """Fewest blocks of a window, and how many windows have one more."""
+        return divmod(self.blocks, self.windows)
+
+    @cached_property
+    def _block_order(self) -> int:
+        return _core.hash64(self.key, _BLOCK_ORDER)
+
+    @cached_property
+    def _within(self) -> int:
+        return _core.hash64(self.key, _WITHIN)
+
+    @cached_property
+    def _lack(self) -> int:
+        """Samples by which the dataset's last block is short."""
+        return self.blocks * self.shape.block - self.count
+
+    @cached_property
+    def _short_turn(self) -> int:
+        return int(self._turns_of(np.array([self.blocks - 1], np.int64))[0])
+
+    @cached_property
+    def _short_window(self) -> int:
+        return int(self._windows_of_turns(np.array([self._short_turn], np.int64))[0])
+
+    @cached_property
+    def _short_end(self) -> int:
+        """Place in its window at which the short block ends."""
+        first = int(self._first_turn(np.array([self._short_window], np.int64))[0])
+        return (self._short_turn - first + 1) * self.shape.block - self._lack
+
+    @cached_property
+    def _after_short(self) -> int:
+        """First position after the window of the short block."""
+        window = np.array([self._short_window + 1], np.int64)
+        return int(self._first_turn(window)[0]) * self.shape.block - self._lack
+
+
+@lru_cache(maxsize=16)
+def windowed_epoch(count: int, shape: WindowShape, key: int) -> WindowedEpoch:
+    """Return the windowed order of the epoch that has this key; the same object for each of its steps."""
+    return WindowedEpoch(count=count, shape=shape, key=key)
