@@ -288,7 +288,7 @@ def test_an_index_of_the_tar_as_it_was_timed() -> None:
 def test_an_index_of_the_tar_untimed_is_an_assumption() -> None:
     found = helping(made(TAR), "indexed-tar")
     assert found.confidence == "low"
-    assert found.why.endswith("It was not timed on the run's own files: assumed is 0 % to 20 % of the time.")
+    assert found.why.endswith("It was not timed on the run's own files: the prediction assumes 0 % to 20 % of the time.")
 
 
 def test_a_tar_that_is_compressed_has_no_places_to_go_to() -> None:
@@ -446,7 +446,7 @@ def test_a_resize_of_the_scripts_own_is_kept_only_where_samples_were_made_twice(
     for fewer in ({"twice": False}, {"looks": 0}, {"looks": 1}):
         said = cut(OWN_RESIZE, **fewer)
         assert said.startswith("samples cached after decoding: "), fewer
-    assert "samples were not made twice, so nobody knows" in cut(OWN_RESIZE, twice=False)
+    assert "samples were not made twice, so it is unknown" in cut(OWN_RESIZE, twice=False)
 
 
 def test_a_resize_after_something_that_drew_or_differed_is_not_kept() -> None:
