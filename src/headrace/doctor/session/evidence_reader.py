@@ -48,7 +48,6 @@ _LISTS: dict[str, tuple[str, str, Callable[..., Any]]] = {
 }
 """Lists that each record of a kind goes to: whose, which, and what the record's fields make."""
 
-
 _ANY: Any = Union[tuple(schema.RECORDS.values())]  # noqa: UP007  (a union of a tuple has no other spelling)
 decode_record: Callable[[bytes], Any] = msgspec.json.Decoder(_ANY).decode
 """Return the record that a line of evidence is. Raises DecodeError or UnicodeDecodeError."""
@@ -107,7 +106,9 @@ def merge_opened(records: Iterable[tuple[Any, dict[int, str]]]) -> producers.Fil
     rest = 0
     for record, names in records:
         rest += record.rest
-        files.update({names[name]: opens for name, opens in record.files if name in names})
+        for name, opens in record.files:  # several names may be one path
+            if name in names:
+                files[names[name]] += opens
         folders += [(names[name], counts) for name, *counts in record.folders if name in names]
     deep = {path for path, (_, is_deep, *_) in folders if is_deep}
     merged: dict[str, list[Sequence[Any]]] = {}
@@ -291,9 +292,8 @@ class ProcessEvidence:
             producers.InspectedStage(self._stage(name), bool(drew), _known(same)) for name, drew, same in record.stages
         ]
         drew, same = bool(record.drew), _known(record.same)
-        self.producer.looks.append(
-            producers.InspectedSample(record.epoch, record.index, stages, drew, same, record.takes)
-        )
+        look = producers.InspectedSample(record.epoch, record.index, stages, drew, same, record.takes)
+        self.producer.looks.append(look)
 
     def _take_sample(self, record: schema.SampleRecord) -> None:
         self.producer.samples.append(self._observed(record))
