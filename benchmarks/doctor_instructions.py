@@ -2,19 +2,21 @@
 
     python benchmarks/doctor_instructions.py [--steps 2000] [--workers 0 2]
 
-Counted by `valgrind --tool=callgrind` in the training process alone, as the difference of two runs of different length,
-so that neither start nor end is in it: without the probe, with it, and with it at rest. A count does not depend on what
-else the machine does. Under valgrind all takes some fifty times as long, though, so that what the probe does by the
-clock (looks at lines, writing what it holds back) falls on fewer steps: an upper bound.
+Counted by `valgrind --tool=callgrind` in the training process alone, from a step to a later one, so that neither start
+nor end is in it: without the probe, with it, and with it at rest. A count does not depend on what else the machine
+does. Under valgrind all takes some fifty times as long, though, so that what the probe does by the clock (looks at
+lines, writing what it holds back) falls on fewer steps: an upper bound. Runs differ by some thousands a step.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -25,41 +27,50 @@ from headrace.doctor.probe.overhead import PauseSchedule
 from headrace.doctor.probe.probe import Probe
 
 RESTS = {"measured": 0, "let pass": FOR_GOOD}
+UNCOUNTED = 100
+"""Steps: until then rests have begun, and all that is made once is there."""
 
 
 def train(state: str, workers: int, steps: int) -> None:
-    """What is counted."""
+    """What is counted, from the end of step UNCOUNTED on."""
     if state == "without":
-        paced_training.train(0, workers, steps)
+        paced_training.train(0, workers, UNCOUNTED + steps, counting(steps))
         return
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(PauseSchedule, "after", return_value=RESTS[state]):
         settings = observing(Path(folder))
         settings.write()
         probe = Probe(settings)
         probe.attach()
-        paced_training.train(0, workers, steps)
+        paced_training.train(0, workers, UNCOUNTED + steps, counting(steps))
         probe.detach()
 
 
-def instructions(state: str, workers: int, steps: int) -> int:
-    """Of the training process, start and end included."""
-    callgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+def counting(steps: int) -> Callable[[int], None]:
+    """Return what begins the count, and ends it after so many steps."""
+    switches = {UNCOUNTED: "--instr=on", UNCOUNTED + steps: "--instr=off"}
+
+    def after_step(number: int) -> None:
+        if number in switches:
+            command = ["callgrind_control", switches[number], str(os.getpid())]
+            subprocess.run(command, check=True, capture_output=True)
+
+    return after_step
+
+
+def instructions_a_step(state: str, workers: int, steps: int) -> float:
+    """Of the training process."""
+    callgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--callgrind-out-file=/dev/null"]
     command = [*callgrind, sys.executable, __file__, "--train", state, str(workers), str(steps)]
     ran = subprocess.run(command, check=True, capture_output=True, text=True)
     main_process = re.findall(r"==(\d+)== Callgrind", ran.stderr)[0]
     counted = re.search(rf"=={main_process}== Collected : (\d+)", ran.stderr)
     assert counted is not None, ran.stderr
-    return int(counted[1])
-
-
-def instructions_a_step(state: str, workers: int, steps: int) -> float:
-    """Beyond a first hundred. Imports take 20 billion, and differ by some millions from run to run."""
-    return (instructions(state, workers, 100 + steps) - instructions(state, workers, 100)) / steps
+    return int(counted[1]) / steps
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=2000, help="by which one run is longer than the other")
+    parser.add_argument("--steps", type=int, default=2000, help="that are counted")
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 2])
     parser.add_argument("--train", nargs=3, help=argparse.SUPPRESS)
     known = parser.parse_args()

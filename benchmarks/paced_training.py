@@ -14,6 +14,7 @@ import math
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -36,8 +37,10 @@ class Samples(Dataset[torch.Tensor]):
         return self.sample
 
 
-def train(step_s: float, workers: int, steps: int) -> tuple[list[float], list[float]]:
-    """Wall and CPU microseconds of each step."""
+def train(
+    step_s: float, workers: int, steps: int, after_step: Callable[[int], object] = lambda number: None
+) -> tuple[list[float], list[float]]:
+    """Wall and CPU microseconds of each step; `after_step(number)` is called after each, beginning with 1."""
     torch.set_num_threads(1)
     model = torch.nn.Linear(16, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -50,6 +53,7 @@ def train(step_s: float, workers: int, steps: int) -> tuple[list[float], list[fl
         optimizer.step()
         wall.append(time.perf_counter())
         cpu.append(time.thread_time())
+        after_step(len(wall) - 1)
     return differences(wall), differences(cpu)
 
 

@@ -15,7 +15,8 @@ from training_loops import Loop, loader, pairs
 
 from headrace.doctor.probe import overhead
 from headrace.doctor.probe.evidence_file import BLOCK, is_kept
-from headrace.doctor.probe.overhead import AIM, ALWAYS_NS, PauseSchedule
+from headrace.doctor.probe.overhead import AIM, ALWAYS_NS, NOBODY, PauseSchedule
+from headrace.doctor.probe.training import loop_work
 from headrace.doctor.probe.training.thread import PausedTraining
 
 MS = 1_000_000
@@ -128,6 +129,19 @@ def test_a_pass_that_begins_in_a_rest_is_known(tmp_path: Path) -> None:
     assert [record[1] for record in records(tmp_path, "pass")] == list(range(12))
     assert [get[1:3] for get in records(tmp_path, "get")] == [[number // 50, number % 50] for number in numbers]
     assert len(numbers) < 500
+
+
+@pytest.mark.usefixtures("costly")
+def test_the_loop_is_not_sampled_in_a_rest(tmp_path: Path) -> None:
+    """Also where its work on each batch is long enough for that."""
+    loop, under_way = Loop(), []
+    with probed(tmp_path) as probe, mock.patch.object(loop_work, "WORTH_SAMPLING_NS", 0):
+        for batch in loader(4 * 4 * BLOCK):
+            if probe.training.thread.paused != NOBODY:
+                under_way.append(probe.training.work.is_under_way)
+            loop.step(batch)
+    assert len(under_way) > BLOCK
+    assert not any(under_way)
 
 
 @pytest.mark.usefixtures("costly")

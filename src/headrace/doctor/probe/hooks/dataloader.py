@@ -141,7 +141,8 @@ class LoaderHooks:
         training = self._training
         try:
             with_grad = self._is_grad_enabled()
-            start, others = training.ask(), others_cpu_ns()
+            start = training.ask()
+            others = others_cpu_ns() if pass_.has_workers else 0  # without workers they may have helped to make it
             training.readers[get_ident()] = pass_.reader
         except Exception as error:
             training.fail("next", error)
@@ -154,10 +155,10 @@ class LoaderHooks:
         try:
             end = training.received()
             training.readers.pop(get_ident(), None)
-            others = max(others_cpu_ns() - others, 0)  # two clocks, which differ by a microsecond
+            others = others_cpu_ns() - others if pass_.has_workers else 0
             received = self._received(iterator, pass_, batch, start, end)
-            if pass_.has_workers:  # else they may have helped to make it
-                received = received._replace(others_cpu=others)
+            if pass_.has_workers:
+                received = received._replace(others_cpu=max(others, 0))  # of two clocks, which differ by a microsecond
             training.got(received, with_grad)
             if with_grad:
                 self._keep(original, iterator, pass_, batch, received)

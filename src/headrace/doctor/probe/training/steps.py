@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,7 @@ BEGUN, GOT, ENDED = "begun", "got", "ended"
 
 Span = tuple[str, int, int]
 """Kind, start and end."""
+_START = operator.itemgetter(1)
 
 
 class PassEvent(NamedTuple):
@@ -233,21 +235,24 @@ class StepTimeline:
         intervals = evaluation_intervals(events, step.evaluated, resumed, end)
         spans = [span for span in step.spans if not any(start <= span[1] < until for start, until in intervals)]
         spans += [(EVALUATION, start, until) for start, until in intervals]
-        step.spans = sorted(spans, key=lambda span: span[1])
+        step.spans = sorted(spans, key=_START)
 
 
 def _with_work(work: Sequence[Span], spans: Sequence[Span]) -> list[Span]:
     """Return all spans by their start, work cut where another span lies in it."""
-    found = list(spans)
+    others = sorted(spans, key=_START)
+    found = list(others)
     for kind, start, end in work:
         if end - start < LEAST_WORK_NS:
             continue
-        for _, begun, ended in sorted(spans, key=lambda span: span[1]):
+        for _, begun, ended in others:
             if start < ended and begun < end:
                 found.append((kind, start, begun))
                 start = max(start, ended)
         found.append((kind, start, end))
-    return sorted((span for span in found if span[2] > span[1]), key=lambda span: span[1])
+    if len(found) == len(others):
+        return others
+    return sorted((span for span in found if span[2] > span[1]), key=_START)
 
 
 def evaluation_passes(events: Sequence[PassEvent], backwards: Sequence[int], training: set[int]) -> set[int]:

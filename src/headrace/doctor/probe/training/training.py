@@ -180,7 +180,8 @@ class TrainingObserver:
             is_due = with_grad and batch.end - step.gets[0].start >= FLUSH_AFTER_NS
             if is_due or len(step.gets) >= FLUSH_GETS:
                 self.closed.write_batches(step)
-        self.work.begin(WORK, now(), self.thread.observed, with_grad)
+        if self.thread.observed != NOBODY:  # not in the rest that the step before this batch began
+            self.work.begin(WORK, now(), self.thread.observed, with_grad)
 
     def rework(self) -> None:
         """Go to work on batches of earlier, of which a pipeline behind a loader makes others, if in that thread."""
