@@ -1,6 +1,7 @@
 """How near the doctor's prescribed Loader comes to the lower bound of a step, and to what it was predicted to give.
 
     python benchmarks/doctor_adoption.py [--scripts folder_v1 depth_tar] [--workers 1 2] [--device-ms 20] [--steps 60]
+    python benchmarks/doctor_adoption.py --passive --scripts folder_v2 --workers 2 --rounds 5
 
 Each script of tests/doctor/adopted is diagnosed on made data, with each number of workers. Then it is run as often as
 `--rounds` says with the module that the doctor wrote in place of its DataLoader, and in turn as it is. The scripts
@@ -9,7 +10,8 @@ after the optimizer the step waits that long. Printed are the step as it is, on 
 the module as predicted and as measured, and the Loader's own limit: what it takes for a step's batches alone, and a
 step beside a stand-in for its CPU work, as the trial measured them. `reached` is the measured step by the lower bound,
 or by the Loader's limit beside the step where that is longer; `error` is the predicted step by the measured one, less
-1. `degree` is what the doctor knows of the data, and `first` the remedy that it puts first.
+1. `degree` is what the doctor knows of the data, and `first` the remedy that it puts first. With `--passive` each round
+also runs with OMP_WAIT_POLICY=passive beside the module; printed are the medians of both, as predicted and as measured.
 
 Run it by a Python that has torchvision, timm, albumentations, webdataset, datasets and tokenizers, on a machine without
 other work. The targets: a median `reached` of at most 1.15; a median error of at most 8 %, and none above 25 %.
@@ -26,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.doctor.causes import diagnose, prescribe
+from headrace.doctor.measure import PASSIVE_ENVIRONMENT
 from headrace.doctor.prove.baseline import DIGESTS
 from headrace.doctor.prove.trial import TrialRequest, attempt
 from headrace.doctor.session import decode_session, session_folder
@@ -48,6 +51,7 @@ HEADS = (
     "reached",
     "error",
 )
+ASLEEP = ("script", "workers", "predicted", "measured", "asleep, predicted", "asleep, measured", "gain")
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class AdoptionPair:
     low: float
     high: float
     measured: float
+    asleep: float | None = None
+    asleep_predicted: float | None = None
 
     @property
     def reached(self) -> float:
@@ -82,6 +88,12 @@ class AdoptionPair:
         device = "–" if self.device is None else f"{self.device:g}"
         cells = (self.script, str(self.workers), device, self.degree, self.first, f"{self.present:.1f}", lower, *times)
         return "| " + " | ".join((*cells, f"{self.reached:.2f}", f"{self.error:+.0%}")) + " |"
+
+    def asleep_row(self):
+        """What threads that sleep give beside the Loader."""
+        predicted = "–" if self.asleep_predicted is None else f"{self.asleep_predicted:.1f}"
+        cells = (self.script, str(self.workers), f"{self.predicted:.1f}", f"{self.measured:.1f}", predicted)
+        return "| " + " | ".join((*cells, f"{self.asleep:.1f}", f"{self.measured / self.asleep:.2f} ×")) + " |"
 
 
 def data_of(script, images, folder):
@@ -141,9 +153,12 @@ def pair_of(script, workers, device, data, asked, folder):
         return "no Loader: " + ("nothing is known of the data" if remedy is None else remedy.why)
     trainer = session.trainers[0]
     changes = {"loader": {"module": trial.module, "loaders": [one.number for one in trainer.loaders]}}
-    present, adopted = [], []
+    present, adopted, asleep = [], [], []
+    turns = [(present, {}), (adopted, changes)]
+    if asked.passive:
+        turns.append((asleep, changes | {"environment": PASSIVE_ENVIRONMENT}))
     for _ in range(asked.rounds):
-        for found, injected in ((present, {}), (adopted, changes)):
+        for found, injected in turns:
             step, why = step_ms(command, injected, asked.steps)
             if step is None:
                 return why
@@ -164,6 +179,10 @@ def pair_of(script, workers, device, data, asked, folder):
         low=remedy.prediction.low_us / 1e3,
         high=remedy.prediction.high_us / 1e3,
         measured=statistics.median(adopted),
+        asleep=statistics.median(asleep) if asleep else None,
+        asleep_predicted=next(
+            (one.prediction.step_us / 1e3 for one in prescription.remedies if one.beside and one.prediction), None
+        ),
     )
 
 
@@ -177,6 +196,7 @@ def main():
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--data", type=Path, help="folder of the made data, which stays; a temporary one without it")
+    parser.add_argument("--passive", action="store_true", help="also with OpenMP's threads asleep while they wait")
     asked = parser.parse_args()
     pairs = []
     print("| " + " | ".join(HEADS) + " |\n|" + "---|" * len(HEADS), flush=True)
@@ -193,6 +213,9 @@ def main():
                 else:
                     pairs.append(pair)
                     print(pair.row(), flush=True)
+    if asked.passive:
+        print("\n| " + " | ".join(ASLEEP) + " |\n|" + "---|" * len(ASLEEP))
+        print(*(pair.asleep_row() for pair in pairs if pair.asleep is not None), sep="\n")
     if pairs:
         errors = [abs(pair.error) for pair in pairs]
         within = sum(pair.low <= pair.measured <= pair.high for pair in pairs)

@@ -184,13 +184,13 @@ def check_restored_state_is_the_same(make: Make) -> None:
 def check_resume_on_other_world_sizes(make: Make, global_batch: int | None = None) -> None:
     """From any world size to any other, at every step: the same global batches."""
     global_batch = _global_batch(make, global_batch)
-    expected = epochs(make(batch_size=global_batch, rank=0, world_size=1))
+    whole = make(batch_size=global_batch, rank=0, world_size=1)
+    steps, expected = len(whole), epochs(whole)
     for saved_on in WORLD_SIZES:
-        for resumed_on in WORLD_SIZES:
-            steps = len(make(batch_size=global_batch, rank=0, world_size=1))
-            for taken in {0, 1, steps - 1, steps}:
-                states = [state_after(loader, taken) for loader in loaders_of(make, global_batch, saved_on)]
-                assert all(state == states[0] for state in states), "ranks save different states"
+        for taken in {0, 1, steps - 1, steps}:
+            states = [state_after(loader, taken) for loader in loaders_of(make, global_batch, saved_on)]
+            assert all(state == states[0] for state in states), "ranks save different states"
+            for resumed_on in WORLD_SIZES:
                 got = [_resumed(loader, states[0]) for loader in loaders_of(make, global_batch, resumed_on)]
                 rest = expected[taken:steps] if taken < steps else expected[steps:]
                 what = f"saved on {saved_on}, resumed on {resumed_on} after {taken}"

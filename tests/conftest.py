@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 
 import pytest
 from hypothesis import settings
@@ -39,9 +41,25 @@ ENCODINGS = (
 )
 
 
-def pytest_collection_finish() -> None:
-    """What is imported by now stays: collecting garbage, which tests and the leak fixture do often, need not look
-    through all of torch each time."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage while modules and items are made: all of them stay.
+
+    Nor does a later collection look through them, and through all of torch: tests and the leak fixture often collect.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def survivors_stay() -> Iterator[None]:
+    """Spare later collections what a module's last test leaves alive, such as packages that it imports late."""
+    yield
     gc.collect()
     gc.freeze()
 
@@ -62,6 +80,20 @@ def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     request.node.funcargs.clear()  # pytest would hold what fixtures gave the test, a mapped index say, until later
     left = leaks_of(before)
     assert not left, "the test leaves behind " + "; ".join(left)
+
+
+@pytest.fixture(scope="session")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("caches")
+
+
+@pytest.fixture
+def own_cache(caches: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Cache folder of this test alone. `tmp_path_factory` reads the names of all folders for each new one."""
+    folder = Path(mkdtemp(dir=caches))
+    monkeypatch.setenv("HEADRACE_CACHE", str(folder))
+    yield folder
+    rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

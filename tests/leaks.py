@@ -15,7 +15,7 @@ from processes import eventually, own_threads
 from headrace.system.forks import forget_ended_forks
 from headrace.tools.bench.runs import tree
 
-SELF_FD = Path("/proc/self/fd")
+SELF_FD = "/proc/self/fd"
 SHARED_MEMORY = Path("/dev/shm")
 TQDM_THREAD = "tqdm_monitor"
 """tqdm, which datasets shows its progress by, starts it with the first bar and keeps it for the next."""
@@ -85,16 +85,18 @@ def _own_children() -> list[int]:
 def _descendants(pid: int) -> Iterable[int]:
     """By the lists of each task's children: `tree` reads of every process on the machine, which every test would pay
     for several times."""
-    for task in list(Path(f"/proc/{pid}/task").iterdir()):
-        for child in map(int, (task / "children").read_text().split()):
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/children", "rb") as children:
+            numbers = children.read().split()
+        for child in map(int, numbers):
             yield child
             yield from _descendants(child)
 
 
 def _descriptors() -> Iterable[str]:
-    for entry in SELF_FD.iterdir():
+    for name in os.listdir(SELF_FD):
         try:
-            yield f"{entry.name} -> {entry.readlink()}"
+            yield f"{name} -> {os.readlink(f'{SELF_FD}/{name}')}"
         except OSError:  # the one that lists this folder
             continue
 

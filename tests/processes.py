@@ -102,9 +102,10 @@ def in_fork(work: Callable[[], bytes]) -> Callable[[], bytes]:
 def own_threads() -> list[str]:
     """Names of a feed's threads in this process, native ones included, as the kernel has them."""
     names = []
-    for task in Path("/proc/self/task").iterdir():
+    for task in os.listdir("/proc/self/task"):
         try:
-            names.append((task / "comm").read_text().strip())
+            with open(f"/proc/self/task/{task}/comm", "rb") as comm:
+                names.append(comm.read().decode().strip())
         except OSError:  # ended meanwhile
             continue
     names += [thread.name for thread in _python_threads()]

@@ -8,7 +8,7 @@ from processes import run_python
 
 import headrace
 
-HEAVY = ("torch", "rich", "typer", "jinja2", "PIL", "torchvision", "pandas", "scipy", "tokenizers")
+HEAVY = ("torch", "rich", "typer", "jinja2", "PIL", "torchvision", "pandas", "scipy", "tokenizers", "obstore")
 
 
 def test_public_names_are_pinned():

@@ -2,6 +2,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "bindings.hpp"
 #include "common/fault.hpp"
 #include "names.hpp"
@@ -16,9 +19,8 @@ namespace {
 // Headers between two looks at pending signals: some milliseconds of work.
 constexpr int headers_per_slice = 4096;
 
-TarMembers scan(const std::string& path) {
+TarMembers scan(TarScanner& scanner) {
     nb::gil_scoped_release release;
-    TarScanner scanner(path);
     while (scanner.advance(headers_per_slice)) {
         nb::gil_scoped_acquire acquire;
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -26,9 +28,9 @@ TarMembers scan(const std::string& path) {
     return scanner.take();
 }
 
-nb::tuple scan_tar(nb::bytes path) {
+nb::tuple members_of(TarScanner& scanner) {
     try {
-        TarMembers members = scan({path.c_str(), path.size()});
+        TarMembers members = scan(scanner);
         nb::dict skipped;
         skipped["directories"] = members.directories;
         skipped["links"] = members.hard_and_soft_links;
@@ -46,6 +48,34 @@ nb::tuple scan_tar(nb::bytes path) {
     }
 }
 
+nb::tuple scan_tar(nb::bytes path) {
+    try {
+        TarScanner scanner({path.c_str(), path.size()});
+        return members_of(scanner);
+    } catch (const Fault& fault) {
+        raise(PyExc_OSError, fault);
+    }
+}
+
+// Calls `read(offset, length)`, which returns bytes, with the GIL, of which the scan around it has none.
+RangeReader python_reader(nb::callable read) {
+    return [read](std::uint8_t* to, std::int64_t offset, std::int64_t length) {
+        nb::gil_scoped_acquire acquire;
+        const nb::bytes data = nb::cast<nb::bytes>(read(offset, length));
+        const std::int64_t got = std::min<std::int64_t>(length, static_cast<std::int64_t>(data.size()));
+        std::memcpy(to, data.c_str(), got);
+        return got;
+    };
+}
+
+nb::tuple scan_remote_tar(const std::string& name, std::int64_t size, nb::callable read, std::int64_t min_bytes,
+                          std::int64_t max_bytes, std::int64_t close_bytes) {
+    if (size < 0 || min_bytes < tar_block_bytes || max_bytes < min_bytes || close_bytes < 0)
+        throw nb::value_error("expected a size, and windows of at least 512 bytes");
+    TarScanner scanner(name, size, python_reader(read), {min_bytes, max_bytes, close_bytes});
+    return members_of(scanner);
+}
+
 std::uint32_t header_check(nb::bytes block) {
     if (block.size() != tar_block_bytes) throw nb::value_error("expected a tar header block of 512 bytes");
     return tar_header_check(reinterpret_cast<const std::uint8_t*>(block.data()));
@@ -59,6 +89,11 @@ void bind_tar(nb::module_& m) {
         "Members of a tar: (names uint8[], name_offsets uint64[n + 1], type uint8[n], data_offset int64[n],\n"
         "size int64[n], check uint32[n], links uint8[], link_offsets uint64[l + 1], link_of int64[l], skipped dict of\n"
         "what is no regular file). OSError: cannot be read. ValueError: not a tar, damaged, or beyond a limit.");
+    m.def("scan_remote_tar", &scan_remote_tar, nb::arg("name"), nb::arg("size"), nb::arg("read"), nb::arg("min_bytes"),
+          nb::arg("max_bytes"), nb::arg("close_bytes"),
+          "Members of a tar of `size` bytes that `read(offset, length)` reads, as scan_tar has them. Pieces of\n"
+          "min_bytes are read, and of up to max_bytes where headers lie within close_bytes of each other. Raises what\n"
+          "`read` raises, too.");
     m.def("tar_header_check", &header_check, nb::arg("block"),
           "The identity hash of a 512-byte tar header block, as scan_tar reports it.");
 }

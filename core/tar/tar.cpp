@@ -1,6 +1,7 @@
 #include "tar/tar.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/fault.hpp"
 
@@ -14,6 +15,9 @@ std::int64_t padded(std::int64_t size) { return (size + tar_block_bytes - 1) / t
 }  // namespace
 
 TarScanner::TarScanner(const std::string& path) : path_(path), file_(path) {}
+
+TarScanner::TarScanner(const std::string& name, std::int64_t size, RangeReader reader, WindowGrowth growth)
+    : path_(name), file_(size, std::move(reader), growth) {}
 
 bool TarScanner::advance(int headers) {
     for (int i = 0; i < headers; ++i)

@@ -36,6 +36,8 @@ struct TarMembers {
 class TarScanner {
 public:
     explicit TarScanner(const std::string& path);
+    // Scans `size` bytes that `reader` reads, which messages call `name`.
+    TarScanner(const std::string& name, std::int64_t size, RangeReader reader, WindowGrowth growth);
 
     // Reads up to `headers` more headers; false once the end is reached. In slices, so that a caller can be
     // interrupted between them.

@@ -7,12 +7,30 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "common/fault.hpp"
 #include "tar/header.hpp"
 
 namespace headrace {
-FileWindow::FileWindow(const std::string& path) : path_(path), bytes_(max_window_bytes) {
+namespace {
+
+std::int64_t read_file(int fd, const std::string& path, std::uint8_t* to, std::int64_t offset, std::int64_t length) {
+    std::int64_t done = 0;
+    while (done < length) {
+        const ssize_t got = pread(fd, to + done, length - done, offset + done);
+        if (got == 0) break;
+        if (got > 0) done += got;
+        if (got < 0 && errno != EINTR)
+            throw Fault(Code::io, path + ": could not be read at byte " + std::to_string(offset + done) + ": " +
+                                      std::strerror(errno));
+    }
+    return done;
+}
+
+}  // namespace
+
+FileWindow::FileWindow(const std::string& path) : window_(growth_.min_bytes) {
     // Without O_NONBLOCK, opening a FIFO would wait for a writer.
     fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd_ < 0) throw Fault(Code::io, path + ": could not be opened: " + std::strerror(errno));
@@ -20,20 +38,32 @@ FileWindow::FileWindow(const std::string& path) : path_(path), bytes_(max_window
     const bool known = fstat(fd_, &info) == 0;
     if (known && S_ISREG(info.st_mode)) {
         size_ = info.st_size;
+        bytes_.resize(growth_.max_bytes);
+        reader_ = [fd = fd_, path](std::uint8_t* to, std::int64_t offset, std::int64_t length) {
+            return read_file(fd, path, to, offset, length);
+        };
         return;
     }
     close(fd_);
     throw Fault(Code::io, path + ": expected a regular file");
 }
 
-FileWindow::~FileWindow() { close(fd_); }
+FileWindow::FileWindow(std::int64_t size, RangeReader reader, WindowGrowth growth)
+    : reader_(std::move(reader)), growth_(growth), size_(size), window_(growth.min_bytes) {}
+
+FileWindow::~FileWindow() {
+    if (fd_ >= 0) close(fd_);
+}
 
 const std::uint8_t* FileWindow::block(std::int64_t offset) {
     if (!holds(offset, tar_block_bytes)) {
-        const bool close = blocks_ > 0 && offset > start_ && offset - start_ <= blocks_ * close_bytes;
-        window_ = close ? std::min(2 * window_, max_window_bytes) : min_window_bytes;
+        const bool close = blocks_ > 0 && offset > start_ && offset - start_ <= blocks_ * growth_.close_bytes;
+        window_ = close ? std::min(2 * window_, growth_.max_bytes) : growth_.min_bytes;
+        const std::int64_t wanted = std::min(window_, size_ - offset);
+        if (wanted < tar_block_bytes) return nullptr;
+        if (static_cast<std::int64_t>(bytes_.size()) < wanted) bytes_.resize(wanted);
         start_ = offset;
-        held_ = read_into(bytes_.data(), offset, window_);
+        held_ = reader_(bytes_.data(), offset, wanted);
         blocks_ = 0;
     }
     ++blocks_;
@@ -41,24 +71,12 @@ const std::uint8_t* FileWindow::block(std::int64_t offset) {
 }
 
 std::string FileWindow::read(std::int64_t offset, std::int64_t length) const {
+    length = std::max<std::int64_t>(0, std::min(length, size_ - offset));
     if (holds(offset, length))
         return {reinterpret_cast<const char*>(bytes_.data()) + (offset - start_), static_cast<std::size_t>(length)};
     std::string text(length, '\0');
-    text.resize(read_into(reinterpret_cast<std::uint8_t*>(text.data()), offset, length));
+    text.resize(reader_(reinterpret_cast<std::uint8_t*>(text.data()), offset, length));
     return text;
-}
-
-std::int64_t FileWindow::read_into(std::uint8_t* to, std::int64_t offset, std::int64_t length) const {
-    std::int64_t done = 0;
-    while (done < length) {
-        const ssize_t got = pread(fd_, to + done, length - done, offset + done);
-        if (got == 0) break;
-        if (got > 0) done += got;
-        if (got < 0 && errno != EINTR)
-            throw Fault(Code::io, path_ + ": could not be read at byte " + std::to_string(offset + done) + ": " +
-                                      std::strerror(errno));
-    }
-    return done;
 }
 
 }  // namespace headrace

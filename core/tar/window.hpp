@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,15 +11,22 @@ namespace headrace {
 // The window follows what it sees: it doubles where one was used for blocks close to each other, and is as small as can
 // be after others. So a tar of small members is read in large pieces; of one with large members, only headers are, each
 // with what belongs to it.
-constexpr std::int64_t min_window_bytes = 1536;  // a PAX header, its records and the member's header; or a header, a
-                                                 // label and the next header
-constexpr std::int64_t max_window_bytes = 1 << 18;
-constexpr std::int64_t close_bytes = 4096;  // from block to block: a page of the file is read in any case
+struct WindowGrowth {
+    std::int64_t min_bytes = 1536;  // a PAX header, its records and the member's header; or a header, a label and the
+                                    // next header
+    std::int64_t max_bytes = 1 << 18;
+    std::int64_t close_bytes = 4096;  // from block to block: a page of the file is read in any case
+};
+
+// Reads up to length bytes at offset; fewer only at the end. Throws Fault(io), or what the caller's function throws.
+using RangeReader = std::function<std::int64_t(std::uint8_t* to, std::int64_t offset, std::int64_t length)>;
 
 class FileWindow {
 public:
     // Opens path. Throws Fault(io) if that fails or it is not a regular file.
     explicit FileWindow(const std::string& path);
+    // Sees what `reader` reads, of `size` bytes in all, such as an object in a store.
+    FileWindow(std::int64_t size, RangeReader reader, WindowGrowth growth);
     ~FileWindow();
     FileWindow(const FileWindow&) = delete;
     FileWindow& operator=(const FileWindow&) = delete;
@@ -35,14 +43,13 @@ private:
     bool holds(std::int64_t offset, std::int64_t length) const {
         return offset >= start_ && offset + length <= start_ + held_;
     }
-    std::int64_t read_into(std::uint8_t* to, std::int64_t offset, std::int64_t length) const;
-
-    std::string path_;
+    RangeReader reader_;
+    WindowGrowth growth_;
     int fd_ = -1;
     std::int64_t size_ = 0;
     std::vector<std::uint8_t> bytes_;
     std::int64_t start_ = 0, held_ = 0;  // bytes_ holds the file's [start_, start_ + held_)
-    std::int64_t window_ = min_window_bytes;
+    std::int64_t window_;
     std::int64_t blocks_ = 0;  // that the window was asked for
 };
 

@@ -1,6 +1,6 @@
 """The native core as Python sees it. Arrays are borrowed, not copied; all of them are C-contiguous."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -208,6 +208,25 @@ class JoinedUInt32:
 
 def scan_tar(
     path: bytes,
+) -> tuple[
+    NDArray[np.uint8],
+    NDArray[np.uint64],
+    NDArray[np.uint8],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.uint32],
+    NDArray[np.uint8],
+    NDArray[np.uint64],
+    NDArray[np.int64],
+    dict[str, int],
+]: ...
+def scan_remote_tar(
+    name: str,
+    size: int,
+    read: Callable[[int, int], bytes],
+    min_bytes: int,
+    max_bytes: int,
+    close_bytes: int,
 ) -> tuple[
     NDArray[np.uint8],
     NDArray[np.uint64],

@@ -15,11 +15,8 @@ MakeTar = Callable[..., Path]
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def spare_the_users_cache(own_cache: Path) -> None:
     """No test writes into the user's cache folder."""
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("HEADRACE_CACHE", str(folder))
-    return folder
 
 
 @pytest.fixture

@@ -140,7 +140,8 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "a table of pandas, polars, pyarrow or datasets": lambda root: pa.table(rows()),
 }
 
-ARGUMENTS = [name for name in inspect.signature(hr.open).parameters if name != "where"]
+# Those of addresses in stores are tested with these: tests/remote.
+ARGUMENTS = [name for name in inspect.signature(hr.open).parameters if name not in ("where", "store_options", "store")]
 
 NEEDED = {
     "classes": r"classes: (expected none, got .* classes= needs class folders|expected )",

@@ -97,7 +97,7 @@ def test_pattern_without_a_match(shards):
         (3, "expected a path, a pattern or a list of paths, or samples in memory, got 3"),
         ([None], "got None"),
         ("", "got an empty string"),
-        ("s3://bucket/a.tar", "expected a local path, got 's3://bucket/a.tar'. Download it"),
+        ("ftp://host/a.tar", "expected a local path, got 'ftp://host/a.tar'. Download it"),
         ("train-{000..002.tar", "expected balanced braces"),
         ("{0..100000}.tar", "expected a pattern of at most 100,000 paths"),
     ],

@@ -31,11 +31,6 @@ import headrace as hr
 from headrace.errors import ChangedError, DatasetError, DecodeError, HeadraceError, LimitError
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-
 def raw_loader(path, **options) -> hr.Loader:
     return load(path, {"image": hr.Raw()}, view=None, **({"batch_size": 1, "on_error": "raise"} | options))
 

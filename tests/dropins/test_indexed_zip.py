@@ -41,10 +41,8 @@ ATTRIBUTES = ["filename", "file_size", "compress_size", "compress_type", "CRC", 
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch) -> Path:
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("HEADRACE_CACHE", str(folder))
-    return folder
+def spare_the_users_cache(own_cache) -> None:
+    """No test writes into the user's cache folder."""
 
 
 @pytest.fixture(scope="module")

@@ -224,7 +224,8 @@ import headrace as hr
 from headrace.loader.decoding import pillow as apart
 
 serving = "serve(int(sys.argv[2]))"
-endless = f"import headrace.loader.decoding.pillow as this; this.decode_here = lambda *_: signal.pause(); {serving}"
+hurried = "import headrace.loader.decoding.pillow as this; this._GRACE_S = 0.1"
+endless = f"{hurried}; this.decode_here = lambda *_: signal.pause(); {serving}"
 apart._START = apart._START.replace(serving, endless)
 ask = apart._DecoderProcess.ask
 

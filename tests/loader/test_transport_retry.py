@@ -173,7 +173,7 @@ import headrace as hr
 from headrace.data.storage import open_file as retrying
 from headrace.errors import ReadError
 
-retrying.WAITS_S = (0.0, 0.0, 0.0, 0.0)
+retrying.RETRY_PAUSES_S = (0.0, 0.0, 0.0, 0.0)
 loader = hr.Loader(hr.open(sys.argv[1]), {"image": hr.Raw()}, batch_size=4, output="numpy", threads=1)
 state = hashlib.sha256()
 try:

@@ -6,12 +6,13 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace._core import Paths, Ranges, leads_out
+from headrace.data.storage.open_file import OpenFile, ReadableFile, StoredPath
 from headrace.data.storage.strings import Ints, StoredArray, StringColumn, Strings
 from headrace.errors import ChangedError, OutsideRootError, ReadError
 
@@ -29,17 +30,27 @@ KEY = "__key__"
 """Column that every dataset has: its samples' keys, under the name that `ds[i]` and WebDataset give them."""
 
 
+class StoredObjects(Protocol):
+    """Objects in stores that a column's names stand for."""
+
+    def object(self, number: int, name: bytes) -> StoredPath:
+        """Return the object of a number and a name, pinned to its content where that is known."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class ColumnFiles:
     """Files of a column, by number: names below a folder, without an object each. An empty name stands for no file."""
 
     root: str
-    """Absolute folder that `names` are relative to."""
+    """Absolute folder, or address of a prefix in a store, that `names` are relative to."""
     names: Strings
     archives: bool
     """Whether each is read again and again, and so stays open: a tar, not a loose image."""
     inside: bool = False
     """Whether a name may not lead out of the root; otherwise an absolute one stands for itself."""
+    objects: StoredObjects | None = None
+    """Objects that the names stand for; None: local files."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -54,6 +65,24 @@ class ColumnFiles:
         if self.inside and leads_out(name):
             raise OutsideRootError(outside_root_text(f"the path {os.fsdecode(name)!r} leads out of {self.root}"))
         return os.path.join(os.fsencode(self.root), name)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether they are objects in stores, which the core cannot open."""
+        return self.objects is not None
+
+    def object(self, number: int) -> StoredPath:
+        """Return one of the objects, of remote files: its address, and its content as it is pinned.
+
+        Raises as `path` does.
+        """
+        assert self.objects is not None, "only remote files have objects"
+        self.path(number)
+        return self.objects.object(number, self.names.bytes(number))
+
+    def open(self, number: int) -> ReadableFile:
+        """Return a file or an object, open. Raises as `path` does, and ReadError for a local file."""
+        return OpenFile(self.path(number)) if self.objects is None else self.object(number).open()
 
 
 def native_paths(files: ColumnFiles) -> Paths:
@@ -117,6 +146,11 @@ class ByteColumn(ABC):
         """Return the file that row `row` of a batch lies in; empty for none. Raises as `ColumnFiles.path` does."""
         files = self.files if at.files is None else at.files
         return files.path(int(at.path_id[row]))
+
+    def open(self, at: Location, row: int = 0) -> ReadableFile:
+        """Return the file or object that row `row` of a batch lies in, open. Raises as `ColumnFiles.open` does."""
+        files = self.files if at.files is None else at.files
+        return files.open(int(at.path_id[row]))
 
     @abstractmethod
     def parts(self) -> Iterator[ColumnPart]:

@@ -28,7 +28,7 @@ from headrace.data.selection import (
     split_positions,
 )
 from headrace.data.sources.memory_samples import columns_of, in_order
-from headrace.data.storage.open_file import OpenFile, read_file, read_member
+from headrace.data.storage.open_file import read_file, read_member, read_whole
 from headrace.data.storage.strings import Ints, Strings
 from headrace.data.table import SampleTable, expect_files
 from headrace.errors import OutsideRootError, ReadError, UsageError
@@ -354,13 +354,15 @@ class Dataset:
         at = column.locate(np.array([base_id]))
         path = column.path(at)
         if at.offset is None or at.length is None:
-            return read_file(path) if path else None
+            if not path:
+                return None
+            return read_whole(column.open(at)) if column.files.is_remote else read_file(path)
         if at.length[0] == ABSENT:
             return None
         if at.length[0] == MISSING:
             raise ReadError(f"no file of that name is {self.table.place}")
         if at.zipped is not None:
-            return read_zipped(OpenFile(path), at, key=self.table.keys[base_id], field=name)
+            return read_zipped(column.open(at), at, key=self.table.keys[base_id], field=name)
         return read_member(
-            OpenFile(path), int(at.offset[0]), int(at.length[0]), None if at.check is None else int(at.check[0])
+            column.open(at), int(at.offset[0]), int(at.length[0]), None if at.check is None else int(at.check[0])
         )

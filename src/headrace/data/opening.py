@@ -25,12 +25,15 @@ from headrace.data.dataset import Dataset
 from headrace.data.manifest import open_manifest
 from headrace.data.manifest.manifest_columns import check_names
 from headrace.data.manifest.manifest_table import rows_in_folder
+from headrace.data.remote.addresses import is_remote
+from headrace.data.remote.listing import Stores
 from headrace.data.sources.arrow_tables import is_saved_dataset, open_memory_table, open_saved_dataset, table_kind
 from headrace.data.sources.coco import open_coco
 from headrace.data.sources.file_kind import ROW_KINDS, FileKind, is_image, kind_of, refuse_compressed
 from headrace.data.sources.image_folders import open_folder, open_matched
 from headrace.data.sources.memory_samples import table_of_columns, table_of_paths, table_of_records, table_of_rows
 from headrace.data.sources.path_root import FolderRoot, Root, open_root
+from headrace.data.storage.open_file import FilePath, StoredPath, file_name
 from headrace.data.storage.paths import local_path, resolve_paths
 from headrace.data.table import PathRoot, SampleTable
 from headrace.errors import DatasetError, UsageError
@@ -44,6 +47,8 @@ ARGUMENT_NEEDS = {
     "cache": "tars, zips or a manifest, whose indices it keeps",
     "stage": "files that can be copied: a folder, tars or zips, or a manifest with root=",
     "length": "an iterable that does not say how many samples it gives",
+    "store_options": "addresses in stores, such as s3://bucket/shards/*.tar",
+    "store": "addresses in stores, such as s3://bucket/shards/*.tar",
 }
 """What each argument is for, in the order in which they are checked."""
 
@@ -58,6 +63,8 @@ class OpenArguments:
     cache: Path | None = None
     stage: Path | None = None
     length: int | None = None
+    store_options: Mapping[str, Any] | None = None
+    store: Any = None
 
     def check(self) -> None:
         """Raise UsageError for a value that nothing takes."""
@@ -98,6 +105,7 @@ def _shown(value: object) -> str:
 Where: TypeAlias = Path | Sequence[Any] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 _TAR_NAME = re.compile(r"\.(tar|tgz|tbz2?|txz)\b", re.IGNORECASE)
+_OF_STORES = ("store_options", "store")
 _LOOKED_AT = 8
 """Images of many that are looked at: enough to notice a mistake."""
 _EXPECTED = "a path, a pattern or a list of paths, or samples in memory"
@@ -127,6 +135,8 @@ def open_dataset(
     cache: Path | None = None,
     stage: Path | None = None,
     length: int | None = None,
+    store_options: Mapping[str, Any] | None = None,
+    store: Any = None,
 ) -> Dataset:
     """Open the samples at `where`, without reading one of them.
 
@@ -147,6 +157,11 @@ def open_dataset(
       arrays of numbers, texts, paths or bytes; a list of dicts; or an iterable of dicts, which is read to its end;
     - a pandas or polars DataFrame, a pyarrow Table, or a `datasets.Dataset`, whose Arrow data is read in place.
 
+    Tars and zips, and the files that a manifest or COCO's annotations name below `root=`, may lie in stores:
+    `s3://bucket/shards/*.tar`, `gs://…`, `az://container/…`, `https://host/…` (no patterns, but brace lists).
+    Credentials come from the environment, as obstore finds them, or from `store_options`. Only headers are read until
+    samples are; indices lie in the cache folder.
+
     Files are known by their first bytes, and text manifests by their suffix. Arguments that mean nothing for what is
     opened are refused.
 
@@ -165,10 +180,22 @@ def open_dataset(
     there already; of several processes one copies and the others wait. The samples and their identity stay the same, so
     a state that was saved without it goes on with it.
 
+    `store_options`: what obstore's store of that kind takes, such as `endpoint` or `region`, and `anonymous`,
+    `profile`. `store`: an obstore store for the bucket instead.
+
     Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, no archive) or ReadError;
     with `stage` also WriteError (it would not fit, or cannot be written).
     """
-    given = OpenArguments(classes=classes, root=root, columns=columns, cache=cache, stage=stage, length=length)
+    given = OpenArguments(
+        classes=classes,
+        root=root,
+        columns=columns,
+        cache=cache,
+        stage=stage,
+        length=length,
+        store_options=store_options,
+        store=store,
+    )
     source = find_source(where, given)  # what is wrong is reported before anything is copied
     if stage is not None:
         from headrace.data.staging.staged_dataset import stage_dataset
@@ -188,7 +215,8 @@ def find_source(where: Where, given: OpenArguments) -> OpenableSource:
     cannot be opened.
     """
     given.check()
-    source = _in_memory(where, given)
+    parts = where if isinstance(where, list | tuple) else [where]
+    source = _in_stores(parts, given) if any(map(is_remote, parts)) else _in_memory(where, given)
     if source is None:
         source = _at_paths(where, given)
     for name, needs in ARGUMENT_NEEDS.items():
@@ -280,18 +308,46 @@ def _held(
     """Return samples in memory, whose paths may lead into a root. `bare`: the only column is that of images."""
 
     def make_table() -> SampleTable:
-        return make(root=open_root(given.root, manifest=os.path.abspath("memory"), cache=given.cache_folder))
+        return make(root=_root([os.path.abspath("memory")], given))
 
-    takes = ("root", *_cache_of_root(given), *(() if bare else ("classes", "columns")), *more)
+    takes = ("root", *_more_of_root(given), *(() if bare else ("classes", "columns")), *more)
     return OpenableSource(subject, what, takes, make_table, labelled=True)
 
 
-def _cache_of_root(given: OpenArguments) -> tuple[str, ...]:
-    """Return `cache` where `root=` is archives, which have indices."""
+def _more_of_root(given: OpenArguments) -> tuple[str, ...]:
+    """Return `cache` where `root=` is archives, which have indices, and what a root in a store takes."""
     roots = list(given.root) if isinstance(given.root, list | tuple) else [given.root]
+    if is_remote(roots[0]):
+        return _OF_STORES
     if len(roots) == 1 and (roots[0] is None or os.path.isdir(_path(roots[0]))):
         return ()
     return ("cache",)
+
+
+# --- what lies in stores ---
+
+
+def _in_stores(parts: Sequence[Any], given: OpenArguments) -> OpenableSource:
+    """Return archives at addresses: the first is looked at, others with its suffix are taken for the same."""
+    local = next((part for part in parts if not is_remote(part)), None)
+    if local is not None:
+        raise UsageError(f"expected addresses in stores alone, as others are, got {_shown(local)}. Open them apart")
+    stores = Stores(given.store_options, given.store)
+    paths = [path for part in parts for path in stores.resolve(part)]
+    first = kind_of(paths[0])
+    for path in paths[1:]:
+        if _suffix(path) != _suffix(paths[0]) and kind_of(path).kind != first.kind:
+            raise UsageError(f"expected files of one kind, got {first.words}, {paths[0]}, and {path}. Open them apart")
+    if first.kind not in ("tar", "zip"):
+        raise DatasetError(
+            f"{paths[0]}: expected tars or zips in a store, got {first.words}. Download it, or mount the bucket as a "
+            f"folder"
+        )
+    return replace(_archives(paths, first, given), takes=("classes", "columns", "cache", *_OF_STORES))
+
+
+def _suffix(path: StoredPath) -> str:
+    return os.path.splitext(path.name)[1].lower()
 
 
 # --- what lies at paths, by first bytes ---
@@ -340,7 +396,7 @@ def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> Openab
     """Return files of one kind, at absolute paths."""
     name, cache = os.path.basename(paths[0]), given.cache_folder
     if kind.kind in ROW_KINDS:
-        takes = ("stage", "root", "columns", "cache", "classes")
+        takes = ("stage", "root", "columns", "cache", "classes", *(_OF_STORES if is_remote(given.root) else ()))
 
         def open_rows() -> SampleTable:
             return open_manifest(paths, root=_root(paths, given), columns=given.columns, cache=cache)
@@ -349,17 +405,11 @@ def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> Openab
     if kind.kind == "json":
         if len(paths) > 1:
             raise UsageError(f"expected one file of annotations, got {len(paths):,}. Join them, or open each")
-        coco_takes = ("stage", "root", *_cache_of_root(given))
+        coco_takes = ("stage", "root", *_more_of_root(given))
         what = "a file of COCO's annotations"
         return OpenableSource(name, what, coco_takes, lambda: open_coco(paths[0], _root(paths, given)))
     if kind.kind in ("tar", "zip"):
-        archives: ArchiveKind[Any] = ZIP if kind.kind == "zip" else TAR
-
-        def open_chosen() -> SampleTable:
-            table = open_archives(archives, paths, classes=given.classes, cache=cache)
-            return table if given.columns is None else choose_columns(table, given.columns)
-
-        return OpenableSource(name, f"{kind.words} of samples", ("stage", "classes", "columns", "cache"), open_chosen)
+        return _archives(paths, kind, given)
     if kind.kind == "compressed" and _TAR_NAME.search(name):
         refuse_compressed(paths[0])
     file = f" {name}" if kind.kind == "compressed" else ""
@@ -368,11 +418,24 @@ def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> Openab
     )
 
 
+def _archives(paths: Sequence[FilePath], kind: FileKind, given: OpenArguments) -> OpenableSource:
+    """Return tars or zips."""
+    archives: ArchiveKind[Any] = ZIP if kind.kind == "zip" else TAR
+
+    def open_chosen() -> SampleTable:
+        table = open_archives(archives, paths, classes=given.classes, cache=given.cache_folder)
+        return table if given.columns is None else choose_columns(table, given.columns)
+
+    takes = ("stage", "classes", "columns", "cache")
+    return OpenableSource(file_name(paths[0]), f"{kind.words} of samples", takes, open_chosen)
+
+
 def _root(manifests: Sequence[str], given: OpenArguments) -> PathRoot:
     folders = {os.path.dirname(path) for path in manifests}
     if given.root is None and len(folders) > 1:
         return FolderRoot(os.path.commonpath(folders), is_common=True)
-    return open_root(given.root, manifest=manifests[0], cache=given.cache_folder)
+    stores = Stores(given.store_options, given.store)
+    return open_root(given.root, manifest=manifests[0], cache=given.cache_folder, stores=stores)
 
 
 def _expect_images(paths: Sequence[str]) -> None:

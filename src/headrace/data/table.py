@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.data.columns import MISSING, ByteColumn, Column, TextColumn
-from headrace.data.storage.open_file import OpenFile
 from headrace.data.storage.strings import Strings
 from headrace.errors import ChangedError, HeadraceError, NotFoundError, OutsideRootError, ReadError, UsageError
 
@@ -190,8 +189,10 @@ def _is_there(table: SampleTable, column: str, base_id: int) -> bool:
     if at.length is not None:
         return bool(at.length[0] != MISSING)
     try:
+        if found.files.is_remote:
+            return found.open(at).size() >= 0
         return os.path.exists(found.path(at))
-    except ReadError:
+    except (NotFoundError, ReadError):
         return False
     except OutsideRootError as error:
         raise OutsideRootError(f"{_sample_text(table, base_id)}: {error}") from error
@@ -221,7 +222,7 @@ def content_sample(count: int, files: ByteColumn) -> list[str | None]:
             if length is not None and length < 0:
                 digests.append(None)
                 continue
-            file = OpenFile(files.path(at, row))
+            file = files.open(at, row)
             size = file.size() if length is None else length
             looked_at = dict.fromkeys((0, max(0, size // 2), max(0, size - _PIECE_BYTES)))
             pieces = b"".join(file.read(start + place, min(_PIECE_BYTES, size - place)) for place in looked_at)

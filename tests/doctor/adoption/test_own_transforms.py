@@ -262,4 +262,4 @@ class Found:
     )
     attributes = {"names": {"list": 99, "first": ["a", "b"]}, "root": {"path": "/data/imgs"}}
     recipe = read_by(path, {"class": "found.Found", "file": str(path), "attributes": attributes})
-    assert (recipe.constants["SOURCE"], recipe.view) == ('"/data/imgs/*.*"', "[hr.Resize((24, 24))]")
+    assert (recipe.constants["SOURCE"], recipe.view) == ('"/data/imgs/"', "[hr.Resize((24, 24))]")

@@ -1,17 +1,24 @@
 """Forms of datasets in public programs: two views, classes derived from a library's, pairs of files."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
 from made_recipes import CENTER, TENSOR, described_recipe, image_folder, known, loaded, recipe_of
 from PIL import Image
+from recorded_scripts import recorded, script_text
 
+from headrace.doctor.adoption import adopt, compare_with_script
 from headrace.doctor.adoption.module import module_text
 from headrace.doctor.adoption.observed import ScriptData
 from headrace.doctor.adoption.script_recipe import ScriptRecipe
 from headrace.doctor.adoption.stand_ins import Rebuilding
-from headrace.doctor.edits import ScriptSource, files_here
+from headrace.doctor.edits import ScriptSource, ScriptSources, files_here
+from headrace.doctor.measure import Join, TrainerView
+from headrace.doctor.session.model import ProbedProcess
 from headrace.doctor.session.producers import OutputLeaf
+from headrace.doctor.session.trainers import Trainer
 
 DERIVED = """
 class TwoCrops:
@@ -213,8 +220,9 @@ def test_a_function_that_opens_files_by_their_ending_is_followed(pairs):
     path, dataset = pairs
     recipe = recipe_of(dataset, path)
     assert recipe.degree == "draft"
-    assert "imgs/*.*" in recipe.constants["SOURCE"]
-    assert "masks/*.*" in recipe.constants["SOURCE"]
+    names = {"__name__": "draft"}
+    exec(module_text(recipe), names)
+    assert {len(batch["image"]) for batch in names["batches"](names["make_loader"](3))} == {3}
     assert recipe.view == "[hr.Resize((15, 20))]"
     assert recipe.fields["image"] == "hr.Image(dtype='float32', channels_last=False)"
     notes = {part.part: part.note for part in recipe.unsure}
@@ -228,3 +236,35 @@ def test_a_call_whose_arguments_the_script_computes_is_named_as_it_stands(tmp_pa
     recipe = read(path, folder, ("0", [3, 24, 24]), ("1", []), code=RESIZED)
     assert recipe.reason.startswith("F.resize(picture, random.randint(self.least, 2 * self.least)) (script.py:")
     assert recipe.view == "[hr.Resize((24, 24))]"
+
+
+def test_a_launched_script_is_compared_by_itself():
+    session = recorded("folder_v1")
+    session.outcome.command = ["torchrun", "--nproc-per-node", "2", "folder_v1.py", "/data"]
+    (first,) = session.trainers
+    argv = ["/usr/bin/python", "-u", "folder_v1.py", "/data"]
+    session.processes = [
+        ProbedProcess(first.pid, 1, "host", "trainer", 0, None, None, facts={"process": {"argv": argv}})
+    ]
+    session.trainers.append(Trainer(first.pid + 1, "host", 1))
+    sources = ScriptSources({"/project/folder_v1.py": script_text("folder_v1")}.get)
+    text = adopt(session, TrainerView.of(session, first, Join(session)), sources).module_text
+    assert text.startswith('"""Data of folder_v1.py through')
+    assert 'SCRIPT = ["folder_v1.py", "/data"]' in text
+    assert "launched=True" in text
+
+
+def test_a_launched_script_finds_itself_the_only_rank(tmp_path):
+    script = tmp_path / "ranked.py"
+    script.write_text(
+        "import os\nfrom torch.utils.data import DataLoader\n"
+        "ranks = [int(os.environ[name]) for name in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE')]\n"
+        "list(DataLoader(ranks, batch_size=3)) if os.environ['MASTER_ADDR'] and int(os.environ['MASTER_PORT']) else 0\n"
+    )
+
+    def make_loader(size, shuffle):
+        raise KeyError("the script has reached its loader")
+
+    with pytest.raises(KeyError, match="reached"):
+        compare_with_script(make_loader, iter, [str(script)], launched=True)
+    assert "MASTER_PORT" not in os.environ

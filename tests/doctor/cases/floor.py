@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from known_work import sleep
+from quick_optimizer import Descent
 from torch.utils.data import DataLoader, Dataset
 
 BATCH = 8
@@ -54,7 +55,7 @@ class Images(Dataset[torch.Tensor]):
 
 def train(batches: Iterable[Any], is_real: bool, truth: list[tuple[float, float]]) -> None:
     model = Matrices()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    optimizer = Descent(model.parameters(), lr=1e-9)
     endless = iter(batches)
     end = time.monotonic_ns()
     while True:

@@ -13,6 +13,7 @@ import time
 import numpy as np
 import torch
 from PIL import Image
+from quick_optimizer import Descent
 from torch.utils.data import DataLoader, Dataset
 
 
@@ -53,7 +54,7 @@ def main() -> None:
         Photos(asked.tar, asked.augment), batch_size=4, shuffle=True, drop_last=True, num_workers=asked.workers
     )
     model = torch.nn.Linear(32 * 32 * 3, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    optimizer = Descent(model.parameters(), lr=1e-6)
     for _ in range(1000):
         for images, _ in loader:
             if loader.num_workers == 2 and asked.hang:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
+from quick_optimizer import Descent
 from torch.utils.data import DataLoader, Dataset
 
 MEMBERS = 8
@@ -97,7 +98,7 @@ def main() -> None:
     if asked.away:
         asked.folder.rename(asked.folder.with_name("away"))
     model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    optimizer = Descent(model.parameters(), lr=1e-9)
     loader = DataLoader(dataset, batch_size=4, shuffle=True, num_workers=2)
     for _ in range(asked.epochs):
         for batch in loader:

@@ -7,6 +7,7 @@ import sys
 import time
 
 import torch
+from quick_optimizer import Descent
 from torch.utils.data import DataLoader, Dataset
 
 
@@ -25,7 +26,7 @@ class Slow(Dataset[torch.Tensor]):
 if __name__ == "__main__":
     length, epochs, workers, *counted = map(int, sys.argv[1:])
     model = torch.nn.Linear(8, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    optimizer = Descent(model.parameters(), lr=1e-9)
     batches, step = DataLoader(Slow(length), batch_size=4, num_workers=workers), 0
     for _ in range(epochs):
         for batch in batches:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ from made_sessions import MadeRun, outcome, process, read, write_evidence, write
 
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.prescription import ranked
-from headrace.doctor.causes.remedy import Prediction, ProofOutcome, Remedy
+from headrace.doctor.causes.remedy import Prediction, Prescription, ProofOutcome, Remedy
 from headrace.doctor.measure.production import batch_rows
-from headrace.doctor.report.remedy_text import proved
+from headrace.doctor.report.remedy_text import first_gain, proved
 from headrace.doctor.report.run_text import last_words
 from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof, SeenFile, SeenFolder
 from headrace.doctor.session.model import ProbedProcess, Session
@@ -67,7 +68,22 @@ def test_what_a_proof_refused_comes_last_of_what_helps() -> None:
     [(220_000.0, "proved slower: 220 ms, 0.45 ×"), (99_500.0, "no certain gain: proved 99.5 ms")],
 )
 def test_a_refused_proof_says_what_it_proved(step_us: float, said: str) -> None:
-    assert proved(proof("indexed-tar", step_us, recommended=False)).startswith(said)
+    outcome = replace(proof("indexed-tar", step_us, recommended=False), is_slower=step_us > BASELINE_US)
+    assert proved(outcome).startswith(said)
+    busy = replace(outcome, disturbed_by=0.5)
+    assert proved(busy).startswith("undecided: proved")
+    assert order([remedy("indexed-tar", 40_000), remedy("workers", 60_000)], busy)[0] == "indexed-tar"
+
+
+def test_the_first_remedy_is_named_by_its_proof_even_where_that_is_longer_than_was_predicted() -> None:
+    found = [remedy("loader", 40_000, high_us=60_000), remedy("workers", 90_000)]
+
+    def said(outcome: ProofOutcome) -> str:
+        return first_gain(Prescription(None, "", "", found, outcomes=[outcome]))
+
+    assert said(proof("loader", 80_000)).startswith("Loader: proved 80.0 ms a step")
+    assert said(proof("workers", 80_000)).startswith("Loader: 40.0 ms a step")
+    assert said(replace(proof("loader", 80_000, recommended=False), disturbed_by=0.5)).startswith("Loader: 40.0 ms")
 
 
 def with_replay(session: Session, step_us: int, steps: int = 20) -> Session:
@@ -133,6 +149,14 @@ def test_a_cache_is_offered_from_a_gain_that_is_worth_its_memory() -> None:
     session = with_survey(made(MadeRun(stages={**little, "decode:Pillow load": 8_000}, facts={"length": 100})), survey)
     found = helping(session, "cache")
     assert found.costs[0] == "400 MB for the whole dataset, 400 samples of 1.0 MB, of 32 GB free"
+
+
+def test_a_cache_is_priced_for_all_ranks_shares_of_the_dataset() -> None:
+    sampler = {"class": "torch.utils.data.distributed.DistributedSampler", "attributes": {"num_replicas": 2}}
+    facts = {"length": 100, "described": {"sampler": sampler}}
+    survey = MachineSurvey(calibrations=sized(1_000_000))
+    found = helping(with_survey(made(MadeRun(stages={"decode:Pillow load": 25_000}, facts=facts)), survey), "cache")
+    assert found.costs[0].startswith("800 MB for the whole dataset, 800 samples of 1.0 MB")
 
 
 @pytest.mark.parametrize(
@@ -265,3 +289,13 @@ def test_an_index_is_not_advised_for_a_stream() -> None:
     assert "indexed-tar" in [one.code for one in prescribed(made(MadeRun(stages=scans))).remedies]
     stream = MadeRun(stages={**scans, "lookup:tarfile member": 20}, facts={"iterable": True})
     assert "indexed-tar" not in [one.code for one in prescribed(made(stream)).remedies]
+
+
+def test_a_list_of_pictures_of_floats_is_sent_as_bytes() -> None:
+    """Detectors take lists: each picture is a tensor of its own, with boxes and masks that have small dtypes."""
+    pictures = " ".join(f"float32[3,400,{500 + number}]" for number in range(8))
+    session = with_batches(made(MadeRun(pickle=500, unpickle=3_000)), f"{pictures} float32[5,4] int64[5]", 19_300_000)
+    found = helping(session, "smaller-samples")
+    assert "; 8 float32 tensors as uint8 is 25 % of the bytes." in found.why
+    one = with_batches(made(MadeRun(unpickle=3_000)), "float32[3,1000,640]", 7_680_000)
+    assert "have small dtypes already" in why_not(one, "smaller-samples"), "three sequences, as far as one can see"

@@ -90,6 +90,14 @@ def test_the_loader_has_no_room_beside_a_team_on_few_cores() -> None:
     assert found.prediction.step_us >= (10_000 + 3_500) / 2 * 0.95
 
 
+def test_behind_timms_prefetcher_the_hint_names_what_takes_the_batches() -> None:
+    session = with_trial(tried())
+    session.trainers[0].loaders[0].facts["described"] = {"wrapper": {"class": "timm.data.loader.PrefetchLoader"}}
+    assert "loader.loader = make_dataloader(batch_size=…) of it" in helping(session, "loader").hint
+    session.trainers[0].loaders[0].facts["described"] = {"wrapper": {"class": "mine.Loader"}}
+    assert helping(session, "loader").hint.endswith("make_dataloader() of it in place of the DataLoader")
+
+
 def test_a_draft_says_what_is_to_be_checked_and_is_not_injected() -> None:
     session = with_trial(tried(degree="draft", reason="The filter is not known.", parts=PARTS))
     found = helping(session, "loader")

@@ -288,7 +288,9 @@ def test_an_index_of_the_tar_as_it_was_timed() -> None:
 def test_an_index_of_the_tar_untimed_is_an_assumption() -> None:
     found = helping(made(TAR), "indexed-tar")
     assert found.confidence == "low"
-    assert found.why.endswith("It was not timed on the run's own files: the prediction assumes 0 % to 20 % of the time.")
+    assert found.why.endswith(
+        "It was not timed on the run's own files: the prediction assumes 0 % to 20 % of the time."
+    )
 
 
 def test_a_tar_that_is_compressed_has_no_places_to_go_to() -> None:

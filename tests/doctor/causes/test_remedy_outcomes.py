@@ -15,6 +15,14 @@ from headrace.doctor.simulate.prediction import Prediction
 
 OBSERVED_US = 100_000.0
 PREDICTED = Prediction(50_000.0, 45_000.0, 55_000.0, 2.0)
+BUSY_BEFORE_US = [286_000.0, 300_400.0]
+BUSY_MS = (
+    "172 424 177 226 105 546 52 369 28 758 236 448 208 268 59 353 168 414 249 283 347 402 312 170 517 63 "
+    "582 331 290 98 409 419 587 183 315 318 294 129 557 240 420 135 244 190 430 374 633 425 410 172 356 "
+    "307 394 114 206 659 201 182 202 482"
+)
+"""Steps of tests/doctor/adopted/folder_v1.py with persistent workers, on two cores of which other programs used 1.3:
+recorded. Of the run without it there are the means, of the measured run and of the one that came again."""
 
 
 def proof(*steps: int, why: str = "measured", samples: str | None = "same") -> Proof:
@@ -22,7 +30,7 @@ def proof(*steps: int, why: str = "measured", samples: str | None = "same") -> P
 
 
 def outcome_of(one: Proof, observed_us: float = OBSERVED_US):  # type: ignore[no-untyped-def]  # of one module's own
-    [found] = outcomes([one], lambda codes: PREDICTED if codes == ["workers"] else None, observed_us)
+    [found] = outcomes([one], lambda codes: PREDICTED if codes == ["workers"] else None, [observed_us])
     return found
 
 
@@ -55,6 +63,37 @@ def test_only_what_gained_and_broke_nothing_is_recommended(one: Proof, recommend
     assert outcome_of(one).recommended is recommended
 
 
+def test_a_mean_that_is_longer_by_noise_is_not_slower() -> None:
+    steps = [1000 * int(ms) for ms in BUSY_MS.split()]
+    [found] = outcomes([proof(*steps)], lambda codes: PREDICTED, BUSY_BEFORE_US)
+    assert found.speedup == pytest.approx(0.92, abs=0.01)
+    assert (found.is_refused, found.is_slower, found.did_harm) == (True, False, False)
+    [quiet] = outcomes([proof(*[310_000, 311_000] * 30)], lambda codes: PREDICTED, BUSY_BEFORE_US)
+    assert (quiet.is_refused, quiet.is_slower, quiet.did_harm) == (True, True, True)
+    [longer] = outcomes([proof(*[310_000, 311_000] * 30)], lambda codes: PREDICTED, [286_000.0, 320_000.0])
+    assert not longer.is_slower, "the run without it took longer still"
+
+
+@pytest.mark.parametrize(
+    ("others_cores", "samples", "is_undecided"),
+    [(1.4, "alike", True), (0.2, "alike", False), (0.9, "alike", False), (1.4, "different", False)],
+    ids=["more", "fewer", "as many", "other samples"],
+)
+def test_a_proof_alongside_more_of_other_programs_refutes_nothing(
+    others_cores: float, samples: str, is_undecided: bool
+) -> None:
+    one = replace(proof(*[120_000] * 40, samples=samples), others_cores=others_cores)
+    [found] = outcomes([one], lambda codes: PREDICTED, [OBSERVED_US], 0.8)
+    assert found.is_undecided is is_undecided
+    assert found.is_refused is not is_undecided
+
+
+def test_a_gain_alongside_more_of_other_programs_is_one() -> None:
+    [found] = outcomes([replace(proof(*[50_000] * 40), others_cores=1.4)], lambda codes: PREDICTED, [OBSERVED_US], 0.1)
+    assert found.recommended
+    assert not found.is_undecided
+
+
 def test_what_was_not_measured_has_no_figures() -> None:
     found = outcome_of(proof(why="broke"))
     assert (found.step_us, found.low_us, found.high_us, found.speedup) == (None, None, None, None)
@@ -85,6 +124,6 @@ def test_the_interval_covers_the_mean_of_steps_that_depend_on_each_other() -> No
 )
 def test_a_proof_beside_other_programs_says_so(before: float | None, then: float | None, by: float | None) -> None:
     one = replace(proof(*[50_000] * 40), others_cores=then)
-    [found] = outcomes([one], lambda codes: PREDICTED, OBSERVED_US, before)
+    [found] = outcomes([one], lambda codes: PREDICTED, [OBSERVED_US], before)
     assert found.disturbed_by == (None if by is None else pytest.approx(by))
     assert found.step_us == 50_000

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from made_prescriptions import COLUMNS, helping, made, prescribed, remedy, why_not
 from made_sessions import MadeRun
+from test_loader_remedy import SLOW, tried
 
 from headrace.doctor.causes import cores, diagnose
-from headrace.doctor.causes.cores import SPINNING
+from headrace.doctor.causes.cores import SPINNING, spinning_threads
+from headrace.doctor.measure import host_of, main_view_of
+from headrace.doctor.prove.prover import attempts
 from headrace.doctor.session.model import Session
 
 RUN = MadeRun(steps=40, forward=4_000, backward=6_000, cpu=1.0)
@@ -17,10 +21,10 @@ SPUN_US = 9_000
 OPENMP = {"torch_threads": 2, "parallel_backend": "OpenMP", "wait_policy": None}
 
 
-def spinning(spun_us: int = SPUN_US, cores: int = 2, busy: float = 2.0, **facts: Any) -> Session:
+def spinning(spun_us: int = SPUN_US, cores: int = 2, busy: float = 2.0, run: MadeRun = RUN, **facts: Any) -> Session:
     """A run whose training process computes with two threads, each step's time on both."""
     columns = COLUMNS | {"cpu_cores_busy": busy, "cpu_cores_other": 0.0}
-    session = made(RUN, facts={"cores": cores}, columns=columns)
+    session = made(run, facts={"cores": cores}, columns=columns)
     (trainer,) = session.trainers
     trainer.gets.others_cpu = [spun_us] * len(trainer.gets.start)
     trainer.steps.cpu = [2 * (end - start) for start, end in zip(trainer.steps.start, trainer.steps.end, strict=True)]
@@ -89,6 +93,61 @@ def test_sleeping_is_a_remedy_that_is_set_before_the_start() -> None:
     assert found.confidence == "low"
     assert found.prediction is not None
     assert found.prediction.low_us < found.prediction.step_us < found.prediction.high_us
+
+
+def with_loader(passive_us: list[float], **facts: Any) -> Session:
+    """Threads that hardly help with a step, and a Loader beside which a stand-in of 3.5 ms takes 8."""
+    session = spinning(spun_us=0, cores=16, run=SLOW, **facts)
+    session.loader_trial = tried(2_000, loaded_us=[8_000.0] * 20, passive_us=passive_us)
+    return session
+
+
+def test_beside_the_loader_it_is_what_the_trial_measured() -> None:
+    session = with_loader([5_000.0] * 20)
+    whole, found = prescribed(session), helping(session, "passive-wait")
+    loader = helping(session, "loader")
+    assert found.prediction is not None
+    assert loader.prediction is not None
+    gone = loader.prediction.step_us - found.prediction.step_us
+    assert gone == pytest.approx(3_000, rel=0.05), "what it gains beside the stand-in"
+    assert "a step takes 8.0 ms, and 5.0 ms with them asleep" in found.why
+    assert (found.beside, found.confidence) == ("loader", "medium")
+    assert whole.together == ["loader", "passive-wait"]
+    assert whole.best is not None
+    assert whole.best.step_us == pytest.approx(found.prediction.step_us)
+    codes = [one.code for one in whole.remedies]
+    assert codes.index("passive-wait") == codes.index("loader") + 1
+
+
+def test_it_is_proved_with_the_loader_and_never_without() -> None:
+    session = with_loader([5_000.0] * 20)
+    changes = {tuple(one.remedies): one.changes for one in attempts(prescribed(session))}
+    assert ("passive-wait",) not in changes
+    assert changes["loader", "passive-wait"] == {**changes["loader",], "environment": {"OMP_WAIT_POLICY": "passive"}}
+    session.loader_trial = replace(session.loader_trial, degree="draft")
+    assert not any("passive-wait" in one.remedies for one in attempts(prescribed(session)))
+    assert "passive-wait" not in prescribed(session).together
+
+
+@pytest.mark.parametrize("passive_us", [[], [8_000.0] * 20, [12_000.0] * 20], ids=["not tried", "as long", "longer"])
+def test_where_sleep_gains_nothing_beside_the_loader_it_is_none(passive_us: list[float]) -> None:
+    assert not remedy(with_loader(passive_us), "passive-wait").helps
+
+
+def test_threads_that_spin_beside_a_loader_of_headraces_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "at_hand_us", lambda view: 4_000.0)
+    session = spinning()
+    view = main_view_of(session)
+    assert view is not None
+    own = replace(view, batch_production=[replace(view.batch_production[0], workers=0, threads=2)])
+    host = host_of(session, view.trainer)
+    assert host is not None
+    monkeypatch.setattr(type(host), "workers", 0)
+    found = spinning_threads(host, own)
+    assert found is not None
+    assert "a step takes 10.5 ms alongside the Loader's threads, and 4.0 ms without them." in found.text
+    assert "in waits" not in found.evidence  # a Loader's threads compute in them
+    assert spinning_threads(host, replace(own, batch_production=[])) is None
 
 
 def test_more_cores_leave_it_nothing_to_gain() -> None:

@@ -86,6 +86,7 @@ GIVES = {
     "folder_v1": "train_loader = headrace_loader.make_dataloader(batch_size=args.batch_size)",
     "folder_v2": "loader = headrace_loader.make_dataloader(batch_size=args.batch_size)",
     "hf_images": "loader = headrace_loader.make_dataloader(batch_size=args.batch_size)",
+    "timm_loader": "loader_train.loader = headrace_loader.make_dataloader(batch_size=args.batch_size)",
     "shards_webdataset": "return headrace_loader.make_dataloader(batch_size=args.batch_size)",
 }
 
@@ -202,9 +203,50 @@ def test_the_loader_is_followed_through_the_file(before: str, use: str, is_certa
     assert (after(LOOP.replace(before, use)) is not None) == is_certain
 
 
-def test_timms_prefetcher_works_on_the_batches_itself() -> None:
+PREFETCHED = {"described": {"wrapper": {"class": "timm.data.loader.PrefetchLoader"}}}
+TIMM = """from timm.data import create_loader
+import mine
+
+if mine.trains:
+    loader = create_loader(mine.photos, (3, 224, 224), 32)  # theirs
+    for batch in loader:
+        train(batch)
+"""
+
+
+def test_timms_prefetcher_gets_the_loaders_batches() -> None:
     text = (FOLDER / "timm_loader.py").read_text()
-    assert after(text) is None
+    assert after(text) is None, "nothing says whether there is a prefetcher"
+    found = after(text, **PREFETCHED)
+    assert found is not None
+    added = [line for line in found.splitlines() if line not in text.splitlines()]
+    assert added == [
+        "import headrace_loader",
+        "    loader_train.loader = headrace_loader.make_dataloader(batch_size=args.batch_size)",
+    ]
+    lines = TIMM.splitlines(keepends=True)
+    own = "    loader.loader = headrace_loader.make_dataloader(batch_size=32)\n"
+    assert after(TIMM, **PREFETCHED) == "".join([*lines[:2], "import headrace_loader\n", *lines[2:5], own, *lines[5:]])
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("    loader = create", "    first = loader = create"),
+        ("    loader = create", "    mine.begin(); loader = create"),
+        ("create_loader(mine.photos, (3, 224, 224), 32)", "list(create_loader(mine.photos, (3, 224, 224), 32))"),
+        ("timm.data import create_loader", "torch.utils.data import DataLoader as create_loader"),
+        ("        train(batch)", "        loader.mixup_enabled = False"),
+    ],
+    ids=["two names", "no statement by itself", "no name", "not timm's call", "asks for more"],
+)
+def test_a_prefetcher_that_is_not_certain_is_left_alone(before: str, now: str) -> None:
+    assert before in TIMM
+    assert after(TIMM.replace(before, now), **PREFETCHED) is None
+
+
+def test_timms_loader_without_a_prefetcher_makes_room() -> None:
+    text = (FOLDER / "timm_loader.py").read_text()
     found = after(text.replace("device=device,\n    )", "device=device,\n        use_prefetcher=False,\n    )"))
     assert found is not None
     assert "loader_train = headrace_loader.make_dataloader(batch_size=args.batch_size)" in found

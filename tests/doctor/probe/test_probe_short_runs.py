@@ -13,11 +13,14 @@ from training_loops import Loop, Stream, loader
 from headrace.doctor.probe.training.received_batches import FetchedBatch
 from headrace.doctor.probe.training.step_limit import (
     FEWEST_REPLAYED,
+    LONGEST_S,
+    NARROW,
     NARROW_AFTER,
     SETTLING_STEPS,
     StepLimit,
     StepsMeasured,
-    is_narrow,
+    half_width,
+    observed_steps,
     replayed_steps,
 )
 from headrace.doctor.probe.training.steps import OptimizerStep
@@ -114,14 +117,23 @@ def test_steps_that_are_replayed(asked: int, step_s: float, steps: int) -> None:
 
 
 def test_a_mean_is_narrow_where_its_blocks_agree() -> None:
-    assert is_narrow([100, 104] * 40)
-    assert not is_narrow([100] * 40 + [120] * 40)  # another half of the run gave another mean
+    assert half_width([100, 104] * 40) <= NARROW
+    assert half_width([100] * 40 + [120] * 40) > NARROW  # another half of the run gave another mean
+    assert half_width([0] * 8) == 0.0
 
 
-def closed(limit: StepLimit, steps: int, length_ms: int) -> None:
-    for number in range(steps):
-        step = OptimizerStep(number, start=number * length_ms * 1_000_000)
-        step.end = step.start + length_ms * 1_000_000
+@pytest.mark.parametrize(
+    ("asked", "step_s", "steps"), [(200, 0.1, 200), (200, 0.3, 100), (200, 2.0, NARROW_AFTER), (20, 2.0, 20), (5, 0, 5)]
+)
+def test_steps_that_are_observed_at_most(asked: int, step_s: float, steps: int) -> None:
+    assert observed_steps(asked, step_s) == steps
+
+
+def closed(limit: StepLimit, *lengths_ms: int) -> None:
+    start = 0
+    for number, length_ms in enumerate(lengths_ms):
+        step = OptimizerStep(number, start=start)
+        step.end = start = step.start + length_ms * 1_000_000
         step.gets = [FetchedBatch(0, number, step.start, step.start + length_ms * 500_000)]
         limit.observed(step)
 
@@ -140,7 +152,7 @@ def limited(*lengths: int | None, enough: int = 20) -> StepLimit:
         (limited(5_000), 100, 100),
         (limited(5_000), 20, 200),
         (limited(80), 1_000, 80),
-        (limited(None), 1_000, 200),
+        (limited(None), 200, 150),
         (limited(5_000, enough=0), 1_000, 200),
     ],
     ids=["long steps", "ten seconds", "short steps", "a whole epoch", "of unknown length", "asked for"],
@@ -148,10 +160,25 @@ def limited(*lengths: int | None, enough: int = 20) -> StepLimit:
 def test_steps_that_are_alike_are_observed_no_longer_than_tells_more(
     limit: StepLimit, length_ms: int, observed: int
 ) -> None:
-    closed(limit, 199, length_ms)
+    closed(limit, *[length_ms] * 199)
     assert not limit.is_enough  # they wait
     assert limit.is_reached(observed)
     assert not limit.is_reached(observed - 1)
+    assert limit.known_within is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "observed"),
+    [(limited(5_000), 69), (limited(None), 69), (limited(110), 110), (limited(5_000, enough=0), 200)],
+    ids=["a long epoch", "of unknown length", "a whole epoch", "asked for"],
+)
+def test_steps_of_a_noisy_machine_are_observed_for_half_a_minute(limit: StepLimit, observed: int) -> None:
+    lengths_ms = ([700] * 15 + [100] * 15) * 7  # blocks of them differ
+    closed(limit, *lengths_ms[:199])
+    assert sum(lengths_ms[:69]) >= LONGEST_S * 1000 > sum(lengths_ms[:68])
+    assert limit.is_reached(observed)
+    assert not limit.is_reached(observed - 1)
+    assert (limit.known_within is not None and limit.known_within > NARROW) == (observed < 200)
 
 
 def test_the_shortest_pass_that_ends_before_all_was_observed() -> None:

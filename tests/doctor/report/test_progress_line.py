@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,12 @@ def test_what_is_left_shrinks_from_phase_to_phase_by_what_they_take() -> None:
     spent = [before - after for before, after in pairwise(left)]
     assert spent == [pytest.approx(one) for one in (10.0, 10.0, 4.3, 4.3, 4.0)]
     assert left[-1] == pytest.approx(PLAN.trial_s + 6.0)
+
+
+def test_of_long_steps_fewer_are_expected_where_observation_may_end_early() -> None:
+    early = replace(PLAN, ends_early=True)
+    assert PLAN.seconds_left("observe", 0, 1.0) - early.seconds_left("observe", 0, 1.0) == pytest.approx(140)
+    assert early.seconds_left("observe", 0, 0.1) == PLAN.seconds_left("observe", 0, 0.1)
 
 
 @pytest.mark.parametrize(

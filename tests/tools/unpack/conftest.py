@@ -8,10 +8,8 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("HEADRACE_CACHE", str(folder))
-    return folder
+def spare_the_users_cache(own_cache: Path) -> None:
+    """No test writes into the user's cache folder."""
 
 
 @pytest.fixture

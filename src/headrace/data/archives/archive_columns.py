@@ -19,6 +19,7 @@ from headrace._core import SampleFinder
 from headrace.data.archives.archive_members import ArchiveMembers, GroupedMembers, JoinedArray
 from headrace.data.columns import ABSENT, MISSING, ByteColumn, ColumnFiles, ColumnPart, Location, ZipLocation
 from headrace.data.sources.file_kind import IMAGE_EXTENSIONS
+from headrace.data.storage.open_file import FilePath, StoredPath
 from headrace.data.storage.strings import Ints, StringColumn, Strings
 
 _MAX_EXTENSIONS = 256  # of an archive (core/samples/grouping.hpp)
@@ -194,8 +195,27 @@ class NamedMemberColumn(ByteColumn):
         return archive, member
 
 
-def archive_files(paths: Sequence[str]) -> ColumnFiles:
-    """Return archives, given by absolute paths, as files of their common folder."""
+@dataclass(frozen=True, eq=False)
+class ListedObjects:
+    """Objects by their number, such as archives in stores."""
+
+    paths: Sequence[StoredPath]
+
+    def object(self, number: int, name: bytes) -> StoredPath:
+        """Return the object of that number."""
+        return self.paths[number]
+
+
+def archive_files(given: Sequence[FilePath]) -> ColumnFiles:
+    """Return archives, given by absolute paths or as objects, as files of their common folder or prefix."""
+    stored = [path for path in given if not isinstance(path, str)]
+    if stored:
+        texts = [str(path) for path in stored]
+        # Of addresses, whose // a common path would join into one slash.
+        root = os.path.commonprefix([path.folder + "/" for path in stored]).rpartition("/")[0]  # noqa: RUF071
+        names = StringColumn.from_list(text[len(root) + 1 :] if root else text for text in texts)
+        return ColumnFiles(root, names, archives=True, objects=ListedObjects(stored))
+    paths = [path for path in given if isinstance(path, str)]
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     return ColumnFiles(root, StringColumn.from_list(os.path.relpath(path, root) for path in paths), archives=True)
 

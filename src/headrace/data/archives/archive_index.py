@@ -18,6 +18,7 @@ from headrace.data.archives.archive_columns import (
     archive_files,
 )
 from headrace.data.archives.archive_members import ArchiveMembers, GroupedMembers, SamplesOutline
+from headrace.data.storage.open_file import FilePath
 from headrace.data.storage.safetensors import Arrays, InvalidFileError, read_outline
 from headrace.data.storage.sidecar import FileIdentity, Sidecar, identify_archive, open_sidecar
 from headrace.data.table import table_digest
@@ -47,15 +48,15 @@ class ArchiveKind(Generic[M]):
     """Command that lists an archive: "tar -tvf"."""
     format: str
     """Name and version of the index. Raise the version with its meaning: others are rebuilt."""
-    build: Callable[[str], tuple[Arrays, str]]
+    build: Callable[[FilePath], tuple[Arrays, str]]
     """Scans the archive at a path. In memory, however large it is: a member takes less than a hundred bytes."""
     members: type[M]
 
-    def open_members(self, path: str, identity: FileIdentity, *, cache: str | None) -> M:
+    def open_members(self, path: FilePath, identity: FileIdentity, *, cache: str | None) -> M:
         """Return all members of the archive at `path`, which has this `identity`. Raises ReadError, DatasetError."""
         return self._open(path, identity, cache, lambda members, _, __: members)
 
-    def open_index(self, path: str, *, cache: str | None) -> SampleIndex[M]:
+    def open_index(self, path: FilePath, *, cache: str | None) -> SampleIndex[M]:
         """Return the samples of the archive at `path`.
 
         Raises ReadError, or DatasetError if it is damaged, no such archive, or its members make no samples.
@@ -74,7 +75,9 @@ class ArchiveKind(Generic[M]):
 
         return self._open(path, identify_archive(path), cache, load)
 
-    def _open(self, path: str, identity: FileIdentity, cache: str | None, take: Callable[[M, Arrays, str], T]) -> T:
+    def _open(
+        self, path: FilePath, identity: FileIdentity, cache: str | None, take: Callable[[M, Arrays, str], T]
+    ) -> T:
         def load(arrays: Arrays, outline: str, archive_bytes: int) -> T:
             return take(self.members.from_arrays(arrays, archive_bytes), arrays, outline)
 
@@ -83,7 +86,7 @@ class ArchiveKind(Generic[M]):
 
 
 def index_arrays(
-    path: str, members: ArchiveMembers, types: npt.NDArray[np.uint8], skipped: Mapping[str, int]
+    path: FilePath, members: ArchiveMembers, types: npt.NDArray[np.uint8], skipped: Mapping[str, int]
 ) -> tuple[Arrays, str]:
     """Return the arrays and the outline of the index of the archive at `path`, whose members have tar's `types`."""
     names = members.names.strings

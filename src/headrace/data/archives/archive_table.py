@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,12 +26,14 @@ from headrace.data.columns import ABSENT, Column, ValueColumn
 from headrace.data.dataset import Dataset
 from headrace.data.native_reading import read_members
 from headrace.data.sources.memory_samples import columns_of, shown
+from headrace.data.storage.open_file import FilePath, file_name
 from headrace.data.storage.strings import Ints
 from headrace.data.table import SampleTable
 from headrace.errors import DatasetError, EmptyDatasetError, UsageError
 from headrace.system import default_threads
 
 _INDEXING_THREADS = 8  # a scan waits for the disk, not for the processor
+_REMOTE_INDEXING_THREADS = 32  # and of an object for one answer after another
 _KEYS_IN_MESSAGE = 5
 _JSON = "json"
 _JSON_BLOCK = 1024
@@ -41,7 +42,7 @@ _KEYS_OF = 100
 
 
 def open_archives(
-    kind: ArchiveKind[Any], paths: Sequence[str], *, classes: Classes | None, cache: str | None
+    kind: ArchiveKind[Any], paths: Sequence[FilePath], *, classes: Classes | None, cache: str | None
 ) -> SampleTable:
     """Return the samples of archives (absolute paths), in the order given and as they lie in each.
 
@@ -57,7 +58,7 @@ def open_archives(
     )
     if not len(samples):
         got = ", ".join(f"{count:,} {what}" for what, count in skipped.items()) or "nothing"
-        where = paths[0] if len(paths) == 1 else _source(kind, paths)
+        where = str(paths[0]) if len(paths) == 1 else _source(kind, paths)
         raise EmptyDatasetError(
             f"{where}: expected regular files with an extension, got {got}. Look at it with `{kind.listed_by}`"
         )
@@ -75,10 +76,11 @@ def open_archives(
     return SampleTable(source, ArchiveKeys(samples), columns, dict(sorted((+skipped).items())), known_digest=digest)
 
 
-def _open_indices(kind: ArchiveKind[Any], paths: Sequence[str], cache: str | None) -> list[SampleIndex[Any]]:
+def _open_indices(kind: ArchiveKind[Any], paths: Sequence[FilePath], cache: str | None) -> list[SampleIndex[Any]]:
     if len(paths) == 1:
         return [kind.open_index(paths[0], cache=cache)]
-    with ThreadPoolExecutor(_INDEXING_THREADS, thread_name_prefix="headrace-index") as pool:
+    threads = _INDEXING_THREADS if isinstance(paths[0], str) else _REMOTE_INDEXING_THREADS
+    with ThreadPoolExecutor(threads, thread_name_prefix="headrace-index") as pool:
         try:
             return list(pool.map(lambda path: kind.open_index(path, cache=cache), paths))
         except BaseException:
@@ -86,8 +88,8 @@ def _open_indices(kind: ArchiveKind[Any], paths: Sequence[str], cache: str | Non
             raise
 
 
-def _source(kind: ArchiveKind[Any], paths: Sequence[str]) -> str:
-    first, last = os.path.basename(paths[0]), os.path.basename(paths[-1])
+def _source(kind: ArchiveKind[Any], paths: Sequence[FilePath]) -> str:
+    first, last = file_name(paths[0]), file_name(paths[-1])
     return f"{kind.word} {first}" if len(paths) == 1 else f"{len(paths):,} {kind.word}s {first} … {last}"
 
 

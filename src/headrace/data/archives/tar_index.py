@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headrace._core import scan_tar
+from headrace._core import scan_remote_tar, scan_tar
 from headrace.data.archives.archive_index import ArchiveKind, index_arrays
 from headrace.data.archives.archive_members import END, ArchiveMembers, NameTable
+from headrace.data.storage.open_file import FilePath
 from headrace.data.storage.safetensors import Arrays, checked_indices, checked_strings, ranges_lie_in
 from headrace.data.storage.strings import Ints, StringColumn
-from headrace.errors import DatasetError, ReadError
+from headrace.errors import DatasetError, HeadraceError, ReadError
 
 _REGULAR = (tarfile.REGTYPE, tarfile.CONTTYPE, tarfile.GNUTYPE_SPARSE)
 _TYPES = tuple(bytes((flag,)) for flag in range(256))
@@ -182,16 +183,31 @@ class TarMembers(ArchiveMembers):
         return ranges_lie_in(self.offset, self.size, first=_HEADER_BYTES, end=archive_bytes)
 
 
-def build_tar_index(path: str) -> tuple[Arrays, str]:
+REMOTE_WINDOW_BYTES, REMOTE_MOST_BYTES = 4 << 10, 4 << 20
+"""Least and most that a scan of an object asks for at once."""
+_REMOTE_CLOSE_BYTES = 128 << 10
+"""Between headers that one request spans: about what comes in the time of another request (20 ms at 50 Mbit/s)."""
+
+
+def _scan(path: FilePath) -> Any:
+    if isinstance(path, str):
+        return scan_tar(os.fsencode(path))
+    file = path.open()
+    return scan_remote_tar(
+        str(path), file.size(), file.read, REMOTE_WINDOW_BYTES, REMOTE_MOST_BYTES, _REMOTE_CLOSE_BYTES
+    )
+
+
+def build_tar_index(path: FilePath) -> tuple[Arrays, str]:
     """Scan the headers of the tar at `path`, and return the arrays and the outline of its index.
 
     Raises ReadError, or DatasetError if it is no tar, is damaged, or is beyond a limit.
     """
     try:
-        names, name_offsets, kind, offset, size, check, links, link_offsets, link_of, skipped = scan_tar(
-            os.fsencode(path)
-        )
+        names, name_offsets, kind, offset, size, check, links, link_offsets, link_of, skipped = _scan(path)
         table = NameTable.build(StringColumn(names, name_offsets))
+    except HeadraceError:
+        raise  # of a store
     except OSError as error:
         raise ReadError(f"{error}. Check the file's permissions and the disk") from error
     except ValueError as error:

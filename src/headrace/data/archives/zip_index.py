@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import struct
+import tempfile
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +15,17 @@ from headrace._core import read_zip_directory
 from headrace.data.archives.archive_index import ArchiveKind, index_arrays
 from headrace.data.archives.archive_members import ArchiveMembers, NameTable
 from headrace.data.archives.zip_reading import ZipEntry
+from headrace.data.storage.open_file import FilePath, ReadableFile, open_path
 from headrace.data.storage.safetensors import Arrays, ranges_fit
 from headrace.data.storage.strings import Ints, StringColumn
-from headrace.errors import DatasetError, ReadError
+from headrace.errors import DatasetError, HeadraceError, ReadError
 
 Words = npt.NDArray[np.uint32]
+
+_TAIL_BYTES = (1 << 16) + 4096
+"""Longest comment, with the records around it, and most small directories."""
+_END = struct.Struct("<12xII2x")  # the directory's size and offset; the length of the comment
+_END_64 = struct.Struct("<40xQQ")
 
 _FILE, _FOLDER = np.uint8(ord("0")), np.uint8(ord("5"))
 """Types of members as tars have them, by which members are grouped into samples."""
@@ -118,16 +126,17 @@ class ZipMembers(ArchiveMembers):
         return bool((inside & (self.size >= 0) & (self.end >= self.offset) & (self.end <= archive_bytes)).all())
 
 
-def build_zip_index(path: str) -> tuple[Arrays, str]:
+def build_zip_index(path: FilePath) -> tuple[Arrays, str]:
     """Read the central directory of the zip at `path`, and return the arrays and the outline of its index.
 
     Raises ReadError or DatasetError.
     """
+    zip_bytes = open_path(path).size()
     try:
-        names, name_offsets, size, packed, method, crc, offset, flags, check, directory_at = read_zip_directory(
-            os.fsencode(path)
-        )
+        names, name_offsets, size, packed, method, crc, offset, flags, check, directory_at = _read_directory(path)
         table = NameTable.build(StringColumn(names, name_offsets))
+    except HeadraceError:
+        raise  # of a store
     except OSError as error:
         raise ReadError(f"{error}. Check its permissions and the disk") from error
     except ValueError as error:
@@ -137,7 +146,7 @@ def build_zip_index(path: str) -> tuple[Arrays, str]:
     ends = np.empty_like(offset)
     ends[by_offset] = np.append(offset[by_offset][1:], directory_at)
     members = ZipMembers(table, size, packed, method, crc, offset, flags, check, ends)
-    if not members.fit(os.path.getsize(path)):
+    if not members.fit(zip_bytes):
         raise DatasetError(
             f"{path}: its central directory points outside the file. Check it with `unzip -t`, and copy or write it "
             f"again"
@@ -146,6 +155,37 @@ def build_zip_index(path: str) -> tuple[Arrays, str]:
     types = np.where(is_folder, _FOLDER, _FILE)
     skipped = {"directories": int(np.count_nonzero(is_folder))}
     return index_arrays(path, members, types, skipped)
+
+
+def _read_directory(path: FilePath) -> Any:
+    if isinstance(path, str):
+        return read_zip_directory(os.fsencode(path))
+    with tempfile.NamedTemporaryFile(prefix="headrace-") as copy:
+        _copy_directory(path.open(), copy.fileno())
+        try:
+            return read_zip_directory(os.fsencode(copy.name))
+        except ValueError as error:
+            raise ValueError(str(error).replace(copy.name, str(path))) from error
+
+
+def _copy_directory(file: ReadableFile, to: int) -> None:
+    """Write the end of a zip, with its central directory, into a file that has a hole for all before it."""
+    size = file.size()
+    os.ftruncate(to, size)
+    start = max(0, size - _TAIL_BYTES)
+    tail = file.read(start, size - start)
+    os.pwrite(to, tail, start)
+    end = tail.rfind(b"PK\5\6")
+    if end < 0 or end + _END.size > len(tail):
+        return  # no zip: whoever reads on says so
+    directory_bytes, directory_at = _END.unpack_from(tail, end)
+    begin = min(start + end - directory_bytes, directory_at)
+    place = tail.rfind(b"PK\6\6", 0, end)
+    if place >= 0 and place + _END_64.size <= len(tail):  # more members, or a larger zip, than 32 bits count
+        directory_bytes, directory_at = _END_64.unpack_from(tail, place)
+        begin = min(start + place - directory_bytes, directory_at)
+    if 0 <= begin < start:
+        os.pwrite(to, file.read(begin, start - begin), begin)
 
 
 def _are_folders(names: StringColumn) -> npt.NDArray[np.bool_]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from headrace._core import Limits
 from headrace.data.columns import Location
-from headrace.data.storage.open_file import OpenFile, read_exactly
+from headrace.data.storage.open_file import ReadableFile, read_exactly
 from headrace.errors import ChangedError, DecodeError, LimitError, SampleError, UnsupportedError
 
 _MIN_DICTIONARY_BYTES = 1 << 12
@@ -113,7 +113,7 @@ def refusal(entry: ZipEntry, methods: Collection[int] = METHODS) -> str | None:
     return None
 
 
-def read_entry(file: OpenFile, entry: ZipEntry) -> bytes:
+def read_entry(file: ReadableFile, entry: ZipEntry) -> bytes:
     """Return a member's data. Raises DamagedEntryError, ReadError, or ChangedError where the file is too short."""
     header = read_exactly(file, entry.offset, LOCAL_HEADER_BYTES)
     flags, method, crc, name_bytes, extra_bytes = _HEADER.unpack(header)
@@ -136,7 +136,7 @@ def read_entry(file: OpenFile, entry: ZipEntry) -> bytes:
     return data
 
 
-def read_zipped(file: OpenFile, at: Location, *, key: str, field: str) -> bytes:
+def read_zipped(file: ReadableFile, at: Location, *, key: str, field: str) -> bytes:
     """Return the data of the one member at `at`, under the limits and with the errors of a loader.
 
     Raises DecodeError, UnsupportedError or LimitError, which name the sample `key` and the `field`, ChangedError, or

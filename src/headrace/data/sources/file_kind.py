@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from headrace.data.storage.open_file import FilePath
 from headrace.data.storage.paths import suggest_path
 from headrace.errors import DatasetError, NotFoundError
 
@@ -134,11 +135,13 @@ _BY_MAGIC = {
 }
 
 
-def kind_of(path: str) -> FileKind:
+def kind_of(path: FilePath) -> FileKind:
     """Return what the file at `path` (absolute) is.
 
-    Raises NotFoundError where nothing is there, DatasetError for a folder or a special file.
+    Raises NotFoundError where nothing is there, DatasetError for a folder or a special file; of an object ReadError.
     """
+    if not isinstance(path, str):
+        return _kind(os.path.splitext(path.name)[1].lower(), path.open().read(0, _HEAD_BYTES))
     if os.path.isdir(path):
         raise DatasetError(
             f"{path}: expected an archive, got a folder. Open a folder on its own, or name only archives"
@@ -153,6 +156,11 @@ def kind_of(path: str) -> FileKind:
             head = file.read(_HEAD_BYTES)
     except OSError:
         head = b""  # whoever opens it reports why
+    return _kind(suffix, head)
+
+
+def _kind(suffix: str, head: bytes) -> FileKind:
+    """Return what a file is by its suffix, in lower case, and its first bytes."""
     if suffix in TEXT_SUFFIXES and (is_text(head) or _by_bytes(head) is None):
         return FileKind("manifest", f"a {suffix} manifest")
     return _by_bytes(head) or _by_ending(suffix, head)

@@ -13,6 +13,10 @@ from headrace.data.archives.archive_members import ArchiveMembers
 from headrace.data.archives.tar_index import TAR
 from headrace.data.archives.zip_index import ZIP
 from headrace.data.columns import ByteColumn, ColumnFiles, NamedFileColumn
+from headrace.data.remote.addresses import is_remote
+from headrace.data.remote.listing import Stores
+from headrace.data.remote.remote_file import PrefixObjects
+from headrace.data.remote.stores import ObjectStore
 from headrace.data.sources.file_kind import kind_of, refuse_compressed
 from headrace.data.storage.paths import local_path, resolve_paths, suggest_path
 from headrace.data.storage.sidecar import FileIdentity, identify_archive
@@ -25,15 +29,19 @@ Root: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _EXPECTED = "the path of a folder or an archive, a pattern, or a list of archives as root="
 
 
-def open_root(root: Root | None, *, manifest: str, cache: str | None) -> PathRoot:
+def open_root(root: Root | None, *, manifest: str, cache: str | None, stores: Stores | None = None) -> PathRoot:
     """Return where the paths in `manifest` (an absolute path) lead: below its own folder, or into `root`.
 
-    `cache`: folder for the indices of archives, where one was given. Raises UsageError, NotFoundError, DatasetError or
-    ReadError.
+    `cache`: folder for the indices of archives, where one was given; `stores`: those of a root in a store.
+
+    Raises UsageError, NotFoundError, DatasetError or ReadError.
     """
     if root is None:
         return FolderRoot(os.path.dirname(manifest))
     given = list(root) if isinstance(root, list | tuple) else [root]
+    if len(given) == 1 and is_remote(given[0]):
+        prefix = (Stores() if stores is None else stores).path(str(given[0]))
+        return StoreRoot(prefix.store, prefix.key.rstrip("/"))
     paths = [path for part in given for path in resolve_paths(local_path(part, _EXPECTED))]
     if not paths:
         raise UsageError(f"expected {_EXPECTED}, got an empty list")
@@ -108,6 +116,28 @@ class FolderRoot:
             return "Give the folder that the paths begin in as root="
         how = "Give" if self.inside else "Pass as root="
         return f"{how} the folder that the paths begin in, or archives that hold them"
+
+
+@dataclass(frozen=True)
+class StoreRoot:
+    """Objects below a prefix in a store."""
+
+    store: ObjectStore
+    prefix: str
+
+    def column(self, paths: Strings) -> ByteColumn:
+        """Return the column of the objects that paths name."""
+        objects = PrefixObjects(self.store, self.prefix)
+        address = self.store.address.show(self.prefix).rstrip("/")
+        return NamedFileColumn(ColumnFiles(address, paths, archives=False, inside=True, objects=objects))
+
+    @property
+    def place(self) -> str:
+        return f"below {self.store.address.show(self.prefix)}"
+
+    @property
+    def advice(self) -> str:
+        return "Give the prefix that the paths begin in as root="
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from typing import NoReturn, Protocol, TypeAlias, TypeVar
 
 from headrace._core import RETRY_WAITS_S, loses_descriptor, may_pass, tar_header_check
 from headrace.errors import ChangedError, ReadError
@@ -19,6 +19,7 @@ pause = time.sleep
 # Without O_NONBLOCK, opening a FIFO would wait for a writer.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _HEADER_BYTES = 512
+_ANY_BYTES = 1 << 62
 
 
 def with_retries(read: Callable[[], T], *, reopen: Callable[[], object] | None = None) -> T:
@@ -48,6 +49,66 @@ def attempts_text(error: OSError) -> str:
 
 def _may_pass(error: OSError) -> bool:
     return error.errno is not None and may_pass(error.errno)
+
+
+class ReadableFile(Protocol):
+    """Open file or object without a position, which threads and forked processes share without a lock."""
+
+    path: bytes
+    """Path or address, for messages."""
+
+    def size(self) -> int:
+        """Return how many bytes it has. Raises ReadError."""
+        ...
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes; fewer only at the end. Raises ReadError."""
+        ...
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fill `buffer` as far as the file goes, and return how many bytes that are. Raises ReadError."""
+        ...
+
+
+class StoredPath(Protocol):
+    """Path of an object in a store, where a text is the path of a local file."""
+
+    @property
+    def name(self) -> str:
+        """Last part of its key, as a file's name."""
+        ...
+
+    @property
+    def folder(self) -> str:
+        """Address of the prefix that it lies below."""
+        ...
+
+    def open(self) -> ReadableFile:
+        """Return it as an open file. Nothing is requested yet."""
+        ...
+
+    def content_name(self) -> str | None:
+        """Return a hex hash of its address and its content's version; None where the store states none."""
+        ...
+
+
+FilePath: TypeAlias = str | StoredPath
+"""Absolute path of a local file, or an object in a store."""
+
+
+def open_path(path: FilePath) -> ReadableFile:
+    """Return a local file or an object, open. Raises ReadError for a local one."""
+    return OpenFile(os.fsencode(path)) if isinstance(path, str) else path.open()
+
+
+def file_name(path: FilePath) -> str:
+    """Return the last part of a path."""
+    return os.path.basename(path) if isinstance(path, str) else path.name
+
+
+def folder_of(path: FilePath) -> str:
+    """Return the folder, or the prefix in a store, that a file lies in."""
+    return os.path.dirname(path) if isinstance(path, str) else path.folder
 
 
 class DescriptorOwner:
@@ -172,7 +233,12 @@ def read_file(path: bytes) -> bytes:
         raise read_error(path, 0, error) from error
 
 
-def read_member(file: OpenFile, offset: int, length: int, check: int | None, *, skip: int = 0) -> bytes:
+def read_whole(file: ReadableFile) -> bytes:
+    """Return all bytes of an open file or object. Raises ReadError."""
+    return file.read(0, _ANY_BYTES)
+
+
+def read_member(file: ReadableFile, offset: int, length: int, check: int | None, *, skip: int = 0) -> bytes:
     """Return `length` bytes from `skip` on of the data at `offset`.
 
     `check`: what `tar_header_check` of the tar header before the data must still be; None: not checked.
@@ -189,7 +255,7 @@ def read_member(file: OpenFile, offset: int, length: int, check: int | None, *, 
     return data
 
 
-def read_exactly(file: OpenFile, offset: int, length: int) -> bytes:
+def read_exactly(file: ReadableFile, offset: int, length: int) -> bytes:
     """Return `length` bytes at `offset`. Raises ReadError, or ChangedError if fewer are there."""
     data = file.read(offset, length)
     if len(data) < length:

@@ -24,7 +24,7 @@ def expand_pattern(pattern: str) -> list[str]:
     indices.
     """
     paths: list[str] = []
-    for part in _braces(pattern):
+    for part in brace_parts(pattern):
         if glob.has_magic(part):
             names = glob.glob(part, recursive=True)
             paths += sorted((name for name in names if not name.endswith(INDEX_SUFFIXES)), key=os.fsencode)
@@ -33,7 +33,8 @@ def expand_pattern(pattern: str) -> list[str]:
     return paths
 
 
-def _braces(pattern: str) -> list[str]:
+def brace_parts(pattern: str) -> list[str]:
+    """Return the texts that braces name, in the order written, as in bash. Raises UsageError."""
     if "{" not in pattern:
         return [pattern]
     from braceexpand import braceexpand

@@ -9,12 +9,12 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from headrace._core import return_freed_memory
 from headrace.data.storage import safetensors
 from headrace.data.storage.file_writing import PARTIAL_SUFFIX, UnwritableError, finish_partial_file, partial_file
-from headrace.data.storage.open_file import OpenFile
+from headrace.data.storage.open_file import FilePath, OpenFile, ReadableFile, file_name, open_path
 from headrace.data.storage.safetensors import (
     ArrayContent,
     Arrays,
@@ -49,7 +49,7 @@ class FileIdentity:
         return json.dumps(asdict(self), sort_keys=True)
 
 
-def identify(file: OpenFile) -> FileIdentity:
+def identify(file: ReadableFile) -> FileIdentity:
     """Return the identity of a file: its size, and a hash of samples of its content. Raises ReadError.
 
     They are the first and last 64 KiB, and six pieces evenly between.
@@ -63,9 +63,11 @@ def identify(file: OpenFile) -> FileIdentity:
     return FileIdentity(size, state.hexdigest())
 
 
-def identify_archive(path: str) -> FileIdentity:
-    """Return the identity of the file at `path`. Raises ReadError."""
-    return identify(OpenFile(os.fsencode(path)))
+def identify_archive(path: FilePath) -> FileIdentity:
+    """Return the identity of the file at `path`: of an object, that which its store states. Raises ReadError."""
+    stated = None if isinstance(path, str) else path.content_name()
+    file = open_path(path)
+    return identify(file) if stated is None else FileIdentity(file.size(), stated)
 
 
 def identify_closely(file: OpenFile) -> FileIdentity:
@@ -91,9 +93,9 @@ class Sidecar(Generic[T]):
 
     format: str
     """Name and version of the format: an index of any other is rebuilt."""
-    build: Callable[[str, str | None], tuple[Mapping[str, ArrayContent], str]]
-    """Returns named arrays, and a JSON text of all else, for the file at a path. The second argument is the folder for
-    scratch files; None: where temporary files go. May raise UnwritableError for it."""
+    build: Callable[[Any, str | None], tuple[Mapping[str, ArrayContent], str]]
+    """Returns named arrays, and a JSON text of all else, for the file at the path given. The second argument is the
+    folder for scratch files; None: where temporary files go. May raise UnwritableError for it."""
     load: Callable[[Arrays, str, int], T]
     """Loads untrusted arrays and text, given the size of the file. Raises InvalidFileError."""
     identify: Callable[[OpenFile], FileIdentity] = identify
@@ -103,10 +105,11 @@ class Sidecar(Generic[T]):
     """Whether a large one is checked as it is read; else opening checks it whole."""
 
 
-def open_sidecar(sidecar: Sidecar[T], path: str, identity: FileIdentity, *, cache: str | None) -> T:
+def open_sidecar(sidecar: Sidecar[T], path: FilePath, identity: FileIdentity, *, cache: str | None) -> T:
     """Return the index of the file at `path`, which has this `identity`: as it was cached, or built and cached now.
 
     It lies next to the file; with `cache`, or where that cannot be written, in that folder or the default cache folder.
+    That of an object never lies in its bucket.
     """
     places = sidecar_places(path, identity, cache, variant=sidecar.variant)
     for place in places:
@@ -144,16 +147,16 @@ def cache_folder() -> str:
     return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "headrace")
 
 
-def sidecar_places(path: str, identity: FileIdentity, cache: str | None, *, variant: str = "") -> list[str]:
+def sidecar_places(path: FilePath, identity: FileIdentity, cache: str | None, *, variant: str = "") -> list[str]:
     """Return where the index may lie, best first. In a cache the content names it, so a moved file keeps its index.
 
     With `$HEADRACE_CACHE_ONLY` set, nothing is written beside the data: the doctor's trials leave it as it was.
     """
     end = f".{variant}{_SUFFIX}" if variant else _SUFFIX
-    cached = f"{os.path.basename(path)}.{identity.sample}{end}"
+    cached = f"{file_name(path)}.{identity.sample}{end}"
     if cache is not None:
         return [os.path.join(cache, cached)]
-    if os.environ.get("HEADRACE_CACHE_ONLY"):
+    if os.environ.get("HEADRACE_CACHE_ONLY") or not isinstance(path, str):
         return [os.path.join(cache_folder(), cached)]
     return [path + end, os.path.join(cache_folder(), cached)]
 
@@ -214,7 +217,7 @@ def _load(sidecar: Sidecar[T], place: str, identity: FileIdentity) -> T | None:
     return read_cached(place, sidecar.format, load)
 
 
-def _load_or_build(sidecar: Sidecar[T], place: str, path: str, identity: FileIdentity) -> T:
+def _load_or_build(sidecar: Sidecar[T], place: str, path: FilePath, identity: FileIdentity) -> T:
     def build(partial: int) -> None:
         # The index needs room in its own folder, and temporary files may be kept in memory. The arrays are gone when
         # this returns: they would take as much memory again as those that are mapped.
@@ -226,7 +229,7 @@ def _load_or_build(sidecar: Sidecar[T], place: str, path: str, identity: FileIde
 
 
 def build_unchanged(
-    sidecar: Sidecar[T], path: str, identity: FileIdentity, *, scratch_in: str | None
+    sidecar: Sidecar[T], path: FilePath, identity: FileIdentity, *, scratch_in: str | None
 ) -> tuple[Mapping[str, ArrayContent], str]:
     """Return `sidecar.build` of the file at `path`, which must keep this `identity` all the while.
 
@@ -243,6 +246,8 @@ def build_unchanged(
     return built
 
 
-def _expect_unchanged(sidecar: Sidecar[T], path: str, identity: FileIdentity) -> None:
+def _expect_unchanged(sidecar: Sidecar[T], path: FilePath, identity: FileIdentity) -> None:
+    if not isinstance(path, str):
+        return  # each read of an object is of the content that was identified, or fails
     if sidecar.identify(OpenFile(os.fsencode(path))) != identity:
         raise ChangedError(f"{path}: it was replaced while it was indexed. Open it again once it is complete")

@@ -46,6 +46,16 @@ def module_text(recipe: LoaderRecipe) -> str:
     return text
 
 
+def with_environment(module: str, variables: Mapping[str, str]) -> str:
+    """Return a module with a comment above its first function: what the script is to be started with."""
+    names = " ".join(f"{name}={value}" for name, value in variables.items())
+    said = (
+        f"Start the script with {names} in the environment, which is read when torch is imported: threads that help "
+        "with a step then sleep while they wait, and leave their cores to the Loader."
+    )
+    return module.replace("\n\ndef ", f"\n\n{_wrapped(said, '# ', 0)}\ndef ", 1)
+
+
 def printable(text: str) -> str:
     """Return a text that is part of one line, whatever it holds: what cannot be printed as Python escapes it."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

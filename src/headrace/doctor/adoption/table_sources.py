@@ -333,7 +333,7 @@ def _folders(origins: list[FilePath | Cell], named: Sequence[tuple[str, Cell]]) 
         if not before:
             return None
         name = "image" if number == 0 else "mask" if number == 1 else f"image{number}"
-        found[name] = f"{before}*{after}" if after else before
+        found[name] = before if after in ("", ".*") else f"{before}*{after}"
         columns[(f"{before}|{after}", ())] = name
     if len(found) == 1:
         only = next(iter(found.values()))

@@ -13,20 +13,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import IO, Any
 
 import psutil
 
 from headrace.system import available_bytes
 
-from ..measure import BOUND, RankView, TrainerView
+from ..measure import BOUND, PASSIVE_ENVIRONMENT, RankView, TrainerView, wait_policy
 from ..quantities import percent
 from ..session.after_run import AdoptedPart, LoaderTrial
 from ..session.model import Session
 from ..simulate import RecordedRun, recorded
+from .module import with_environment
 from .recipe import Adoption
 from .trial_process import IMPORTS, TrialOrder
 
@@ -34,6 +36,13 @@ PROCESS = "from headrace.doctor.adoption.trial_process import main; main()"
 MODULE_FILE = "headrace_adopted_loader.py"
 EXPECTED_S = 10.0
 """What a trial usually takes: importing torch, opening the data, two seconds alone and four alongside a step."""
+PASSIVE_S = 6.0
+"""What it takes longer where it is tried once more with OpenMP's threads asleep."""
+PASSIVE_ALONE_S = 0.2
+HINDERED = 1.05
+"""Factor of a step beside the Loader from which threads that spin may be what makes it longer."""
+LEAST_GAIN = 0.02
+"""Share of a step that their sleep gains at least where the module says how to have it."""
 MOST_S = 15.0
 """Time to import, and as much again for all that follows."""
 MEMORY_SHARE = 0.5
@@ -71,12 +80,18 @@ class LoaderTrialRequest:
     """None for a share of what is available when it begins."""
     alone_s: float = TrialOrder.alone_s
     alongside_s: float = TrialOrder.alongside_s
+    may_sleep: bool = False
+    """Whether it is tried once more with OpenMP's threads asleep while they wait, where the Loader hinders a step."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    pieces: int | None = None
+    """Pieces of work of a step of the stand-in, as `TrialOrder` has them."""
 
     @classmethod
     def of(cls, session: Session, pid: int, run: RecordedRun, module: str) -> LoaderTrialRequest:
         """Return the request for the trainer `pid` of a session, whose recorded work is `run`."""
         trainer = next((one for one in session.processes if one.pid == pid), None)
-        facts = {} if trainer is None else trainer.facts.get("process") or {}
+        known = {} if trainer is None else trainer.facts
+        facts = known.get("process") or {}
         script = next((one for one in facts.get("argv") or [] if str(one).endswith(".py")), "")
         steps, cores = run.steps, run.setup.cores
         computing, waiting = float(steps.compute.mean()), float(steps.wait.mean())
@@ -90,6 +105,7 @@ class LoaderTrialRequest:
             step_us=(computing, waiting),
             team=run.team,
             batches_a_step=max(round(run.batches_a_step), 1),
+            may_sleep=run.team > 1 and wait_policy(known.get("facts") or {}) is None,
         )
 
 
@@ -116,11 +132,15 @@ def loader_trial(
         why_not = f"A {view.training.unit} waits {percent(view.wait_share or 0.0)} for data: nothing is to be gained."
     else:
         why_not = ""
-        announce(f"trying Headrace's Loader on the run's files: about {EXPECTED_S:.0f} s, at most {2 * MOST_S:.0f} s")
     if run is None or why_not:
         trial = LoaderTrial("not tried", why_not, module)
     else:
-        trial = tried_loader(LoaderTrialRequest.of(session, view.trainer.pid, run, module))
+        request = LoaderTrialRequest.of(session, view.trainer.pid, run, module)
+        expected_s, most_s = EXPECTED_S, 2 * MOST_S
+        if request.may_sleep:
+            expected_s, most_s = expected_s + PASSIVE_S, 2 * most_s
+        announce(f"trying Headrace's Loader on the run's files: about {expected_s:.0f} s, at most {most_s:.0f} s")
+        trial = tried_loader(request)
     trial.degree, trial.reason = recipe.degree, recipe.reason
     trial.parts = [AdoptedPart(part.part, part.place, part.becomes, part.certainty, part.note) for part in recipe.parts]
     return trial
@@ -133,15 +153,33 @@ def tried_loader(request: LoaderTrialRequest) -> LoaderTrial:
         (folder / MODULE_FILE).write_text(request.module, encoding="utf-8")
         found = LoaderTrial("failed", "no Python to try it in")
         for python in request.interpreters:
-            found = _TrialWatch(request, folder).run(python)
+            watch = _TrialWatch(request, folder)
+            found = watch.run(python)
+            if request.may_sleep and _is_hindered(found):
+                found.passive_us = _asleep(request, folder, python, watch.measured["pieces"]).loaded_us
             if found.why != "failed" or NEEDS not in found.detail:
                 break
         found.module = request.module
+        if found.passive_us and fmean(found.passive_us) < (1 - LEAST_GAIN) * fmean(found.loaded_us):
+            found.module = with_environment(request.module, PASSIVE_ENVIRONMENT)
         return found
     except OSError as error:
         return LoaderTrial("failed", f"the trial could not be started: {error}", request.module)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_hindered(trial: LoaderTrial) -> bool:
+    """Return whether a step takes longer beside the Loader than alone."""
+    if not trial.loaded_us or trial.stand_in_us is None:
+        return False
+    return fmean(trial.loaded_us) > HINDERED * trial.stand_in_us
+
+
+def _asleep(request: LoaderTrialRequest, folder: Path, python: str, pieces: int) -> LoaderTrial:
+    """Try the same with OpenMP's threads asleep while they wait, beside as much work as before."""
+    asked = replace(request, alone_s=PASSIVE_ALONE_S, environment=PASSIVE_ENVIRONMENT, pieces=pieces)
+    return _TrialWatch(asked, folder).run(python)
 
 
 @dataclass
@@ -180,6 +218,7 @@ class _TrialWatch:
             "PYTHONSAFEPATH": "1",
             "PYTHONUNBUFFERED": "1",
             "TMPDIR": str(self.folder),
+            **request.environment,
         }
         order = TrialOrder(
             module=str(self.folder / MODULE_FILE),
@@ -190,6 +229,7 @@ class _TrialWatch:
             step_us=request.step_us,
             team=request.team,
             batches_a_step=request.batches_a_step,
+            pieces=request.pieces,
         )
         process = subprocess.Popen(
             [python, "-c", PROCESS],
@@ -252,7 +292,8 @@ class _TrialWatch:
         if why != "measured":
             return LoaderTrial(why, detail)
         peak_bytes = max(self.peak_bytes - self.base_bytes, 0) if self.base_bytes else None
-        return LoaderTrial(why, peak_bytes=peak_bytes, **self.measured)
+        figures = {name: value for name, value in self.measured.items() if name != "pieces"}
+        return LoaderTrial(why, peak_bytes=peak_bytes, **figures)
 
     def _why_ended(self, status: int | None) -> str:
         last = self.printed.decode("utf-8", "backslashreplace").strip().splitlines()[-3:]

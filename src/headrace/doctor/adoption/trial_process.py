@@ -58,6 +58,8 @@ class TrialOrder:
     team: int = 1
     """Threads that compute a step together."""
     batches_a_step: int = 1
+    pieces: int | None = None
+    """Pieces of work of a step of the stand-in; None for as many as take as long as the step computes."""
 
 
 class Answers:
@@ -104,13 +106,14 @@ class TrainingStandIn:
         self._sum = torch.zeros(VALUES)
         self._addend = torch.rand(VALUES)
         self._wait_s = wait_us / 1e6
-        self._pieces = round(compute_us / self._piece_us()) if compute_us > 0 else 0
+        piece_us = self._piece_us()  # its threads are there then
+        self.pieces = round(compute_us / piece_us) if order.pieces is None else order.pieces
         took = [_timed_us(self.step) for _ in range(STAND_IN_STEPS)][1:]
         self.step_us = sorted(took)[len(took) // 2]
         """Median step without a loader."""
 
     def step(self) -> None:
-        for _ in range(self._pieces):
+        for _ in range(self.pieces):
             self._piece()
         if self._wait_s:
             time.sleep(self._wait_s)
@@ -235,6 +238,7 @@ def measure(order: TrialOrder, say: Callable[..., None]) -> None:
 
     loaded = PhaseTimes.of(train, order.alongside_s)
     found |= {"loaded_us": loaded.turns, "stand_in_us": stand_in.step_us, "threads": int(getattr(loader, "threads", 1))}
+    found["pieces"] = stand_in.pieces
     found["samples"] = counted * found["batch_size"]
     say(measured=found, whole=True)
 

@@ -5,21 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from statistics import median
+from statistics import fmean, median
 
 from ..edits import WantedEdit
-from ..measure import Finding, Host, TrainerView, at_hand_us, host_of, replayed_threads, spun_us
+from ..measure import (
+    PASSIVE_ENVIRONMENT,
+    Finding,
+    Host,
+    TrainerView,
+    at_hand_us,
+    host_of,
+    replayed_threads,
+    spun_us,
+)
 from ..quantities import counted, duration, number, percent
 from ..session.model import Session
 from ..session.trainers import Trainer
-from ..simulate import SHARED, FeedSetup, StageChange
-from .case import LOW, Case, Change, Proposal, RemedyFamily
+from ..simulate import SHARED, USUAL_HELP, FeedSetup, RecordedRun, StageChange
+from .case import LOW, MEDIUM, WORTH, Case, Change, Proposal, RemedyFamily
+from .loader import LOADER, fed_by, native_feed
 from .remedy import Factor
 
 THREADS = RemedyFamily("threads", "one thread in each worker")
 PASSIVE = RemedyFamily("passive-wait", "OpenMP's threads asleep while they wait (OMP_WAIT_POLICY=passive)")
 SPINNING = "spinning-threads"
-PASSIVE_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 WORKERS = "workers-cores"
 CROWDED = {THREADS.code, WORKERS, SPINNING, "cpu-throttled"}
 """Codes of the findings that there are too few cores for the workers that there are."""
@@ -32,13 +41,15 @@ FULL = 0.85
 HELD_BACK = 0.02
 SPUN = 0.05
 """Share of the steps for which a core spins, from which it is worth a word."""
-HELPING = (0.4, 0.7, 1.0)
-"""Share of their CPU time in a step that threads which help with it need once they sleep: at the least, usually, at the
-most. How much of it was spinning, nothing tells."""
+LEAST_HELP, MOST_HELP = 0.4, 1.0
+"""Share of their CPU time in a step that threads which help with it need once they sleep, besides the usual one. How
+much of it was spinning, nothing tells."""
 SHARED_WORK = 1.2
 """Threads that compute at once in a step alone, from which they share its work."""
 WAKING = 1.05
 """Factor of a step whose threads have to be woken for each part of it, at the most."""
+PASSIVE_COSTS = ["threads that must be woken for each part of a step"]
+PASSIVE_HINT = "OMP_WAIT_POLICY=passive in the environment, before the start: OpenMP reads it when torch is imported"
 TAKEN = 0.15
 """Share of the cores that others use."""
 
@@ -106,26 +117,35 @@ def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
     """
     pid, busy, bound_us = view.trainer.pid, host.mean("cpu_cores_busy"), at_hand_us(view)
     is_full = busy is None or busy >= FULL * (host.cores or math.inf)
-    if view.budget is None or not is_full or not host.workers or host.pool(pid) <= 1 or _policy(host, pid) is not None:
+    in_threads = not host.workers and any(one.threads for one in view.batch_production)
+    if view.budget is None or not is_full or host.pool(pid) <= 1 or host.wait_policy(pid) is not None:
+        return None
+    if not host.workers and not in_threads:
         return None
     step_us = view.budget.mean_us
     own_us = step_us * (1 - (view.wait_share or 0.0))
-    spun, slowed = spun_us(view.training) / step_us, 0.0 if bound_us is None else (own_us - bound_us) / step_us
+    # The threads of a Loader compute in the same process: what others use in a wait is theirs, too.
+    spun = 0.0 if in_threads else spun_us(view.training) / step_us
+    slowed = 0.0 if bound_us is None else (own_us - bound_us) / step_us
     if not _share_work(view.trainer) or spun + max(slowed, 0.0) < SPUN:
         return None
+    makers = "the Loader's threads" if in_threads else "workers"
     text = f"Threads of the training process spin for {percent(spun)} of each step while it waits for data."
     if bound_us is not None and slowed > spun:
         text = (
             "Threads of the training process spin while they wait for each other: without data waits a step takes "
-            f"{duration(own_us)} alongside workers, and {duration(bound_us)} without them."
+            f"{duration(own_us)} alongside {makers}, and {duration(bound_us)} without them."
         )
+    spinning = duration(spun_us(view.training))
+    waits = (
+        f"; besides the training thread they used {spinning} of CPU time a step while it waited for workers' batches"
+    )
     return Finding(
         SPINNING,
         min(spun + max(slowed, 0.0), 1.0),
         text,
-        f"torch computes with {host.pool(pid)} OpenMP threads, which spin for milliseconds after each piece of work; "
-        f"besides the training thread they used {duration(spun_us(view.training))} of CPU time a step while it waited "
-        "for workers' batches",
+        f"torch computes with {host.pool(pid)} OpenMP threads, which spin for milliseconds after each piece of "
+        f"work{'' if in_threads else waits}",
         "Set OMP_WAIT_POLICY=passive before the start: then they sleep. Or give the training process fewer threads "
         "(torch.set_num_threads).",
     )
@@ -137,45 +157,66 @@ def _share_work(trainer: Trainer) -> bool:
     return threads is None or threads >= SHARED_WORK
 
 
-def _policy(host: Host, pid: int) -> str | None:
-    """Return what OpenMP's threads do while they wait, where the environment says so, or they are not known to be."""
-    backend = host.told(pid, "facts", "parallel_backend")
-    if backend != "OpenMP":
-        return f"torch's parallel backend is {backend or 'not known'}"
-    told = host.told(pid, "facts", "wait_policy")
-    return None if told is None else str(told)
-
-
 def passive_wait(case: Case) -> Proposal | None:
-    """Propose that OpenMP's threads sleep while they wait, where they spin on cores that batches need."""
+    """Propose that OpenMP's threads sleep while they wait, where they spin on cores that batches need.
+
+    With workers that is predicted; beside Headrace's Loader, which has threads in the same process, it was measured.
+    """
     host, run = case.host, case.recorded
     if host is None or run is None or run.team <= 1:
         return None
-    pid = case.view.trainer.pid
-    policy = _policy(host, pid)
+    policy = host.wait_policy(case.view.trainer.pid)
     if policy is not None:
         return PASSIVE.would_not(f"How its threads wait is set already: {policy}.")
+    now = _passive_with_workers(case, run)
+    return now if now.remedy.helps else _passive_beside_loader(case, run) or now
+
+
+def _passive_with_workers(case: Case, run: RecordedRun) -> Proposal:
     if not _share_work(case.view.trainer):
         return PASSIVE.would_not("Threads that would help with a step hardly use any CPU time.")
     pool = f"The training process computes with {counted(run.team, 'thread')} of OpenMP, which spin while they wait"
     spun = f", for {duration(run.spin)} of a core in each wait for data" if run.spin >= 1 else ""
-    least, usual, most = HELPING
     return PASSIVE.tried(
         case,
-        _asleep(usual),
-        prediction=case.predict_between(_asleep(usual), _asleep(least), _asleep(most, WAKING)),
-        why=f"{pool}{spun}, on cores that batches need. The prediction assumes that {percent(1 - most)} to "
-        f"{percent(1 - least)} of their time in a step is spinning.",
+        _asleep(USUAL_HELP),
+        prediction=case.predict_between(_asleep(USUAL_HELP), _asleep(LEAST_HELP), _asleep(MOST_HELP, WAKING)),
+        why=f"{pool}{spun}, on cores that batches need. The prediction assumes that {percent(1 - MOST_HELP)} to "
+        f"{percent(1 - LEAST_HELP)} of their time in a step is spinning.",
         confidence=LOW,
-        costs=["threads that must be woken for each part of a step"],
-        hint="OMP_WAIT_POLICY=passive in the environment, before the start: OpenMP reads it when torch is imported",
+        costs=PASSIVE_COSTS,
+        hint=PASSIVE_HINT,
         changes={"environment": PASSIVE_ENVIRONMENT},
     )
 
 
+def _passive_beside_loader(case: Case, run: RecordedRun) -> Proposal | None:
+    """Propose it together with the Loader, as the trial measured both; None where that gains nothing."""
+    trial = case.session.loader_trial
+    feed = None if trial is None or not trial.passive_us else native_feed(run, trial)
+    if trial is None or feed is None or feed.asleep is None:
+        return None
+    alone = case.predict(lambda setup: fed_by(setup, feed))
+    both = case.predict(lambda setup: fed_by(setup, feed).asleep())
+    if alone is None or both is None or not case.is_faster(alone) or both.step_us > (1 - WORTH) * alone.step_us:
+        return None
+    proposal = PASSIVE.titled(f"{PASSIVE.title}, beside Headrace's Loader").tried(
+        case,
+        _asleep(USUAL_HELP),
+        prediction=both,
+        why=f"The training process computes with {counted(run.team, 'thread')} of OpenMP, which spin while they wait "
+        "on cores that the Loader's threads need. On the run's own files, alongside a stand-in of the training step: "
+        f"a step takes {duration(fmean(trial.loaded_us))}, and {duration(fmean(trial.passive_us))} with them asleep.",
+        confidence=MEDIUM,
+        costs=PASSIVE_COSTS,
+        hint=PASSIVE_HINT,
+        changes={"environment": PASSIVE_ENVIRONMENT},
+    )
+    return replace(proposal, remedy=replace(proposal.remedy, beside=LOADER.code))
+
+
 def _asleep(helping: float, factor: float = 1.0) -> Change:
-    """Return the change by which threads that help with a step need so much of their time, and none outside of it."""
-    return lambda setup: replace(setup, spins=False, helpers=setup.helpers * helping, step=setup.step * factor)
+    return lambda setup: setup.asleep(helping, factor)
 
 
 def too_many_workers(host: Host) -> Finding | None:

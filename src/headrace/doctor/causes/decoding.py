@@ -307,11 +307,12 @@ def sample_bytes(case: Case, cut: CacheCut) -> float | None:
 def dataset_samples(case: Case) -> tuple[int | None, str]:
     """Return how many samples the whole dataset has, and by what that is estimated where the loader has no length.
 
-    A loader's length counts them. Else they are the images of the folders and archives that the run read.
+    A loader's length counts them, or those of one rank where a DistributedSampler divides them. Else they are the
+    images of the folders and archives that the run read.
     """
     length, a_batch = case.facts.get("length"), case.samples_a_batch
     if isinstance(length, int) and a_batch is not None:
-        return math.ceil(length * a_batch), ""
+        return math.ceil(length * a_batch * _shares(case)), ""
     survey = case.session.survey
     known = [] if survey is None else [one for one in survey.files if one.images]
     images = sum(one.images or 0 for one in known)
@@ -320,6 +321,15 @@ def dataset_samples(case: Case) -> tuple[int | None, str]:
         return None, ""
     places = known[0].path if len(known) == 1 else f"{known[0].path} and {counted(len(known) - 1, 'other')}"
     return math.ceil(images / max(decodes / a_batch, 1.0)), f" (estimated from {places})"
+
+
+def _shares(case: Case) -> int:
+    """Return into how many shares a DistributedSampler divides the dataset; 1 with any other sampler."""
+    sampler = (case.facts.get("described") or {}).get("sampler")
+    if not isinstance(sampler, dict) or "DistributedSampler" not in str(sampler.get("class")):
+        return 1
+    replicas = (sampler.get("attributes") or {}).get("num_replicas")
+    return replicas if isinstance(replicas, int) else 1
 
 
 def _why_no_room(each: float | None, samples: int | None, free: float | None, counted_by: str) -> str:

@@ -266,9 +266,11 @@ def _waiting(session: Session, view: TrainerView | None) -> Iterator[str]:
     if work:
         yield work
     measured = len(view.training.steps)
-    is_enough = any(note.code == "enough" for note in session.notes)
-    if is_enough:
+    said = {note.code for note in session.notes}
+    if "enough" in said:
         yield f"{counted(measured, unit).capitalize()} were enough to say so; --steps measures more."
+    elif "long-enough" in said:
+        yield f"Measured over {counted(measured, unit)}, which took long; --steps measures more."
     elif window(view.trainer, OBSERVE) is not None and measured < session.steps:
         yield f"{counted(measured, unit).capitalize()} gave a mean that is close enough; --steps measures more."
     elif session.mode == "measure" and measured < session.steps:  # its figures bear less

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 
-from ..edits import ADOPTED, WantedEdit
+from ..edits import ADOPTED, WantedEdit, is_prefetched
 from ..quantities import counted, duration, number, size
 from ..session.after_run import AdoptedPart, LoaderTrial
 from ..simulate import FeedSetup, NativeFeed, RecordedRun, predicted
@@ -91,12 +91,22 @@ def native_feed(run: RecordedRun, trial: LoaderTrial) -> NativeFeed:
     feed = NativeFeed(tuple(trial.batch_us), mean_us if trial.cpu_us is None else trial.cpu_us, QUEUE)
     if not trial.loaded_us or trial.stand_in_us is None:
         return replace(feed, error=UNLOADED_ERROR)
-    unhindered_us = run.unhindered_us()
-    simulated_us = predicted(run, replace(run.setup, feed=feed)).step_us
+    setup = fed_by(run.setup, feed)
     # The stand-in is hardly ever as long as the step that it stands for.
-    measured_us = max(fmean(trial.loaded_us) + unhindered_us - trial.stand_in_us, unhindered_us)
-    stretch = measured_us / simulated_us
-    error = math.hypot(DRIFT_ERROR, STRETCH_ERROR * math.log(stretch), _uncertainty(trial.loaded_us))
+    more_us = run.unhindered_us() - trial.stand_in_us
+    fitted = _fitted(run, setup, trial.loaded_us, more_us)
+    if not trial.passive_us:
+        return fitted
+    return replace(fitted, asleep=_fitted(run, setup.asleep(), trial.passive_us, more_us))
+
+
+def _fitted(run: RecordedRun, setup: FeedSetup, turns: Sequence[float], more_us: float) -> NativeFeed:
+    """Return the loader of a setup, fitted to steps that were measured with it, each `more_us` longer than these."""
+    feed = setup.feed
+    assert feed is not None
+    simulated_us = predicted(run, setup).step_us
+    stretch = max(fmean(turns) + more_us, run.unhindered_us()) / simulated_us
+    error = math.hypot(DRIFT_ERROR, STRETCH_ERROR * math.log(stretch), _uncertainty(turns))
     return replace(feed, stretch=stretch, error=error)
 
 
@@ -148,6 +158,10 @@ def _hint(case: Case, *, is_exact: bool) -> str:
     file, line = case.facts.get("file"), case.facts.get("line")
     where = f" in {file}:{line}" if file and line else ""
     kind = "the module" if is_exact else "a draft, with the parts to check marked"
-    return (
-        f"headrace doctor --draft FILE writes {kind}. Then{where}: make_dataloader() of it in place of the DataLoader"
-    )
+    then = f"Then{where}: make_dataloader() of it in place of the DataLoader"
+    if is_prefetched(case.facts):
+        then = (
+            "Then behind create_loader(…): loader.loader = make_dataloader(batch_size=…) of it, and timm's prefetcher "
+            "moves and normalizes its batches"
+        )
+    return f"headrace doctor --draft FILE writes {kind}. {then}"

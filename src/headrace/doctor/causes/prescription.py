@@ -105,11 +105,11 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
     if session.control is not None and session.control.steps:
         again_us, others_cores = fmean(session.control.steps), session.control.others_cores
     before = [case.step_us] if again_us is None else [case.step_us, again_us]
-    told = outcomes(session.proofs, lambda codes: _predicted_of(case, proposals, codes), min(before), others_cores)
+    told = outcomes(session.proofs, lambda codes: _predicted_of(case, proposals, codes), before, others_cores)
     # What a proof spoke against leaves room for others, which proofs may have spoken against, too.
     left: list[str] = []
     chosen = _together(case, proposals)
-    while out := left_out(told, [one.remedy.code for one in chosen], max(before)):
+    while out := left_out(told, [one.remedy.code for one in chosen]):
         left += [one.remedy.code for one in proposals if one.remedy.code in out]
         chosen = _together(case, [one for one in proposals if one.remedy.code not in left])
     edited = [(one.remedy.edit, one.wanted) for one in chosen if one.remedy.edit is not None and one.wanted is not None]
@@ -147,14 +147,18 @@ def ranked(remedies: Sequence[Remedy], outcomes: Sequence[ProofOutcome], bound_u
         return 1, 0, round(math.log(step_us) / WORTH), effort(remedy)
 
     refused = [one for one in remedies if one.helps and one.code in last and last[one.code].is_refused]
-    found = sorted((one for one in remedies if one not in refused), key=order)
+    beside = [one for one in remedies if one.beside and one not in refused]
+    found = sorted((one for one in remedies if one not in refused and one not in beside), key=order)
     proved = [(last[one.code].step_us or 0.0, one) for one in found if one.code in last and last[one.code].recommended]
     for step_us, remedy in sorted(proved, key=lambda one: -one[0]):
         found.remove(remedy)
         better = takewhile(lambda one, us=step_us: _is_surely_below(one, us, last), found)  # type: ignore[misc]
         found.insert(len(list(better)), remedy)
     helps = sum(one.helps for one in found)
-    return [*found[:helps], *refused, *found[helps:]]
+    found = [*found[:helps], *refused, *found[helps:]]
+    for remedy in beside:  # right after the one that it needs
+        found.insert(1 + next(place for place, one in enumerate(found) if one.code == remedy.beside), remedy)
+    return found
 
 
 def _is_surely_below(remedy: Remedy, step_us: float, outcomes: Mapping[str, ProofOutcome]) -> bool:
@@ -204,7 +208,8 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     decoders = [one for one in known if one.remedy.code in decoding.DECODERS]  # each in place of the same decoding
     quickest = min(decoders, key=_step_us, default=None)
     known = [one for one in known if one not in decoders or one is quickest]
-    shortest = min((one.remedy.prediction.step_us for one in known if one.remedy.prediction is not None), default=0.0)
+    alone = [one for one in known if not one.remedy.beside]
+    shortest = min((one.remedy.prediction.step_us for one in alone if one.remedy.prediction is not None), default=0.0)
 
     def order(one: Proposal) -> tuple[bool, bool, bool, float]:
         step_us = _step_us(one)
@@ -213,7 +218,12 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
 
     chosen: list[Proposal] = []
     step_us = case.step_us
-    for one in sorted(known, key=order):
+    wanted: list[Proposal] = []
+    for one in sorted(alone, key=order):
+        wanted += [one, *(other for other in known if other.remedy.beside == one.remedy.code)]
+    for one in wanted:
+        if one.remedy.beside and one.remedy.beside not in [other.remedy.code for other in chosen]:
+            continue
         prediction = _simulated(case, [*chosen, one])
         if prediction is not None and prediction.step_us <= (1 - ADDS) * step_us:
             chosen.append(one)

@@ -81,6 +81,8 @@ class Remedy:
     """How much of the Loader is known: `exact` or `draft`; empty for other remedies."""
     parts: list[AdoptedPart] = field(default_factory=list)
     """Parts of the script that the Loader takes over, each with how sure that is."""
+    beside: str = ""
+    """Code of the remedy without which it does not help: the prediction is of both."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +105,20 @@ class ProofOutcome:
     disturbed_by: float | None = None
     """Cores that other programs kept busy more (or less, below 0) than in the measured run, where that is so much that
     the two cannot be compared."""
+    is_slower: bool = False
+    """Whether the whole interval is above the step of both runs without remedies: a mean alone may be noise."""
+
+    @property
+    def is_undecided(self) -> bool:
+        """Return whether it was measured alongside more of other programs than the run before, and did not gain."""
+        is_open = self.why == "measured" and not self.recommended and self.samples != "different"
+        return is_open and self.disturbed_by is not None and self.disturbed_by > 0
 
     @property
     def is_refused(self) -> bool:
-        """Return whether the proof spoke against it. One that was not tried to the end stays as it was predicted."""
-        return self.why in ("measured", "broke", "timed out") and not self.recommended
+        """Return whether the proof spoke against it. One that tells nothing leaves it as it was predicted."""
+        is_told = self.why in ("measured", "broke", "timed out") and not self.is_undecided
+        return is_told and not self.recommended
 
     @property
     def is_faulty(self) -> bool:
@@ -115,14 +126,9 @@ class ProofOutcome:
         return self.why in ("broke", "timed out") or self.samples == "different"
 
     @property
-    def is_slower(self) -> bool:
-        """Return whether it was measured, and its steps were longer than without it."""
-        return self.speedup is not None and self.speedup < 1 - LEAST_GAIN
-
-    def did_harm(self, before_us: float) -> bool:
+    def did_harm(self) -> bool:
         """Return whether it broke or slowed the run. To gain nothing is no harm: another remedy may clear its way."""
-        is_longer = self.step_us is not None and self.step_us > before_us * (1 + LEAST_GAIN)
-        return self.is_faulty or (is_longer and self.disturbed_by is None)
+        return self.is_faulty or (self.is_slower and self.disturbed_by is None)
 
 
 @dataclass(frozen=True)
@@ -218,18 +224,19 @@ def is_gain(steps: Sequence[float], before_us: float) -> bool:
 def outcomes(
     proofs: Sequence[Proof],
     predict: Callable[[list[str]], Prediction | None],
-    before_us: float,
+    before_us: Sequence[float],
     others_cores: float | None = None,
 ) -> list[ProofOutcome]:
-    """Judge each proof, in their order.
+    """Judge each proof, in their order: its gain by the shorter of the runs without remedies, its harm by the longer.
 
     Args:
         proofs: The proofs of one session.
         predict: Predicts the remedies of these codes together.
-        before_us: Mean step without any remedy, of two runs the shorter.
-        others_cores: Cores that other programs kept busy in that run.
+        before_us: Mean steps of the runs without any remedy.
+        others_cores: Cores that other programs kept busy in the last of these.
     """
     found = []
+    shorter_us, longer_us = min(before_us), max(before_us)
     for proof in proofs:
         measured = proof.steps if proof.why == "measured" else []
         mean, low, high = interval(measured) if measured else (None, None, None)
@@ -242,27 +249,28 @@ def outcomes(
             step_us=mean,
             low_us=low,
             high_us=high,
-            speedup=None if mean is None else before_us / mean,
+            speedup=None if mean is None else shorter_us / mean,
             samples=proof.samples,
-            recommended=bool(measured) and is_gain(measured, before_us) and proof.samples != "different",
+            recommended=bool(measured) and is_gain(measured, shorter_us) and proof.samples != "different",
             disturbed_by=more if measured and more is not None and abs(more) >= DISTURBING else None,
+            is_slower=low is not None and mean is not None and low > longer_us and mean > longer_us * (1 + LEAST_GAIN),
         )
         found.append(one)
     return found
 
 
-def left_out(outcomes: Sequence[ProofOutcome], codes: Sequence[str], before_us: float) -> set[str]:
+def left_out(outcomes: Sequence[ProofOutcome], codes: Sequence[str]) -> set[str]:
     """Return which of the chosen remedies a proof spoke against, by themselves or together.
 
     A remedy that gained nothing by itself counts where it was proved to gain beside others. Of several that only
-    together did harm the first one stays. `before_us` is the mean step without any, of two runs the longer.
+    together did harm the first one stays.
     """
     last = {one.remedies[0]: one for one in outcomes if len(one.remedies) == 1}
     refused = {code for code, one in last.items() if one.is_refused and not _gains_beside(code, outcomes)}
     out = refused & set(codes)
     for one in sorted(outcomes, key=lambda one: len(one.remedies)):
         named = [code for code in codes if code in one.remedies and code not in out]
-        if len(named) == len(one.remedies) and one.did_harm(before_us):
+        if len(named) == len(one.remedies) and one.did_harm:
             out |= set(named[1:] or named)
     return out
 

@@ -40,6 +40,10 @@ NAMES = {
     SAMPLER: "drawing and sending indices",
     UNKNOWN: "batches whose making was not seen",
 }
+_CONTENTS = (
+    "Look at what a batch consists of: each tensor takes shared memory of its own, and everything else is pickled. "
+    "Fewer tensors cost less, images as bytes, and no keys that the step does not use."
+)
 LOOK = {
     "read": "Look at where the files lie and how large they are: a local disk, fewer and larger files, or a page cache "
     "that holds them, are read faster.",
@@ -60,15 +64,14 @@ LOOK = {
     "enough, with pin_memory=True for a GPU.",
     "map": "Look at map_workers=, which runs it in processes, or at augmentations that the loader's core does itself.",
     "python": "Look at what map= and batch_map= do in Python, and at map_workers=.",
-    "serialise": "Look at what a batch consists of: tensors travel in shared memory, everything else is pickled.",
+    "serialise": _CONTENTS,
     "wait": "Look at what the workers share: locks, connections, servers.",
     "other": "Look at the lines listed under the loader.",
     START_UP: "Look at what is done when a worker starts: imports under spawn and forkserver, opening the "
     "dataset; persistent_workers=True starts them once.",
     SHUT_DOWN: "Look at what workers do when they end; persistent_workers=True lets them persist.",
-    PICKLE: "Look at what a batch consists of: tensors travel in shared memory, everything else is pickled.",
-    UNPICKLE: "Look at what a batch consists of: tensors travel in shared memory, everything else is unpickled "
-    "in the training process.",
+    PICKLE: _CONTENTS,
+    UNPICKLE: _CONTENTS,
     PIN: "Look at the number of tensors in a batch: each is pinned by itself.",
     SAMPLER: "Look at the sampler: it runs in the training thread, in each next().",
     UNKNOWN: "Look at the notes: workers that could not be observed.",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..edits import WantedEdit
 from ..measure import COPY, PICKLE, PIN, UNPICKLE, Finding, TrainerView, uses_gpu
-from ..quantities import duration, percent, size
+from ..quantities import counted, duration, percent, size
 from ..session.model import Session
 from ..session.trainers import LoaderFacts
 from .case import LOW, MEDIUM, WORTH, Case, Change, Proposal, RemedyFamily, share_of
@@ -33,6 +34,10 @@ BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bflo
 SMALLER = {"float64": "float32", "int64": "int32"}
 """Dtypes that hold the same values as training uses them."""
 IMAGE_DTYPE = "uint8"
+SIDE = 32
+"""Pixels from which the sides of a tensor may be those of a picture."""
+NAMED = 4
+"""Tensors that are named one by one."""
 COLOURS = (1, 3, 4)
 SMALL_BYTES = 1_000_000
 """Bytes of a batch below which moving it does not take long for its size."""
@@ -130,6 +135,8 @@ class Leaf:
 
     dtype: str
     sizes: tuple[int, ...]
+    is_listed: bool = False
+    """Whether it is one picture of a list of them, as detectors take it."""
 
     @property
     def bytes(self) -> int:
@@ -142,9 +149,9 @@ class Leaf:
         An image of floats was made from bytes, and indices need 32 bits at most.
         """
         is_image = len(self.sizes) == 4 and (self.sizes[1] in COLOURS or self.sizes[3] in COLOURS)
-        if is_image and self.dtype in ("float64", "float32"):
-            return Leaf(IMAGE_DTYPE, self.sizes)
-        return Leaf(SMALLER.get(self.dtype, self.dtype), self.sizes)
+        if (is_image or self.is_listed) and self.dtype in ("float64", "float32"):
+            return replace(self, dtype=IMAGE_DTYPE)
+        return replace(self, dtype=SMALLER.get(self.dtype, self.dtype))
 
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.sizes))}]"
@@ -153,7 +160,9 @@ class Leaf:
 def leaves_of(case: Case) -> list[Leaf]:
     """Return the tensors of the most frequent shape."""
     text = case.shapes[0] if case.shapes else ""
-    return [Leaf(dtype, tuple(int(one) for one in sizes.split(",") if one)) for dtype, sizes in LEAF.findall(text)]
+    found = [Leaf(dtype, tuple(int(one) for one in sizes.split(",") if one)) for dtype, sizes in LEAF.findall(text)]
+    pictures = [one for one in found if len(one.sizes) == 3 and one.sizes[0] == 3 and min(one.sizes[1:]) >= SIDE]
+    return [replace(one, is_listed=len(pictures) > 1 and one in pictures) for one in found]
 
 
 def smaller_samples(case: Case) -> Proposal | None:
@@ -173,11 +182,15 @@ def smaller_samples(case: Case) -> Proposal | None:
     if case.step_share(moving_us) < WORTH:
         return SMALLER_SAMPLES.would_not(f"Moving a batch of {whole} between processes takes {moving}.")
     before = sum(one.bytes for one in leaves)
-    large = [one for one in leaves if one.smaller != one and one.bytes >= LARGE * before]
+    of_dtype = {one.dtype: sum(each.bytes for each in leaves if each.dtype == one.dtype) for one in leaves}
+    large = [one for one in leaves if one.smaller != one and of_dtype[one.dtype] >= LARGE * before]
     if not large:
         return SMALLER_SAMPLES.would_not(f"Its {whole} have small dtypes already: {case.shapes[0]}.")
     left = 1 - sum(one.bytes - one.smaller.bytes for one in large) / before
-    named = ", ".join(f"{one} as {one.smaller.dtype}" for one in large)
+    named = ", ".join(dict.fromkeys(f"{one} as {one.smaller.dtype}" for one in large))
+    if len(large) > NAMED:
+        dtypes = Counter((one.dtype, one.smaller.dtype) for one in large)
+        named = ", ".join(f"{counted(count, f'{old} tensor')} as {new}" for (old, new), count in dtypes.items())
     return SMALLER_SAMPLES.tried(
         case,
         lambda setup: replace(setup, sent_bytes=setup.sent_bytes * left),

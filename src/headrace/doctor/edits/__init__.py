@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .adopted_loader import ADOPTED
+from .adopted_loader import ADOPTED, is_prefetched
 from .changes import LoaderScript, WantedEdit
 from .loader_call import LoaderCall, argument
 from .script_source import ScriptSource, ScriptSources, TableFacts, files_here, parsed
@@ -17,5 +17,6 @@ __all__ = [
     "WantedEdit",
     "argument",
     "files_here",
+    "is_prefetched",
     "parsed",
 ]

@@ -17,8 +17,13 @@ ADOPTED = "headrace_loader"
 """Module that an edited script takes its Loader from."""
 CALLED = "make_dataloader"
 """Function of that module that takes the place of the DataLoader's call."""
-OF_LIBRARIES = ("timm.data.create_loader", "webdataset.WebLoader", "torchdata.stateful_dataloader.StatefulDataLoader")
+TIMM = "timm.data.create_loader"
+OF_LIBRARIES = (TIMM, "webdataset.WebLoader", "torchdata.stateful_dataloader.StatefulDataLoader")
 """Other calls that make a DataLoader."""
+PREFETCHER = "timm.data.loader.PrefetchLoader"
+"""Class of timm's that moves the batches of its attribute `loader` to the device and normalizes them there."""
+SIZE_PLACE = 2
+"""Place of the batch's size among the arguments of timm's call."""
 ITERATING = AROUND | {"iter", "zip", "list"}
 MODELLED = {"batch_size", "set_epoch", "state_dict", "load_state_dict"}
 """Attributes that what `as_dataloader()` returns has with the same meaning."""
@@ -39,15 +44,17 @@ def adopting_call(sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> 
     if found is not None:
         return found
     others = [LoaderCall(source, call) for source in sources for call, name in source.calls if name in OF_LIBRARIES]
-    return others[0] if len(others) == 1 and not _is_wrapped(others[0]) else None
+    return others[0] if len(others) == 1 else None
 
 
-def _is_wrapped(found: LoaderCall) -> bool:
-    """Tell whether a call's loader does something to the DataLoader's batches: timm's moves and normalizes them."""
-    source, call = found
-    prefetches = argument(call, "use_prefetcher")
-    is_off = isinstance(prefetches, ast.Constant) and prefetches.value is False
-    return dict(source.calls)[call] == OF_LIBRARIES[0] and not is_off
+def is_prefetched(facts: Mapping[str, Any]) -> bool:
+    """Tell whether the batches of a loader went through timm's prefetcher, as the run saw it."""
+    wrapper = (facts.get("described") or {}).get("wrapper")
+    return isinstance(wrapper, dict) and wrapper.get("class") == PREFETCHER
+
+
+def _is_timms(found: LoaderCall) -> bool:
+    return dict(found.source.calls)[found.call] == TIMM
 
 
 def module_folder(path: str, command: Sequence[str], root: str) -> str:
@@ -86,17 +93,26 @@ def for_import(module: str) -> str:
     return f"{text.rstrip()}\n"
 
 
-def with_adopted(found: LoaderCall, sources: Sequence[ScriptSource]) -> list[Replacement]:
+def with_adopted(found: LoaderCall, sources: Sequence[ScriptSource], facts: Mapping[str, Any]) -> list[Replacement]:
     """Put the Loader of `ADOPTED` in place of a DataLoader, and remove what only that used.
 
+    timm's prefetcher stays, and gets the Loader's batches.
+
     Raises:
-        UncertainEditError: Something may ask of the loader what only the DataLoader has.
+        UncertainEditError: Something may ask of the loader what only the DataLoader has, or it is not certain which of
+            timm's loaders there is.
     """
     source, call = found
     if not LoaderUses(source).are_known(call):
         raise UncertainEditError
+    if is_prefetched(facts):
+        return [*source.importing(ADOPTED), _behind_prefetcher(found)]
+    if _is_timms(found):
+        prefetches = argument(call, "use_prefetcher")
+        if not isinstance(prefetches, ast.Constant) or prefetches.value is not False:
+            raise UncertainEditError
     pieces = [*source.importing(ADOPTED), source.replacing(call, f"{ADOPTED}.{CALLED}({_arguments(found)})")]
-    size = argument(call, "batch_size")
+    size = _size_of(found)
     kept = [] if size is None else [size]
     is_imported = any(
         name.split(".")[0] == os.path.splitext(os.path.basename(source.path))[0]
@@ -107,10 +123,37 @@ def with_adopted(found: LoaderCall, sources: Sequence[ScriptSource]) -> list[Rep
     return pieces if is_imported else [*pieces, *UnusedCode(source, call, kept).pieces()]
 
 
+def _behind_prefetcher(found: LoaderCall) -> Replacement:
+    """Give timm's prefetcher the Loader's batches, in a line of its own behind the call.
+
+    Raises:
+        UncertainEditError: The call is not timm's, or no statement by itself binds its result to one name.
+    """
+    source, call = found
+    statement = next((one for one in ast.walk(source.tree) if isinstance(one, ast.Assign) and one.value is call), None)
+    name = None if statement is None or len(statement.targets) != 1 else dotted(statement.targets[0])
+    if statement is None or name is None or not _is_timms(found) or not is_alone(source, statement):
+        raise UncertainEditError
+    place = source.line_start((statement.end_lineno or statement.lineno) + 1)
+    indent = source.between(source.line_start(statement.lineno), source.start(statement))
+    line = f"{indent}{name}.loader = {ADOPTED}.{CALLED}({_arguments(found)})"
+    return Replacement(place, place, f"{line}{source.newline}")
+
+
+def _size_of(found: LoaderCall) -> ast.expr | None:
+    """Return what a call gives as the batch's size, by name or by place."""
+    call = found.call
+    if not _is_timms(found):
+        return argument(call, "batch_size")
+    by_name = next((one.value for one in call.keywords if one.arg == "batch_size"), None)
+    by_place = call.args[SIZE_PLACE : SIZE_PLACE + 1]
+    return by_place[0] if by_place and not any(isinstance(one, ast.Starred) for one in call.args) else by_name
+
+
 def _arguments(found: LoaderCall) -> str:
     """Return the argument that still applies: the batch's size, where the script sets it."""
     source, call = found
-    size = argument(call, "batch_size")
+    size = _size_of(found)
     if isinstance(size, ast.Constant) and size.value is None:  # the dataset makes the batches
         size = _batched(source, call)
     return "" if size is None else f"batch_size={source.text_of(size)}"
@@ -283,17 +326,10 @@ class UnusedCode:
             for block in (getattr(node, part, None) for part in ("body", "orelse", "finalbody")):
                 for statement in block if isinstance(block, list) and len(block) > 1 else ():
                     is_it = isinstance(statement, ast.Assign) and statement.targets == [name]
-                    if is_it and self._is_alone(statement) and self._makes_only(statement.value):
+                    if is_it and is_alone(self.source, statement) and self._makes_only(statement.value):
                         found: ast.stmt = statement
                         return found
         return None
-
-    def _is_alone(self, statement: ast.stmt) -> bool:
-        """Tell whether nothing else but a comment stands on a statement's lines."""
-        first = self.source.between(self.source.line_start(statement.lineno), self.source.start(statement))
-        end = statement.end_lineno or statement.lineno
-        last = self.source.between(self.source.end(statement), self.source.line_start(end + 1)).strip()
-        return not first.strip() and (not last or last.startswith("#"))
 
     def _makes_only(self, value: ast.expr) -> bool:
         """Tell whether nothing but objects of libraries, and datasets, are made by an expression."""
@@ -311,7 +347,7 @@ class UnusedCode:
 
     def _forget_import(self, name: str) -> None:
         for statement in self.source.tree.body:
-            if isinstance(statement, (ast.Import, ast.ImportFrom)) and self._is_alone(statement):
+            if isinstance(statement, (ast.Import, ast.ImportFrom)) and is_alone(self.source, statement):
                 for alias in statement.names:
                     if (alias.asname or alias.name) == name:  # `import torch.utils` binds more than it names
                         self.aliases.setdefault(statement, []).append(alias)
@@ -333,6 +369,14 @@ def _loaded(nodes: Iterable[ast.AST]) -> set[str]:
 
 def _names(statement: ast.stmt) -> list[ast.alias]:
     return statement.names if isinstance(statement, (ast.Import, ast.ImportFrom)) else []
+
+
+def is_alone(source: ScriptSource, statement: ast.stmt) -> bool:
+    """Tell whether nothing else but a comment stands on a statement's lines."""
+    first = source.between(source.line_start(statement.lineno), source.start(statement))
+    end = statement.end_lineno or statement.lineno
+    last = source.between(source.end(statement), source.line_start(end + 1)).strip()
+    return not first.strip() and (not last or last.startswith("#"))
 
 
 def _is_method_of_made(call: ast.Call) -> bool:

@@ -140,7 +140,7 @@ class LoaderScript:
             found = adopting_call(self.sources, self.facts)
             if found is None:
                 raise UncertainEditError
-            yield ScriptEdit(found.source, found.call.lineno, with_adopted(found, self.sources))
+            yield ScriptEdit(found.source, found.call.lineno, with_adopted(found, self.sources, self.facts))
         elif wanted.keywords or wanted.one_thread:
             yield from self._of_call(wanted)
         if wanted.prefetcher is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from statistics import fmean, median
@@ -15,6 +16,21 @@ from .batches import MadeBatch, busy_us
 Figures = dict[str, Any]
 BUSY_CORES = 0.9
 """Share of the cores from which a thread that computes is likely to wait for one."""
+
+PASSIVE_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
+"""Variables by which OpenMP's threads sleep while they wait, where the process starts with them."""
+
+
+def wait_policy(facts: Mapping[str, Any]) -> str | None:
+    """Return what OpenMP's threads do while they wait, where the environment says so, or they are not known to be.
+
+    `facts` are a process's own.
+    """
+    backend = facts.get("parallel_backend")
+    if backend != "OpenMP":
+        return f"torch's parallel backend is {backend or 'not known'}"
+    told = facts.get("wait_policy")
+    return None if told is None else str(told)
 
 
 @dataclass(frozen=True)
@@ -91,6 +107,11 @@ class Host:
         """Return what a process's own records (`torch`, `facts`) say; None where they do not."""
         process = self.processes.get(pid)
         return None if process is None else process.facts.get(kind, {}).get(name)
+
+    def wait_policy(self, pid: int) -> str | None:
+        """Return how OpenMP's threads of a process wait, as `wait_policy` has it."""
+        process = self.processes.get(pid)
+        return wait_policy({} if process is None else process.facts.get("facts", {}))
 
     def waited_share(self) -> float | None:
         """Return the share of its life in which the median maker's first thread was ready to run and had no core."""

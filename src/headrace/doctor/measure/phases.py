@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..probe import SETTLING_STEPS, ProbeSettings, replayed_steps
+from ..probe import SETTLING_STEPS, ProbeSettings, observed_steps, replayed_steps
 from ..quantities import counted, duration
 from ..session.model import PhaseRow, Session
 from .steps import DRAIN, EARLY, LOAD, OBSERVE, REPLAY
@@ -50,17 +50,28 @@ class DiagnosisPlan:
     """Seconds for Headrace's Loader; 0 where it is not tried."""
     prove_s: float = 0.0
     """Seconds for proofs, at most."""
+    ends_early: bool = False
+    """Whether observation ends before its steps where these take long."""
 
     @classmethod
     def of(cls, settings: ProbeSettings, *, trial_s: float, prove_s: float | None) -> DiagnosisPlan:
-        return cls(settings.steps, settings.warmup, settings.replay, settings.drain_s, trial_s, prove_s or 0.0)
+        return cls(
+            steps=settings.steps,
+            warmup=settings.warmup,
+            replay=settings.replay,
+            drain_s=settings.drain_s,
+            trial_s=trial_s,
+            prove_s=prove_s or 0.0,
+            ends_early=settings.enough > 0,
+        )
 
     def seconds_left(self, phase: str, done: int, step_s: float) -> float:
         """Return the seconds from step `done` of a phase of the run to the report, without proofs."""
         replayed = replayed_steps(self.replay, self.steps, step_s)
         replay_s = (SETTLING_STEPS + replayed) * step_s if replayed else 0.0
         warmup = USUAL_WARMUP if self.warmup is None else self.warmup
-        lengths = [warmup * step_s, self.steps * step_s, replay_s, replay_s, min(self.drain_s, replayed * step_s)]
+        observed = observed_steps(self.steps, step_s) if self.ends_early else self.steps
+        lengths = [warmup * step_s, observed * step_s, replay_s, replay_s, min(self.drain_s, replayed * step_s)]
         at = MADE_UP.index(phase) if phase in MADE_UP else len(MADE_UP)
         left_s = sum(lengths[at:]) - (min(done * step_s, lengths[at]) if at < len(MADE_UP) else 0.0)
         return left_s + self.trial_s + REPORT_S

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from .remedies import KEYS
     from .remedies.files import index_of, tar_info
     from .settings import SETTINGS_FILE, ProbeSettings, SessionClock, boot_id
-    from .training.step_limit import SETTLING_STEPS, replayed_steps
+    from .training.step_limit import SETTLING_STEPS, observed_steps, replayed_steps
 
 __all__ = [
     "KEYS", "MOST_HASHES", "SETTINGS_FILE", "SETTLING_STEPS", "UNDO", "ProbeSettings", "SessionClock", "active",
-    "boot_id", "index_of", "replayed_steps", "start", "start_when_needed", "stop", "tar_info",
+    "boot_id", "index_of", "observed_steps", "replayed_steps", "start", "start_when_needed", "stop", "tar_info",
 ]  # fmt: skip
 _HOMES = {
     "opened_files": ("MOST_HASHES",),
     "remedies": ("KEYS",),
     "remedies.files": ("index_of", "tar_info"),
     "settings": ("SETTINGS_FILE", "ProbeSettings", "SessionClock", "boot_id"),
-    "training.step_limit": ("SETTLING_STEPS", "replayed_steps"),
+    "training.step_limit": ("SETTLING_STEPS", "observed_steps", "replayed_steps"),
 }
 """What the doctor takes of the probe, by the module that has it: none of these is imported before it is needed."""
 

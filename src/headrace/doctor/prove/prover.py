@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 from statistics import fmean
 from typing import Any
 
@@ -42,13 +43,18 @@ class Attempt:
 def attempts(prescription: Prescription) -> list[Attempt]:
     """Return an attempt for each remedy that would help and that injection can apply.
 
-    The shortest expected step comes first; of those without a prediction nothing is expected.
+    One that helps beside another is tried with it. The shortest expected step comes first; of those without a
+    prediction nothing is expected.
     """
-    found = [
-        Attempt([remedy.code], remedy.changes, None if remedy.prediction is None else remedy.prediction.step_us)
-        for remedy in prescription.remedies
-        if remedy.helps and remedy.changes
-    ]
+    able = {one.code: one for one in prescription.remedies if one.helps and one.changes}
+    found = []
+    for one in able.values():
+        together = [able[one.beside], one] if one.beside in able else [one]
+        if one.beside and len(together) == 1:  # without the other it gains nothing
+            continue
+        changes = reduce(joined, (each.changes or {} for each in together))
+        step_us = None if one.prediction is None else one.prediction.step_us
+        found.append(Attempt([each.code for each in together], changes, step_us))
     return sorted(found, key=lambda one: float("inf") if one.step_us is None else one.step_us)
 
 

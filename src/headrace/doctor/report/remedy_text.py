@@ -73,6 +73,8 @@ def proved(outcome: ProofOutcome) -> str:
         return text
     if outcome.samples == "different":
         return f"not recommended, since the samples differed: {text}"
+    if outcome.is_undecided:
+        return f"undecided: {text}"
     if outcome.is_slower:
         return text.replace("proved", "proved slower:", 1)
     return f"no certain gain: {text}"
@@ -103,7 +105,9 @@ def first_gain(prescription: Prescription) -> str:
         return ""
     for remedy in open_ones:
         outcome = outcome_of(prescription, [remedy.code])
-        if outcome is not None and outcome.step_us is not None and outcome.step_us <= best.high_us:
+        if outcome is None or outcome.step_us is None or not outcome.recommended:
+            continue
+        if remedy.prediction is best or outcome.step_us <= best.high_us:
             speedup = "" if outcome.speedup is None else f", {times(outcome.speedup)} as fast"
             return f"{title(remedy)}: proved {duration(outcome.step_us)} a step{speedup}"
     first = next(one for one in open_ones if one.prediction is best)
@@ -207,7 +211,7 @@ class RemedyRow:
     @property
     def newest(self) -> tuple[float | None, float | None]:
         """The step and its speed-up: as proved, where it was measured, else as predicted."""
-        if self.outcome is not None and self.outcome.step_us is not None:
+        if self.outcome is not None and self.outcome.step_us is not None and not self.outcome.is_undecided:
             return self.outcome.step_us, self.outcome.speedup
         return (None, None) if self.prediction is None else (self.prediction.step_us, self.prediction.speedup)
 

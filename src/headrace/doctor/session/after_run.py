@@ -114,3 +114,4 @@ class LoaderTrial:
     """`exact`, `draft` or `no`."""
     reason: str = ""
     parts: list[AdoptedPart] = field(default_factory=list)
+    passive_us: list[float] = field(default_factory=list)

@@ -25,6 +25,8 @@ MAPPED_BYTES_PER_US = 3_000.0
 """Mapped by the training thread that receives them, and given back."""
 PIN_BYTES_PER_US = 4_000.0
 """Copying into pinned memory: 4 GB/s, page faults and all."""
+USUAL_HELP = 0.7
+"""Share of their CPU time in a step that threads which help with it usually need once they sleep while they wait."""
 EVEN = 0.25
 """Part of a worker, below which batches that wait while others compute are no reason for one more."""
 
@@ -55,6 +57,8 @@ class NativeFeed:
     """Factor of the simulated step, by what the trial measured alongside a stand-in of the training."""
     error: float = 0.0
     """Standard error of that, as a logarithm."""
+    asleep: NativeFeed | None = None
+    """The same alongside a training whose threads sleep while they wait; None where that was not measured."""
 
     @property
     def mean_us(self) -> float:
@@ -112,6 +116,15 @@ class FeedSetup:
     """CPU time of the threads that help with a step, of the present one."""
     spins: bool = True
     """Whether these keep their cores while they have nothing to do."""
+
+    def asleep(self, helping: float = USUAL_HELP, factor: float = 1.0) -> FeedSetup:
+        """Return the setup in which the threads that help with a step sleep while they wait.
+
+        They need `helping` of their time in a step, and none outside of it; the step takes `factor` of its time.
+        """
+        feed = self.feed if self.feed is None or self.feed.asleep is None else self.feed.asleep
+        helpers, step = self.helpers * helping, self.step * factor
+        return replace(self, spins=False, helpers=helpers, step=step, feed=feed)
 
 
 @dataclass(frozen=True)

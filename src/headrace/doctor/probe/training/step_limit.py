@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
 from .steps import WORK
@@ -27,6 +27,8 @@ NARROW = 0.03
 NARROW_AFTER = 60
 NARROW_AFTER_S = 10.0
 """Fewer steps, or a shorter time, would miss what is rare."""
+LONGEST_S = 30.0
+"""Seconds after which as many steps end the observation however far their mean is known."""
 BLOCKS = 8
 STUDENT = 2.36
 """Student's t for 95 % and as many blocks: steps that follow each other are not independent, means of blocks nearly."""
@@ -41,13 +43,18 @@ def replayed_steps(most: int, asked: int, step_s: float) -> int:
     return min(most, max(FEWEST_REPLAYED, min(asked, fitting)))
 
 
-def is_narrow(durations: Sequence[int]) -> bool:
-    """Tell whether the mean of steps is known closely, by the means of blocks of them."""
+def half_width(durations: Sequence[int]) -> float:
+    """Return half of the 95 % confidence interval of a mean step, as a share of it, by the means of blocks of steps."""
     length = len(durations) // BLOCKS
     means = [sum(durations[first : first + length]) / length for first in range(0, BLOCKS * length, length)]
     mean = sum(means) / BLOCKS
     variance = sum((one - mean) ** 2 for one in means) / (BLOCKS - 1)
-    return STUDENT * sqrt(variance / BLOCKS) <= NARROW * mean
+    return STUDENT * sqrt(variance / BLOCKS) / mean if mean else 0.0
+
+
+def observed_steps(asked: int, step_s: float) -> int:
+    """Return the steps that are observed at most, of those asked for, where nothing else ends the observation."""
+    return asked if step_s <= 0 else min(asked, max(NARROW_AFTER, ceil(LONGEST_S / step_s)))
 
 
 class StepsMeasured(SystemExit):
@@ -73,6 +80,8 @@ class StepLimit:
         self._prefetched = 0
         self.is_over = False
         self._enough, self.is_enough = enough, False
+        self.known_within: float | None = None
+        """Where the time ended the observation: half of the confidence interval of its mean step, as a share of it."""
         self._lengths: list[int | None] = []
         self._durations: list[int] = []
         self._batches = self._waited_ns = self._lasted_ns = self._observed = 0
@@ -99,7 +108,8 @@ class StepLimit:
         """Count a measured step that was closed. End the run with it where it has shown that it hardly waits.
 
         Not where a pass ends before the steps that were asked for: what its end costs has not been seen. Where steps
-        take long, and their mean is known closely, observation ends, after whole epochs if these are short.
+        take long, observation ends once their mean is known closely, or once it has taken its time, and after whole
+        epochs if these are short.
         """
         self._observed += 1
         self._durations.append((step.end or step.start) - step.start)
@@ -114,15 +124,21 @@ class StepLimit:
         is_long = all(length >= wanted for length in lengths)
         if self._observed == self._enough and is_long and self._waited_ns < PLAINLY * self._lasted_ns:
             self._steps, self.is_enough = self._observed, True
-        elif self._has_seen_whole_epochs(lengths, wanted) and is_narrow(self._durations):
-            self._steps, self._enough = self._observed, 0
+        elif self._observed >= NARROW_AFTER and self._lasted_ns >= NARROW_AFTER_S * 1e9:
+            self._end_long(wanted)
 
-    def _has_seen_whole_epochs(self, lengths: list[int], wanted: float) -> bool:
-        """Tell whether enough steps were observed, and whole epochs, of those that end before all that were asked."""
-        if self._observed < NARROW_AFTER or self._lasted_ns < NARROW_AFTER_S * 1e9:
-            return False
+    def _end_long(self, wanted: float) -> None:
+        """End the observation of long steps, not within an epoch that is known to end before all that were asked for.
+
+        Where an epoch's length is not known, only the time ends it.
+        """
+        is_late, width = self._lasted_ns >= LONGEST_S * 1e9, half_width(self._durations)
+        known = [length for length in self._lengths if length is not None]
         a_step = self._batches / self._observed
-        return all(length >= wanted or (length > 0 and self._batches % length < a_step) for length in lengths)
+        is_whole = all(length >= wanted or (length > 0 and self._batches % length < a_step) for length in known)
+        if is_whole and (is_late or (width <= NARROW and len(known) == len(self._lengths))):
+            self._steps, self._enough = self._observed, 0
+            self.known_within = width if width > NARROW else None
 
     def short_pass(self, gets: int) -> int | None:
         """Return the length of the shortest pass, if it ends before all steps of `gets` batches were observed."""

@@ -195,6 +195,10 @@ class Windows:
         self._step_s = (self._ended() - self._since - self._early_ns) / 1e9 / steps
         self._write_window(self._ended(), settling=0)
         self.is_keeping = False
+        known_within = self._training.limit.known_within
+        if known_within is not None:
+            said = f"Observation ended after {steps} steps, in {self._step_s * steps:.0f} s"
+            self._training.say("long-enough", f"{said}: their mean is known to within {known_within:.0%}.")
         if self._training.limit.is_enough:
             self._training.say("enough", f"Such short waits are sure after {steps} steps.")
 

@@ -1,0 +1,1 @@
+"""Objects in stores read as files: addresses, stores, retries, listings."""

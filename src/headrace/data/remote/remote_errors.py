@@ -1,0 +1,148 @@
+"""Failures of stores by kind, and the errors that they become: each names what was read, never a credential."""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import NamedTuple
+
+from headrace.data.remote.addresses import show_address
+from headrace.errors import ChangedError, HeadraceError, NotFoundError, ReadError
+
+
+class FailureKind(enum.Enum):
+    """Kind of failure, by what helps against it."""
+
+    PASSING = "passing"
+    """Throttled, reset, cut short, timed out, or an error of the server's: another attempt may succeed."""
+    CREDENTIALS = "credentials"
+    """Refused for who asks: missing, wrong or expired credentials, or no permission."""
+    MISSING = "missing"
+    CHANGED = "changed"
+    """The object is no longer the one that was opened."""
+    RANGES = "ranges"
+    """The server gave the whole object where a part was asked for."""
+    EMPTY_RANGE = "empty range"
+    """No byte of the object lies in the range."""
+    OTHER = "other"
+
+
+_ADVICE = {
+    FailureKind.PASSING: "Check the network and the store's limits, and run again: a saved state goes on from there",
+    FailureKind.CREDENTIALS: (
+        "Check the credentials (environment, profile, store_options=) and that they may read it, and this machine's "
+        "clock; anonymous access needs store_options={'anonymous': True}"
+    ),
+    FailureKind.MISSING: "Check the address, or open the dataset again",
+    FailureKind.CHANGED: "It was replaced since it was opened: open it again",
+    FailureKind.RANGES: "Samples cannot be read from there: use a server that answers range requests with 206",
+    FailureKind.EMPTY_RANGE: "It is shorter than when it was opened: open it again",
+    FailureKind.OTHER: "Check the address and store_options=",
+}
+_STATUS_KINDS = {
+    **dict.fromkeys((408, 425, 429, 500, 502, 503, 504), FailureKind.PASSING),
+    **dict.fromkeys((401, 403, 407), FailureKind.CREDENTIALS),
+    **dict.fromkeys((404, 410), FailureKind.MISSING),
+    409: FailureKind.CHANGED,
+    412: FailureKind.CHANGED,
+    416: FailureKind.EMPTY_RANGE,
+}
+_CODE_KINDS = {
+    **dict.fromkeys(
+        ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestTimeTooSkewed", "InvalidToken"),
+        FailureKind.CREDENTIALS,
+    ),
+    **dict.fromkeys(("SlowDown", "RequestTimeout", "InternalError", "ServerBusy"), FailureKind.PASSING),
+    **dict.fromkeys(("NoSuchBucket", "ContainerNotFound"), FailureKind.MISSING),
+}
+"""Codes in a store's answer, which tell more than its status."""
+_STATUS = re.compile(r"\bstatus(?: code)?: (\d{3})\b(?: ([A-Z][A-Za-z -]*))?")
+_CODE = re.compile(r"<Code>([A-Za-z0-9_.]{1,64})</Code>")
+_TRANSPORT = re.compile(r"kind: (Timeout|Interrupted|Connect|Decode)\b")
+_SYSTEM = re.compile(r'message: \\?"([A-Za-z ]{1,80})\\?"')
+_TRANSPORT_WORDS = {
+    "Timeout": "no complete answer in time",
+    "Interrupted": "the connection ended before the answer was complete",
+    "Connect": "no connection",
+    "Decode": "the answer could not be decoded",
+}
+_BY_CLASS = {
+    "FileNotFoundError": (FailureKind.MISSING, "not found"),
+    "NotFoundError": (FailureKind.MISSING, "not found"),
+    "PreconditionError": (FailureKind.CHANGED, "another version lies there"),
+    "PermissionDeniedError": (FailureKind.CREDENTIALS, "permission denied"),
+    "UnauthenticatedError": (FailureKind.CREDENTIALS, "not authenticated"),
+}
+_FIRST_WORDS = 160
+
+
+class FailedRequestError(Exception):
+    """One failed request, without anything of the answer that could hold a credential."""
+
+    def __init__(self, kind: FailureKind, reason: str) -> None:
+        """Take its kind, and the reason in words."""
+        super().__init__(kind, reason)
+        self.kind = kind
+        self.reason = reason
+
+
+class RangeRequest(NamedTuple):
+    """What was asked for: the first byte and the one after the last; None: all, or nothing but its size."""
+
+    address: str
+    """As messages show it."""
+    start: int | None = None
+    end: int | None = None
+    verb: str = "read"
+
+    def __str__(self) -> str:
+        return self.address if self.start is None else f"{self.address}, bytes {self.start} to {self.end}"
+
+
+def failure_of(error: BaseException) -> FailedRequestError:
+    """Return what an error of obstore's, or of the system's, says: its kind, and a reason of known words alone.
+
+    An answer's body may repeat the request's signature or key, so nothing of it is taken but a code of letters.
+    """
+    if isinstance(error, FailedRequestError):
+        return error
+    text = str(error)
+    status, code = _STATUS.search(text), _CODE.search(text)
+    if status is not None:
+        number = int(status[1])
+        words = " ".join(filter(None, (status[1], (status[2] or "").strip(), code and f"({code[1]})")))
+        kind = _CODE_KINDS.get(code[1]) if code is not None else None
+        kind = _STATUS_KINDS.get(number, FailureKind.OTHER) if kind is None else kind
+        return FailedRequestError(kind, f"the store answers {words}")
+    if "NotPartial" in text:
+        return FailedRequestError(
+            FailureKind.RANGES, "the server answers with the whole object instead of a part (200, not 206)"
+        )
+    known = _BY_CLASS.get(type(error).__name__)
+    if known is not None:
+        return FailedRequestError(*known)
+    transport = _TRANSPORT.search(text)
+    if transport is not None or isinstance(error, TimeoutError | ConnectionError):
+        system = _SYSTEM.search(text)
+        why = _TRANSPORT_WORDS["Timeout" if transport is None else transport[1]]
+        return FailedRequestError(FailureKind.PASSING, why if system is None else f"{why} ({system[1]})")
+    if "Received redirect without LOCATION" in text:
+        return FailedRequestError(
+            FailureKind.OTHER, "the bucket is in another region: give store_options={'region': …}"
+        )
+    if "edential" in text and "query" not in text:  # no provider of credentials has any
+        return FailedRequestError(FailureKind.CREDENTIALS, "no credentials could be had")
+    first = show_address(text.partition("\n")[0].partition("<")[0])[:_FIRST_WORDS].rstrip()
+    return FailedRequestError(FailureKind.OTHER, first or type(error).__name__)
+
+
+def remote_error(failure: FailedRequestError, request: RangeRequest, *, attempts: int) -> HeadraceError:
+    """Return the error for a request that failed for good, at the last of so many attempts."""
+    tried = "" if attempts == 1 else f", at each of {attempts} attempts"
+    text = f"{request}: could not be {request.verb}: {failure.reason}{tried}. {_ADVICE[failure.kind]}"
+    kind: type[HeadraceError] = {
+        FailureKind.MISSING: NotFoundError,
+        FailureKind.CHANGED: ChangedError,
+        FailureKind.EMPTY_RANGE: ChangedError,
+    }.get(failure.kind, ReadError)
+    return kind(text)

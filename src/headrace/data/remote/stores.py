@@ -1,0 +1,355 @@
+"""Connections to stores, one a bucket and process: single requests, without retries.
+
+obstore makes them, with the credentials and options that it finds in the environment or is given. Its threads do not
+survive a fork, and whoever waited for them would wait for ever: a forked process loads a copy of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import importlib.machinery
+import importlib.util
+import os
+import pickle
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from headrace.data.remote.addresses import StoreAddress
+from headrace.data.remote.remote_errors import FailedRequestError, FailureKind, failure_of
+from headrace.errors import UsageError
+
+REQUEST_TIMEOUT = "30s"
+"""Deadline of one request, the whole answer included, unless client_options say otherwise."""
+_CONNECT_TIMEOUT = "5s"
+_KEYS_AT_ONCE = 1000
+_NO_RETRIES = {"max_retries": 0}
+"""Attempts are counted, named and paced here: see `remote_file`."""
+_SECRET_OPTION = re.compile(r"secret|token|key|sas|password|credential|bearer|authorization|header", re.IGNORECASE)
+_NAMES_A_FILE = re.compile(r"_(file|path)$", re.IGNORECASE)
+_MODULE = "obstore._obstore"
+
+
+class ObjectPin(NamedTuple):
+    """Which content an object has, as its store says it."""
+
+    size: int
+    etag: str | None
+    version: str | None = None
+    modified: str | None = None
+    """Time of its last change; counts where the store gives no ETag."""
+
+    def is_same(self, other: ObjectPin) -> bool:
+        """Tell whether both are the same content, as far as the store tells."""
+        if self.etag is not None and other.etag is not None:
+            return self.size == other.size and self.etag == other.etag
+        return self.size == other.size and self.modified == other.modified
+
+    @property
+    def match(self) -> str | None:
+        """ETag for an If-Match header; None for a weak one, which never matches."""
+        return None if self.etag is None or self.etag.startswith("W/") else self.etag
+
+
+class ListedObject(NamedTuple):
+    """Object that a listing names."""
+
+    key: str
+    pin: ObjectPin
+
+
+def _pin(meta: Mapping[str, Any]) -> ObjectPin:
+    modified = meta.get("last_modified")
+    return ObjectPin(
+        int(meta["size"]), meta.get("e_tag"), meta.get("version"), None if modified is None else modified.isoformat()
+    )
+
+
+class _LoadedModule:
+    """obstore, as this process has it."""
+
+    def __init__(self) -> None:
+        self.process: int | None = None
+        self.lock = threading.Lock()
+
+    def forked(self) -> None:
+        self.lock = threading.Lock()  # another thread of the parent may have held it
+
+    def get(self) -> Any:
+        """Return obstore. Raises UsageError where it is not installed."""
+        if self.process == os.getpid():
+            return sys.modules["obstore"]
+        with self.lock:
+            if self.process is not None and self.process != os.getpid():
+                _load_copy()
+            try:
+                import obstore
+                import obstore.store
+            except ImportError as error:
+                raise UsageError(
+                    "remote addresses need obstore, which is not installed. Install it: pip install 'headrace[remote]'"
+                ) from error
+            self.process = os.getpid()
+            return obstore
+
+
+def _load_copy() -> None:
+    """Load the extension again, from memory: the loader of shared libraries knows a file that it has by its inode."""
+    origin = sys.modules[_MODULE].__file__
+    assert origin is not None
+    for name in [name for name in sys.modules if name == "obstore" or name.startswith("obstore.")]:
+        del sys.modules[name]
+    descriptor = os.memfd_create("headrace-obstore", os.MFD_CLOEXEC)
+    try:
+        with open(origin, "rb") as file:
+            left = os.fstat(file.fileno()).st_size
+            while left > 0:
+                left -= os.sendfile(descriptor, file.fileno(), None, left)
+        path = f"/proc/self/fd/{descriptor}"
+        loader = importlib.machinery.ExtensionFileLoader(_MODULE, path)
+        spec = importlib.util.spec_from_file_location(_MODULE, path, loader=loader)
+        assert spec is not None
+        module = importlib.util.module_from_spec(spec)
+        module.__file__ = origin
+        sys.modules[_MODULE] = module
+        loader.exec_module(module)
+    finally:
+        os.close(descriptor)
+
+
+_loaded = _LoadedModule()
+os.register_at_fork(after_in_child=_loaded.forked)
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectStore:
+    """Bucket, container or web server, and how to reach it.
+
+    Picklable by its address and options. Credentials among them stay in this process and those that it forks: another
+    reads its own environment or profile.
+    """
+
+    address: StoreAddress
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """`store_options=`: what obstore's store of that kind takes, with `anonymous` and `profile`."""
+    given: bytes | None = field(default=None, repr=False)
+    """obstore's store that the user gave, pickled for forked processes; empty where it cannot be."""
+    left_out: tuple[str, ...] = ()
+    """Names of the credentials that stayed in the process where they were given."""
+    _connected: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, address: StoreAddress, options: Mapping[str, Any] | None, store: Any = None) -> ObjectStore:
+        """Check what `open` was given. Raises UsageError."""
+        if store is None:
+            return cls(address, dict(options or {}))
+        if options:
+            raise UsageError("store_options: expected none beside store=, which has its own. Leave one out")
+        if not hasattr(store, "__module__") or not type(store).__module__.startswith("obstore"):
+            raise UsageError(f"store: expected a store of obstore's, such as S3Store(…), got {type(store).__name__}")
+        if getattr(store, "prefix", None):
+            raise UsageError(
+                "store: expected a store of a whole bucket, got one with a prefix. Put it into the address"
+            )
+        config = getattr(store, "config", None) or {}
+        name = config.get("bucket", config.get("container_name", address.name))
+        if name != address.name.partition("@")[0]:
+            raise UsageError(f"store: expected a store of {address}, got one of {name!r}")
+        try:
+            given = pickle.dumps(store)
+        except Exception:  # of a credential provider: it serves this process, and a fork is told so
+            given = b""
+        made = cls(address, {}, given)
+        made._connected.update(process=os.getpid(), store=store)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kept, left_out = _without_credentials(self.options)
+        if self.given is not None:
+            left_out = ("store=",)
+        if self.address.credential is not None or self.address.query is not None:
+            left_out = (*left_out, "those of the address")
+        return ObjectStore, (self.address, kept, None, tuple(dict.fromkeys((*self.left_out, *left_out))))
+
+    def renew(self) -> None:
+        """Connect anew at the next request, which reads the environment or the profile again."""
+        if self.given is None:
+            self._connected.clear()
+
+    def head(self, key: str) -> ObjectPin:
+        """Return which content an object has. Raises FailedRequestError."""
+        return _pin(self._try(lambda obstore, store: obstore.head(store, key)))
+
+    def read(self, key: str, start: int, end: int, pin: ObjectPin | None) -> tuple[memoryview, ObjectPin]:
+        """Return bytes `start` to `end` (fewer at the object's end), and which content they are of.
+
+        Raises FailedRequestError; of kind CHANGED where that is not `pin`.
+        """
+
+        def request(obstore: Any, store: Any) -> tuple[memoryview, ObjectPin]:
+            answer = obstore.get(store, key, options=_get_options(start, end, pin))
+            found = _checked_pin(answer.meta, pin)
+            return _checked_bytes(memoryview(answer.bytes()), start, end, found), found
+
+        answered: tuple[memoryview, ObjectPin] = self._try(request)
+        return answered
+
+    async def read_async(self, key: str, start: int, end: int, pin: ObjectPin | None) -> tuple[memoryview, ObjectPin]:
+        """Do the same as `read` in an event loop."""
+        try:
+            answer = await self._obstore().get_async(self._connection(), key, options=_get_options(start, end, pin))
+            found = _checked_pin(answer.meta, pin)
+            return _checked_bytes(memoryview(await answer.bytes_async()), start, end, found), found
+        except UsageError:
+            raise
+        except Exception as error:
+            failure = self._explained(failure_of(error))
+        raise failure
+
+    def list(self, prefix: str) -> Iterator[ListedObject]:
+        """Yield the objects below a prefix, which ends where a part of keys ends, in the order of their keys.
+
+        Raises FailedRequestError, and UsageError for a web server, which has no listing.
+        """
+        if self.address.is_web:
+            raise UsageError(
+                f"{self.address.show(prefix)}: a web server has no listing. Name the files, or write a brace list "
+                f"such as train-{{000..009}}.tar"
+            )
+        stream = self._try(lambda obstore, store: obstore.list(store, prefix=prefix or None, chunk_size=_KEYS_AT_ONCE))
+        while True:
+            found = self._try(lambda _, __: next(stream, None))
+            if found is None:
+                return
+            yield from (ListedObject(each["path"], _pin(each)) for each in found)
+
+    def _try(self, request: Any) -> Any:
+        try:
+            return request(self._obstore(), self._connection())
+        except UsageError:
+            raise
+        except Exception as error:
+            failure = self._explained(failure_of(error))
+        raise failure  # outside: the error that obstore raised may hold what the request was signed with
+
+    def _explained(self, failure: FailedRequestError) -> FailedRequestError:
+        if failure.kind is not FailureKind.CREDENTIALS or not self.left_out:
+            return failure
+        names = ", ".join(self.left_out)
+        return FailedRequestError(
+            failure.kind,
+            f"{failure.reason}; credentials given in the program ({names}) are not sent to other processes: set them "
+            f"in the environment, or name a profile",
+        )
+
+    def _obstore(self) -> Any:
+        return _loaded.get()
+
+    def _connection(self) -> Any:
+        """Return obstore's store of this process."""
+        if self._connected.get("process") == os.getpid() and "store" in self._connected:
+            return self._connected["store"]
+        self._obstore()  # a forked process has its own from here on
+        if self.given == b"":
+            raise UsageError(
+                f"{self.address}: expected a store= that can be pickled, since this process was forked. Give "
+                f"store_options=, or set the credentials in the environment"
+            )
+        store = _connect(self.address, self.options) if self.given is None else pickle.loads(self.given)
+        self._connected.update(process=os.getpid(), store=store)
+        return store
+
+
+def _get_options(start: int, end: int, pin: ObjectPin | None) -> dict[str, Any]:
+    options: dict[str, Any] = {"range": (start, end)}
+    if pin is not None and pin.match is not None:
+        options["if_match"] = pin.match
+    return options
+
+
+def _checked_pin(meta: Mapping[str, Any], pin: ObjectPin | None) -> ObjectPin:
+    found = _pin(meta)
+    if pin is not None and not pin.is_same(found):
+        raise FailedRequestError(FailureKind.CHANGED, "another version lies there")
+    return found
+
+
+def _checked_bytes(data: memoryview, start: int, end: int, pin: ObjectPin) -> memoryview:
+    expected = min(end, pin.size) - start
+    if len(data) != expected:
+        raise FailedRequestError(FailureKind.PASSING, f"expected {expected} bytes, got {len(data)}")
+    return data
+
+
+def _connect(address: StoreAddress, options: Mapping[str, Any]) -> Any:
+    stores: Any = importlib.import_module("obstore.store")
+    config = dict(options)
+    client: dict[str, Any] = {
+        "timeout": REQUEST_TIMEOUT,
+        "connect_timeout": _CONNECT_TIMEOUT,
+        **dict(config.pop("client_options", {})),
+    }
+    endpoint = config.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
+    if str(endpoint).startswith("http://") or address.scheme == "http":
+        client["allow_http"] = True
+    if address.credential is not None:
+        token = base64.b64encode(unquote(address.credential).encode()).decode()
+        client["default_headers"] = {**client.get("default_headers", {}), "authorization": f"Basic {token}"}
+    anonymous, profile = config.pop("anonymous", None), config.pop("profile", None)
+    given: dict[str, Any] = {"client_options": client, "retry_config": config.pop("retry_config", _NO_RETRIES)}
+    provider = config.pop("credential_provider", None)
+    if profile is not None:
+        provider = _profile_provider(address, profile)
+    if provider is not None:
+        given["credential_provider"] = provider
+    if anonymous:
+        config["skip_signature"] = True
+    try:
+        if address.is_web:
+            return stores.HTTPStore.from_url(address.connection, **config, **given)
+        if address.scheme == "s3":
+            return stores.S3Store(address.name, config=config, **given)
+        if address.scheme == "gs":
+            return stores.GCSStore(address.name, config=config, **given)
+        if address.scheme == "az":
+            return stores.AzureStore(address.name, config=config, **given)
+        return stores.from_url(address.connection, config=config, **given)
+    except Exception as error:
+        why, names = type(error).__name__, ", ".join(sorted(options)) or "none"
+    raise UsageError(
+        f"{address}: expected options that obstore's store takes as store_options=, got {names} ({why}). See "
+        f"https://developmentseed.org/obstore/"
+    )
+
+
+def _profile_provider(address: StoreAddress, profile: str) -> Any:
+    if address.scheme != "s3":
+        raise UsageError(f"{address}: profile: expected none in store_options=, which only s3:// has. Leave it out")
+    try:
+        import boto3
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        raise UsageError("store_options profile needs boto3, which is not installed: pip install boto3") from error
+    return Boto3CredentialProvider(boto3.Session(profile_name=profile))
+
+
+def _without_credentials(options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the options that other processes may have, and the names of the others."""
+    kept: dict[str, Any] = {}
+    left_out: list[str] = []
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            inner, names = _without_credentials(value)
+            kept[name] = inner
+            left_out += names
+        elif isinstance(value, FunctionType) or not _SECRET_OPTION.search(name) or _NAMES_A_FILE.search(name):
+            kept[name] = value
+        else:
+            left_out.append(name)
+    return kept, tuple(left_out)
