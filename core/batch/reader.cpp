@@ -36,19 +36,26 @@ ZipEntry zip_entry(const Ranges& ranges, std::size_t item) {
 
 }  // namespace
 
-// An open file, and how messages call it.
+// An open file, or the part of one that is in memory, and how messages call it.
 struct Reader::Source {
     const Paths& paths;
     std::int64_t path_id;
-    std::shared_ptr<const Paths::File> file;
+    const HeldPart* held;
+    std::shared_ptr<const Paths::File> file;  // of none that is held
 
     std::string path() const { return paths.path(path_id); }
 
     std::int64_t size() const {
+        if (held != nullptr) return held->first + static_cast<std::int64_t>(held->bytes.size());
         struct stat status;
         if (::fstat(file->fd, &status) != 0) throw TransportFault(errno, "cannot stat " + path());
         if (!S_ISREG(status.st_mode)) throw Fault(Code::io, path() + " is not a regular file");
         return status.st_size;
+    }
+
+    [[noreturn]] void end(std::int64_t at, std::size_t missing) const {
+        throw Fault(Code::changed, path() + " ends at byte " + std::to_string(at) + ", " + std::to_string(missing) +
+                                       " bytes before the end of what was indexed; index it again");
     }
 };
 
@@ -80,7 +87,8 @@ void Reader::give_up(const TransportFault& fault, std::size_t attempt) {
 
 Reader::Start Reader::read_once(const Ranges& ranges, std::size_t item, std::size_t most, std::int64_t max_file_bytes) {
     const std::int64_t path_id = ranges.path_id[item];
-    const Source source{*ranges.paths, path_id, ranges.paths->open(path_id)};
+    const HeldPart* const held = ranges.held_part(item);
+    const Source source{*ranges.paths, path_id, held, held == nullptr ? ranges.paths->open(path_id) : nullptr};
     const std::int64_t offset = ranges.offset ? ranges.offset[item] : 0;
     if (ranges.zip.packed != nullptr) {
         const ZipEntry entry = zip_entry(ranges, item);
@@ -130,20 +138,26 @@ Reader::Start Reader::read_zip(const Source& source, std::int64_t offset, const 
 }
 
 std::span<const std::uint8_t> Reader::load(const Source& source, std::int64_t offset, std::size_t count) {
+    if (source.held != nullptr) return load_held(source, offset, count);
     std::uint8_t* const begin = buffer_.reserve(std::max<std::size_t>(1, count));
     for (std::size_t done = 0; done < count;) {
         const std::int64_t at = offset + static_cast<std::int64_t>(done);
         const ssize_t got = ::pread(source.file->fd, begin + done, count - done, at);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) throw TransportFault(errno, "cannot read " + source.path());
-        if (got == 0) {
-            throw Fault(Code::changed, source.path() + " ends at byte " + std::to_string(at) + ", " +
-                                           std::to_string(count - done) +
-                                           " bytes before the end of what was indexed; index it again");
-        }
+        if (got == 0) source.end(at, count - done);
         done += static_cast<std::size_t>(got);
     }
     return {begin, count};
+}
+
+std::span<const std::uint8_t> Reader::load_held(const Source& source, std::int64_t offset, std::size_t count) {
+    const auto& [bytes, first] = *source.held;
+    if (offset < first) throw Fault(Code::io, source.path() + ": no bytes are held before " + std::to_string(first));
+    const auto at = static_cast<std::uint64_t>(offset - first);
+    const std::size_t there = at < bytes.size() ? bytes.size() - static_cast<std::size_t>(at) : 0;
+    if (there < count) source.end(offset + static_cast<std::int64_t>(there), count - there);
+    return bytes.subspan(static_cast<std::size_t>(at), count);
 }
 
 }  // namespace headrace

@@ -1,4 +1,5 @@
-// Reads one sample's item: a file, a range of one, or a member of an archive, checked against what was indexed.
+// Reads one sample's item: a file, a range of one, or a member of an archive, checked against what was indexed. What
+// the caller holds in memory is checked alike, and not copied.
 #pragma once
 
 #include <cstddef>
@@ -47,6 +48,7 @@ private:
                                              const std::uint32_t* check);
     Start read_zip(const Source&, std::int64_t offset, const ZipEntry& entry, std::size_t most);
     std::span<const std::uint8_t> load(const Source&, std::int64_t offset, std::size_t count);
+    static std::span<const std::uint8_t> load_held(const Source&, std::int64_t offset, std::size_t count);
 
     // One huge file must not pin its size for the pass.
     static constexpr std::size_t kKeptBytes = std::size_t{16} << 20;

@@ -70,6 +70,12 @@ struct ZipRanges {
     const std::uint32_t* flags = nullptr;
 };
 
+// A part of a file that the caller holds in memory: its bytes from `first` on. Borrowed until the job is done.
+struct HeldPart {
+    std::span<const std::uint8_t> bytes;
+    std::int64_t first = 0;
+};
+
 // Byte ranges of a batch, one a sample. A null array stands for its default.
 struct Ranges {
     std::shared_ptr<const Paths> paths;
@@ -78,6 +84,13 @@ struct Ranges {
     const std::int64_t* length = nullptr;  // default: the whole file; kAbsent or kMissing
     const std::uint32_t* check = nullptr;  // of the header before the data (tar, zip); default: none is checked
     ZipRanges zip;                         // null arrays: no zip. Else offset, length and check are there
+    // Which of `held` has the sample's bytes; negative: none has, and the file is read. Default: none is held.
+    const std::int64_t* held_in = nullptr;
+    std::vector<HeldPart> held;
+
+    const HeldPart* held_part(std::size_t item) const {
+        return held_in == nullptr || held_in[item] < 0 ? nullptr : &held[static_cast<std::size_t>(held_in[item])];
+    }
 };
 
 }  // namespace headrace

@@ -1,5 +1,6 @@
 #include "bindings.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,10 +47,14 @@ struct PyRanges {
     // packed, room, method, crc, flags: as ZipRanges.
     using Zipped = std::optional<std::tuple<Array<std::int64_t>, Array<std::int64_t>, Array<std::uint32_t>,
                                             Array<std::uint32_t>, Array<std::uint32_t>>>;
+    // Parts of files in memory, the first byte of each in its file, and the part that each sample lies in, or -1.
+    using Held =
+        std::optional<std::tuple<std::vector<Array<std::uint8_t>>, std::vector<std::int64_t>, Array<std::int64_t>>>;
     std::optional<PyPaths> paths;
     Ints path_id, offset, length;
     Words check;
     Zipped zipped;
+    Held held;
 };
 
 // Where a field's entries are cached: the store, the first one, and what is cached of it.
@@ -188,9 +193,22 @@ private:
                      borrow<std::uint32_t>(method, "method"), borrow<std::uint32_t>(crc, "crc"),
                      borrow<std::uint32_t>(flags, "flags")};
         }
+        if (at.held) take_held(*at.held, r);
         keep_.push_back(nb::cast(at.paths->names));
         keep_.push_back(nb::cast(at.paths->offsets));
         return r;
+    }
+
+    void take_held(const PyRanges::Held::value_type& held, Ranges& r) {
+        const auto& [parts, first, held_in] = held;
+        if (parts.size() != first.size()) throw nb::value_error("expected as many parts as first bytes");
+        r.held_in = borrow<std::int64_t>(held_in, "held_in");
+        const auto within = [&](std::int64_t part) { return part < static_cast<std::int64_t>(parts.size()); };
+        if (!std::all_of(r.held_in, r.held_in + job_->samples, within)) throw nb::value_error("no such part is held");
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+            r.held.push_back({std::span(parts[i].data(), parts[i].size()), first[i]});
+            keep_.push_back(nb::cast(parts[i]));
+        }
     }
 
     // Kept until the job is done.
@@ -357,16 +375,17 @@ void bind_batch(nb::module_& m) {
         .def(
             "__init__",
             [](PyRanges* self, const PyPaths* paths, PyRanges::Ints path_id, PyRanges::Ints offset,
-               PyRanges::Ints length, PyRanges::Words check, PyRanges::Zipped zipped) {
+               PyRanges::Ints length, PyRanges::Words check, PyRanges::Zipped zipped, PyRanges::Held held) {
                 new (self) PyRanges{paths == nullptr ? std::nullopt : std::optional(*paths),
                                     std::move(path_id),
                                     std::move(offset),
                                     std::move(length),
                                     std::move(check),
-                                    std::move(zipped)};
+                                    std::move(zipped),
+                                    std::move(held)};
             },
             nb::arg("paths").none() = nb::none(), "path_id"_a = nb::none(), "offset"_a = nb::none(),
-            "length"_a = nb::none(), "check"_a = nb::none(), "zipped"_a = nb::none());
+            "length"_a = nb::none(), "check"_a = nb::none(), "zipped"_a = nb::none(), "held"_a = nb::none());
 
     nb::class_<PyJob>(m, "Job")
         .def(nb::init<Array<std::int64_t>, Array<std::uint32_t>, std::uint64_t, std::uint16_t, Table,

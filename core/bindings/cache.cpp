@@ -128,6 +128,18 @@ nb::tuple get_many(PyStore& self, const In<std::int64_t>& indices) {
     return nb::make_tuple(to_numpy_bytes(std::move(data)), to_numpy(std::move(lengths)));
 }
 
+nb::object has_many(PyStore& self, const In<std::int64_t>& indices) {
+    const Ints all = indices_of(*self.store, indices);
+    std::vector<std::uint8_t> there(all.size());
+    {
+        nb::gil_scoped_release released;
+        std::transform(all.begin(), all.end(), there.begin(), [&](std::int64_t index) {
+            return static_cast<std::uint8_t>(self.store->peek(static_cast<std::uint64_t>(index)).has_value());
+        });
+    }
+    return nb::cast(to_numpy(std::move(there)));
+}
+
 void check_lengths(Ints lengths, std::size_t entries, std::size_t bytes) {
     if (lengths.size() != entries) throw nb::value_error("expected a length for each index");
     std::size_t left = bytes;
@@ -188,6 +200,7 @@ void bind_cache(nb::module_& m) {
         .def("put", &put, "index"_a, "data"_a, "Whether bytes are kept from now on.")
         .def("get_many", &get_many, "indices"_a,
              "(data uint8, lengths int64): what is kept under each number, on end; -1 where nothing is.")
+        .def("has_many", &has_many, "indices"_a, "uint8: 1 where something is kept under a number. Uncounted.")
         .def("put_many", &put_many, "indices"_a, "data"_a, "lengths"_a,
              "How many of the entries, on end, are kept now.")
         .def("counts", &counts)

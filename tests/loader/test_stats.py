@@ -11,6 +11,8 @@ from loader_data import COUNT, encode, photograph, write_folder
 from processes import eventually
 
 import headrace as hr
+from headrace.fetch import FetchStats
+from headrace.fetch.executor import FetchCounts
 from headrace.loader import StageStats, Stats
 from headrace.loader.stats import STAGES
 
@@ -55,6 +57,11 @@ def made_up(*, busy=None, **numbers):
             {},
             "decode",
             "The loader limits this run: the consumer waited 40% of the time, most of it for decode on 2 threads.",
+        ),
+        (
+            {"fetch": FetchStats(FetchCounts(requests=9), {0.5: 0.02}, 0, 1, 9, wait_s=3.0)},
+            "store",
+            "The store limits this run: the consumer waited 40% of the time, most of it for its answers.",
         ),
         (
             {"busy": {"read": 50.0}},

@@ -61,6 +61,8 @@ def test_an_epoch_is_that_of_lists(epoch):
     order = [sample for _, samples in windows for sample in samples]
     everywhere = np.arange(epoch.count)
     assert epoch.samples_at(everywhere).tolist() == order
+    assert [int(epoch.samples_at(np.array([position]))[0]) for position in everywhere] == order
+    assert epoch.samples_at(everywhere[:0]).tolist() == []
     assert epoch.positions_of(np.array(order)).tolist() == everywhere.tolist()
     assert (epoch.blocks, epoch.windows) == (-(-epoch.count // epoch.shape.block), len(windows))
     sizes = [len(samples) for _, samples in windows]

@@ -18,6 +18,7 @@ from headrace.data.columns import (
     ColumnFiles,
     FileColumn,
     HeldColumn,
+    HeldParts,
     KeyColumn,
     ListColumn,
     Location,
@@ -32,6 +33,8 @@ from headrace.data.native_reading import read_members
 from headrace.data.opening import Where
 from headrace.data.opening import open_dataset as open
 from headrace.data.pillow_images import TooLargeError, apart_formats, open_picture, picture_size
+from headrace.data.remote.remote_errors import FailedRequestError, FailureKind, RangeRequest, remote_error
+from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.sample_arrays import cached_array, file_versions, mapped_zeros, position_blocks, release_pages
 from headrace.data.sizes import image_sizes
 from headrace.data.sources.file_kind import compression_of, decompress_command, refuse_compressed

@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ from headrace._core import Paths, Ranges, leads_out
 from headrace.data.storage.open_file import OpenFile, ReadableFile, StoredPath
 from headrace.data.storage.strings import Ints, StoredArray, StringColumn, Strings
 from headrace.errors import ChangedError, OutsideRootError, ReadError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 Checks = npt.NDArray[np.uint32]
 Numbers: TypeAlias = npt.NDArray[Any] | StoredArray
@@ -97,6 +100,10 @@ def outside_root_text(why: str) -> str:
     return f"{why}. Correct it, or open without root=, and absolute paths are taken as they are"
 
 
+HeldParts: TypeAlias = tuple[list["Buffer"], list[int], Ints]
+"""Parts of files in memory, the first byte of each in its file, and which of them each sample lies in (-1: in none)."""
+
+
 class ZipLocation(NamedTuple):
     """Entries of zips' central directories for a batch of members; every array has one entry a sample."""
 
@@ -125,11 +132,14 @@ class Location(NamedTuple):
     files: ColumnFiles | None = None
     """What `path_id` counts in, where it is not the column's `files`: those of this batch alone."""
 
-    def native(self, paths: Paths | None) -> Ranges:
-        """Return the same for the core; `paths` are the column's files, for batches without files of their own."""
+    def native(self, paths: Paths | None, held: HeldParts | None = None) -> Ranges:
+        """Return the same for the core; `paths` are the column's files, for batches without files of their own.
+
+        `held`: parts of the files that are in memory, and are read from there.
+        """
         own = paths if self.files is None else native_paths(self.files)
         assert own is not None, "names that lie in memory are the column's, others come with the batch"
-        return Ranges(own, self.path_id, self.offset, self.length, self.check, self.zipped)
+        return Ranges(own, self.path_id, self.offset, self.length, self.check, self.zipped, held)
 
 
 class ByteColumn(ABC):

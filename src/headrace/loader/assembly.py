@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace.data import StringColumn, native_paths
 from headrace.errors import UsageError
+from headrace.fetch import FetchAhead, FetchCancelled
 from headrace.loader.bad_samples import error_of
 from headrace.loader.batch_memory import BatchMemory
 from headrace.loader.batch_values import BatchRows
@@ -58,8 +59,11 @@ class Assembly:
     One thread uses it at a time, except for `start_rows`, `resize` and `read`.
     """
 
-    def __init__(self, recipe: Recipe, engine: _core.Engine, memory: BatchMemory) -> None:
+    def __init__(
+        self, recipe: Recipe, engine: _core.Engine, memory: BatchMemory, ahead: FetchAhead | None = None
+    ) -> None:
         self._recipe = recipe
+        self._ahead = ahead
         self._engine = engine
         self._blocks = memory
         files = {column: recipe.dataset.files(column) for _, _, column in (*recipe.images, *recipe.raws)}
@@ -92,6 +96,11 @@ class Assembly:
 
     def _memory(self, samples: int, size: tuple[int, int]) -> list[NDArray[np.uint8]]:
         return [self._blocks.acquire(samples * part.nbytes(size)) for part in self._parts]
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether bytes are fetched, so that the core finds no file where they are not held."""
+        return self._ahead is not None
 
     def close(self) -> None:
         """Close the archives. No job may be running."""
@@ -130,7 +139,7 @@ class Assembly:
             out = memory[self._outputs[i]]
             height, width = self._parts[self._outputs[i].start].own_size or size
             job.add_image(
-                self._ranges(column, rows.samples),
+                self._ranges(column, rows.samples, again=items is not None),
                 self._options[i],
                 memory=None if items is None else items[i],
                 out=out[0],
@@ -140,7 +149,7 @@ class Assembly:
                 cache=self._cached(name) if self._alone[i] else None,  # the others are decoded with one before
             )
         for name, _, column in self._recipe.raws:
-            job.add_raw(self._ranges(column, rows.samples), cache=self._cached(name))
+            job.add_raw(self._ranges(column, rows.samples, again=items is not None), cache=self._cached(name))
         self._engine.submit(job)
         return job
 
@@ -153,7 +162,7 @@ class Assembly:
         dataset = self._recipe.dataset
         ids = samples if dataset.base_ids is None else dataset.base_ids[samples]
         job = _core.Job(ids, np.zeros(1, np.uint32), key=0, program=self._recipe.program.ops)
-        job.add_raw(self._ranges(column, samples))
+        job.add_raw(self._ranges(column, samples, again=True))
         self._engine.submit(job)
         job.wait()
         for _, _, code, _, why in job.failures():
@@ -171,8 +180,13 @@ class Assembly:
         cache = self._recipe.cache
         return None if cache is None else cache.place(field)
 
-    def _ranges(self, column: str, samples: Ints) -> _core.Ranges:
-        return self._recipe.dataset.locate(column, samples).native(self._paths.get(column))
+    def _ranges(self, column: str, samples: Ints, *, again: bool = False) -> _core.Ranges:
+        """Return where the bytes are. `again`: those that seemed to be cached are fetched, too."""
+        try:
+            held = None if self._ahead is None else self._ahead.held(column, samples, all_of_them=again)
+        except FetchCancelled:
+            raise Cancelled from None
+        return self._recipe.dataset.locate(column, samples).native(self._paths.get(column), held)
 
     def _measure(self, rows: BatchRows) -> tuple[int, int]:
         """Return the one (height, width) that the view gives every image of the batch.

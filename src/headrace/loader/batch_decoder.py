@@ -26,7 +26,7 @@ from headrace.plan import BatchPlan
 RowFailure: TypeAlias = tuple[int, int, int, int, str]
 """Failure of one row: sample, field, code, stage, and why (core/batch/job.hpp)."""
 
-_LIMIT, _CORRUPT = 3, 2
+_CORRUPT, _LIMIT, _IO = 2, 3, 5
 
 
 class RowMender:
@@ -81,6 +81,8 @@ class RowMender:
     def _decode(self, pending: Pending, row: int, failure: RowFailure | None) -> list[bytes]:
         """Decode in the core, unless its `failure` is known. Fields that it declines are decoded by a library first."""
         items: list[Item] = [None] * len(self._recipe.images)
+        if failure is not None and failure[2] == _IO and self._assembly.is_remote:
+            failure = None  # not held, since it seemed to be cached, and what was cached is damaged
         while True:
             if failure is None:
                 job = self._assembly.start_rows(pending, row, items)

@@ -129,12 +129,23 @@ class EpochCache:
     """What is cached of each field, in words."""
     length: int
     """Samples of the whole dataset."""
+    columns: Mapping[str, str]
+    """Column that each of these fields reads."""
     first_tokens: Mapping[str, int]
     """First entry of each text field whose ids are cached. They come after all others, by the texts' numbers."""
 
     def place(self, field: str) -> tuple[_core.Store, int, str]:
         """Return where the core caches a field: the store, its first entry, and what of it is cached."""
         return self.store.native, list(self.cuts).index(field) * self.length, self.cuts[field]
+
+    def has_all(self, column: str, base_ids: Ints) -> NDArray[np.bool_]:
+        """Tell of which samples all that is made of a column is cached, so that its bytes need not be read."""
+        fields = [field for field in self.cuts if self.columns[field] == column]
+        found = np.full(len(base_ids), bool(fields))
+        for field in fields:
+            native, first, _ = self.place(field)
+            found &= native.has_many(base_ids + first).view(np.bool_)
+        return found
 
     def tokens(self, text: ResolvedText) -> TokenCache | None:
         """Return the token cache of a text field; None if its ids are not cached."""
@@ -211,7 +222,8 @@ def open_cache(
     whole = Dataset(dataset.table)
     files = [dataset.table.bytes_of(column) for column in columns]
     stamp = [[file_versions(whole, each), content_sample(length, each)] for each in files]
-    return EpochCache(Store(spec, identity_of(entries, what, stamp)), cuts, words, length, first_tokens)
+    of = {name: column for name, _, column in (*images, *raws) if name in cuts}
+    return EpochCache(Store(spec, identity_of(entries, what, stamp)), cuts, words, length, of, first_tokens)
 
 
 def _entry_identity(field: Field, cut: Cut, program: Program) -> list[Any]:

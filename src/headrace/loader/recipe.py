@@ -118,6 +118,11 @@ class Recipe(FieldColumns):
         return [part for name, field, _ in self.images for part in parts_of(name, field)]
 
     @property
+    def read_columns(self) -> list[str]:
+        """Return the columns of bytes that the core reads, each once."""
+        return list(dict.fromkeys(column for _, _, column in (*self.images, *self.raws)))
+
+    @property
     def names(self) -> list[str]:
         """Return the batch's flat names, in order."""
         return names_of(self.fields, self.packed)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from headrace import _core
 from headrace.data.storage import open_file
 from headrace.errors import HeadraceError
+from headrace.fetch import FetchAhead
 from headrace.loader import user_functions
 from headrace.loader.assembly import Assembly, Cancelled, Pending
 from headrace.loader.autotuning.observation import Readings, Setting
@@ -85,7 +86,17 @@ class Runner:
             most_threads=recipe.threads,
         )
         undo.callback(self._engine.close)
-        self._assembly = Assembly(recipe, self._engine, memory)
+        self._ahead = FetchAhead.of(
+            recipe.dataset,
+            recipe.read_columns,
+            recipe.plan,
+            epoch=self._epoch,
+            first_step=self._first_step,
+            cached=None if recipe.cache is None else recipe.cache.has_all,
+        )
+        if self._ahead is not None:
+            undo.callback(self._ahead.close)
+        self._assembly = Assembly(recipe, self._engine, memory, self._ahead)
         self._decoder = BatchDecoder(recipe, self._assembly, self.bad, self._python)
         self._mixer: Mixer | None = None
         if recipe.mixing is not None:
@@ -128,6 +139,8 @@ class Runner:
         self._channel.close()
         with self._lock:
             self._engine.cancel()
+        if self._ahead is not None:
+            self._ahead.close()
         self._map.cancel()
         # Our own threads must not wait, and may hold the executor's lock. The feeding thread ends everything.
         if in_own_thread():
@@ -155,8 +168,10 @@ class Runner:
         step, steps = self._first_step, self._recipe.plan.steps
         error: Exception | None = None
         while step < steps or self._pending:
-            if step < steps and self._channel.reserve(block=not self._pending):
+            if step < steps and self._may_start(step) and self._channel.reserve(block=not self._pending):
                 try:
+                    if self._ahead is not None:
+                        self._ahead.begin(step)
                     self._pending.append(self._decoder.start(self._recipe.plan.batch(self._epoch, step)))
                     step += 1
                 except (HeadraceError, OSError) as caught:  # the batches before it are still delivered
@@ -164,6 +179,8 @@ class Runner:
             else:
                 decoded = self._decoder.finish(self._pending[0])
                 self._pending.popleft().memory.clear()
+                if self._ahead is not None:
+                    self._ahead.end(decoded.rows.plan.step)
                 if len(decoded) == 0 and len(decoded.rows.plan.samples):
                     self._channel.give_back()  # all were skipped: no batch is better than an empty one
                 else:
@@ -173,6 +190,10 @@ class Runner:
         self._map.finish()
         if error is not None:
             raise error
+
+    def _may_start(self, step: int) -> bool:
+        """Tell whether a step is to be started: not where its bytes are on their way and another can be finished."""
+        return not self._pending or self._ahead is None or self._ahead.is_there(step)
 
     def _deliver(self, decoded: DecodedBatch, batch: Batch) -> None:
         """Run the last stages in the thread that has the batch."""
@@ -210,6 +231,8 @@ class Runner:
             self._core = self._engine.counters()
             self._engine.close()
         self._assembly.close()
+        if self._ahead is not None:
+            self._ahead.close()
         return error
 
     # --- what is tuned ---
@@ -267,4 +290,5 @@ class Runner:
             tuned=self._tuner.reasons,
             stages=stages,
             cache=None if cache is None or before is None else cache.stats().since(before),
+            fetch=None if self._ahead is None else self._ahead.stats(),
         )

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headrace.cache import CacheStats
+from headrace.fetch import FetchStats
 
 STAGES = ("read", "probe", "decode", "resample", "augment")
 
@@ -43,6 +44,7 @@ class Stats:
     `copy_s` and `convert_s` are device time for H2D copies and for cast and normalise. `overlap` is the share of both
     that ran alongside training; low, batches come too late. None: not measured, as on the CPU. `cache` is what `cache=`
     did in this pass; None without one.
+    `fetch` has the reads of a store, None where all files are on this machine.
     """
 
     batches: int
@@ -70,14 +72,17 @@ class Stats:
     convert_s: float | None = None
     overlap: float | None = None
     cache: CacheStats | None = None
+    fetch: FetchStats | None = None
 
     @property
     def limit(self) -> str:
-        """The bottleneck: "start" (nothing taken yet), "consumer", or the name of a stage."""
+        """The bottleneck: "start" (nothing taken yet), "consumer", "store" (remote reads), or the name of a stage."""
         if self.batches == 0 or self.wall_s <= 0:
             return "start"
         if self.consumer_wait_s < 0.02 * self.wall_s:
             return "consumer"
+        if self.fetch is not None and self.fetch.wait_s > 0.5 * self.consumer_wait_s:
+            return "store"
         core_s = sum(self.stages[name].busy_s for name in STAGES)
         core_share = core_s / (core_s + self.idle_s) if core_s else 0.0
         # Shares of their time in which map workers work, and in which the feed waits for a tokenizer.
@@ -115,6 +120,8 @@ class Stats:
             found[f"stage_bytes/{name}"] = stage.bytes
         if self.copy_s is not None:
             found["copy_seconds"] = self.copy_s
+        if self.fetch is not None:
+            found |= self.fetch.totals()
         if self.cache is not None:
             found["cache_hits"] = self.cache.hits
             found["cache_misses"] = self.cache.misses
@@ -143,6 +150,8 @@ class Stats:
         if self.copy_s is not None and self.batches:
             overlapped = "" if self.overlap is None else f", {self.overlap:.0%} of it alongside training"
             lines.append(f"  copy to the device {self.copy_s / self.batches * 1e3:,.2f} ms a batch{overlapped}")
+        if self.fetch is not None:
+            lines.append(f"  {self.fetch}")
         if self.cache is not None:
             lines.append(f"  {self.cache}")
         return "\n".join(lines)
@@ -157,6 +166,10 @@ class Stats:
         if limit == "python":
             return (
                 f"Python limits this run: the consumer waited {share:.0%} of the time while the core's threads idled."
+            )
+        if limit == "store":
+            return (
+                f"The store limits this run: the consumer waited {share:.0%} of the time, most of it for its answers."
             )
         where = f"on {self.threads} threads"
         if limit == "map":

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import io
 import json
 import pickle
 import random
+import sys
 import tarfile
 import zipfile
 from collections import UserDict
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,7 +26,7 @@ from probing import notes, probed, records
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from headrace.doctor.probe.call_facts import LONG_LIST, MOST_LEAVES, leaves_of
-from headrace.doctor.probe.sample_calls import MOST_CALLS, WATCHED
+from headrace.doctor.probe.sample_calls import MOST_CALLS, WATCHED, _held_by_the_user
 from headrace.doctor.probe.sample_comparison import MOST_COLLATED, MOST_SAMPLES
 
 BATCH = 4
@@ -300,3 +303,21 @@ def test_leaves_are_bounded() -> None:
     inside.append(inside)
     assert len(leaves_of(inside)) == 1
     json.dumps(leaves_of([torch.tensor(float("inf")), 1 << 80]), allow_nan=False)
+
+
+def test_modules_may_be_imported_while_they_are_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another thread: a garbage collection, whose callbacks are Python's, may let it run at any allocation."""
+
+    def imported(phase: str, info: dict[str, int]) -> None:
+        name = f"imported_{len(sys.modules)}"
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(imported)
+    gc.set_threshold(1)
+    try:
+        held = _held_by_the_user()
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(imported)
+    assert id(picture) in held

@@ -58,6 +58,7 @@ _CODE_KINDS = {
 """Codes in a store's answer, which tell more than its status."""
 _STATUS = re.compile(r"\bstatus(?: code)?: (\d{3})\b(?: ([A-Z][A-Za-z -]*))?")
 _CODE = re.compile(r"<Code>([A-Za-z0-9_.]{1,64})</Code>")
+_THROTTLING = re.compile(r"\b(429|503)\b|SlowDown|ServerBusy")
 _TRANSPORT = re.compile(r"kind: (Timeout|Interrupted|Connect|Decode)\b")
 _SYSTEM = re.compile(r'message: \\?"([A-Za-z ]{1,80})\\?"')
 _TRANSPORT_WORDS = {
@@ -84,6 +85,11 @@ class FailedRequestError(Exception):
         super().__init__(kind, reason)
         self.kind = kind
         self.reason = reason
+
+    @property
+    def is_throttling(self) -> bool:
+        """Whether the store asks for fewer requests."""
+        return self.kind is FailureKind.PASSING and _THROTTLING.search(self.reason) is not None
 
 
 class RangeRequest(NamedTuple):

@@ -110,7 +110,7 @@ class Patches:
             and owner.__name__.partition(".")[0] not in pythons_own
         }
         for module in list(sys.modules.values()) if new_of else ():
-            for name, value in list(getattr(module, "__dict__", {}).items()):
+            for name, value in dict(getattr(module, "__dict__", {})).items():
                 found = new_of.get(id(value))
                 if found is not None and found[0] is value:
                     setattr(module, name, found[1])

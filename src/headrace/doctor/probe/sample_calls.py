@@ -190,7 +190,7 @@ def called(path: str) -> str:
 def _held_by_the_user() -> set[int]:
     """Return the ids of what modules of the user's hold: replaced where it is defined, none of it could be pickled."""
     held: set[int] = set()
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         space = getattr(module, "__dict__", None)
         if type(space) is dict:
             file = space.get("__file__")

@@ -178,7 +178,7 @@ def install_torchvision_io(timer: CallTimer, opened: OpenedFiles, io: Any) -> No
 
 def _install_transforms(timer: CallTimer, transforms: Any) -> None:
     """Hook transforms of v1, each by name; those that hold others by what they hold."""
-    for name, kind in list(vars(transforms).items()):
+    for name, kind in dict(vars(transforms)).items():
         is_own = isinstance(kind, type) and kind.__module__ == transforms.__name__
         if is_own and name not in CONTAINERS and any("__call__" in vars(base) for base in kind.__mro__):
             _time_class(timer, kind)

@@ -278,7 +278,7 @@ def install_end(training: TrainingObserver, torch: ModuleType) -> None:
 
 def install_compiler(eval_frame: ModuleType) -> None:
     """Mark all code of the probe for the compiler to skip, once torch._dynamo.eval_frame has been imported."""
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         if name == _PACKAGE or name.startswith(_PACKAGE + "."):
             for value in list(vars(module).values()):
                 _skip(eval_frame.skip_code, value, module.__name__)

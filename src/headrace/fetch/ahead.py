@@ -1,0 +1,383 @@
+"""What the next steps of a pass need of remote objects, fetched before they begin, and handed to the core in memory.
+
+The plan knows which samples every later step holds, so that reads are planned a round of steps at a time: neighbouring
+samples in one request, the most urgent first, no more bytes at once than there is room for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.data import (
+    ColumnFiles,
+    Dataset,
+    FailedRequestError,
+    FailureKind,
+    HeldParts,
+    ObjectPath,
+    RangeRequest,
+    remote_error,
+)
+from headrace.errors import HeadraceError
+from headrace.fetch.executor import FetchCounts, FetchThread, PassingError
+from headrace.fetch.requests import Ints, Request, WantedRanges, fewest_requests, plan_requests
+from headrace.plan import EpochPlan
+from headrace.system import available_bytes
+
+_TAR_HEADER_BYTES = 512
+_ZIP_HEADER_BYTES = 30 + 2 * 65_535
+"""Most bytes of a local header: name and extra field have 16-bit lengths."""
+_LEAST_BYTES, _MOST_BYTES = 64 << 20, 1 << 30
+_MEMORY_SHARE = 8
+"""Of the memory that is available, the part that bytes ahead may take."""
+_ROUNDS = 4
+"""Rounds that share the memory: while one is used up, others are on their way."""
+
+Cached: TypeAlias = Callable[[str, Ints], NDArray[np.bool_]]
+"""Tells of which samples, by base id, the bytes of a column need not be read."""
+
+
+class FetchCancelled(Exception):  # noqa: N818  # how a pass ends, no error
+    """Signal that the pass was closed while bytes were on their way."""
+
+
+class Objects:
+    """Objects by number, in the order in which they were first asked for, as requests name them."""
+
+    def __init__(self) -> None:
+        self._paths: list[ObjectPath] = []
+        self._numbers: dict[str, int] = {}
+        self._renewals: Counter[str] = Counter()
+        self._refused: set[tuple[int, int, int]] = set()
+        """Ranges refused once: credentials may have expired, and are read anew before a range is given up."""
+
+    def number(self, path: ObjectPath) -> int:
+        name = str(path)
+        found = self._numbers.get(name)
+        if found is None:
+            found = self._numbers[name] = len(self._paths)
+            self._paths.append(path)
+        return found
+
+    def path(self, number: int) -> ObjectPath:
+        return self._paths[number]
+
+    async def read_range(self, number: int, start: int, stop: int) -> memoryview:
+        """Return the bytes [start, stop). Raises PassingError, or the error that names the object and the range."""
+        path, asked = self._paths[number], (number, start, stop)
+        store = str(path.store.address)
+        before = self._renewals[store]
+        try:
+            data, _ = await path.store.read_async(path.key, start, stop, path.pin)
+        except FailedRequestError as failure:
+            if failure.kind is FailureKind.CREDENTIALS and asked not in self._refused:
+                self._refused.add(asked)
+                if self._renewals[store] == before:  # no other request has done so since
+                    self._renewals[store] += 1
+                    path.store.renew()
+                raise PassingError(failure.reason) from None
+            if failure.kind is not FailureKind.PASSING:
+                raise remote_error(failure, RangeRequest(str(path), start, stop), attempts=1) from None
+            raise PassingError(failure.reason, throttled=failure.is_throttling) from None
+        self._refused.discard(asked)
+        return data
+
+    def failed(self, request: Request, attempts: int, why: str) -> HeadraceError:
+        asked = RangeRequest(str(self._paths[request.object]), request.start, request.stop)
+        return remote_error(FailedRequestError(FailureKind.PASSING, why), asked, attempts=attempts)
+
+
+@dataclass(eq=False)
+class _Part:
+    """Part of an object, in memory or on its way."""
+
+    first: int
+    bytes: int
+    data: Future[Any]
+    places: int = 0
+    """Samples of columns that lie in it and that a step begun or planned has."""
+
+
+Place: TypeAlias = tuple[str, int]
+"""A column, and a sample's position in the dataset."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Wanted:
+    """Ranges of samples that there are, and which sample of which column each is of."""
+
+    places: list[Place]
+    ranges: WantedRanges
+
+    def only(self, rows: Ints) -> _Wanted:
+        return _Wanted([self.places[row] for row in rows.tolist()], self.ranges.only(rows))
+
+
+@dataclass(frozen=True)
+class FetchStats:
+    """Remote reads of a pass."""
+
+    counts: FetchCounts
+    latency_s: Mapping[float, float | None]
+    """Quantiles 0.5, 0.95 and 0.99 of the time to the first byte; None before an answer."""
+    held_bytes: int
+    """Bytes in memory or on their way, now."""
+    wanted_bytes: int
+    """Bytes of the samples themselves. What was fetched beyond them lay between."""
+    fewest_requests: int
+    """Requests that the samples take at least, planned round by round over this link."""
+    wait_s: float
+    """Time in which a batch could not begin because its bytes were not there. High: the store limits the run."""
+
+    def totals(self) -> dict[str, float]:
+        """Return what grows over a pass, by name."""
+        counts = self.counts
+        return {
+            "fetch_requests": counts.requests,
+            "fetch_bytes": counts.bytes,
+            "fetch_retries": counts.retries,
+            "fetch_throttled": counts.throttled,
+            "fetch_hedges": counts.hedges,
+            "fetch_wait_seconds": self.wait_s,
+        }
+
+    def __str__(self) -> str:
+        counts = self.counts
+        beyond = counts.bytes / self.wanted_bytes - 1 if self.wanted_bytes else 0.0
+        words = [f"{counts.requests:,} requests", f"{counts.bytes / 1e6:,.1f} MB"]
+        if beyond > 0.005:
+            words.append(f"{beyond:.0%} of it between samples")
+        if counts.retries:
+            words.append(f"{counts.retries:,} retries ({counts.throttled:,} as the store asked for fewer)")
+        if counts.hedges:
+            words.append(f"{counts.hedges:,} sent twice, {counts.hedges_won:,} of them answered first")
+        quantiles = [f"{each * 1e3:,.0f}" for each in self.latency_s.values() if each is not None]
+        if quantiles:
+            words.append(f"latency {' / '.join(quantiles)} ms (50, 95, 99 %)")
+        return f"store: {', '.join(words)}; batches waited {self.wait_s:.2f} s for it"
+
+
+class FetchAhead:
+    """Remote bytes of one pass. One thread begins and ends steps, in order; any thread asks for bytes."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        columns: Sequence[str],
+        plan: EpochPlan,
+        *,
+        epoch: int,
+        first_step: int,
+        limit_bytes: int,
+        cached: Cached | None = None,
+        round_end: Callable[[int], int] | None = None,
+    ) -> None:
+        """Fetch these columns from `first_step` on, about `limit_bytes` at once, but what is `cached`.
+
+        `round_end` returns the step up to which steps from the given one on are to be planned together, such as those
+        of a window; None: as many as a share of the memory holds.
+        """
+        self._dataset, self._columns, self._plan = dataset, tuple(columns), plan
+        self._epoch, self._planned = epoch, first_step
+        self._limit, self._cached, self._round_end = limit_bytes, cached, round_end
+        self._objects = Objects()
+        self._thread = FetchThread(self._objects)
+        self._lock = threading.Lock()
+        self._part_of: dict[Place, _Part | None] = {}
+        """None for what is cached."""
+        self._uses: dict[Place, int] = {}
+        self._steps: dict[int, list[Place]] = {}
+        self._held_bytes = self._wanted_bytes = self._fewest = 0
+        self._wait_s = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        dataset: Dataset,
+        columns: Sequence[str],
+        plan: EpochPlan,
+        *,
+        epoch: int,
+        first_step: int,
+        cached: Cached | None = None,
+    ) -> FetchAhead | None:
+        """Return what fetches the remote ones of these columns; None where all files are on this machine."""
+        remote = [column for column in columns if dataset.files(column).is_remote]
+        if not remote:
+            return None
+        limit = min(_MOST_BYTES, max(_LEAST_BYTES, (available_bytes() or 0) // _MEMORY_SHARE))
+        return cls(dataset, remote, plan, epoch=epoch, first_step=first_step, limit_bytes=limit, cached=cached)
+
+    def is_there(self, step: int) -> bool:
+        """Tell whether all bytes that a step needs have arrived; False for one that is not planned yet."""
+        with self._lock:
+            places = self._steps.get(step)
+            parts = [] if places is None else [self._part_of[place] for place in places]
+        return places is not None and all(part is None or part.data.done() for part in parts)
+
+    def begin(self, step: int) -> None:
+        """Plan what `step` needs, and as many steps after it as there is room for."""
+        while self._planned < self._plan.steps:
+            if self._planned > step and self._held_bytes + self._limit // _ROUNDS > self._limit:
+                return
+            self._plan_round()
+
+    def end(self, step: int) -> None:
+        """Let go of the bytes of a step whose samples have all been decoded."""
+        with self._lock:
+            for place in self._steps.pop(step, ()):
+                self._uses[place] -= 1
+                if self._uses[place]:
+                    continue
+                del self._uses[place]
+                part = self._part_of.pop(place)
+                if part is not None:
+                    part.places -= 1
+                    self._held_bytes -= 0 if part.places else part.bytes
+
+    def held(self, column: str, samples: Ints, *, all_of_them: bool = False) -> HeldParts | None:
+        """Return the bytes of the samples at these positions; those that no step has are fetched now.
+
+        What is cached is not held, unless `all_of_them` are asked for. None for a column whose files are on this
+        machine. Raises FetchCancelled, or what fetching them raised.
+        """
+        if column not in self._columns:
+            return None
+        places = [(column, sample) for sample in samples.tolist()]
+        with self._lock:
+            known = {place: self._part_of[place] for place in places if place in self._part_of}
+        parts = {place: part for place, part in known.items() if part is not None}
+        skipped = {} if all_of_them else known
+        rows = [row for row, place in enumerate(places) if place not in parts and place not in skipped]
+        missing = np.array(rows, np.int64)
+        if len(missing):
+            wanted = self._wanted(column, samples[missing], need=-1)
+            parts |= zip(wanted.places, self._fetch(wanted.ranges), strict=True)
+        numbers = {id(part): number for number, part in enumerate({id(part): part for part in parts.values()}.values())}
+        of = [numbers[id(parts[place])] if place in parts else -1 for place in places]
+        distinct = list({id(part): part for part in parts.values()}.values())
+        return [self._data(part) for part in distinct], [part.first for part in distinct], np.array(of, np.int64)
+
+    def close(self) -> None:
+        """End the thread and let go of everything. Whoever waits for bytes gets FetchCancelled."""
+        self._thread.close()
+
+    def stats(self) -> FetchStats:
+        counts, latency_s = self._thread.counts()
+        with self._lock:
+            return FetchStats(counts, latency_s, self._held_bytes, self._wanted_bytes, self._fewest, self._wait_s)
+
+    def _plan_round(self) -> None:
+        """Plan the requests of the next steps together."""
+        first, size = self._planned, 0
+        end = self._plan.steps if self._round_end is None else self._round_end(first)
+        fresh: dict[Place, None] = {}
+        cached: dict[Place, None] = {}
+        found: list[_Wanted] = []
+        steps: dict[int, list[Place]] = {}
+        while self._planned < end and (self._round_end is not None or size < max(1, self._limit // _ROUNDS)):
+            samples = self._plan.batch(self._epoch, self._planned).samples
+            step_places = steps[self._planned] = []
+            for column in self._columns:
+                wanted = self._wanted(column, samples, need=self._planned)
+                step_places += wanted.places
+                cached |= dict.fromkeys(self._cached_places(column, wanted.places))
+                is_new = [
+                    place not in self._part_of and place not in fresh and place not in cached for place in wanted.places
+                ]
+                new = wanted if all(is_new) else wanted.only(np.flatnonzero(is_new))
+                fresh |= dict.fromkeys(new.places)
+                found.append(new)
+                size += new.ranges.bytes
+            self._planned += 1
+        ranges = WantedRanges.joined([wanted.ranges for wanted in found])
+        parts = self._fetch(ranges)
+        with self._lock:
+            for place in cached:
+                self._part_of.setdefault(place, None)
+            for place, part in zip(fresh, parts, strict=True):
+                self._part_of[place] = part
+                part.places += 1
+            for step, places in steps.items():
+                self._steps[step] = places
+                for place in places:
+                    self._uses[place] = self._uses.get(place, 0) + 1
+            self._held_bytes += sum(part.bytes for part in {id(part): part for part in parts}.values())
+
+    def _fetch(self, ranges: WantedRanges) -> list[_Part]:
+        """Ask for ranges, and return the part that each will lie in."""
+        link = self._thread.model()
+        plan = plan_requests(ranges, link)
+        parts: dict[int, _Part] = {}
+        for number in plan.by_need():
+            requests = list(plan.requests(number))
+            size = requests[-1].stop - requests[0].start
+            parts[number] = _Part(requests[0].start, size, self._thread.fetch(requests))
+        self._wanted_bytes += ranges.bytes
+        self._fewest += fewest_requests(ranges, link)
+        return [parts[number] for number in plan.part_of.tolist()]
+
+    def _cached_places(self, column: str, places: list[Place]) -> list[Place]:
+        """Return those that need not be fetched, unless they turn out to be damaged."""
+        if self._cached is None or not places:
+            return []
+        samples = np.array([sample for _, sample in places], np.int64)
+        ids = samples if self._dataset.base_ids is None else self._dataset.base_ids[samples]
+        return [places[row] for row in np.flatnonzero(self._cached(column, ids)).tolist()]
+
+    def _wanted(self, column: str, samples: Ints, *, need: int) -> _Wanted:
+        """Locate the samples that are there, with the headers that the core checks before their data."""
+        at = self._dataset.locate(column, samples)
+        files = self._dataset.files(column) if at.files is None else at.files
+        objects = {number: _object(files, number) for number in np.unique(at.path_id).tolist()}
+        there = np.ones(len(samples), bool) if at.length is None else at.length >= 0
+        if at.offset is None or at.length is None:
+            there &= np.array([objects[number] is not None for number in at.path_id.tolist()], bool)
+            start = np.zeros(len(samples), np.int64)
+            stop = np.array([_size(objects[number]) for number in at.path_id.tolist()], np.int64)
+        elif at.zipped is not None:
+            start = at.offset
+            stop = at.offset + np.minimum(at.zipped.room, _ZIP_HEADER_BYTES + at.zipped.packed)
+        else:
+            start = at.offset if at.check is None else at.offset - _TAR_HEADER_BYTES
+            stop = at.offset + at.length
+        rows = np.flatnonzero(there)
+        number_of = {at_id: self._objects.number(path) for at_id, path in objects.items() if path is not None}
+        numbers = np.array([number_of[at_id] for at_id in at.path_id[rows].tolist()], np.int64)
+        ranges = WantedRanges(numbers, start[rows], stop[rows], np.full(len(rows), need, np.int64))
+        return _Wanted([(column, sample) for sample in samples[rows].tolist()], ranges)
+
+    def _data(self, part: _Part) -> Any:
+        """Wait for a part's bytes."""
+        if part.data.done() and not part.data.cancelled():
+            return part.data.result()
+        began_s = time.perf_counter()
+        try:
+            return part.data.result()  # each attempt of a request has its deadline
+        except CancelledError:
+            raise FetchCancelled from None
+        finally:
+            self._wait_s += time.perf_counter() - began_s
+
+
+def _object(files: ColumnFiles, number: int) -> ObjectPath | None:
+    """Return an object of a column; None where a sample has none. Raises as `ColumnFiles.path` does."""
+    if not files.path(number):
+        return None
+    path = files.object(number)
+    assert isinstance(path, ObjectPath), "objects in stores are of one kind"
+    return path
+
+
+def _size(path: ObjectPath | None) -> int:
+    """Return the bytes of a whole object. Raises as opening it does."""
+    return 0 if path is None else path.open().size()

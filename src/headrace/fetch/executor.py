@@ -1,0 +1,311 @@
+"""Requests under way: the most urgent first, tried again, sent twice where one lags, each with a deadline.
+
+`RequestRunner` is the whole of it as coroutines, on whatever loop and clock; `FetchThread` gives it a loop in a thread
+of its own, "headrace-fetch", that the loader's threads hand parts to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from headrace.errors import HeadraceError
+from headrace.fetch.link import HedgeBudget, LinkMeter, StreamLimit
+from headrace.fetch.requests import LinkModel, Request
+from headrace.system import THREAD_PREFIX, close_at_exit
+
+_ATTEMPTS = 6
+"""Attempts of a request. With the pauses below: half a minute, in which a server restarts or a path changes over."""
+_FIRST_PAUSE_S = 0.1
+_MOST_PAUSE_S = 8.0
+_QUANTILES = (0.5, 0.95, 0.99)
+STREAMS = 32
+"""Requests under way at once. Above it a store's own limit a client, or the machine's, is what one meets."""
+
+
+class PassingError(Exception):
+    """Failure of a request that may go better the next time.
+
+    `throttled`: the store asks for fewer requests. `after_s`: it says when to come again.
+    """
+
+    def __init__(self, why: str, *, throttled: bool = False, after_s: float = 0.0) -> None:
+        super().__init__(why)
+        self.throttled = throttled
+        self.after_s = after_s
+
+
+class RangeReader(Protocol):
+    """Reader of ranges of numbered objects."""
+
+    async def read_range(self, number: int, start: int, stop: int) -> Any:
+        """Return the bytes [start, stop) as a buffer.
+
+        Raises PassingError for what may pass, and the error to give the user for all else.
+        """
+
+    def failed(self, request: Request, attempts: int, why: str) -> HeadraceError:
+        """Return the error for a request that failed at every attempt; it names the object and what to do."""
+
+
+@dataclass
+class FetchCounts:
+    """Counts of the requests so far."""
+
+    requests: int = 0
+    bytes: int = 0
+    retries: int = 0
+    throttled: int = 0
+    hedges: int = 0
+    hedges_won: int = 0
+    """Second requests that came first."""
+
+
+@dataclass(order=True)
+class _Waiting:
+    need: int
+    turn: int
+    request: Request = field(compare=False)
+    done: asyncio.Future[Any] = field(compare=False)
+
+
+class RequestRunner:
+    """Requests of one loop, most urgent first. All calls are of the loop's thread."""
+
+    def __init__(self, reader: RangeReader, *, streams: int = STREAMS, seed: int | None = None) -> None:
+        self._reader = reader
+        self.link = LinkMeter()
+        self.counts = FetchCounts()
+        self._limit = StreamLimit(streams)
+        self._budget = HedgeBudget()
+        self._random = random.Random(seed)
+        self._waiting: list[_Waiting] = []
+        self._running: set[asyncio.Task[None]] = set()
+        self._turn = 0
+
+    def model(self, now_s: float) -> LinkModel:
+        """Return what requests are planned by."""
+        return self.link.model(self._limit.now, now_s)
+
+    def start(self, request: Request) -> asyncio.Future[Any]:
+        """Queue a request and return what will be its bytes."""
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._turn += 1
+        heapq.heappush(self._waiting, _Waiting(request.need, self._turn, request, done))
+        self._begin()
+        return done
+
+    def cancel(self) -> None:
+        """Let go of what waits and of what is under way."""
+        for each in self._waiting:
+            each.done.cancel()
+        self._waiting.clear()
+        for task in self._running:
+            task.cancel()
+
+    def _begin(self) -> None:
+        """Start as many of the waiting as there are free streams."""
+        loop = asyncio.get_running_loop()
+        while self._waiting and len(self._running) < self._limit.now:
+            each = heapq.heappop(self._waiting)
+            if each.done.cancelled():
+                continue
+            self.link.begin(loop.time())
+            task = loop.create_task(self._answer(each))
+            self._running.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        loop = task.get_loop()
+        if not self._running and not self._waiting:
+            self.link.idle(loop.time())
+        if not loop.is_closed() and not task.cancelled():
+            self._begin()
+
+    async def _answer(self, waiting: _Waiting) -> None:
+        try:
+            data = await self._attempts(waiting.request)
+        except asyncio.CancelledError:
+            waiting.done.cancel()
+            raise
+        except Exception as error:
+            if not waiting.done.done():
+                waiting.done.set_exception(error)
+            return
+        if not waiting.done.done():
+            waiting.done.set_result(data)
+
+    async def _attempts(self, request: Request) -> Any:
+        pause_s = _FIRST_PAUSE_S
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return await self._hedged(request)
+            except PassingError as error:
+                if error.throttled:
+                    self.counts.throttled += 1
+                    self._limit.throttled()
+                if attempt == _ATTEMPTS:
+                    raise self._reader.failed(request, attempt, str(error)) from error
+                self.counts.retries += 1
+                # Jitter, so that clients that failed together do not come again together.
+                await asyncio.sleep(max(error.after_s, pause_s * self._random.uniform(0.5, 1.5)))
+                pause_s = min(_MOST_PAUSE_S, 3 * pause_s)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _hedged(self, request: Request) -> Any:
+        """Return the first of up to two answers to the same request, the second sent once the first one lags."""
+        self._budget.requests += 1
+        tasks = {asyncio.ensure_future(self._read(request))}
+        wait_s: float | None = self.link.hedge_after_s(request.bytes)
+        failure: Exception | None = None
+        second: asyncio.Task[Any] | None = None
+        try:
+            while tasks:
+                timeout = None if wait_s is None or wait_s == float("inf") else wait_s
+                done, tasks = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    error = task.exception()
+                    if error is None:
+                        self.counts.hedges_won += task is second
+                        return task.result()
+                    failure = error if isinstance(error, Exception) else failure
+                if not done:
+                    wait_s = None
+                    if self._budget.take():
+                        self.counts.hedges += 1
+                        second = asyncio.ensure_future(self._read(request))
+                        tasks = tasks | {second}
+        finally:
+            for task in tasks:
+                task.cancel()
+        assert failure is not None
+        raise failure
+
+    async def _read(self, request: Request) -> Any:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        deadline_s = self.link.deadline_s(request.bytes)
+        self.counts.requests += 1
+        try:
+            async with asyncio.timeout(deadline_s):
+                data = await self._reader.read_range(request.object, request.start, request.stop)
+        except TimeoutError as error:
+            raise PassingError(f"no whole answer within {deadline_s:.0f} s") from error
+        size = memoryview(data).nbytes
+        if size != request.bytes:
+            raise PassingError(f"expected {request.bytes:,} bytes, got {size:,}")
+        self.counts.bytes += size
+        self.link.answered(size, loop.time() - began_s)
+        self._limit.answered()
+        return data
+
+
+class FetchThread:
+    """Thread that runs requests for others, until it is closed. Futures of a closed one are cancelled."""
+
+    def __init__(self, reader: RangeReader, *, streams: int = STREAMS) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._runner = RequestRunner(reader, streams=streams)
+        self._futures: set[Future[Any]] = set()
+        self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}fetch", daemon=True)
+        self._thread.start()
+        close_at_exit(self)
+
+    def fetch(self, requests: Sequence[Request]) -> Future[Any]:
+        """Fetch one part by its requests, and return what will be its bytes: a buffer."""
+        future: Future[Any] = Future()
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
+        self._call(lambda: self._loop.create_task(self._part(requests, future)))
+        return future
+
+    def model(self) -> LinkModel:
+        """Return what the link is like now."""
+        model: LinkModel = self._asked(lambda: self._runner.model(self._loop.time()))
+        return model
+
+    def counts(self) -> tuple[FetchCounts, dict[float, float | None]]:
+        """Return the counts, and quantiles of the latency (0.5, 0.95, 0.99) in seconds."""
+        link = self._runner.link
+        found: tuple[FetchCounts, dict[float, float | None]] = self._asked(
+            lambda: (replace(self._runner.counts), {q: link.latency_s(q) for q in _QUANTILES})
+        )
+        return found
+
+    def close(self) -> None:
+        """End the thread; what is under way is let go of."""
+        if self._loop.is_closed():
+            return
+        self._call(self._loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        loop = self._loop
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            self._runner.cancel()
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            loop.close()
+            for future in list(self._futures):  # parts that the loop had not heard of yet
+                future.cancel()
+
+    def _call(self, work: Callable[[], object]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(work)
+        except RuntimeError as error:
+            raise HeadraceError("the fetching thread has ended: this pass is closed") from error
+
+    def _asked(self, ask: Callable[[], Any]) -> Any:
+        """Return what `ask` returns in the thread, or here once that has ended."""
+        if self._loop.is_closed():
+            return ask()
+        answer: Future[Any] = Future()
+
+        def work() -> None:
+            try:
+                answer.set_result(ask())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        self._call(work)
+        return answer.result()
+
+    async def _part(self, requests: Sequence[Request], future: Future[Any]) -> None:
+        size = requests[-1].stop - requests[0].start
+        answers = [self._runner.start(each) for each in requests if each.bytes]
+        try:
+            pieces = await asyncio.gather(*answers)
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
+        except Exception as error:
+            for answer in answers:
+                answer.cancel()
+            if not future.cancelled():
+                future.set_exception(error)
+            return
+        if future.cancelled():
+            return
+        if len(pieces) == 1:
+            future.set_result(pieces[0])
+            return
+        whole = np.empty(size, np.uint8)
+        for request, piece in zip((each for each in requests if each.bytes), pieces, strict=True):
+            at = request.start - requests[0].start
+            whole[at : at + request.bytes] = np.frombuffer(piece, np.uint8)
+        future.set_result(whole)

@@ -1,0 +1,152 @@
+"""What a link to a store is like, measured by the requests that went over it. Pure: times come from the caller.
+
+An answer takes a latency and then its bytes at a stream's pace. Both vary: the latency is a median and quantiles of the
+last answers, the pace is of the largest of them, and the bandwidth of all streams is what arrived in busy time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.fetch.requests import LinkModel
+
+_KEPT = 256
+"""Answers that a quantile is taken of: the last ones, since links change."""
+_ENOUGH = 16
+"""Answers from which on quantiles are taken rather than assumed."""
+_ASSUMED_LATENCY_S = 0.05
+_ASSUMED_STREAM = 25e6
+"""Bytes a second of one stream, before any is measured."""
+_HEDGE_QUANTILE = 0.95
+_HEDGE_FACTOR = 1.5
+_LEAST_HEDGE_S = 0.05
+_HEDGES_A_REQUEST = 0.05
+_FREE_HEDGES = 2
+_DEADLINE_FACTOR = 20.0
+_LEAST_DEADLINE_S = 10.0
+_MOST_DEADLINE_S = 60.0
+
+
+class LinkMeter:
+    """Latency and bandwidth of a link, by its answers. One thread uses it."""
+
+    def __init__(self) -> None:
+        self._answers: deque[tuple[int, float]] = deque(maxlen=_KEPT)
+        self._busy_since: float | None = None
+        self._busy_s = 0.0
+        self._busy_bytes = 0
+        self._latency_s = _ASSUMED_LATENCY_S
+        self._stream = _ASSUMED_STREAM
+        self._fresh = 0
+
+    def begin(self, now_s: float) -> None:
+        """Note that at least one request is under way."""
+        if self._busy_since is None:
+            self._busy_since = now_s
+
+    def idle(self, now_s: float) -> None:
+        """Note that none is."""
+        if self._busy_since is not None:
+            self._busy_s += now_s - self._busy_since
+            self._busy_since = None
+
+    def answered(self, size: int, took_s: float) -> None:
+        """Take in a whole answer of `size` bytes, which took that long."""
+        self._answers.append((size, took_s))
+        self._busy_bytes += size
+        self._fresh += 1
+        if len(self._answers) <= _ENOUGH or self._fresh >= _ENOUGH:
+            self._fresh = 0
+            self._fit()
+
+    def bandwidth(self, now_s: float) -> float:
+        """Return the bytes a second of all streams together, in the time in which any was under way."""
+        busy_s = self._busy_s + (0.0 if self._busy_since is None else now_s - self._busy_since)
+        if len(self._answers) < _ENOUGH or busy_s <= 0:
+            return self._stream
+        return self._busy_bytes / busy_s
+
+    def model(self, streams: int, now_s: float) -> LinkModel:
+        """Return what requests are planned by, at so many streams."""
+        # What arrived may be all that was asked for: the streams' own pace is the other bound.
+        bandwidth = max(self.bandwidth(now_s), min(streams, 4) * self._stream)
+        return LinkModel(self._latency_s, bandwidth, streams)
+
+    def latency_s(self, quantile: float) -> float | None:
+        """Return a quantile of the latency, the time of the bytes apart; None before there are answers."""
+        if not self._answers:
+            return None
+        return float(np.quantile(self._waits(), quantile))
+
+    def expected_s(self, size: int) -> float:
+        """Return how long an answer of that size takes in the median."""
+        return self._latency_s + size / self._stream
+
+    def hedge_after_s(self, size: int) -> float:
+        """Return after how long a second request for the same bytes is worth it; inf before enough is known."""
+        if len(self._answers) < _ENOUGH:
+            return math.inf
+        usual_s = float(np.quantile(self._waits(), _HEDGE_QUANTILE))
+        return max(_LEAST_HEDGE_S, _HEDGE_FACTOR * (usual_s + size / self._stream))
+
+    def deadline_s(self, size: int) -> float:
+        """Return how long one answer may take before it counts as lost."""
+        return min(_MOST_DEADLINE_S, max(_LEAST_DEADLINE_S, _DEADLINE_FACTOR * self.expected_s(size)))
+
+    def _waits(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Return what each answer took beyond the time of its bytes."""
+        sizes, took_s = (np.array(column, float) for column in zip(*self._answers, strict=True))
+        return np.maximum(0.0, took_s - sizes / self._stream)
+
+    def _fit(self) -> None:
+        """Fit latency and a stream's pace to the answers: by their medians above and below the median size."""
+        sizes, took_s = (np.array(column, float) for column in zip(*self._answers, strict=True))
+        large = sizes > np.median(sizes)
+        if large.any() and not large.all():
+            (low, low_s), (high, high_s) = (
+                (float(np.median(sizes[part])), float(np.median(took_s[part]))) for part in (~large, large)
+            )
+            if high > 2 * low and high_s > low_s:
+                self._stream = (high - low) / (high_s - low_s)
+        elif len(sizes) >= _ENOUGH and np.median(took_s) > 0:
+            # Of one size: no slower than if all of the time were the bytes'.
+            self._stream = max(self._stream, float(np.median(sizes) / np.median(took_s)))
+        self._latency_s = float(np.median(np.maximum(0.0, took_s - sizes / self._stream)))
+
+
+@dataclass
+class HedgeBudget:
+    """Second requests that may be sent: a share of the first ones, so that a slow store is not asked twice as much."""
+
+    requests: int = 0
+    hedges: int = 0
+
+    def take(self) -> bool:
+        """Take one, if there is one left."""
+        if self.hedges >= _FREE_HEDGES + _HEDGES_A_REQUEST * self.requests:
+            return False
+        self.hedges += 1
+        return True
+
+
+class StreamLimit:
+    """How many requests may be under way: half as many after a store says that it is too many, then more again."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._now = float(most)
+
+    @property
+    def now(self) -> int:
+        return max(1, int(self._now))
+
+    def throttled(self) -> None:
+        self._now = max(1.0, self._now / 2)
+
+    def answered(self) -> None:
+        """Take in an answer: one more stream for each round of as many answers as there are streams."""
+        self._now = min(float(self.most), self._now + 1 / self._now)

@@ -1,0 +1,202 @@
+"""Requests for the byte ranges that the next steps need: neighbours share one, large ranges take several. Pure.
+
+A store answers after a latency, whatever it is asked for, and then sends at a bandwidth. Reading the gap between two
+ranges is cheaper than a second request while its bytes take less time than a request's share of the latency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import UsageError
+
+Ints = NDArray[np.int64]
+
+_OBJECT_BITS = 45
+"""An object has less than 32 TiB, so that (object, byte) is one sortable number."""
+_REQUEST_CPU_S = 150e-6
+"""CPU time of a request in the client, however small it is."""
+_LARGEST_GAP_BYTES = 4 << 20
+_PART_BYTES = 1 << 20, 16 << 20
+"""Least and most bytes of a request."""
+
+
+@dataclass(frozen=True)
+class LinkModel:
+    """Link to a store, as it was measured."""
+
+    latency_s: float
+    """Time to the first byte of an answer, in the median."""
+    bandwidth: float
+    """Bytes a second, all streams together."""
+    streams: int
+    """Requests under way at once."""
+
+    def __post_init__(self) -> None:
+        if not (self.latency_s >= 0 and self.bandwidth > 0 and self.streams >= 1):
+            raise UsageError(f"expected a latency of at least 0, a bandwidth above 0 and a stream or more, got {self}")
+
+    @property
+    def gap_bytes(self) -> int:
+        """Largest gap that is read rather than left out by a second request."""
+        request_s = max(self.latency_s / self.streams, _REQUEST_CPU_S)
+        return min(int(self.bandwidth * request_s), _LARGEST_GAP_BYTES)
+
+    @property
+    def request_bytes(self) -> int:
+        """Size above which a range is split: one stream sends four times as long as it waits, then."""
+        least, most = _PART_BYTES
+        return min(max(int(4 * self.bandwidth / self.streams * self.latency_s), least), most)
+
+
+@dataclass(frozen=True, eq=False)
+class WantedRanges:
+    """Ranges [start, stop) of numbered objects; the arrays are parallel."""
+
+    object: Ints
+    start: Ints
+    stop: Ints
+    need: Ints
+    """Order of need: the step that needs it. Lower comes first."""
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def bytes(self) -> int:
+        return int((self.stop - self.start).sum())
+
+    def only(self, rows: Ints) -> WantedRanges:
+        return WantedRanges(self.object[rows], self.start[rows], self.stop[rows], self.need[rows])
+
+    @classmethod
+    def joined(cls, parts: list[WantedRanges]) -> WantedRanges:
+        names = ("object", "start", "stop", "need")
+        return cls(*(np.concatenate([getattr(part, name) for part in parts] or [_NONE]) for name in names))
+
+
+_NONE: Ints = np.empty(0, np.int64)
+
+
+class Request(NamedTuple):
+    """One read of an object."""
+
+    object: int
+    start: int
+    stop: int
+    need: int
+
+    @property
+    def bytes(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, eq=False)
+class RequestPlan:
+    """Parts of objects to fetch. A part holds wanted ranges whole, so that each is one piece of memory."""
+
+    object: Ints
+    start: Ints
+    stop: Ints
+    need: Ints
+    """Lowest need of the part's ranges."""
+    part_of: Ints
+    """Part that holds each wanted range, in the order in which they were given."""
+    request_bytes: int
+    """Most bytes of a request: a larger part takes several."""
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def bytes(self) -> int:
+        return int((self.stop - self.start).sum())
+
+    @property
+    def request_count(self) -> int:
+        return int(np.maximum(1, -(-(self.stop - self.start) // self.request_bytes)).sum())
+
+    def by_need(self) -> list[int]:
+        """Return the parts' numbers in the order in which they are needed."""
+        order: list[int] = np.lexsort((self.start, self.object, self.need)).tolist()
+        return order
+
+    def requests(self, part: int) -> Iterator[Request]:
+        """Yield the requests of one part: of equal size, since the last one to arrive is what the part waits for."""
+        start, stop = int(self.start[part]), int(self.stop[part])
+        count = max(1, -(-(stop - start) // self.request_bytes))
+        edges = [start + (stop - start) * i // count for i in range(count + 1)]
+        for first, last in pairwise(edges):
+            yield Request(int(self.object[part]), first, last, int(self.need[part]))
+
+
+def plan_requests(wanted: WantedRanges, link: LinkModel) -> RequestPlan:
+    """Return the parts to fetch for these ranges, each of which lies in exactly one.
+
+    Ranges of one object share a part where no more than `link.gap_bytes` lie between them, up to
+    `link.request_bytes` in all. A range that is larger is a part of its own, in several requests.
+    """
+    order, first = _runs(wanted, link.gap_bytes)
+    start, stop = wanted.start[order], wanted.stop[order]
+    if len(first):
+        size = np.maximum.reduceat(stop, first) - start[first]
+        too_large = np.flatnonzero(size > link.request_bytes)
+        if len(too_large):
+            ends = np.append(first[1:], len(order))
+            cuts = [_cut(start, stop, int(first[run]), int(ends[run]), link.request_bytes) for run in too_large]
+            first = np.unique(np.concatenate([first, *cuts]))
+    part = np.zeros(len(order), np.int64)
+    part[first[1:]] = 1
+    part_of = np.empty(len(order), np.int64)
+    part_of[order] = np.cumsum(part)
+    if not len(first):
+        return RequestPlan(_NONE, _NONE, _NONE, _NONE, part_of, link.request_bytes)
+    return RequestPlan(
+        wanted.object[order][first],
+        start[first],
+        np.maximum.reduceat(stop, first),
+        np.minimum.reduceat(wanted.need[order], first),
+        part_of,
+        link.request_bytes,
+    )
+
+
+def fewest_requests(wanted: WantedRanges, link: LinkModel) -> int:
+    """Return the lower bound of requests: runs of ranges that the link's gap joins, each in the largest requests."""
+    order, first = _runs(wanted, link.gap_bytes)
+    if not len(first):
+        return 0
+    size = np.maximum.reduceat(wanted.stop[order], first) - wanted.start[order][first]
+    return int(np.maximum(1, -(-size // link.request_bytes)).sum())
+
+
+def _runs(wanted: WantedRanges, gap_bytes: int) -> tuple[Ints, Ints]:
+    """Return the ranges' order by place, and where in it each run without a larger gap begins."""
+    order = np.lexsort((wanted.stop, wanted.start, wanted.object))
+    if not len(order):
+        return order, _NONE
+    number = np.unique(wanted.object[order], return_inverse=True)[1].astype(np.int64)
+    if int(wanted.stop.max()) >= 1 << (_OBJECT_BITS - 1) or int(number[-1]) >= 1 << (62 - _OBJECT_BITS):
+        raise UsageError("expected ranges of at most 131,072 objects at once, of less than 16 TiB each")
+    reach = np.maximum.accumulate((number << _OBJECT_BITS) + wanted.stop[order])
+    begins = (number[1:] << _OBJECT_BITS) + wanted.start[order][1:]
+    apart = (begins > reach[:-1] + gap_bytes) | (number[1:] != number[:-1])
+    return order, np.concatenate([[0], 1 + np.flatnonzero(apart)]).astype(np.int64)
+
+
+def _cut(start: Ints, stop: Ints, first: int, end: int, most: int) -> Ints:
+    """Return where parts begin in a run [first, end) of ranges, each part as large as `most` allows."""
+    cuts = [first]
+    reach = begin = int(start[first])
+    for at, (low, high) in enumerate(zip(start[first:end].tolist(), stop[first:end].tolist(), strict=True), first):
+        if at > cuts[-1] and max(reach, high) - begin > most and low >= reach:
+            cuts.append(at)
+            begin = low
+        reach = max(reach, high)
+    return np.array(cuts, np.int64)

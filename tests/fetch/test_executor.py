@@ -1,0 +1,175 @@
+"""Requests by a clock of their own: order, retries, second requests, deadlines, throttling; then in a real thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from virtual_time import MadeStore, content, reset, run_virtually
+
+from headrace.errors import HeadraceError, ReadError
+from headrace.fetch.executor import FetchThread, PassingError, RequestRunner
+from headrace.fetch.requests import Request
+
+
+def requests(count: int, size: int = 100) -> list[Request]:
+    return [Request(number % 7, size * number, size * (number + 1), number) for number in range(count)]
+
+
+async def run(store: MadeStore, wanted: Sequence[Request], **options: Any) -> tuple[list[Any], RequestRunner]:
+    runner = RequestRunner(store, seed=1, **options)
+    return list(await asyncio.gather(*(runner.start(each) for each in wanted), return_exceptions=True)), runner
+
+
+def test_each_request_gets_its_own_bytes() -> None:
+    wanted = requests(40)
+    (found, runner), _ = run_virtually(run(MadeStore(lambda at: 0.01 * (at % 5)), wanted))
+    assert found == [content(each.object, each.start, each.stop) for each in wanted]
+    assert (runner.counts.requests, runner.counts.bytes, runner.counts.retries) == (40, 4000, 0)
+
+
+def test_the_most_urgent_goes_first_and_streams_are_bounded() -> None:
+    wanted = [Request(0, at, at + 1, need) for at, need in enumerate((9, 8, 1, 7, 0, 5))]
+    store = MadeStore(lambda _: 1.0)
+    run_virtually(run(store, wanted, streams=1))
+    assert [start for *_, start, _ in store.seen] == [0, 4, 2, 5, 3, 1]  # the first was alone when it came
+    assert store.most_under_way == 1
+    wide = MadeStore(lambda _: 1.0)
+    _, took_s = run_virtually(run(wide, requests(64), streams=16))
+    assert wide.most_under_way == 16
+    assert took_s == pytest.approx(4.0)
+
+
+def test_what_may_pass_is_tried_again_with_longer_pauses() -> None:
+    store = MadeStore(lambda at: (0.0, reset()) if at < 3 else 0.0)
+    (found, runner), took_s = run_virtually(run(store, requests(1)))
+    assert found == [content(0, 0, 100)]
+    assert runner.counts.retries == 3
+    pauses = [later[0] - before[0] for before, later in zip(store.seen[:-1], store.seen[1:], strict=True)]
+    assert 0.05 <= pauses[0] <= 0.15 < pauses[1] <= 0.45 <= pauses[2]
+    assert took_s < 2
+
+
+def test_a_store_that_stays_away_is_an_error_that_names_the_range_and_the_attempts() -> None:
+    store = MadeStore(lambda _: (0.0, reset()))
+    (found, _), took_s = run_virtually(run(store, requests(1)))
+    assert isinstance(found[0], ReadError)
+    assert str(found[0]) == "object 0 [0, 100): connection reset, at 6 attempts"
+    assert len(store.seen) == 6
+    assert 5 < took_s < 30
+
+
+def test_what_stays_wrong_is_raised_at_once() -> None:
+    store = MadeStore(lambda _: (0.0, ReadError("no such object")))
+    (found, _), took_s = run_virtually(run(store, requests(1)))
+    assert str(found[0]) == "no such object"
+    assert (len(store.seen), took_s) == (1, 0)
+
+
+def test_a_cut_answer_is_asked_for_again() -> None:
+    store = MadeStore(lambda at: (0.0, b"short") if at == 0 else 0.0)
+    (found, runner), _ = run_virtually(run(store, requests(1)))
+    assert found == [content(0, 0, 100)]
+    assert runner.counts.retries == 1
+
+
+def test_nothing_is_waited_for_beyond_its_deadline() -> None:
+    store = MadeStore(lambda _: 1e9)
+    (found, _), took_s = run_virtually(run(store, requests(1)))
+    assert "no whole answer within 10 s, at 6 attempts" in str(found[0])
+    assert 60 < took_s < 90
+
+
+def test_a_request_that_lags_is_sent_a_second_time() -> None:
+    slow = {300, 450}
+    store = MadeStore(lambda at: 2.0 if at in slow else 0.02)
+    (found, runner), took_s = run_virtually(run(store, requests(600), streams=8))
+    assert found == [content(each.object, each.start, each.stop) for each in requests(600)]
+    assert (runner.counts.hedges, runner.counts.hedges_won) == (2, 2)
+    assert len(store.seen) == 602
+    assert took_s < 600 / 8 * 0.02 + 0.3  # neither took its two seconds
+
+
+def test_second_requests_are_a_small_share_even_where_all_lag() -> None:
+    store = MadeStore(lambda at: 0.02 if at < 100 else 2.0)
+    (_, runner), _ = run_virtually(run(store, requests(500), streams=8))
+    assert 2 <= runner.counts.hedges <= 2 + 0.05 * 500
+
+
+def test_the_loser_of_two_answers_is_let_go_of() -> None:
+    store = MadeStore(lambda at: 2.0 if at == 100 else 0.02)
+    run_virtually(run(store, requests(200), streams=4))
+    assert store.under_way == 0
+
+
+def test_a_store_that_asks_for_fewer_requests_gets_fewer() -> None:
+    def answer(at: int) -> Any:
+        return (0.01, PassingError("SlowDown", throttled=True, after_s=0.5)) if 50 <= at < 80 else 0.01
+
+    store = MadeStore(answer)
+    (found, runner), _ = run_virtually(run(store, requests(300), streams=32))
+    assert found == [content(each.object, each.start, each.stop) for each in requests(300)]
+    assert runner.counts.throttled == 30
+    after = [time_s for time_s, *_ in store.seen[80:120]]
+    assert after == sorted(after)
+    begun = {round(time_s, 2): 0 for time_s in after}
+    for time_s in after:
+        begun[round(time_s, 2)] += 1
+    assert max(begun.values()) <= 16  # never all 32 at once again so soon
+
+
+def test_what_is_cancelled_ends_and_leaves_nothing_under_way() -> None:
+    async def work(store: MadeStore) -> list[Any]:
+        runner = RequestRunner(store)
+        answers = [runner.start(each) for each in requests(50)]
+        await asyncio.sleep(0.5)
+        runner.cancel()
+        return await asyncio.gather(*answers, return_exceptions=True)
+
+    store = MadeStore(lambda _: 10.0)
+    found, _ = run_virtually(work(store))
+    assert all(isinstance(each, asyncio.CancelledError) for each in found)
+    assert store.under_way == 0
+
+
+# --- in a thread ---
+
+
+def test_a_part_of_several_requests_is_one_piece_of_memory() -> None:
+    thread = FetchThread(MadeStore(lambda _: 0.0))
+    try:
+        several = thread.fetch([Request(3, 10, 20, 0), Request(3, 20, 35, 0)])
+        assert bytes(several.result(10)) == content(3, 10, 35)
+        assert bytes(thread.fetch([Request(1, 5, 6, 0)]).result(10)) == content(1, 5, 6)
+        assert bytes(thread.fetch([Request(1, 5, 5, 0)]).result(10)) == b""
+        counts, latency_s = thread.counts()
+        assert (counts.requests, counts.bytes) == (3, 26)
+        assert set(latency_s) == {0.5, 0.95, 0.99}
+    finally:
+        thread.close()
+
+
+def test_a_closed_thread_lets_go_of_what_waits_and_is_gone() -> None:
+    store = MadeStore(lambda _: 100.0)
+    thread = FetchThread(store, streams=2)
+    waiting = [thread.fetch([each]) for each in requests(5)]
+    thread.model()  # the thread has heard of them
+    thread.close()
+    assert all(each.cancelled() for each in waiting)
+    assert "headrace-fetch" not in {each.name for each in threading.enumerate()}
+    with pytest.raises(HeadraceError, match="the fetching thread has ended"):
+        thread.fetch(requests(1))
+    assert thread.counts()[0].bytes == 0  # counts can still be asked for
+    thread.close()
+
+
+def test_a_failure_reaches_who_waits_for_the_part() -> None:
+    thread = FetchThread(MadeStore(lambda at: (0.0, ReadError("gone")) if at == 1 else 0.0))
+    try:
+        with pytest.raises(ReadError, match="gone"):
+            thread.fetch([Request(0, 0, 5, 0), Request(0, 5, 9, 0)]).result(10)
+    finally:
+        thread.close()

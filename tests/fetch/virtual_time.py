@@ -1,0 +1,85 @@
+"""An event loop whose clock goes on only when nothing else is left to do, and a store that answers by it."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from headrace.errors import HeadraceError, ReadError
+from headrace.fetch.executor import PassingError
+from headrace.fetch.requests import Request
+
+T = TypeVar("T")
+
+
+class _SkippingSelector(selectors.DefaultSelector):
+    loop: VirtualLoop
+
+    def select(self, timeout: float | None = None) -> Any:
+        found = super().select(0)
+        if not found and timeout:
+            self.loop.now_s += timeout
+        return found
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Sleeps take no time, and are as long as they say."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        selector = _SkippingSelector()
+        selector.loop = self
+        super().__init__(selector)
+
+    def time(self) -> float:
+        return self.now_s
+
+
+def run_virtually(work: Coroutine[Any, Any, T]) -> tuple[T, float]:
+    """Return what a coroutine returns, and how long it took by its loop's clock."""
+    loop = VirtualLoop()
+    try:
+        return loop.run_until_complete(work), loop.now_s
+    finally:
+        loop.close()
+
+
+Answer = float | tuple[float, Exception | bytes]
+"""After how many seconds comes an answer, or a failure, or other bytes than were asked for."""
+
+
+class MadeStore:
+    """Store whose answers take the time that `answer` says for each request, numbered as they come in."""
+
+    def __init__(self, answer: Callable[[int], Answer]) -> None:
+        self._answer = answer
+        self.seen: list[tuple[float, int, int, int]] = []
+        """Time, object, start and stop of each request."""
+        self.under_way = self.most_under_way = 0
+
+    async def read_range(self, number: int, start: int, stop: int) -> bytes:
+        answer = self._answer(len(self.seen))
+        self.seen.append((asyncio.get_running_loop().time(), number, start, stop))
+        after_s, what = answer if isinstance(answer, tuple) else (answer, content(number, start, stop))
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            await asyncio.sleep(after_s)
+        finally:
+            self.under_way -= 1
+        if isinstance(what, Exception):
+            raise what
+        return what
+
+    def failed(self, request: Request, attempts: int, why: str) -> HeadraceError:
+        return ReadError(f"object {request.object} [{request.start}, {request.stop}): {why}, at {attempts} attempts")
+
+
+def content(number: int, start: int, stop: int) -> bytes:
+    return bytes((number + place * 7) % 251 for place in range(start, stop))
+
+
+def reset() -> PassingError:
+    return PassingError("connection reset")
