@@ -41,7 +41,7 @@ def loaded(text, path: Path):
     return module
 
 
-def data_of(dataset, collate=default_collate, batch=None):
+def data_of(dataset, collate=default_collate, batch=None, samples=()):
     """Return what a session would tell of a DataLoader over this dataset."""
     described = ObjectDescriber().describe({"dataset": dataset, "collate": collate})
     batch = collate([dataset[0], dataset[1]]) if batch is None else batch
@@ -52,7 +52,7 @@ def data_of(dataset, collate=default_collate, batch=None):
         for path, leaf in leaves(batch)
     }
     facts = {"described": described, "batch_size": 4}
-    return ScriptData(facts, Rebuilding(described), [], seen, True, ["python", "train.py"])
+    return ScriptData(facts, Rebuilding(described), samples, seen, True, ["python", "train.py"])
 
 
 def recipe_of(dataset, path=None, sources=None, **given):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from made_prescriptions import ROOMY, made
 from made_sessions import MadeRun
 from made_work import recorded_in
 
-from headrace.doctor.adoption import Adoption, LoaderRecipe, RecipePart, loader_trial, trial
+from headrace.doctor.adoption import Adoption, LoaderRecipe, RecipePart, loader_trial, module_text, trial
+from headrace.doctor.adoption.recipe import ExpectedSource
 from headrace.doctor.adoption.trial import LoaderTrialRequest
 from headrace.doctor.causes import diagnose
 from headrace.doctor.measure import main_view_of
@@ -87,6 +89,31 @@ def test_threads_that_train_may_sleep_unless_the_environment_says_how_they_wait(
     _, said = asked_of(session, DRAFT)
     assert requests[0].may_sleep is may_sleep
     assert said[0].endswith("about 16 s, at most 60 s" if may_sleep else "about 10 s, at most 30 s")
+
+
+@pytest.mark.parametrize(
+    ("expected", "samples", "classes", "says"),
+    [
+        (ExpectedSource(120, 120, 4), 120, 4, ""),
+        (ExpectedSource(113, 120), 118, None, ""),
+        (ExpectedSource(120, 120), 128, 4, "holds 120 samples, this source 128"),
+        (ExpectedSource(113, 120), 121, 4, "holds 113 to 120 samples, this source 121"),
+        (ExpectedSource(120, 120, 5), 120, 4, "numbers 5 classes, this source 4"),
+        (None, 128, 4, ""),
+    ],
+)
+def test_a_source_of_other_samples_is_no_exact_one(
+    expected: ExpectedSource | None, samples: int, classes: int | None, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = LoaderTrial("measured", source_samples=samples, source_classes=classes)
+    monkeypatch.setattr(trial, "tried_loader", lambda request: replace(opened, module=request.module))
+    recipe = LoaderRecipe("hr.open('/data')", {"image": "hr.Image()"}, "batch", degree="exact", expected=expected)
+    found, _ = asked_of(measured(), Adoption(recipe, module_text(recipe)))
+    assert found is not None
+    assert found.degree == ("draft" if says else "exact")
+    assert says in found.reason
+    assert [part.certainty for part in found.parts] == (["check"] if says else [])
+    assert says in " ".join(found.module.replace("    # ", "").split())
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,16 @@ from ..edits import ScriptSource, ScriptSources
 from ..session.producers import OutputLeaf
 from .observed import ScriptData
 from .picture_fields import PictureRecipe, gives_size, picture_recipe
-from .recipe import KEY, DataSource, ModuleFunction, RecipePart
+from .recipe import KEY, Certainty, DataSource, ModuleFunction, RecipePart
 from .sample_values import ArrayFile, Cell, Computed, Picture, Quantile, TokenizedText, Validity, is_known, pictures_in
 from .script_functions import ScriptFunctions, own_call
 from .stand_ins import StandIn
 from .table_sources import ScriptTexts, cells_in, folder_column
+
+_DRAWN = (
+    "it draws at random from its library's global generator, which the Loader's threads ask in no fixed order: neither "
+    "seed= nor a checkpoint repeats that; draw from the generator that map= is given, or take an augmentation of hr's"
+)
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,9 @@ class OutputFields:
         column = folder_column(self.source, picture.origin)
         dtype = None if leaf is None else leaf.dtype
         picture = self._without_own_end(picture, name)
-        found = picture_recipe(picture, kind, dtype, self._validity(picture) if kind == "Depth" else None)
+        found = picture_recipe(
+            picture, kind, dtype, self._validity(picture) if kind == "Depth" else None, self._short_sides()
+        )
         self.fields[name] = found.code(column, name)
         self.parts += found.parts
         self.pictures.append(PictureField(name, column, picture, found))
@@ -158,13 +165,14 @@ class OutputFields:
             made = own_call(self.script, last.value, name)
             if made is None:
                 break
-            call, functions, imports = made
+            call, functions, code = made
             calls.insert(0, (name, call))
             self.functions += functions
-            self.imports += imports
-            note = "the script's own, on the tensor as the script has it there"
+            self.imports += code.imports
+            note = _DRAWN if code.is_drawn else "the script's own, on the tensor as the script has it there"
             called = call.partition("(")[0]
-            self.parts.append(RecipePart(called, last.place, f"map: {called}", "exact", note, "map"))
+            certainty: Certainty = "check" if code.is_drawn else "exact"
+            self.parts.append(RecipePart(called, last.place, f"map: {called}", certainty, note, "map"))
             picture = replace(picture, steps=picture.steps[:-1])
         self.calls += calls
         return picture
@@ -185,6 +193,11 @@ class OutputFields:
         if whole and any(step.kind == "grey" for step in picture.steps) and len(shape) == 3 and shape[0] == 1:
             return "Image"
         return "Mask" if whole else "Depth" if self._has_wide_pixels() else "Image"
+
+    def _short_sides(self) -> list[int]:
+        """Return the short sides of the files that were decoded."""
+        sizes = [call.facts.get("size") for one in self.data.samples for call in one.calls if "decode" in call.stage]
+        return [min(size) for size in sizes if isinstance(size, list) and len(size) == 2]
 
     def _has_wide_pixels(self) -> bool:
         modes = [str(call.facts.get("mode")) for sample in self.data.samples for call in sample.calls]

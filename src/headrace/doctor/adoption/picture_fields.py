@@ -15,13 +15,16 @@ import numpy as np
 
 import headrace as hr
 
+from .random_crops import random_scale, with_paddings
 from .recipe import Certainty, RecipePart
 from .sample_values import Picture, PictureStep, Quantile, Validity, is_known
-from .stand_ins import DtypeStandIn, FunctionStandIn, StandIn
+from .stand_ins import DtypeStandIn, FunctionStandIn, StandIn, made
 
 _GEOMETRY = ("view", "augment")
 _TO_UNIT = ("ToTensor", "MaybeToTensor", "ToDtype", "ConvertImageDtype", "ToFloat", "Normalize")
 _CLOSE = 1e-6
+_IGNORED = 255
+"""What Mask pads with by itself."""
 
 
 @dataclass
@@ -42,26 +45,40 @@ class PictureRecipe:
         return f"hr.{self.kind}({', '.join(f'{key}={value}' for key, value in (source | self.arguments).items())})"
 
 
-def picture_recipe(picture: Picture, kind: str, dtype: str | None, validity: Validity | None = None) -> PictureRecipe:
-    """Return what a picture becomes as a field of `kind`, whose values in the batch are of `dtype`."""
+def picture_recipe(
+    picture: Picture, kind: str, dtype: str | None, validity: Validity | None = None, seen: Sequence[int] = ()
+) -> PictureRecipe:
+    """Return what a picture becomes as a field of `kind`, whose values in the batch are of `dtype`.
+
+    `seen`: short sides of files that were decoded.
+    """
     found = PictureRecipe(kind)
-    translated = _translated(picture, kind)
+    scales = [(step, random_scale(step, seen)) for step in picture.steps if step.kind == "scale"]
+    unknown = [step for step, made_of in scales if made_of is None or len(scales) > 1]
+    steps = [replace(step, kind="own") if step in unknown else step for step in picture.steps]
+    translated = _translated(replace(picture, steps=tuple(steps)), kind)
     for step, part in translated.parts:
         found.parts.append(part_of(step, part))
     image = _arguments(translated.image)
     found.view, found.augment = translated.view, translated.augment
+    if scales and not unknown and (scale := scales[0][1]) is not None:
+        found.view = [scale[0], *found.view]  # a RandomScale comes first, which is all the same to flips before it
+        found.parts.append(scale[1])
     if kind == "Image":
         found.arguments = {
             key: value for key, value in image.items() if key in ("mode", "filter", "dtype", "normalize")
         }
         found.arguments |= _values(picture, dtype, image)
         found.arguments["channels_last"] = "False"
-        found.parts += _channels(picture)
+        found.parts += [*_channels(picture), *_unknown_arithmetic(picture)]
         if any(step.kind == "exif" for step in picture.steps):
             found.arguments["exif"] = "True"
     elif kind == "Mask":
         found.augment = []
         found.arguments = {"dtype": repr(dtype)} if dtype in ("int64", "int32") else {}
+        fills = [step.operand for step in with_paddings(picture.steps) if step.kind == "crop"]
+        if fills and isinstance(fills[0], int) and fills[0] != _IGNORED:
+            found.arguments["ignore"] = repr(fills[0])
         note = "pixels of a mask stay as they are stored; do this in map=, or in the loop"
         changes = [step for step in picture.steps if step.kind == "arithmetic"]
         found.parts += [RecipePart(step.text, step.place, "hr.Mask()", "check", note) for step in changes]
@@ -103,7 +120,7 @@ class _Translated:
 
 def _translated(picture: Picture, kind: str) -> _Translated:
     """Translate a picture's steps by the library that most of them are of."""
-    flat = [pair for step in picture.steps for pair in _as_transforms(step, kind)]
+    flat = [pair for step in with_paddings(picture.steps) for pair in _as_transforms(step, kind)]
     albumentations = any(_library(value) == "albumentations" for _, value in flat)
     values = [_in_albumentations(value) if albumentations else value for _, value in flat]
     # One after another, so that each part is known by its step. A pair of parts is read together.
@@ -167,7 +184,11 @@ def _as_transforms(step: PictureStep, kind: str) -> Iterator[tuple[PictureStep, 
         yield step, made("torchvision.transforms", name, p=float(step.operand))
     elif step.kind == "grey" and kind == "Image":
         yield step, made("torchvision.transforms", "Grayscale", num_output_channels=1)
-    elif step.kind in ("own", "function"):
+    elif step.kind == "crop":
+        size, pads = list(step.value), step.operand is not None
+        arguments = {"padding": None, "pad_if_needed": pads, "fill": step.operand or 0, "padding_mode": "constant"}
+        yield step, made("torchvision.transforms", "RandomCrop", size=size, **arguments)
+    elif step.kind in ("own", "function", "pad"):
         yield step, _own(step)
 
 
@@ -179,13 +200,6 @@ def _filter(name: Any) -> str:
 
 def _own(step: PictureStep) -> FunctionStandIn:
     return FunctionStandIn(step.text, None, None)
-
-
-def made(module: str, name: str, **attributes: Any) -> StandIn:
-    """Return an object with these attributes, as a rebuilt one has them."""
-    one: StandIn = type(name, (StandIn,), {"__module__": module, "described": {}})()
-    vars(one).update(attributes)
-    return one
 
 
 def _functional(name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> StandIn | None:
@@ -246,6 +260,14 @@ def _channels(picture: Picture) -> Iterator[RecipePart]:
         if step.kind == "convert" and step.value not in ("RGB", "RGBX"):
             note = "pixels are RGB of 8 bits here; for others see Image(mode=) and Image(channels=)"
             yield RecipePart(step.text, step.place, "hr.Image()", "check", note)
+
+
+def _unknown_arithmetic(picture: Picture) -> Iterator[RecipePart]:
+    """Yield arithmetic with what is no number: drawn ones, or those that the script computes of the sample."""
+    for step in picture.steps:
+        if step.kind == "arithmetic" and _changed(np.array(1.0), np.array(0.0), step) is None:
+            note = "normalize= takes numbers that are the same for all samples; write it in map="
+            yield RecipePart(step.text, step.place, "", "python", note)
 
 
 def _flat_names(value: Any) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from .sample_values import Cell
@@ -56,6 +56,8 @@ class DataSource:
     parts: tuple[RecipePart, ...] = ()
     length: int | None = None
     """Samples that the script's dataset has, where its lists tell."""
+    classes: int | None = None
+    """Classes that it numbers, where they are known."""
     chosen: str | None = None
     """Indices of the samples that the script takes; None for all."""
 
@@ -74,6 +76,33 @@ class KnownSample:
     """Of a dataset that batches itself."""
     drop_last: bool = False
     """Of such a dataset."""
+
+
+@dataclass(frozen=True)
+class ExpectedSource:
+    """Samples and classes that the script's dataset has, which the recipe's source has to have as well."""
+
+    least: int | None = None
+    """Samples, before any are chosen. The same as `most` where a list of them was seen; the length of the DataLoader
+    leaves the size of its last batch open."""
+    most: int | None = None
+    classes: int | None = None
+
+    def difference(self, samples: int | None, classes: int | None) -> str:
+        """Say how a source that was opened differs; empty where it does not, as far as both are known."""
+        least, most = self.least, self.most
+        if samples is not None and least is not None and most is not None and not least <= samples <= most:
+            held = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+            return (
+                f"the script's dataset holds {held} samples, this source {samples:,}: it may leave files out by their "
+                f"ending, their name or a test of its own; take these by data.select(indices) or a manifest"
+            )
+        if classes is not None and self.classes is not None and classes != self.classes:
+            return (
+                f"the script's dataset numbers {self.classes:,} classes, this source {classes:,}, so that labels "
+                f"differ: name them all by hr.open(…, classes=[…])"
+            )
+        return ""
 
 
 @dataclass(frozen=True)
@@ -114,6 +143,20 @@ class LoaderRecipe:
     """Whether a launcher started it as one of several ranks."""
     dataset: str = ""
     """Class of the dataset that the DataLoader has, `torchvision.datasets.folder.ImageFolder`."""
+    expected: ExpectedSource | None = None
+    """What the source has to hold, as far as the session tells."""
+
+    def counted(self, samples: int | None, classes: int | None) -> LoaderRecipe:
+        """Return the recipe after its source was opened, which holds so many samples, in so many classes.
+
+        Another number than the script's dataset has is a part to check.
+        """
+        note = "" if self.expected is None else self.expected.difference(samples, classes)
+        if not note or self.degree == "no":
+            return self
+        part = RecipePart("samples of the dataset", "", self.source, "check", note, "source")
+        reason = self.reason if self.degree == "draft" else f"{note[:1].upper()}{note[1:]}."
+        return replace(self, parts=(part, *self.parts), degree="draft", reason=reason)
 
     @property
     def unsure(self) -> tuple[RecipePart, ...]:

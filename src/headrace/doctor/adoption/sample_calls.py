@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from .random_crops import cropped_box, cropping_call, scaled_size
 from .sample_values import (
     ArrayFile,
     Cell,
     Computed,
+    DrawnNumber,
+    DrawnWindow,
     FilePath,
     ModuleName,
     Picture,
@@ -48,7 +52,7 @@ _UNCHANGED = {
         "builtins.list",
         "builtins.tuple",
     ),
-    *("numpy.squeeze", "torch.squeeze", "torchvision.io.read_file", "builtins.dict"),
+    *("numpy.squeeze", "torch.squeeze", "torchvision.io.read_file", "builtins.dict", "json.loads", "orjson.loads"),
 }
 """Functions that give what they are given, in another form."""
 _SAME_METHODS = {
@@ -86,6 +90,8 @@ _IMAGE_LIBRARIES = ("PIL.", "cv2.", "skimage.", "scipy.", "imageio.")
 _PICTURE_METHODS = ("convert", "resize", "crop", "thumbnail")
 _MOST_TURNS = 64
 """Of a loop over numbers."""
+_SEPARATORS = (",", ";", " ", "\t", "|")
+"""Of the columns of a line."""
 _SAME_STEM = ("replace", "removesuffix", "with_suffix", "split", "rsplit", "partition", "rpartition")
 """Methods of a name that leave its stem, by which files of several folders belong together."""
 
@@ -120,9 +126,12 @@ def called(
     if method == "glob" and isinstance(on, str | PurePosixPath) and given:
         found_path = joined_path([on, given[0]], "/")
         return [found_path] if found_path is not None else reader.computed(node, on, *given)
+    if method == "split" and isinstance(on, Cell) and not on.keys and (not given or given[0] in _SEPARATORS):
+        return replace(on, examples=tuple(str(one).split(*given) for one in on.examples))
     if method in _SAME_STEM and isinstance(on, Cell | FilePath):
         return [on] if "split" in method or "partition" in method else on
-    if method in _SAME_METHODS and isinstance(on, Cell | FilePath | Validity | TokenizedText | ArrayFile | Quantile):
+    same = Cell | FilePath | Validity | TokenizedText | ArrayFile | Quantile | DrawnNumber
+    if method in _SAME_METHODS and isinstance(on, same):
         return on
     if method in ("to", "type", "long", "float", "bool", "int") and isinstance(on, Cell | Validity | TokenizedText):
         return on
@@ -184,6 +193,8 @@ def _named(
 ) -> tuple[Any] | None:
     """Return what a function of a library's makes; None where it is not known."""
     first = given[0] if given else None
+    if (found := cropping_call(reader, node, name, given, keywords)) is not None:
+        return (found,)
     if name.rpartition(".")[2] in _STACKING and isinstance(first, list) and len(first) == 1 and not is_known(first):
         return (list(first[0]) if isinstance(first[0], tuple) else first[0],)
     if name == "builtins.zip" and len(given) == 1 and isinstance(first, list | tuple):
@@ -214,7 +225,7 @@ def _named(
     if name == "cv2.resize" and isinstance(first, Picture):
         size = given[1] if len(given) > 1 else keywords.get("dsize")
         method = next((reader.text(one.value) for one in node.keywords if one.arg == "interpolation"), "INTER_LINEAR")
-        return (first.then(reader.step(node, "resize" if is_known(size) else "own", size, method)),)
+        return (_resized(reader, node, first, size, method),)
     if name in ("numpy.load",) and isinstance(first, Cell | FilePath):
         return (ArrayFile(first),)
     if last in ("join", "joinpath") and name.startswith(("os.path", "posixpath")):
@@ -241,6 +252,10 @@ def _named(
         return (next((one for one in given if isinstance(one, Picture)), reader.computed(node, *given)),)
     if name.startswith("torch.nn.functional") and isinstance(first, Validity):
         return (first,)
+    if last == "resized_crop" and isinstance(first, Picture) and len(given) > 5 and isinstance(given[1], DrawnWindow):
+        drawn = {"size": given[5], "scale": list(given[1].scale), "ratio": list(given[1].ratio)}
+        window = _made_here("torchvision.transforms.RandomResizedCrop", [], drawn | {"interpolation": "bilinear"})
+        return (first.then(reader.step(node, "transform", window)),)
     if name.startswith(("torchvision.transforms", "torch.nn.functional")) and isinstance(first, Picture):
         return (first.then(reader.step(node, "transform", (last, tuple(given[1:]), tuple(keywords.items())))),)
     if last == "exif_transpose" and isinstance(first, Picture):
@@ -306,8 +321,7 @@ def _picture_method(
             (one.value for one in node.keywords if one.arg == "resample"), node.args[1] if len(given) > 1 else None
         )
         name = name or ("bicubic" if chosen is None else reader.text(chosen).rpartition(".")[2].lower())
-        known = is_known(size) and "box" not in keywords
-        return on.then(reader.step(node, "resize" if known else "own", size, name))
+        return _resized(reader, node, on, size if "box" not in keywords else None, name)
     if method == "transpose" and node.args and "FLIP" in (text := reader.text(node.args[0])):
         return on.then(reader.step(node, "flip", "horizontal" if "LEFT" in text else "vertical", 1.0))
     if method == "flip" and given and given[0] in (-1, 2, [-1], [2]):
@@ -319,7 +333,17 @@ def _picture_method(
         return on.then(reader.step(node, "arithmetic", symbols[method], given[0]))
     if method in ("clip", "clamp", "clamp_", "clip_"):
         return on
+    if method == "crop" and (found := cropped_box(given[0] if given else keywords.get("box"))) is not None:
+        return on.then(reader.step(node, "crop", found))
     return on.then(reader.step(node, "own"))
+
+
+def _resized(reader: ExpressionReader, node: ast.Call, on: Picture, size: Any, name: str) -> Picture:
+    """Return a picture after a resize to (width, height): both known, or drawn."""
+    if size is not None and is_known(size):
+        return on.then(reader.step(node, "resize", size, name))
+    scale = scaled_size(size)
+    return on.then(reader.step(node, "own") if scale is None else reader.step(node, "scale", scale[1], scale[0]))
 
 
 def _tokenized(

@@ -13,14 +13,16 @@ from typing import Any
 
 from ..edits import ScriptSource
 from .sample_expressions import ExpressionReader, Names
-from .sample_values import Computed, ModuleName, Picture, Validity, is_known
+from .sample_values import Computed, DrawnNumber, ModuleName, Picture, Validity, is_known
 from .script_functions import ScriptFunctions
 
 MOST_DEPTH = 6
 """Functions of the script's own inside one another."""
 
 
-class _ReturnedValue(Exception):  # noqa: N818  # no error: the way out of a function
+class ReturnedValue(Exception):  # noqa: N818  # no error: the way out of a function
+    """Way out of a function that is read."""
+
     def __init__(self, value: Any) -> None:
         self.value = value
 
@@ -51,12 +53,12 @@ class SampleReader(ExpressionReader):
         parameters = [one.arg for one in given.posonlyargs + given.args]
         local = dict(zip(parameters, arguments, strict=False)) | keywords
         for parameter, default in zip(reversed(parameters), reversed(given.defaults), strict=False):
-            local.setdefault(parameter, ast.literal_eval(default) if isinstance(default, ast.Constant) else None)
+            local.setdefault(parameter, _literal(default))
         outer, self.source = self.source, source
         self._depth += 1
         try:
             self._block(function.body, {"": names} | local)
-        except _ReturnedValue as returned:
+        except ReturnedValue as returned:
             return returned.value
         finally:
             self._depth -= 1
@@ -71,7 +73,7 @@ class SampleReader(ExpressionReader):
 
     def _statement(self, node: ast.stmt, local: Names) -> None:
         if isinstance(node, ast.Return):
-            raise _ReturnedValue(None if node.value is None else self.value(node.value, local))
+            raise ReturnedValue(None if node.value is None else self.value(node.value, local))
         if isinstance(node, ast.Assign):
             value = self.value(node.value, local)
             for target in node.targets:
@@ -149,6 +151,8 @@ class SampleReader(ExpressionReader):
             added = new.steps[len(old.steps) :]
             if chance is not None and [step.kind for step in added] == ["flip"]:
                 return old.then(self.step(node, "flip", added[0].value, chance))
+            if [step.kind for step in added] == ["pad"]:
+                return new
             if added and all(step.kind in ("arithmetic", "cast") for step in added):
                 self.left_out.append(self.computed(node))
                 return new
@@ -161,6 +165,8 @@ class SampleReader(ExpressionReader):
             return None
         left, right = self.value(node.left, local), self.value(node.comparators[0], local)
         below, above = isinstance(node.ops[0], ast.Lt | ast.LtE), isinstance(node.ops[0], ast.Gt | ast.GtE)
+        if isinstance(left, DrawnNumber) and isinstance(right, float | int) and (left.low, left.high) == (0, 1):
+            return float(right) if below else float(1 - right) if above else None
         if isinstance(left, Computed) and "rand" in left.text and isinstance(right, float | int):
             return float(right) if below else float(1 - right) if above else None
         return None
@@ -192,6 +198,14 @@ class SampleReader(ExpressionReader):
                 on[key] = value
             elif isinstance(on, Picture) and not (isinstance(key, Validity) and value == 0):
                 self.bind(target.value, on.then(self.step(target, "own")), local)
+
+
+def _literal(node: ast.expr) -> Any:
+    """Return the value of a literal; None of any other expression."""
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
 
 
 def _is_absent(test: ast.expr) -> bool:

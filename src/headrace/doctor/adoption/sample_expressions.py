@@ -10,7 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from ..edits import ScriptSource
+from .random_crops import cropped_slices, reckoned, sides_of
 from .sample_calls import called
 from .sample_values import (
     Cell,
@@ -26,10 +29,11 @@ from .sample_values import (
     compared_values,
     is_known,
     joined_path,
+    pictures_in,
     transformed,
 )
 from .script_functions import Found, OwnStep, ScriptFunctions, called_by, is_static
-from .stand_ins import FunctionStandIn, LongArray, LongList, StandIn, TableStandIn, is_own, names_of
+from .stand_ins import FunctionStandIn, LongArray, LongList, StandIn, TableStandIn, first_rows, is_own, names_of
 
 _OPERATORS: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", operator.add),
@@ -122,6 +126,8 @@ class ExpressionReader(ABC):
             return on.part(node.attr)
         if isinstance(on, Picture) and node.attr in ("T", "data"):
             return on
+        if isinstance(on, Picture) and node.attr in ("width", "height", "size", "shape"):
+            return sides_of(on, node.attr)
         if isinstance(on, TableStandIn | TableColumn) and node.attr in ("iloc", "loc", "at", "iat", "values"):
             return on
         if isinstance(on, TableStandIn) and node.attr in on.columns:
@@ -142,9 +148,12 @@ class ExpressionReader(ABC):
             return Cell(on.table, (on.name,))
         if isinstance(on, TableStandIn) and isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], str | int):
             return Cell(name, (key[1],))
-        if isinstance(on, LongList | TableStandIn | LongArray | list | StandIn) and not is_known(key):
-            return Cell(name, (), _first(on), key == ModuleName("index"))
+        if isinstance(on, LongList | TableStandIn | LongArray | np.ndarray | list | StandIn) and not is_known(key):
+            return Cell(name, (), first_rows(on), key == ModuleName("index"))
         return self.part(on, key, node)
+
+    def _of_slice(self, node: ast.Slice, local: Names) -> Any:
+        return slice(*(None if one is None else self.value(one, local) for one in (node.lower, node.upper, node.step)))
 
     def _indexed_picture(self, node: ast.Subscript, on: Picture, local: Names) -> Any:
         text = ast.unparse(node.slice).replace(" ", "").strip("()")
@@ -152,6 +161,8 @@ class ExpressionReader(ABC):
             return on.then(self.step(node, "rgb"))
         if set(text.split(",")) <= {"None", "np.newaxis", "...", ":", "0"}:
             return on  # a dimension of one is added or taken away
+        if (size := cropped_slices(self, node.slice, local)) is not None:
+            return on.then(self.step(node, "crop", size))
         if isinstance(self.value(node.slice, local), Validity):
             return on
         return on.then(self.step(node, "own"))
@@ -241,6 +252,8 @@ class ExpressionReader(ABC):
         symbol, compute = _OPERATORS.get(type(node.op), ("", None))
         if compute is None:
             return self.computed(node, left, right)
+        if (found := reckoned(symbol, left, right)) is not None:
+            return found
         if symbol == "+" and type(left) is type(right) and isinstance(left, list | tuple):
             return left + right
         if symbol in "/+" and (path := joined_path([left, right], "/" if symbol == "/" else "")) is not None:
@@ -311,7 +324,7 @@ class ExpressionReader(ABC):
             return self.followed(OwnStep(function, *_behind_picture(given, keywords)), bound + given, found)
         if isinstance(function, StandIn) and (found := self.script.call_of(function)) is not None:
             return self.followed(OwnStep(function, *_behind_picture(given, keywords)), [function, *given], found)
-        if self.script.is_own_compose(function) and not keywords and any(isinstance(one, Picture) for one in given):
+        if self.script.is_own_compose(function) and not keywords and any(pictures_in(given)):
             return self.applied(function, given, node)
         return called(self, node, on, method_of(node), function, given, keywords)
 
@@ -366,18 +379,6 @@ def _is_of_sample(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(_is_of_sample, value.values()))
     return not is_known(value) and not isinstance(value, Computed) and value != ModuleName("None")
-
-
-def _first(table: Any) -> tuple[Any, ...]:
-    first = table.first if isinstance(table, LongList) else table[:3] if isinstance(table, list) else []
-    return tuple(map(_frozen, first))
-
-
-def _frozen(value: Any) -> Any:
-    """Return a value that can be a key: lists as tuples, of dicts the pairs."""
-    if isinstance(value, dict):
-        return tuple((key, _frozen(one)) for key, one in value.items())
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _behind_picture(given: list[Any], keywords: Names) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:

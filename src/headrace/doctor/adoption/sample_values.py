@@ -63,7 +63,21 @@ class FilePath:
 
 
 StepKind: TypeAlias = Literal[
-    "transform", "convert", "resize", "flip", "bgr", "rgb", "grey", "exif", "cast", "arithmetic", "function", "own"
+    "transform",
+    "convert",
+    "resize",
+    "scale",
+    "pad",
+    "crop",
+    "flip",
+    "bgr",
+    "rgb",
+    "grey",
+    "exif",
+    "cast",
+    "arithmetic",
+    "function",
+    "own",
 ]
 
 
@@ -97,6 +111,36 @@ class Quantile:
     """Quantile of a picture's own values; `level` is None for several at once."""
 
     levels: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class DrawnNumber:
+    """Number that the script draws from `low` to `high`, or among `choices`, and to which it then adds `plus`."""
+
+    place: str
+    """Of the call that draws it: two of one place are one draw."""
+    low: float | None
+    high: float | None
+    plus: int = 0
+    choices: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class DrawnWindow:
+    """Side or place of the window that torchvision's `RandomResizedCrop.get_params` draws."""
+
+    scale: tuple[float, ...]
+    ratio: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PictureSide:
+    """Height or width of a picture, times a number that is drawn."""
+
+    axis: Literal["height", "width"]
+    scale: DrawnNumber | None = None
+    in_proportion: bool = False
+    """Whether it is over the other side, so that the scale is that side's new length."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +186,12 @@ class ModuleName:
     name: str
 
 
+_UNKNOWN = (
+    *(Cell, FilePath, Picture, Quantile, Validity, TokenizedText, ArrayFile, Computed, ModuleName),
+    *(DrawnNumber, DrawnWindow, PictureSide),
+)
+
+
 def values_inside(value: Any) -> Iterable[Any]:
     """Return the values that one is computed from, or holds."""
     if isinstance(value, Computed):
@@ -168,9 +218,7 @@ def is_known(value: Any) -> bool:
         return all(map(is_known, value))
     if isinstance(value, dict):
         return all(map(is_known, value.values()))
-    return not isinstance(
-        value, Cell | FilePath | Picture | Quantile | Validity | TokenizedText | ArrayFile | Computed | ModuleName
-    )
+    return not isinstance(value, _UNKNOWN)
 
 
 def compared_values(operation: ast.cmpop, left: Any, right: Any) -> bool | None:

@@ -7,11 +7,11 @@ import builtins
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..edits import ScriptSource
+from ..edits import ScriptSource, dotted
 from .recipe import ModuleFunction
 from .sample_calls import TRANSFORM_LIBRARIES
 from .stand_ins import FunctionStandIn, StandIn, bases_of, class_of, is_own
@@ -108,6 +108,8 @@ class ScriptCode:
     text: str = ""
     """Definitions, with the constants that they take."""
     imports: list[str] = field(default_factory=list)
+    is_drawn: bool = False
+    """Whether it draws at random."""
 
 
 def script_code(source: ScriptSource, name: str) -> ScriptCode | None:
@@ -117,12 +119,52 @@ def script_code(source: ScriptSource, name: str) -> ScriptCode | None:
     Otherwise it is imported, from a script that runs nothing at import: it ends in `if __name__ == "__main__":`.
     """
     copied = _Copied(source)
+    is_drawn = draws_numbers(source, name)
     if copied.take(name):
-        return ScriptCode("\n\n\n".join([*copied.constants, *copied.definitions]), list(copied.imports))
+        return ScriptCode("\n\n\n".join([*copied.constants, *copied.definitions]), list(copied.imports), is_drawn)
     module = os.path.splitext(os.path.basename(source.path))[0]
     if module.isidentifier() and _has_guard(source.tree):
-        return ScriptCode("", [f"from {module} import {name}"])
+        return ScriptCode("", [f"from {module} import {name}"], is_drawn)
     return None
+
+
+_DRAWING = ("random.", "numpy.random.", "torch.random.", "torch.nn.init.", "secrets.", "albumentations.")
+"""Modules whose functions draw, or may."""
+_DRAWS = {
+    *("normal", "normal_", "uniform", "uniform_", "bernoulli", "bernoulli_", "multinomial", "poisson", "exponential_"),
+    *("cauchy_", "geometric_", "log_normal_", "shuffle", "choice", "choices", "sample", "permutation", "default_rng"),
+    *("dropout", "dropout2d", "alpha_dropout", "gumbel_softmax", "uuid4"),
+    *("ColorJitter", "AutoAugment", "TrivialAugmentWide", "AugMix", "GaussianBlur", "GaussianNoise"),
+    *("ElasticTransform", "ScaleJitter"),
+}
+"""Last part of the names of functions and transforms that draw; so do all that have `rand` in theirs."""
+
+
+def draws_numbers(source: ScriptSource, name: str) -> bool:
+    """Tell whether a function or class of a file calls anything that draws at random, also by others of the file."""
+    defined: dict[str, ast.stmt] = {}
+    for node in source.tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined[node.name] = node
+        elif isinstance(node, ast.Assign):
+            defined.update((one.id, node) for one in node.targets if isinstance(one, ast.Name))
+    waiting, known = [name], {name}
+    while waiting:
+        for inner in ast.walk(defined.get(waiting.pop(), ast.Pass())):
+            if isinstance(inner, ast.Call) and _is_draw(inner.func, source.names):
+                return True
+            if isinstance(inner, ast.Name) and inner.id not in known:
+                known.add(inner.id)
+                waiting.append(inner.id)
+    return False
+
+
+def _is_draw(called: ast.expr, names: Mapping[str, str]) -> bool:
+    last = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+    head, dot, rest = (dotted(called) or "").partition(".")
+    name = f"{names.get(head, head)}{dot}{rest}"
+    last = name.rpartition(".")[2] or last
+    return name.startswith(_DRAWING) or "rand" in last.lower() or last in _DRAWS
 
 
 def _has_guard(tree: ast.Module) -> bool:
@@ -248,11 +290,10 @@ def call_function(calls: Iterable[tuple[str, str]]) -> ModuleFunction:
 
 def own_call(
     functions: ScriptFunctions, step: OwnStep, name: str
-) -> tuple[str, list[ModuleFunction], list[str]] | None:
-    """Return the call of a step on a field, the definitions that it needs, and the imports."""
+) -> tuple[str, list[ModuleFunction], ScriptCode] | None:
+    """Return the call of a step on a field, the definitions that it needs, and the code that they are of."""
     found = own_step_code(step, functions, f'sample["{name}"]')
     if found is None:
         return None
     call, code = found
-    defined = [ModuleFunction(code.text.partition("(")[0], code.text)] if code.text else []
-    return call, defined, code.imports
+    return call, [ModuleFunction(code.text.partition("(")[0], code.text)] if code.text else [], code

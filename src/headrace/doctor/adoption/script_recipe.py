@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,8 +16,9 @@ from .module import module_text
 from .observed import ScriptData, script_data
 from .output_fields import OutputFields
 from .picture_fields import gives_size
-from .recipe import Adoption, Certainty, Degree, KnownSample, LoaderRecipe, RecipePart
+from .recipe import Adoption, Certainty, DataSource, Degree, ExpectedSource, KnownSample, LoaderRecipe, RecipePart
 from .sample_code import SampleReader
+from .sample_streams import StreamReader, stream_sample
 from .sample_values import Cell, Computed, TokenizedText
 from .script_functions import call_function
 from .stand_ins import FunctionStandIn, StandIn, class_of, is_own
@@ -25,6 +27,8 @@ from .torchvision_datasets import held_in_memory
 
 _SAMPLERS = ("SequentialSampler", "RandomSampler", "DistributedSampler", "_InfiniteConstantSampler")
 """Samplers that take each sample once an epoch, or that leave it to the dataset."""
+_WHOLE = _SAMPLERS[:2]
+"""Those that take all samples of a dataset in one process."""
 _LIBRARIES = ("torchvision", "torch", "timm", "torchaudio")
 """Libraries whose datasets are known by their class, or not at all."""
 _COLLATES = (
@@ -119,6 +123,7 @@ class ScriptRecipe:
             script=self.data.script,
             is_launched=self.data.is_launched,
             dataset=class_of(dataset),
+            expected=self._expected(found.source),
         )
 
     def _none(self, why: str) -> LoaderRecipe:
@@ -135,8 +140,8 @@ class ScriptRecipe:
         stream = reader.script.method(dataset, "__iter__")
         if stream is not None and reader.script.method(dataset, "__getitem__") is None:
             return (
-                f"{name}.__iter__ ({reader.place_in(*stream)}) yields samples one after another, and the Loader has to "
-                f"know where each lies: hr.open takes tars, and manifests that name files, as they are"
+                f"{name}.__iter__ ({reader.place_in(*stream)}) yields samples one after another, and where each lies "
+                f"was not found: hr.open takes tars, and manifests that name files, as they are"
             )
         if not is_own(dataset) and name.split(".")[0] in _LIBRARIES:
             return f"{name} is not among the dataset classes that the doctor knows"
@@ -163,13 +168,18 @@ class ScriptRecipe:
 
     def _own_sample(self, dataset: Any, reader: SampleReader) -> KnownSample | None:
         """Return the sample of a class of the script's own."""
+        texts = ScriptTexts.of(dataset, self.data.command, self.files)
+        if reader.script.method(dataset, "__getitem__") is None and reader.script.method(dataset, "__iter__"):
+            stream = StreamReader(self.files, dataset)
+            found = stream_sample(stream, texts, self.sources)
+            reader.left_out += stream.left_out if found is not None else []
+            return found
         self.value = reader.sample()
         if isinstance(self.value, Computed) and not self.value.inputs:
             return None
         for wrapped in vars(dataset).values():
             if isinstance(wrapped, StandIn) and (inner := known_sample(wrapped, reader)) is not None:
                 return replace(inner, value=self.value)
-        texts = ScriptTexts.of(dataset, self.data.command, self.files)
         source = table_source(self.value, dataset, texts, self.sources, list(_named_cells(self.value, "")))
         return None if source is None else KnownSample(self.value, source)
 
@@ -209,6 +219,19 @@ class ScriptRecipe:
         note = "the Loader takes each sample once an epoch: see weights=, balanced=, repeats= and samples_per_epoch="
         self.parts.append(RecipePart(name, "", "shuffle", "check", note, "loader"))
 
+    def _expected(self, source: DataSource) -> ExpectedSource:
+        """Return what the source has to hold: by the dataset's lists, else by the length of the DataLoader."""
+        if source.length is not None:
+            return ExpectedSource(source.length, source.length, source.classes)
+        batches, size = self.data.facts.get("length"), self.data.batch_size
+        sampler = class_of(self.data.rebuilt.objects.get("sampler")).rpartition(".")[2]
+        checked = any(part.argument in ("source", "loader") and part.certainty != "exact" for part in self.parts)
+        if checked or source.chosen or not batches or not size or sampler not in _WHOLE:
+            return ExpectedSource(classes=source.classes)
+        if self.data.described.get("drop_last"):
+            return ExpectedSource(batches * size, (batches + 1) * size - 1, source.classes)
+        return ExpectedSource((batches - 1) * size + 1, batches * size, source.classes)
+
     def _shared(self, name: str, steps: Sequence[list[str]]) -> str | None:
         """Return the view or the augmentations of all pictures: those of the first that has some."""
         if not steps:
@@ -218,7 +241,7 @@ class ScriptRecipe:
             given = [sized]
         if not given:
             return None
-        if any(one != given[0] for one in given[1:]):
+        if any(_without_fills(one) != _without_fills(given[0]) for one in given[1:]):
             note = "pictures of a sample have different ones in the script; here all follow the first"
             self.parts.append(RecipePart(f"{name} of {len(given)} pictures", "", "", "check", note, name))  # type: ignore[arg-type]
         return f"[{', '.join(given[0])}]"
@@ -281,6 +304,11 @@ class ScriptRecipe:
             else:
                 return not isinstance(value, TokenizedText | Cell)
         return False
+
+
+def _without_fills(steps: Sequence[str]) -> list[str]:
+    """Return views without what they pad with, which a mask has of its own."""
+    return [re.sub(r", fill=(\([^()]*\)|[^,()]+)", "", one) for one in steps]
 
 
 def _as_lists(sample: Any) -> Any:

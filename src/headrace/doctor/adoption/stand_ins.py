@@ -89,6 +89,20 @@ class LongList:
     first: list[Any] = field(default_factory=list)
 
 
+def first_rows(table: Any) -> tuple[Any, ...]:
+    """Return the first rows of a list, as values that can be keys: lists as tuples, of dicts the pairs."""
+    if isinstance(table, np.ndarray):
+        table = table.tolist()
+    first = table.first if isinstance(table, LongList) else table[:3] if isinstance(table, list) else []
+    return tuple(map(_frozen, first))
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple((key, _frozen(one)) for key, one in value.items())
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
 @dataclass(frozen=True)
 class LongArray:
     """Array of which a description has no values."""
@@ -111,6 +125,13 @@ class Missing:
     """Object that was cut, or could not be described."""
 
     kind: str
+
+
+def made(module: str, name: str, **attributes: Any) -> StandIn:
+    """Return an object with these attributes, as a rebuilt one has them."""
+    one: StandIn = type(name, (StandIn,), {"__module__": module, "described": {}})()
+    vars(one).update(attributes)
+    return one
 
 
 def class_of(thing: Any) -> str:

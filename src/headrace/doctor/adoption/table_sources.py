@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import csv
-import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,12 +11,11 @@ from typing import Any
 
 from ..edits import ScriptSource, ScriptSources
 from .code_layout import literal
+from .manifest_sources import archive_paths, listed_columns, manifest_source, rows_held
 from .recipe import KEY, DataSource, RecipePart
-from .sample_values import ArrayFile, Cell, Computed, FilePath, Picture, TokenizedText, Validity, values_inside
-from .stand_ins import LongList, StandIn, TableStandIn
+from .sample_values import ArrayFile, Cell, FilePath, Picture, TokenizedText, Validity, values_inside
+from .stand_ins import StandIn
 
-_MANIFESTS = (".csv", ".tsv", ".jsonl", ".parquet", ".txt", ".json")
-_ARCHIVES = (".tar", ".zip")
 MOST_TEXTS = 400
 
 
@@ -103,11 +100,15 @@ def table_source(
     origins = list(dict.fromkeys(origins_in(value)))
     if not cells or not origins:
         return None
+    folder = _class_folder(cells, origins, dataset, texts)
+    if folder is not None and all(part.certainty == "exact" for part in folder.parts):
+        return folder
     return (
-        _class_folder(cells, origins, dataset, texts)
-        or _archive(origins)
-        or _manifest(cells, origins, dataset, texts, sources, named)
-        or _folders(origins, named)
+        _archive(origins, dataset)
+        or listed_columns(cells, origins, dataset, texts, sources)
+        or folder
+        or manifest_source(cells, origins, dataset, texts, sources, named)
+        or _folders(origins, dataset)
     )
 
 
@@ -139,7 +140,7 @@ def _class_folder(
     certainty: Any = "exact" if agrees and labels else "check"
     code = "hr.open(SOURCE)" if labels else "hr.open(SOURCE, classes=False)"
     part = RecipePart(picture.table, "", code, certainty, note or "", "source")
-    length = _rows_held(dataset, picture.table)
+    length = rows_held(dataset, picture.table)
     return DataSource(code, columns, {"SOURCE": literal(root)}, parts=(part,), length=length)
 
 
@@ -162,7 +163,7 @@ def _sorted_alike(pairs: Iterable[tuple[str, Any]], dataset: Any) -> bool:
     )
 
 
-def _archive(origins: list[FilePath | Cell]) -> DataSource | None:
+def _archive(origins: list[FilePath | Cell], dataset: Any) -> DataSource | None:
     """Return an archive whose members are named by a sample's key and an ending: `00001.depth.png`."""
     columns: dict[tuple[str, tuple[str | int, ...]], str] = {}
     archives: set[str] = set()
@@ -174,12 +175,13 @@ def _archive(origins: list[FilePath | Cell]) -> DataSource | None:
         if before.strip("./") or not after.startswith("."):
             return None
         columns[f"{before}|{after}", ()] = after[1:]
-        archives.update(_archive_paths(origin.archive))
+        archives.update(archive_paths(origin.archive))
         keys.update(origin.cells)
     if len(archives) != 1 or len(keys) != 1:
         return None
     part = RecipePart("members of the archive", "", "hr.open(SOURCE)", "exact", "", "source")
-    return DataSource("hr.open(SOURCE)", columns, {"SOURCE": literal(archives.pop())}, parts=(part,))
+    length = rows_held(dataset, next(iter(keys)).table)
+    return DataSource("hr.open(SOURCE)", columns, {"SOURCE": literal(archives.pop())}, parts=(part,), length=length)
 
 
 def around(origin: FilePath) -> tuple[str, str]:
@@ -189,160 +191,30 @@ def around(origin: FilePath) -> tuple[str, str]:
     return "".join(texts[:place]), "".join(texts[place + 1 :])
 
 
-def _manifest(
-    cells: list[Cell],
-    origins: list[FilePath | Cell],
-    dataset: Any,
-    texts: ScriptTexts,
-    sources: ScriptSources,
-    named: Sequence[tuple[str, Cell]],
-) -> DataSource | None:
-    """Return a manifest: cells of one table, which a file of the script's has as columns."""
-    tables = {cell.table for cell in cells if cell.keys}
-    if len(tables) != 1:
-        return None
-    root = _root_of(origins)
-    if root is None:
-        return None
-    archive, before = root
-    keys = {cell.keys[0] for cell in cells if cell.keys}
-    for path in texts.paths(_MANIFESTS):
-        if (columns := _columns(path, keys, sources)) is None:
-            continue
-        names, has_header = columns
-        mapping = {
-            (cell.table, tuple(key for key in cell.keys if key != "random")): str(
-                names[cell.keys[0]] if isinstance(cell.keys[0], int) and cell.keys[0] < len(names) else cell.keys[0]
-            )
-            for cell in cells
-            if cell.keys
-        }
-        constants = {"MANIFEST": literal(path)}
-        arguments = ["MANIFEST"]
-        place = archive or before
-        if place:
-            constants["ROOT"] = literal(place)
-            arguments.append("root=ROOT")
-        if not has_header:
-            told = {cell.keys[0]: name for name, cell in named if cell.keys and isinstance(cell.keys[0], int)}
-            listed = [told.get(number, f"column{number}") for number in range(len(names))]
-            arguments.append(f"columns={listed!r}")
-            mapping = {key: listed[key[1][0]] if isinstance(key[1][0], int) else name for key, name in mapping.items()}
-        code = f"hr.open({', '.join(arguments)})"
-        table = next(iter(tables))
-        taken, whole = _rows_held(dataset, table), _rows_of(path, sources)
-        differ = taken is not None and taken != whole
-        note = f"the script holds {taken:,} rows, the file {whole:,}: data.select(indices)" if differ else ""
-        part = RecipePart(table, "", code, "check" if note else "exact", note, "source")
-        return DataSource(code, mapping, constants, parts=(part,), length=None if differ else taken)
-    return None
-
-
-def _rows_held(dataset: Any, table: str) -> int | None:
-    """Return how many rows a table of the dataset's has; None where that is not known."""
-    held = vars(dataset).get(table.removeprefix("self.")) if isinstance(dataset, StandIn) else None
-    if isinstance(held, TableStandIn):
-        return held.rows
-    return held.count if isinstance(held, LongList) else len(held) if isinstance(held, list) else None
-
-
-def _rows_of(path: str, sources: ScriptSources) -> int:
-    """Return how many rows a manifest has that could be read."""
-    if path.endswith(".parquet"):
-        facts = sources.table(path)
-        return 0 if facts is None else facts.rows
-    text = sources.read(path) or ""
-    if path.endswith((".csv", ".tsv")):
-        rows = csv.reader(io.StringIO(text), delimiter="\t" if path.endswith(".tsv") else ",")
-        return sum(bool(row) for row in rows) - 1
-    return sum(bool(line.strip()) for line in text.split("\n"))
-
-
-def _columns(path: str, keys: set[str | int], sources: ScriptSources) -> tuple[list[str], bool] | None:
-    """Return the columns of a manifest, and whether they are named; None where it lacks one of `keys`."""
-    wanted = {key for key in keys if isinstance(key, str)}
-    if path.lower().endswith(".parquet"):
-        facts = sources.table(path)
-        return (list(facts.columns), True) if facts is not None and wanted and wanted <= set(facts.columns) else None
-    text = sources.read(path)
-    if text is None:
-        return None
-    first = text.partition("\n")[0].strip("\r\ufeff")
-    end = os.path.splitext(path)[1].lower()
-    if end in (".csv", ".tsv"):
-        names = next(csv.reader([first], delimiter="\t" if end == ".tsv" else ","), [])
-        return (
-            (names, True) if wanted <= set(names) and (wanted or len(names) > max(_numbers(keys), default=0)) else None
-        )
-    if end == ".txt":
-        count = len(first.split())
-        return (
-            ([str(k) for k in range(count)], False) if not wanted and count > max(_numbers(keys), default=0) else None
-        )
-    if end in (".jsonl", ".json"):
-        named = [key for key in wanted if f'"{key}"' in first[:4000]]
-        return (sorted(wanted), True) if end == ".jsonl" and wanted and len(named) == len(wanted) else None
-    return None
-
-
-def _numbers(keys: set[str | int]) -> list[int]:
-    return [key for key in keys if isinstance(key, int)]
-
-
-def _root_of(origins: list[FilePath | Cell]) -> tuple[str, str] | None:
-    """Return (archive, folder) that the paths of all pictures lead into; None where they differ, or are made up."""
-    archives: set[str] = set()
-    folders: set[str] = set()
-    for origin in origins:
-        if isinstance(origin, Cell):
-            folders.add("")
-            continue
-        before = "".join(part for part in origin.parts[:1] if isinstance(part, str)) if len(origin.parts) > 1 else ""
-        if len(origin.cells) != 1 or not isinstance(origin.parts[-1], Cell):
-            return None
-        folders.add(
-            "".join(part for part in origin.parts[:-1] if isinstance(part, str)).removeprefix("./") or before[:0]
-        )
-        if origin.archive is not None:
-            archives.update(_archive_paths(origin.archive))
-    if len(folders) != 1 or len(archives) > 1:
-        return None
-    return (archives.pop() if archives else "", folders.pop().rstrip("/"))
-
-
-def _archive_paths(archive: Any) -> Iterator[str]:
-    """Yield the paths of archives that a value is made of."""
-    if isinstance(archive, Computed):
-        for one in archive.inputs:
-            yield from _archive_paths(one)
-    elif isinstance(archive, StandIn):
-        for value in vars(archive).values():
-            yield from _archive_paths(value)
-    elif isinstance(archive, str | PurePosixPath) and str(archive).endswith(_ARCHIVES):
-        yield str(archive)
-
-
-def _folders(origins: list[FilePath | Cell], named: Sequence[tuple[str, Cell]]) -> DataSource | None:
+def _folders(origins: list[FilePath | Cell], dataset: Any) -> DataSource | None:
     """Return one folder, or several whose files belong together by name."""
     found: dict[str, str] = {}
     columns: dict[tuple[str, tuple[str | int, ...]], str] = {}
+    cells: list[Cell] = []
     for number, origin in enumerate(origins):
         if not isinstance(origin, FilePath) or len(origin.cells) != 1:
             return None
+        cells += origin.cells
         before, after = around(origin)
         if not before:
             return None
         name = "image" if number == 0 else "mask" if number == 1 else f"image{number}"
         found[name] = before if after in ("", ".*") else f"{before}*{after}"
         columns[(f"{before}|{after}", ())] = name
+    length = rows_held(dataset, cells[0].table)
     if len(found) == 1:
         only = next(iter(found.values()))
         part = RecipePart("files", "", "hr.open(SOURCE)", "check", "all images of the folder are taken", "source")
-        return DataSource("hr.open(SOURCE)", columns, {"SOURCE": literal(only)}, parts=(part,))
+        return DataSource("hr.open(SOURCE)", columns, {"SOURCE": literal(only)}, parts=(part,), length=length)
     code = "hr.open(SOURCE)"
     note = "files of one name belong together; all that have a partner are taken"
     part = RecipePart("files", "", code, "check", note, "source")
-    return DataSource(code, columns, {"SOURCE": literal(found)}, parts=(part,))
+    return DataSource(code, columns, {"SOURCE": literal(found)}, parts=(part,), length=length)
 
 
 def folder_column(source: DataSource, origin: FilePath | Cell) -> str:

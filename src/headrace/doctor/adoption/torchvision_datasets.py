@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
@@ -57,8 +57,29 @@ _ARRAYS = {
     "mnist.KMNIST": ArrayDataset(("train",), "images.data.numpy()"),
     "mnist.EMNIST": ArrayDataset(("split", "train"), "images.data.numpy()"),
     "svhn.SVHN": ArrayDataset(("split",), labels="images.labels", each="image.transpose(1, 2, 0)"),
-    "stl10.STL10": ArrayDataset(("split",), labels="images.labels", each="image.transpose(1, 2, 0)"),
+    "stl10.STL10": ArrayDataset(("split", "folds"), labels="images.labels", each="image.transpose(1, 2, 0)"),
     "usps.USPS": ArrayDataset(("train",)),
+}
+
+
+@dataclass(frozen=True)
+class FileDataset:
+    """Dataset that holds lists of files and labels, which it has read from annotations of its own."""
+
+    arguments: tuple[str, ...]
+    """What its class is given beside the folder, each an attribute of it behind an underscore."""
+    files: str = "_image_files"
+    labels: str = "_labels"
+    """Attributes that have an element for each sample."""
+
+
+_FILES = {
+    "flowers102.Flowers102": FileDataset(("split",)),
+    "dtd.DTD": FileDataset(("split", "partition")),
+    "fgvc_aircraft.FGVCAircraft": FileDataset(("split", "annotation_level")),
+    "food101.Food101": FileDataset(("split",)),
+    "sun397.SUN397": FileDataset(()),
+    "oxford_iiit_pet.OxfordIIITPet": FileDataset(("split",), files="_images"),
 }
 
 
@@ -75,6 +96,8 @@ def torchvision_sample(dataset: Any, kind: str, reader: SampleReader) -> KnownSa
     if name == "voc.VOCDetection":
         note = "its boxes lie in an XML file an image: write them into one file as COCO has it, which hr.open reads"
         return _refused(dataset, note)
+    if (listed := _FILES.get(name)) is not None:
+        return _files(dataset, name.rpartition(".")[2], reader, listed)
     array = _ARRAYS.get(name)
     return None if array is None else _array(dataset, name.rpartition(".")[2], reader, array)
 
@@ -91,13 +114,14 @@ def class_folder(
     if not isinstance(root, str | PurePosixPath):
         return None
     length = samples.count if isinstance(samples, LongList) else len(samples) if isinstance(samples, list) else None
-    parts = tuple(_folder_parts(dataset, natural))
+    names = vars(dataset).get("classes")
     source = DataSource(
         "hr.open(SOURCE)",
         _FOLDER_COLUMNS,
         constants={"SOURCE": literal(str(root))},
-        parts=parts,
+        parts=tuple(_folder_parts(dataset, natural)),
         length=length,
+        classes=names.count if isinstance(names, LongList) else len(names) if isinstance(names, list) else None,
     )
     return KnownSample(_image_and_label(dataset, reader), source)
 
@@ -182,8 +206,9 @@ def _array(dataset: Any, name: str, reader: SampleReader, array: ArrayDataset) -
     state = vars(dataset)
     root, held = state.get("root"), state.get("data")
     given = [(argument, state.get(argument)) for argument in array.arguments]
-    if not isinstance(root, str | PurePosixPath) or any(not isinstance(value, str | bool) for _, value in given):
+    if not isinstance(root, str | PurePosixPath) or not _are_plain(given):
         return None
+    given = [(argument, value) for argument, value in given if value is not None]
     keywords = "".join(f", {argument}={literal(value)}" for argument, value in given)
     code = (
         f'hr.open({{"image": [encoded({array.each}) for image in {array.pixels}], "label": {array.labels}}})'
@@ -205,6 +230,30 @@ def _array(dataset: Any, name: str, reader: SampleReader, array: ArrayDataset) -
     is_grey = isinstance(held, LongArray) and len(held.shape) == 3
     steps = [PictureStep("grey", "", f"{name}: one channel")] if is_grey else []
     return KnownSample(_image_and_label(dataset, reader, *steps), source)
+
+
+def _are_plain(given: Iterable[tuple[str, Any]]) -> bool:
+    return all(value is None or isinstance(value, str | bool | int) for _, value in given)
+
+
+def _files(dataset: Any, name: str, reader: SampleReader, listed: FileDataset) -> KnownSample | None:
+    """Return the sample of a dataset that holds lists of its files and labels, which the module has it read again."""
+    state = vars(dataset)
+    root, held = state.get("root"), state.get(listed.files)
+    given = [(argument, state.get(f"_{argument}")) for argument in listed.arguments]
+    if state.get("_target_types") not in (None, ["category"]):
+        return _refused(dataset, "its targets are masks or several: hr.open takes lists of files for each of them")
+    if not isinstance(root, str | PurePosixPath) or not _are_plain(given):
+        return None
+    keywords = "".join(f", {argument}={literal(value)}" for argument, value in given)
+    source = DataSource(
+        f'hr.open({{"image": [str(file) for file in IMAGES.{listed.files}], "label": IMAGES.{listed.labels}}})',
+        constants={"ROOT": literal(str(root)), "IMAGES": f"{name}(ROOT{keywords})"},
+        imports=(f"from torchvision.datasets import {name}",),
+        parts=(RecipePart(name, "", "hr.open({image, label})", "exact", "", "source"),),
+        length=held.count if isinstance(held, LongList) else len(held) if isinstance(held, list) else None,
+    )
+    return KnownSample(_image_and_label(dataset, reader), source)
 
 
 def held_in_memory(dataset: Any) -> str:

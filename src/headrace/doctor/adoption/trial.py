@@ -28,7 +28,7 @@ from ..quantities import percent
 from ..session.after_run import AdoptedPart, LoaderTrial
 from ..session.model import Session
 from ..simulate import RecordedRun, recorded
-from .module import with_environment
+from .module import module_text, with_environment
 from .recipe import Adoption
 from .trial_process import IMPORTS, TrialOrder
 
@@ -141,6 +141,13 @@ def loader_trial(
             expected_s, most_s = expected_s + PASSIVE_S, 2 * most_s
         announce(f"trying Headrace's Loader on the run's files: about {expected_s:.0f} s, at most {most_s:.0f} s")
         trial = tried_loader(request)
+        counted = recipe.counted(trial.source_samples, trial.source_classes)
+        if counted != recipe:
+            text = module_text(counted)
+            recipe, trial.module = (
+                counted,
+                with_environment(text, PASSIVE_ENVIRONMENT) if trial.module != module else text,
+            )
     trial.degree, trial.reason = recipe.degree, recipe.reason
     trial.parts = [AdoptedPart(part.part, part.place, part.becomes, part.certainty, part.note) for part in recipe.parts]
     return trial

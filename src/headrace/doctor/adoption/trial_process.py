@@ -205,6 +205,8 @@ def measure(order: TrialOrder, say: Callable[..., None]) -> None:
     say(at=OPENING)
     began = time.monotonic()
     loader = module.make_loader()
+    source = getattr(getattr(loader, "dataset", None), "table", None)
+    classes = getattr(getattr(loader, "dataset", None), "classes", None)
     say(at=FIRST)
     batches = endless(module, loader)
     next(batches)
@@ -226,6 +228,8 @@ def measure(order: TrialOrder, say: Callable[..., None]) -> None:
         "threads": int(getattr(loader, "threads", 1)),
         "batch_size": int(getattr(loader, "batch_size", 1)),
         "samples": counted * int(getattr(loader, "batch_size", 1)),
+        "source_samples": None if source is None else len(source),
+        "source_classes": None if classes is None else len(classes),
     }
     say(measured=found)
     say(at=ALONGSIDE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .adopted_loader import ADOPTED, is_prefetched
 from .changes import LoaderScript, WantedEdit
 from .loader_call import LoaderCall, argument
-from .script_source import ScriptSource, ScriptSources, TableFacts, files_here, parsed
+from .script_source import ScriptSource, ScriptSources, TableFacts, dotted, files_here, parsed
 
 __all__ = [
     "ADOPTED",
@@ -16,6 +16,7 @@ __all__ = [
     "TableFacts",
     "WantedEdit",
     "argument",
+    "dotted",
     "files_here",
     "is_prefetched",
     "parsed",

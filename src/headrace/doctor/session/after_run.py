@@ -115,3 +115,6 @@ class LoaderTrial:
     reason: str = ""
     parts: list[AdoptedPart] = field(default_factory=list)
     passive_us: list[float] = field(default_factory=list)
+    source_samples: int | None = None
+    """Samples that the module's source holds, before any are chosen."""
+    source_classes: int | None = None
