@@ -21,7 +21,7 @@ from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.settings import ProbeSettings
 from headrace.doctor.probe.stack_sampler import stack_of
 from headrace.doctor.probe.training import thread, training
-from headrace.doctor.probe.training.step_records import FetchedBatch
+from headrace.doctor.probe.training.received_batches import FetchedBatch
 from headrace.doctor.probe.training.training import TrainingObserver
 
 SAMPLES = 8

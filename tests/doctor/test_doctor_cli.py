@@ -182,7 +182,7 @@ def test_apply_leaves_out_what_a_proof_spoke_against_and_says_so(
     result = invoke("show", "session.json", "--verbose", "--apply", "all.diff")
     assert "num_workers=3" not in (tmp_path / "all.diff").read_text()
     assert "no certain gain: proved 5.0 ms" in " ".join(result.stdout.split())
-    assert "left out, since a proof spoke against it: 3 workers in place of 2" in result.stderr
+    assert "left out, since a proof refuted it: 3 workers in place of 2" in result.stderr
 
 
 def test_apply_of_a_script_elsewhere_says_where_it_applies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

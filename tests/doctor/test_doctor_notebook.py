@@ -159,7 +159,7 @@ def test_a_fault_in_what_to_do_costs_that_alone(
     assert watched.prescription is None
     out, err = capsys.readouterr()
     assert "data wait" in out
-    assert "what to do about it is not told: computing that failed, which is a fault of the doctor's" in err
+    assert "no remedies are shown: computing them failed, which is a fault of the doctor's" in err
 
 
 def test_sees_workers() -> None:

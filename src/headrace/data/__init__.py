@@ -60,6 +60,7 @@ from headrace.data.storage.open_file import (
     printable_path,
     read_exactly,
     read_member,
+    unreadable,
     with_retries,
 )
 from headrace.data.storage.paths import expand_pattern, resolve_paths

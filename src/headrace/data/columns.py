@@ -71,7 +71,7 @@ class ColumnFiles:
 
     @property
     def is_remote(self) -> bool:
-        """Whether they are objects in stores, which the core cannot open."""
+        """True for objects in stores, which the core cannot open."""
         return self.objects is not None
 
     def object(self, number: int) -> StoredPath:

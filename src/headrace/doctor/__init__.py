@@ -1,4 +1,4 @@
-"""Says what a training run waits for, without a change to it."""
+"""Doctor for data stalls: it says what a training script waits for, and leaves the script unchanged."""
 
 from __future__ import annotations
 

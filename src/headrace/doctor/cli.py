@@ -68,7 +68,9 @@ Draft = Annotated[
 ]
 FailAbove = Annotated[
     float | None,
-    typer.Option("--fail-above", parser=_share, metavar="SHARE", help="Exit with 100 where a step waits longer."),
+    typer.Option(
+        "--fail-above", parser=_share, metavar="SHARE", help="Exit with status 100 if steps wait longer for data."
+    ),
 ]
 Form = Annotated[
     Literal["terminal", "markdown"],
@@ -85,8 +87,8 @@ def doctor(
     warmup: Annotated[
         int | None, typer.Option(min=0, help="Steps before those. Default: as many as empty the prefetch queue.")
     ] = None,
-    observe: Annotated[bool, typer.Option("--observe", help="Leave the run alone: it goes on to its own end.")] = False,
-    live: Annotated[bool, typer.Option("--live", help="Show while it runs what it waits for.")] = False,
+    observe: Annotated[bool, typer.Option("--observe", help="Only watch: the run goes on to its own end.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Show what the run waits for, while it runs.")] = False,
     ranges: Annotated[
         bool, typer.Option("--ranges", help="Name steps and stages for torch.profiler and Nsight Systems.")
     ] = False,
@@ -95,7 +97,7 @@ def doctor(
         typer.Option("--prove", help="Try each remedy that needs no change of code, in a run of its own."),
     ] = False,
     prove_budget: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="What --prove may take in all, after the measured run.")
+        float, typer.Option(min=1, metavar="SECONDS", help="Time limit for all runs of --prove together.")
     ] = PROVE_BUDGET_S,
     trial: Annotated[
         bool, typer.Option("--trial/--no-trial", help="Try Headrace's Loader on the run's files, where one is known.")
@@ -149,7 +151,9 @@ def doctor(
 
 @app.command()
 def show(
-    session: Annotated[Path, typer.Argument(help="A session that the doctor wrote; with --watch, a run's --keep.")],
+    session: Annotated[
+        Path, typer.Argument(help="A session that the doctor wrote; with --watch, the --keep folder of a run.")
+    ],
     *,
     watch: Annotated[
         bool, typer.Option("--watch", help="Serve the report of a run that goes on to a browser.")
@@ -179,7 +183,7 @@ def show(
 
 @app.command()
 def merge(
-    sessions: Annotated[list[Path], typer.Argument(help="Sessions that the doctor wrote, one a node of one training.")],
+    sessions: Annotated[list[Path], typer.Argument(help="Sessions of one training, one from each node.")],
     *,
     report: Report = None,
     html: Html = None,
@@ -200,10 +204,10 @@ def merge(
 @app.command()
 def compare(
     before: Annotated[Path, typer.Argument(help="A session that the doctor wrote: --json, or --keep.")],
-    after: Annotated[Path, typer.Argument(help="Another one of the same training.")],
+    after: Annotated[Path, typer.Argument(help="Another session of the same training.")],
     *,
     format: Annotated[
-        Literal["terminal", "markdown", "json"], typer.Option("--format", help="Form of what is printed.")
+        Literal["terminal", "markdown", "json"], typer.Option("--format", help="Output format.")
     ] = "terminal",
 ) -> None:
     """Say what changed between two runs, beyond noise, and which part of a step it came from."""

@@ -92,16 +92,12 @@ def compare(before: Session, after: Session) -> RunComparison:
                 "few optimizer steps have been observed"
             )
     first, second = (view for view in views if view is not None)
-    step = _compared(STEP, STEP, _durations(first), _durations(second))
+    step = _compared(STEP, STEP, first.training.durations, second.training.durations)
     parts = _all_compared("part", _parts(first), _parts(second), ORDER)
     old, new = _stages(before, first), _stages(after, second)
     stages = _all_compared("stage", old, new, {**old, **new})
     settings, doubts = list(_settings(before, after, first, second)), list(_doubts(before, after, first, second))
     return RunComparison(_verdict(step, parts, stages), step, parts, stages, settings, doubts)
-
-
-def _durations(view: TrainerView) -> list[float]:
-    return [float(step.duration) for step in view.training.steps]
 
 
 def _parts(view: TrainerView) -> dict[str, list[float]]:

@@ -83,7 +83,7 @@ def watch(
                 duration_us = (time.monotonic_ns() - begun_ns) // 1000
                 outcome = CommandOutcome(command=[], status=None, why=why, duration=duration_us)
                 _guarded(lambda: _conclude(watched, folder, outcome, machines))
-                _guarded(lambda: _prescribe(watched), what="what to do about it is not told: computing that")
+                _guarded(lambda: _prescribe(watched), what="no remedies are shown: computing them")
                 _guarded(lambda: _show(watched, console, verbose) if show else None)
 
 

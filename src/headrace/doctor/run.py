@@ -1,4 +1,4 @@
-"""Runs a command with the probe in it, and reports what it waited for."""
+"""Run of a command with the probe in it, and the report of what it waited for."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
             _say(f"the report failed, which is a fault of the doctor's; the evidence is in {folder.path}")
             _say(traceback.format_exc())
     if asked.keep is None and holds_files(folder.path):
-        _say(f"files that could not be put back, or that nobody is known to have made, are left in {folder.path}")
+        _say(f"files that could not be restored, or whose author is unknown, are left in {folder.path}")
     return exit_status(status, wait_share=wait_share, fail_above=asked.fail_above)
 
 
@@ -249,7 +249,7 @@ def _reported(
     if session.machines:  # sampled, and so this one
         with clock.phase("survey"):
             session.survey = _or_none(
-                lambda: survey_of(session, files_here()), "files were not looked at: that failed", progress
+                lambda: survey_of(session, files_here()), "files were not inspected: that failed", progress
             )
     try:
         with clock.phase("diagnose"):

@@ -99,7 +99,7 @@ class Assembly:
 
     @property
     def is_remote(self) -> bool:
-        """Whether bytes are fetched, so that the core finds no file where they are not held."""
+        """True where bytes are fetched, so that the core finds no file for what is not held."""
         return self._ahead is not None
 
     def close(self) -> None:

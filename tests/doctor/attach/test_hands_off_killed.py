@@ -102,7 +102,7 @@ def test_a_session_with_files_that_are_nowhere_else_stays(runs: Runs) -> None:
     with doctor(runs, "--", sys.executable, "-c", source) as process:
         _, error = process.communicate(timeout=DEADLINE_S)
     (session,) = (runs.root.parent / "tmp").iterdir()
-    said = f"files that could not be put back, or that nobody is known to have made, are left in {session}"
+    said = f"files that could not be restored, or whose author is unknown, are left in {session}"
     assert said in error
     assert (session / "written" / "a" / "b").read_text() == "x\n"
     assert runs.now == runs.before

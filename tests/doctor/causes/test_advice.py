@@ -114,12 +114,12 @@ SLOW = MadeRun(stages={"decode:Pillow load": 20_000})
 
 def test_the_verdict_leads_with_the_gap() -> None:
     verdict = diagnose(with_replay(made(SLOW), 2_000)).verdict
-    assert verdict.startswith("A step takes 10.2 ms, 2.0 ms with batches at hand: up to 5.1 × to be had. The training")
+    assert verdict.startswith("A step takes 10.2 ms, 2.0 ms with batches at hand: up to 5.1 × as fast. The training")
 
 
 def test_no_gap_where_nothing_was_replayed_or_nothing_waits() -> None:
-    assert "to be had" not in diagnose(made(SLOW)).verdict
-    assert "to be had" not in diagnose(with_replay(made(MadeRun(stages={"decode:a": 500})), 3_400)).verdict
+    assert "with batches at hand" not in diagnose(made(SLOW)).verdict
+    assert "with batches at hand" not in diagnose(with_replay(made(MadeRun(stages={"decode:a": 500})), 3_400)).verdict
 
 
 def test_noise_stands_in_the_verdict() -> None:
@@ -148,7 +148,7 @@ def test_a_cache_is_offered_from_a_gain_that_is_worth_its_memory() -> None:
     assert "1.12 ×: below 1.20 × a copy of the data is not worth its memory." in why_not(session, "cache")
     session = with_survey(made(MadeRun(stages={**little, "decode:Pillow load": 8_000}, facts={"length": 100})), survey)
     found = helping(session, "cache")
-    assert found.costs[0] == "400 MB for the whole dataset, 400 samples of 1.0 MB, of 32 GB that are free"
+    assert found.costs[0] == "400 MB for the whole dataset, 400 samples of 1.0 MB, of 32 GB free"
 
 
 def test_a_cache_is_priced_for_all_ranks_shares_of_the_dataset() -> None:

@@ -16,7 +16,7 @@ from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.garbage import FULL_GC
 from headrace.doctor.causes.loop_work import TO_WORKERS
 from headrace.doctor.measure.diagnosis import Finding
-from headrace.doctor.probe.full_collections import FullCollections
+from headrace.doctor.probe.batch_production import FullCollections
 from headrace.doctor.session.model import GarbageCollections, Session
 
 RUN = MadeRun(stages={"decode:a": 4_000}, workers=2, forward=9_000, backward=2_000, optimizer=500)

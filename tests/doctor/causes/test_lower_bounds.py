@@ -179,7 +179,7 @@ def test_where_there_are_none_it_says_why(tmp_path: Path) -> None:
     expected = "The run ended after 0 steps, before cached batches were tried. That takes a longer run."
     assert why_no_lower_bounds(session, None) == expected
     session.mode = "observe"
-    assert why_no_lower_bounds(session, None) == "The run was only observed, as it was asked to be."
+    assert why_no_lower_bounds(session, None) == "The run was only observed, as requested."
 
 
 def test_where_there_are_floors_there_is_nothing_to_say(tmp_path: Path) -> None:

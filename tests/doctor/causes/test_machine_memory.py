@@ -14,7 +14,7 @@ def test_an_out_of_memory_kill_comes_first() -> None:
         Run(facts={"oom_kills": 1, "memory_limit_bytes": 8 * GB, "cores": 4}, columns=columns).session()
     )
     assert [finding.code for finding in found] == ["oom-kill", "cpu-stolen"]
-    assert found[0].text == "The kernel killed 1 process for want of memory during the run."
+    assert found[0].text == "The kernel killed 1 process because memory ran out during the run."
     assert found[0].evidence == "In a control group of 8.0 GB; the command held 7.9 GB at most, as far as was seen."
     assert codes(Run(facts={"oom_kills": 0})) == []
 
@@ -71,7 +71,7 @@ def test_reads_that_come_from_disk() -> None:
         "that is more than the 8.0 GB of memory, so it cannot all be cached."
     )
     run.facts["memory_bytes"] = 64 * GB
-    assert "was not seen" in only(run).evidence
+    assert "it is unknown whether" in only(run).evidence
     run.worker_figures["read_bytes"] = GB // 10
     assert codes(run) == []
 
@@ -84,7 +84,7 @@ def test_data_that_comes_over_a_network() -> None:
     run = Run(facts={"mounts": mounts}, columns={"command_read_call_bytes_per_s": 30e6})
     found = only(run)
     assert found.text == "Data is read over a network: /data (nfs4, from server:/export)."
-    assert found.evidence == "30 MB a second in all; the figures of this machine's disks are without it."
+    assert found.evidence == "30 MB a second in all; this machine's disk figures do not include it."
     run.columns = {"command_read_call_bytes_per_s": 10.0}
     assert codes(run) == []
     run = Run(facts={"mounts": mounts[1:]}, columns={"command_read_call_bytes_per_s": 30e6})

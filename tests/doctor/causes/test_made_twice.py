@@ -74,7 +74,7 @@ def test_a_resize_that_is_the_same_each_time_is_cached(tmp_path: Path) -> None:
     found = next(one for one in prescription.remedies if one.code == "cache")
     assert found.helps, found.why
     assert found.title == "samples cached after OpenCV cvtColor"
-    assert "Of 8 samples, made twice, some came out otherwise, or drew random numbers behind" in found.why
+    assert "Of 8 samples, made twice, some came out differently, or drew random numbers behind" in found.why
 
 
 def test_a_run_that_is_only_observed_makes_no_sample_twice(tmp_path: Path) -> None:

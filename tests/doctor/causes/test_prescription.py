@@ -368,4 +368,4 @@ def test_what_no_proof_spoke_against_stays(said: dict[str, Any]) -> None:
 
 
 def test_a_run_without_windows_says_why() -> None:
-    assert prescribed(made(TAR)).why_no_windows == "The run was only observed, as it was asked to be."
+    assert prescribed(made(TAR)).why_no_windows == "The run was only observed, as requested."

@@ -193,7 +193,7 @@ def test_workers_are_kept_already() -> None:
 
 def test_one_pass_says_nothing_of_the_next() -> None:
     assert why_not(made(FEW), "persistent-workers") == (
-        "One pass over the data was seen, and starting its workers took 0 ms: whether another begins is not known."
+        "Only one pass over the data was seen, and starting its workers took 0 ms: there may be no other."
     )
 
 
@@ -232,7 +232,9 @@ def test_copies_on_a_side_stream() -> None:
 def test_pinning_takes_an_assumption_and_says_so() -> None:
     found = helping(with_copies(with_gpu(made(BOUND)), 800), "pin-memory")
     assert found.confidence == "low"
-    assert found.why.endswith("How much of a copy runs alongside the step was not measured: assumed is all to none.")
+    assert found.why.endswith(
+        "How much of a copy runs alongside the step was not measured: the prediction assumes all to none."
+    )
     assert found.prediction is not None
     assert found.prediction.low_us < 2_800
     assert found.prediction.high_us > 3_450
@@ -247,7 +249,7 @@ def test_threads_that_are_too_many() -> None:
     }
     found = helping(session, "threads")
     assert found.why.startswith("18 threads want to run on 2 cores. 2 workers × 8 and 1 training process with 2")
-    assert "Assumed is that half of that waiting goes" in found.why
+    assert "The prediction assumes that half of that waiting goes" in found.why
     assert found.changes == {"threads": {"trainer": 2, "worker": 1}}
 
 
@@ -286,7 +288,9 @@ def test_an_index_of_the_tar_as_it_was_timed() -> None:
 def test_an_index_of_the_tar_untimed_is_an_assumption() -> None:
     found = helping(made(TAR), "indexed-tar")
     assert found.confidence == "low"
-    assert found.why.endswith("It was not timed on the run's own files: assumed is 0 % to 20 % of the time.")
+    assert found.why.endswith(
+        "It was not timed on the run's own files: the prediction assumes 0 % to 20 % of the time."
+    )
 
 
 def test_a_tar_that_is_compressed_has_no_places_to_go_to() -> None:
@@ -348,9 +352,7 @@ def test_samples_that_are_small_already() -> None:
 
 def test_samples_that_travel_quickly() -> None:
     session = with_batches(made(FEW), *IMAGES)
-    assert why_not(made(FEW), "smaller-samples") == (
-        "A batch has 4.1 kB: what moving it takes does not come of its size."
-    )
+    assert why_not(made(FEW), "smaller-samples") == ("A batch has 4.1 kB: its size is not what makes moving it slow.")
     assert why_not(session, "smaller-samples") == "Moving a batch of 13 MB between processes takes 0 ms a step (0 %)."
 
 
@@ -381,7 +383,8 @@ def test_padding_to_the_batch() -> None:
     found = helping(padded(made(BOUND), filled=400, longest=128), "pad-to-batch")
     assert found.why == (
         "80 % of the tokens that are trained on are padding: sequences are 512 tokens long, where the longest of a "
-        "batch has 128 on average, and forward and backward take 86 % of a step. Assumed is that 50 % to 100 % of "
+        "batch has 128 on average, and forward and backward take 86 % of a step. The prediction assumes that 50 % to "
+        "100 % of "
         "forward and backward go with the tokens."
     )
     assert found.confidence == "low"
@@ -406,7 +409,7 @@ def test_a_cache_of_what_is_the_same_each_time() -> None:
         "random numbers are drawn in it or before it. Caching may start no later than decoding."
     )
     assert found.costs == [
-        "400 MB for the whole dataset, 400 samples of 1.0 MB, of 32 GB that are free",
+        "400 MB for the whole dataset, 400 samples of 1.0 MB, of 32 GB free",
         "800 MB where each of 2 workers has a cache of its own, and shuffles",
     ]
     assert found.changes is None, "samples do not come again in the one pass that was seen"
@@ -445,7 +448,7 @@ def test_a_resize_of_the_scripts_own_is_kept_only_where_samples_were_made_twice(
     for fewer in ({"twice": False}, {"looks": 0}, {"looks": 1}):
         said = cut(OWN_RESIZE, **fewer)
         assert said.startswith("samples cached after decoding: "), fewer
-    assert "samples were not made twice, so nobody knows" in cut(OWN_RESIZE, twice=False)
+    assert "samples were not made twice, so it is unknown" in cut(OWN_RESIZE, twice=False)
 
 
 def test_a_resize_after_something_that_drew_or_differed_is_not_kept() -> None:
@@ -473,9 +476,7 @@ def test_calls_are_known_by_the_names_that_stages_have() -> None:
 
 
 def test_samples_that_read_something_else_each_time_are_not_cached() -> None:
-    assert cut(OWN_RESIZE, differs=("decode:",)).endswith(
-        "What is read for a sample was something else when the sample was made again."
-    )
+    assert cut(OWN_RESIZE, differs=("decode:",)).endswith("A sample that was made again read something else.")
 
 
 def test_stages_of_a_validation_are_not_those_of_training() -> None:
@@ -673,7 +674,8 @@ def test_more_workers_on_storage_that_may_give_no_more() -> None:
     found = helping(made(STORED), "workers")
     assert found.confidence == "low"
     assert found.why.endswith(
-        "Reading waits for storage 85 % of the time; assumed is that storage gives more to more workers, or no more "
+        "Reading waits for storage 85 % of the time; the prediction assumes that storage gives more to more workers, "
+        "or no more "
         "than now."
     )
     assert found.prediction is not None

@@ -43,7 +43,7 @@ def test_threads_that_spin_where_no_core_is_to_spare() -> None:
     session = spinning()
     (found,) = [one for one in diagnose(session).findings if one.code == SPINNING]
     assert found.weight == pytest.approx(SPUN_US / diagnose(session).budgets[0].mean_us)
-    assert "torch computes with 2 threads" in found.evidence
+    assert "torch computes with 2 OpenMP threads" in found.evidence
     assert "OMP_WAIT_POLICY=passive" in found.advice
     assert "threads" not in codes(session)  # said once
     assert found.text in diagnose(session).verdict
@@ -53,7 +53,7 @@ def test_a_step_that_is_longer_alongside_workers(monkeypatch: pytest.MonkeyPatch
     session = spinning(spun_us=0)
     monkeypatch.setattr(cores, "at_hand_us", lambda view: 4_000.0)
     (found,) = [one for one in diagnose(session).findings if one.code == SPINNING]
-    assert "without its waits a step takes 10.5 ms alongside workers, and 4.0 ms without them." in found.text
+    assert "without data waits a step takes 10.5 ms alongside workers, and 4.0 ms without them." in found.text
     assert found.weight == pytest.approx(6_500 / diagnose(session).budgets[0].mean_us, rel=0.01)
 
 
@@ -89,7 +89,7 @@ def test_threads_that_do_no_harm(session: Session) -> None:
 def test_sleeping_is_a_remedy_that_is_set_before_the_start() -> None:
     found = helping(spinning(), "passive-wait")
     assert found.changes == {"environment": {"OMP_WAIT_POLICY": "passive"}}
-    assert "2 threads of OpenMP's, which spin while they wait, for 9.0 ms of a core in each wait for data" in found.why
+    assert "2 threads of OpenMP, which spin while they wait, for 9.0 ms of a core in each wait for data" in found.why
     assert found.confidence == "low"
     assert found.prediction is not None
     assert found.prediction.low_us < found.prediction.step_us < found.prediction.high_us
@@ -156,7 +156,7 @@ def test_more_cores_leave_it_nothing_to_gain() -> None:
 
 def test_what_is_set_already_is_said() -> None:
     found = remedy(spinning(wait_policy="GOMP_SPINCOUNT=0"), "passive-wait")
-    assert (found.helps, found.why) == (False, "Its threads are as they were asked to be: GOMP_SPINCOUNT=0.")
+    assert (found.helps, found.why) == (False, "How its threads wait is set already: GOMP_SPINCOUNT=0.")
 
 
 def test_one_thread_has_nobody_to_wait_for() -> None:

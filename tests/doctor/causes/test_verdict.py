@@ -151,8 +151,8 @@ def test_training_without_a_loader_is_told(tmp_path):
     write_evidence(tmp_path, "a", [process(7), ["torch", 1, {}], *steps])
     diagnosis = diagnose(read(tmp_path))
     assert diagnosis.verdict == (
-        "No DataLoader was iterated in 8 measured steps, and nothing else was seen to give batches: the wait for them, "
-        "if there is any, is in what is called not seen, or in other. The largest part of a step is backward (70 %)."
+        "No DataLoader was iterated in 8 measured steps, and no other source of batches was found: a wait for them, "
+        "if any, is in what is called not seen, or in other. The largest part of a step is backward (70 %)."
     )
     assert diagnosis.wait_share is None
 
@@ -162,7 +162,7 @@ def test_batches_that_only_another_thread_received_are_not_called_no_loader(tmp_
     steps = [["step", number, number * 100, number * 100 + 100, [["b", 20, 70]], 0] for number in range(8)]
     write_evidence(tmp_path, "a", [process(7), ["pass", 0, 0, 0, 0, 0, [7]], *steps])
     assert diagnose(read(tmp_path)).verdict.startswith(
-        "A DataLoader was iterated, but no batch of it was received by the training thread for one of 8 measured steps"
+        "A DataLoader was iterated, but the training thread received none of its batches in 8 measured steps: its wait"
     )
 
 
@@ -200,7 +200,7 @@ def test_a_hung_worker_is_named_with_its_stack(tmp_path):
     found = diagnosis.findings[0]
     assert (found.code, found.text) == (
         "hung",
-        "Worker 1 (process 102) hangs: it has been at one batch far longer than at any before.",
+        "Worker 1 (process 102) hangs: it has spent far longer on one batch than on any before.",
     )
     assert found.evidence == "hung: Thread 0x1 | File io.py line 3 in read | File data.py line 9 in load"
 
@@ -210,7 +210,7 @@ def test_notes_are_findings_once_however_many_processes_say_them(tmp_path):
     session.notes = [SessionNote("hook-off", "Image.load: TypeError", pid) for pid in (101, 102, 102)]
     session.notes += [SessionNote("new-code", "odd")]
     findings = {one.code: one for one in diagnose(session).findings}
-    assert findings["hook-off"].text == "A hook of the doctor failed and was taken off: Image.load: TypeError"
+    assert findings["hook-off"].text == "A hook of the doctor failed and was removed: Image.load: TypeError"
     assert findings["hook-off"].evidence == "process 101 and 1 other"
     assert findings["new-code"].text == "The probe notes 'new-code': odd"
 

@@ -137,7 +137,7 @@ def test_a_rank_that_is_late_for_its_computation_has_no_stage_to_blame(tmp_path)
     diagnosis = diagnose(read(tmp_path))
     assert [rank.cause for rank in diagnosis.ranks] == [None, None]
     (found,) = [one for one in diagnosis.findings if one.code == "late-rank"]
-    assert found.text.endswith("not for its data: what it does between its batch and the others' is longer.")
+    assert found.text.endswith("not because of data: its own work between batches takes longer.")
 
 
 def test_ranks_that_end_their_steps_without_each_other_train_apart(tmp_path):

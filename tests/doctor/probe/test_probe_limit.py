@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.doctor.probe.training.received_batches import FetchedBatch
 from headrace.doctor.probe.training.step_limit import StepLimit, StepsMeasured
-from headrace.doctor.probe.training.step_records import FetchedBatch
 from headrace.doctor.probe.training.steps import OptimizerStep
 
 

@@ -10,6 +10,7 @@ import torch
 from probing import notes, probed, records
 from training_loops import Loop, Stream, loader
 
+from headrace.doctor.probe.training.received_batches import FetchedBatch
 from headrace.doctor.probe.training.step_limit import (
     FEWEST_REPLAYED,
     LONGEST_S,
@@ -22,7 +23,6 @@ from headrace.doctor.probe.training.step_limit import (
     observed_steps,
     replayed_steps,
 )
-from headrace.doctor.probe.training.step_records import FetchedBatch
 from headrace.doctor.probe.training.steps import OptimizerStep
 
 ASKED: dict[str, Any] = {"observe": False, "steps": 200, "replay": 40, "drain_s": 5.0}

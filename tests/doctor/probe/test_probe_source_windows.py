@@ -114,7 +114,7 @@ def test_what_works_ahead_is_taken_from_in_a_thread_while_copies_are_trained_on(
         for x in Taken(10_000):
             train_on(x)
 
-    monkeypatch.setattr("headrace.doctor.probe.training.windows.UNTOLD_PAUSE_S", 0.0)
+    monkeypatch.setattr("headrace.doctor.probe.training.replay.UNTOLD_PAUSE_S", 0.0)
     measured(tmp_path, train)
     assert windows(tmp_path) == ["observe", "replay", "load", "drain"]
     assert takers == {threading.main_thread().name, "headrace-load"}
@@ -132,7 +132,7 @@ def test_an_epoch_that_ends_begins_anew_for_the_drain(tmp_path: Path, monkeypatc
             for x in loader:
                 train_on(x)
 
-    monkeypatch.setattr("headrace.doctor.probe.training.windows.UNTOLD_PAUSE_S", 0.0)
+    monkeypatch.setattr("headrace.doctor.probe.training.replay.UNTOLD_PAUSE_S", 0.0)
     measured(tmp_path, train)
     assert windows(tmp_path) == ["observe", "replay", "load", "drain"]
     assert len(records(tmp_path, "drained")) == REPLAY
@@ -195,7 +195,7 @@ def test_torchdatas_nodes_are_replayed_and_begin_anew(tmp_path: Path, monkeypatc
             for x in loader:
                 train_on(x)
 
-    monkeypatch.setattr("headrace.doctor.probe.training.windows.UNTOLD_PAUSE_S", 0.0)
+    monkeypatch.setattr("headrace.doctor.probe.training.replay.UNTOLD_PAUSE_S", 0.0)
     measured(tmp_path, train)
     assert windows(tmp_path) == ["observe", "replay", "load", "drain"]
     assert len(records(tmp_path, "drained")) == REPLAY

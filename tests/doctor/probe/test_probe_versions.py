@@ -22,7 +22,7 @@ from headrace.doctor import probe as probe_package
 from headrace.doctor.causes import diagnose
 from headrace.doctor.probe.hooks import dataloader, file_libraries, hooks_of, worker_queues
 from headrace.doctor.probe.probe import Probe
-from headrace.doctor.probe.training.step_records import ObservedPass
+from headrace.doctor.probe.training.received_batches import ObservedPass
 from headrace.doctor.session import read_session
 from headrace.doctor.session.model import CommandOutcome
 

@@ -17,8 +17,8 @@ from probing import notes, probed, records
 from training_loops import Loop, Stream, loader, pairs
 
 from headrace.doctor.probe.probe import Probe
+from headrace.doctor.probe.training.replay import GREED
 from headrace.doctor.probe.training.step_limit import SETTLING_STEPS, StepsMeasured
-from headrace.doctor.probe.training.windows import GREED
 
 STEPS, REPLAY = 6, 4
 MEASURED: dict[str, Any] = {"observe": False, "steps": STEPS, "replay": REPLAY, "drain_s": 5.0}
@@ -178,7 +178,7 @@ def test_a_loop_that_asks_without_end_gets_the_real_end(tmp_path: Path) -> None:
     def train(probe: Probe) -> None:
         for batch in batches:
             loop.step(batch)
-            if probe.training.windows.is_replaying:
+            if probe.training.replay.is_on:
                 counts.append(sum(1 for _ in batches))
                 break
         loop.train(_forever(batches))
@@ -392,20 +392,20 @@ def test_a_loader_that_fails_meanwhile_ends_its_window_quietly(tmp_path: Path) -
 
 
 def test_copying_is_in_the_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slowly(windows: Any, pass_: Any, copy: Any = Probe) -> Any:
+    def slowly(replay: Any, pass_: Any, copy: Any = Probe) -> Any:
         time.sleep(0.01)
-        return original(windows, pass_)
+        return original(replay, pass_)
 
-    from headrace.doctor.probe.training.windows import Windows
+    from headrace.doctor.probe.training.replay import LoopReplay
 
-    original = Windows.copy
-    monkeypatch.setattr(Windows, "copy", slowly)
+    original = LoopReplay.copy
+    monkeypatch.setattr(LoopReplay, "copy", slowly)
     _measured(tmp_path, lambda _: Loop().train(loader(4000)))
     assert all(replayed[3] >= 10_000 for replayed in records(tmp_path, "replayed"))
 
 
 def test_the_pause_between_windows_is_no_cost_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.doctor.probe.training.windows._wait", lambda _: time.sleep(0.5))
+    monkeypatch.setattr("headrace.doctor.probe.training.replay.wait_until", lambda _: time.sleep(0.5))
     _measured(tmp_path, lambda _: Loop().train(loader(4000)))
     steps = records(tmp_path, "step")
     assert 0 < sum(step[5] for step in steps) / 10 < 400_000

@@ -101,7 +101,7 @@ QUANTITIES: dict[str, tuple[Callable[[PrintedSession], str], tuple[str, ...]]] =
         bound_us,
         (rf"{TIME} with batches at hand", rf"cached batches {TIME}", rf"On cached batches a step takes {TIME}"),
     ),
-    "gap": (gap, (r"up to (\d[\d.,]* ×) to be had",)),
+    "gap": (gap, (r"up to (\d[\d.,]* ×) as fast",)),
 }
 
 

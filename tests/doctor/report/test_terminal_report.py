@@ -62,7 +62,7 @@ def test_a_prescription_still_fits_a_terminal_of_forty_lines() -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_no_word_of_a_remedy_is_left_out_and_no_figure_cut(width: int) -> None:
     first, second, *others = made_prescription().remedies
-    costs = ["236 MB for 400 samples of 590 kB, of 24 GB that are free", "472 MB where each of 2 workers keeps its own"]
+    costs = ["236 MB for 400 samples of 590 kB, of 24 GB free", "472 MB where each of 2 workers keeps its own"]
     title = "samples kept as they are after Pillow resize in /dev/shm instead of a folder"
     remedies = [replace(first, title=title, costs=costs), second, *others]
     shown = printed(
@@ -78,7 +78,7 @@ def test_no_word_of_a_remedy_is_left_out_and_no_figure_cut(width: int) -> None:
     assert title[1:] in titles
     assert f"38.2 ms (36.0 to 45.1 ms) 2.6 × costs {', '.join(costs)}" in figures
     assert "refused breaks the run: RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed." in figures
-    assert "refused not recommended, since the samples were others: proved 34.0 ms, 2.9 ×" in figures
+    assert "refused not recommended, since the samples differed: proved 34.0 ms, 2.9 ×" in figures
 
 
 def _columns(lines: list[str], begin: int) -> Iterator[tuple[str, str]]:

@@ -233,7 +233,7 @@ def test_ctrl_c_ends_it_at_once_and_leaves_nothing_half(tmp_path, target, thread
     source = """
         import os, sys, time
         from headrace.tools.unpack import unpack
-        from headrace.tools.unpack.archives import TarArchive
+        from headrace.tools.unpack.tar_archive import TarArchive
         attributes = TarArchive.attributes
         def slowly(archive, number):
             if number == 20:

@@ -50,7 +50,7 @@ class StoreAddress:
 
     @property
     def is_web(self) -> bool:
-        """Whether it is a web server, which cannot be listed."""
+        """True for a web server, which cannot be listed."""
         return self.scheme in WEB_SCHEMES
 
     @property

@@ -88,7 +88,7 @@ class FailedRequestError(Exception):
 
     @property
     def is_throttling(self) -> bool:
-        """Whether the store asks for fewer requests."""
+        """True where the store asks for fewer requests."""
         return self.kind is FailureKind.PASSING and _THROTTLING.search(self.reason) is not None
 
 

@@ -77,7 +77,7 @@ class ObjectPath:
 
     @property
     def pin(self) -> ObjectPin | None:
-        """Which content it had when it was first listed or read; None: neither was done."""
+        """Content that it had when it was first listed or read; None before either."""
         return self.known.get("pin")
 
     def open(self) -> RemoteFile:

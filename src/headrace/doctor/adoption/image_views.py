@@ -1,4 +1,4 @@
-"""The script's own view of an image, and what it takes by the script's library and by Headrace's ImageReader."""
+"""The script's own view of an image, timed with the script's library and with Headrace's ImageReader."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The Python module that a recipe becomes: what the trial runs, a proof injects, and `--draft` writes.
 
-Nothing of the session gets into it but as a literal, or inside of a comment or a docstring, out of which neither a
-line's end nor a quote leads.
+Whatever comes from the session is a literal there, or stands in a comment or docstring that it cannot end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a session tells of the data of one loader: its described objects, and the values that came out."""
+"""Data of one loader as a session has it: described objects, and the values that came out."""
 
 from __future__ import annotations
 

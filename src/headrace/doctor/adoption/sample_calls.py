@@ -1,4 +1,4 @@
-"""Calls inside of a dataset's `__getitem__`: what those of Pillow, OpenCV, numpy and torch make of a value."""
+"""Calls of Pillow, OpenCV, numpy and torch inside a dataset's `__getitem__`, and the value that each returns."""
 
 from __future__ import annotations
 

@@ -303,7 +303,7 @@ class RemedyFamily:
         """
         prediction = prediction or case.predict(change)
         if prediction is None:
-            gives = "What it would gain cannot be computed: no batch's making was recorded."
+            gives = "Its gain cannot be computed: no production of a batch was recorded."
             return self.would_not(f"{why} {gives}")
         if not case.is_faster(prediction):
             would = f"It would give {duration(prediction.step_us)} a step"

@@ -133,16 +133,19 @@ def spinning_threads(host: Host, view: TrainerView) -> Finding | None:
     text = f"Threads of the training process spin for {percent(spun)} of each step while it waits for data."
     if bound_us is not None and slowed > spun:
         text = (
-            "Threads of the training process spin while they wait for each other: without its waits a step takes "
+            "Threads of the training process spin while they wait for each other: without data waits a step takes "
             f"{duration(own_us)} alongside {makers}, and {duration(bound_us)} without them."
         )
-    waits = f"; besides the training thread they had {duration(spun_us(view.training))} of CPU time a step in "
+    spinning = duration(spun_us(view.training))
+    waits = (
+        f"; besides the training thread they used {spinning} of CPU time a step while it waited for workers' batches"
+    )
     return Finding(
         SPINNING,
         min(spun + max(slowed, 0.0), 1.0),
         text,
-        f"torch computes with {host.pool(pid)} threads of OpenMP's, which go on for milliseconds after each part of "
-        f"the work{'' if in_threads else waits}",
+        f"torch computes with {host.pool(pid)} OpenMP threads, which spin for milliseconds after each piece of "
+        f"work{'' if in_threads else waits}",
         "Set OMP_WAIT_POLICY=passive before the start: then they sleep. Or give the training process fewer threads "
         "(torch.set_num_threads).",
     )
@@ -164,7 +167,7 @@ def passive_wait(case: Case) -> Proposal | None:
         return None
     policy = host.wait_policy(case.view.trainer.pid)
     if policy is not None:
-        return PASSIVE.would_not(f"Its threads are as they were asked to be: {policy}.")
+        return PASSIVE.would_not(f"How its threads wait is set already: {policy}.")
     now = _passive_with_workers(case, run)
     return now if now.remedy.helps else _passive_beside_loader(case, run) or now
 
@@ -172,13 +175,13 @@ def passive_wait(case: Case) -> Proposal | None:
 def _passive_with_workers(case: Case, run: RecordedRun) -> Proposal:
     if not _share_work(case.view.trainer):
         return PASSIVE.would_not("Threads that would help with a step hardly use any CPU time.")
-    pool = f"The training process computes with {counted(run.team, 'thread')} of OpenMP's, which spin while they wait"
+    pool = f"The training process computes with {counted(run.team, 'thread')} of OpenMP, which spin while they wait"
     spun = f", for {duration(run.spin)} of a core in each wait for data" if run.spin >= 1 else ""
     return PASSIVE.tried(
         case,
         _asleep(USUAL_HELP),
         prediction=case.predict_between(_asleep(USUAL_HELP), _asleep(LEAST_HELP), _asleep(MOST_HELP, WAKING)),
-        why=f"{pool}{spun}; cores that batches need are what they take. Assumed is that {percent(1 - MOST_HELP)} to "
+        why=f"{pool}{spun}, on cores that batches need. The prediction assumes that {percent(1 - MOST_HELP)} to "
         f"{percent(1 - LEAST_HELP)} of their time in a step is spinning.",
         confidence=LOW,
         costs=PASSIVE_COSTS,
@@ -201,7 +204,7 @@ def _passive_beside_loader(case: Case, run: RecordedRun) -> Proposal | None:
         case,
         _asleep(USUAL_HELP),
         prediction=both,
-        why=f"The training process computes with {counted(run.team, 'thread')} of OpenMP's, which spin while they wait "
+        why=f"The training process computes with {counted(run.team, 'thread')} of OpenMP, which spin while they wait "
         "on cores that the Loader's threads need. On the run's own files, alongside a stand-in of the training step: "
         f"a step takes {duration(fmean(trial.loaded_us))}, and {duration(fmean(trial.passive_us))} with them asleep.",
         confidence=MEDIUM,
@@ -262,7 +265,7 @@ def other_processes(host: Host) -> Finding | None:
         (_waited(host) or 0.0) * min(other / busy, 1.0),
         f"Other processes use {number(other)} of {number(cores)} cores.",
         f"{percent(min(busy / cores, 1.0))} of the cores were busy; the command itself had {number(command)}.",
-        "See with top what else runs here, and stop it, or give this job cores of its own.",
+        "Run top to see what else runs here; stop it, or give this job its own cores.",
     )
 
 
@@ -275,7 +278,7 @@ def stolen_cores(host: Host) -> Finding | None:
         stolen / cores,
         f"The hypervisor gave {number(stolen)} of {number(cores)} cores to other machines.",
         f"Steal time: {percent(stolen / cores)} of the cores' time.",
-        "Take a machine with cores of its own; timings taken on this one vary with its neighbours.",
+        "Use a machine with dedicated cores; timings on this one vary with its neighbours.",
     )
 
 
@@ -297,11 +300,12 @@ def threads(case: Case) -> Proposal | None:
         own = f"the training process computes with {counted(trainer, 'thread')}"
         return THREADS.would_not(f"Workers have one thread each already; {own}.")
     waited = host.waited_share() or 0.0
-    basis = "Assumed is that half of that waiting goes; it may be all of it, or none."
+    basis = "The prediction assumes that half of that waiting goes; it may be all of it, or none."
     left = Factor(max(0.0, 1 - waited), 1 - waited / 2, 1.0, False, basis)
     if case.recorded is not None and case.recorded.setup.worker_threads > 1:  # then its CPU time is known
         basis = (
-            "In one thread it takes the CPU time of all of them: assumed is that up to 45 % of that was their changes."
+            "One thread takes the CPU time of all of them: the prediction assumes that up to 45 % of that went into "
+            "switching between them."
         )
         left = Factor(0.55, 0.78, 1.0, False, basis)
     return THREADS.tried(

@@ -1,4 +1,4 @@
-"""What in Headrace does the work of a function that scripts call for each sample, by one table."""
+"""Headrace's counterparts of functions that scripts call for each sample, as one table."""
 
 from __future__ import annotations
 

@@ -228,19 +228,21 @@ class SeenSamples:
             if name in self.drew:
                 return f"Augmentation is random from {after.label} on: random numbers are drawn in it or before it."
             if name in self.differs:
-                what = "samples that were made again came out of it otherwise, or nobody can tell"
+                what = "samples made again came out of it differently, or could not be compared"
             elif after.label in BY_CALL and not self.is_proof:
-                what = "samples were not made twice, so nobody knows whether it is given the same each time"
+                what = "samples were not made twice, so it is unknown whether it gets the same input each time"
             else:
-                what = "nobody knows whether it gives the same each time"
+                what = "it is unknown whether it gives the same result each time"
             return f"Augmentation may be random from {after.label} on: {what}."
         if not self.is_proof:
-            return "Samples were not made twice, so nobody knows what of the rest is random."
+            return "Samples were not made twice, so it is unknown which other stages are random."
         samples, whole = counted(self.twice, "sample"), [look.sample for look in self.looks]
         if not self.drew and all(not one.drew and one.same is True for one in whole):
             said = f"{samples}, made twice, came out the same, and drew no random numbers."
             return f"No random augmentation was seen: {said}"
-        return f"Of {samples}, made twice, some came out otherwise, or drew random numbers behind the last stage seen."
+        return (
+            f"Of {samples}, made twice, some came out differently, or drew random numbers behind the last stage seen."
+        )
 
 
 def cache(case: Case) -> Proposal | None:
@@ -248,7 +250,7 @@ def cache(case: Case) -> Proposal | None:
     cut = cut_of(case)
     family, share = CACHE.titled(f"samples cached after {cut.last}"), share_of(cut.before)
     if not cut.is_fixed:
-        return family.would_not("What is read for a sample was something else when the sample was made again.")
+        return family.would_not("A sample that was made again read something else.")
     if share < WORTH:
         return family.would_not(f"The deterministic part is {percent(share)} of making a batch. {cut.said}")
     (samples, counted_by), each, free = dataset_samples(case), sample_bytes(case, cut), case.free_bytes
@@ -262,7 +264,7 @@ def cache(case: Case) -> Proposal | None:
         )
     whole = each * samples
     dataset = f"the whole dataset, {number(samples)} samples{counted_by} of {size(each)}"
-    costs = [f"{size(whole)} for {dataset}, of {size(free)} that are free"]
+    costs = [f"{size(whole)} for {dataset}, of {size(free)} free"]
     if case.workers > 1:
         copies = size(whole * case.workers)
         costs.append(f"{copies} where each of {counted(case.workers, 'worker')} has a cache of its own, and shuffles")
@@ -332,10 +334,10 @@ def _shares(case: Case) -> int:
 
 def _why_no_room(each: float | None, samples: int | None, free: float | None, counted_by: str) -> str:
     if each is None:
-        return "The size of a sample is not known: no tensor was seen in the batches."
+        return "The size of a sample is unknown: no tensor was seen in the batches."
     if samples is None:
-        return f"How many samples there are is not known; each would take {size(each)}."
+        return f"The number of samples is unknown; each would take {size(each)}."
     if free is None:
-        return f"It would take {size(each * samples)}, and the memory that is free was not measured."
+        return f"It would take {size(each * samples)}; free memory was not measured."
     whole = f"The whole dataset, {number(samples)} samples{counted_by} of {size(each)}, is {size(each * samples)}"
     return f"{whole}, and {size(free)} of memory are free."

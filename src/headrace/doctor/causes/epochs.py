@@ -63,8 +63,8 @@ def _first_steps(view: TrainerView) -> Iterator[Finding]:
         f"steady state a {unit} takes {duration(steady_us)}, and waits {percent(waits[1])} of it for data.",
         evidence=f"{duration(first_us)} a {unit} at first, {percent(waits[0])} of it data wait; "
         f"{duration(steady_us)} after that, {percent(waits[1])}",
-        advice=f"What is seen early is not what a long run gets: measure it with --warmup {reached}. At first files "
-        "are read that the page cache does not hold yet, caches fill, torch.compile and cuDNN choose their kernels.",
+        advice=f"A long run is faster than its first steps: measure it with --warmup {reached}. At first "
+        "the page cache is cold, caches fill, and torch.compile and cuDNN choose their kernels.",
     )
 
 
@@ -82,7 +82,8 @@ def _slower_loader(view: TrainerView) -> Iterator[Finding]:
         text=f"Of {number(len(waited))} loaders that steps take batches of, {_loader_words(view, slowest)} is waited "
         f"for: {percent(waited[slowest] / whole)} of the wait for data.",
         evidence=f"{duration(waited[slowest] / max(len(view.training.steps), 1))} of each {view.training.unit}; {rest}",
-        advice="Remedies below are for this loader. Give workers to the loaders by what their batches cost; one slow "
+        advice="Remedies below are for this loader. Divide the workers among the loaders by the cost of their "
+        "batches; one slow "
         "loader holds up the others' batches, however many are ready.",
     )
 

@@ -238,13 +238,14 @@ def _waiting(session: Session, view: TrainerView | None) -> Iterator[str]:
     if view.wait_share is None:
         steps = counted(budget.steps, f"measured {budget.unit}")
         unasked = (
-            f"No DataLoader was iterated in {steps}, and nothing else was seen to give batches: the wait for them, if "
-            "there is any, is in what is called not seen, or in other."
+            f"No DataLoader was iterated in {steps}, and no other source of batches was found: a wait for them, if "
+            "any, "
+            "is in what is called not seen, or in other."
         )
         if view.trainer.passes:
             unasked = (
-                "A DataLoader was iterated, but no batch of it was received by the training thread for one of "
-                f"{steps}: what that waits for was not seen."
+                "A DataLoader was iterated, but the training thread received none of its batches in "
+                f"{steps}: its wait for data was not seen."
             )
         before = view.share(UNSEEN)
         where = at_line(view)
@@ -271,20 +272,20 @@ def _waiting(session: Session, view: TrainerView | None) -> Iterator[str]:
     elif "long-enough" in said:
         yield f"Measured over {counted(measured, unit)}, which took long; --steps measures more."
     elif window(view.trainer, OBSERVE) is not None and measured < session.steps:
-        yield f"{counted(measured, unit).capitalize()} told their mean closely enough; --steps measures more."
+        yield f"{counted(measured, unit).capitalize()} gave a mean that is close enough; --steps measures more."
     elif session.mode == "measure" and measured < session.steps:  # its figures bear less
         yield f"Measured over {counted(measured, unit)} of the {session.steps} asked for: the run ended first."
 
 
 def _gap(view: TrainerView | None) -> Iterator[str]:
-    """Say what there is to be had: the step with batches at hand, alongside the step as it was."""
+    """Compare the observed step with one whose batches are at hand."""
     bound_us = None if view is None else at_hand_us(view)
     if view is None or view.budget is None or bound_us is None or (view.data_share or 0.0) < BOUND:
         return
     unit, step_us = view.training.unit, view.budget.mean_us
     most = step_us / max(bound_us, 1.0)
-    to_be_had = f"up to {times(most)} to be had" if most > 1 else "no loader makes it shorter"
-    yield f"A {unit} takes {duration(step_us)}, {duration(bound_us)} with batches at hand: {to_be_had}."
+    gap = f"up to {times(most)} as fast" if most > 1 else "no loader makes it shorter"
+    yield f"A {unit} takes {duration(step_us)}, {duration(bound_us)} with batches at hand: {gap}."
 
 
 def _noise(session: Session, view: TrainerView | None) -> Iterator[str]:

@@ -47,7 +47,7 @@ def _slowed(host: Host, gpu: str, label: str, facts: dict[str, Any]) -> Iterator
         said = f"SM clock {clock:.0f} MHz on average, {number(most or clock)} at most"
     limit_w = facts.get("power_limit_w")
     limit = f"; its limit is {number(limit_w)} W" if limit_w is not None else ""
-    cooling = "See to its cooling, and to what runs alongside it."
+    cooling = "Check its cooling, and what runs next to it."
     raising = "Usual under full load; if the limit was lowered, whoever runs the machine can raise it."
     for cause, what, evidence, advice in (
         ("heat", "slowed down by heat", f"{said}.", cooling),
@@ -73,7 +73,7 @@ def _narrow_link(host: Host, gpu: str, label: str, facts: dict[str, Any]) -> Ite
         0.0,
         f"{label} is linked by PCIe {generation} ×{width} of {most_generation} ×{most_width}.",
         f"The widest and fastest seen in the run{traffic}.",
-        "Copies to the device take longer than they need: see to the slot, the riser and the BIOS, and pin memory.",
+        "Copies to the device take longer than they need: check the slot, the riser and the BIOS, and pin memory.",
     )
 
 

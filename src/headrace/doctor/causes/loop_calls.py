@@ -27,7 +27,7 @@ FEWER = {
 HINT = {
     READS: "add up on the device (total += loss.detach()), and call .item() once in N steps; read a whole tensor with "
     "one .tolist() in place of a call for each number",
-    PRINTS: "print and log once in N steps, without whole tensors; mininterval= of a progress bar does so for its own",
+    PRINTS: "print and log once in N steps, without whole tensors; a progress bar has mininterval= for this",
 }
 
 

@@ -29,7 +29,7 @@ def loop_findings(view: TrainerView) -> Iterator[Finding]:
             f"called{at_line(view)}.",
             evidence=_evidence(view, DATA_WORK),
             advice="Do it in the dataset, in collate_fn or in the loader: workers then do it while the model trains. "
-            "What a GPU does faster, such as a cast or a normalisation, belongs behind the copy to it.",
+            "What a GPU does faster, such as a cast or a normalisation, belongs after the copy to it.",
         )
     share = view.share(UNSEEN)
     if share >= LEAST and view.trainer.lines:

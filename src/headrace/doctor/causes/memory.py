@@ -30,7 +30,7 @@ def memory_findings(host: Host) -> Iterator[Finding]:
         yield Finding(
             OOM_KILL,
             1.0,
-            f"The kernel killed {counted(int(kills), 'process')} for want of memory during the run.",
+            f"The kernel killed {counted(int(kills), 'process')} because memory ran out during the run.",
             f"{where}; the command held {_size(host.peak('command_pss_bytes'))} at most, as far as was seen.",
             "Raise the memory limit, or use fewer workers, a smaller prefetch_factor or smaller batches.",
         )

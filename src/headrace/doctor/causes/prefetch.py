@@ -22,7 +22,7 @@ OF_WAIT = {
         "out-of-order",
         "{} of the wait passes while a later batch is ready and the next in order is not.",
         "Look at the slow samples: one slow batch holds up those made after it. Where order does not matter, "
-        "in_order=False (torch 2.6 on) hands out what is ready; a longer prefetch evens out what is rarely slow.",
+        "in_order=False (torch 2.6 on) hands out what is ready; a longer prefetch queue evens out rare slow batches.",
     ),
     MADE_HERE: (
         "no-workers",
@@ -45,7 +45,7 @@ def wait_findings(view: TrainerView) -> Iterator[Finding]:
             continue
         head = cause.name.partition(":")[0]
         is_stage = head not in WAIT_ORDER
-        by = ", by the stages of the very batches that were waited for" if is_stage else ""
+        by = ", by the stages of the batches that were waited for" if is_stage else ""
         yield Finding(
             code=f"stage-{head}" if is_stage else head.replace(" ", "-"),
             weight=cause.share * share,
@@ -71,7 +71,7 @@ def prefetch(case: Case) -> Proposal | None:
     fitting = [times for times in TIMES if free is None or all(one * (times - 1) <= free for one in known)]
     tries = {now * times: one for times in fitting if (one := case.predict(setting(prefetch=now * times))) is not None}
     if not tries:
-        why = "No batch's making was recorded, so that it cannot be computed."
+        why = "It cannot be computed: no production of a batch was recorded."
         if not fitting:
             why = f"Twice as many batches need {size(known[0])} more of /dev/shm, and {size(free)} are free."
         return PREFETCH.would_not(why)

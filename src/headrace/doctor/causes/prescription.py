@@ -267,7 +267,7 @@ def lower_bounds(session: Session, view: TrainerView) -> LowerBounds | None:
 def why_no_lower_bounds(session: Session, view: TrainerView | None) -> str:
     """Say why there are no lower bounds; empty where there are."""
     if session.mode != "measure":
-        return "The run was only observed, as it was asked to be."
+        return "The run was only observed, as requested."
     said = next((note.text for note in session.notes if note.code in ("no-replay", "enough")), "")
     if said:
         return said

@@ -31,17 +31,17 @@ PEER_LOST = re.compile(r"closed by peer|reset by peer|remote process exited|remo
 """Errors of collectives by which a rank says that another one has gone."""
 NOT_KNOWN, NOT_SEEN = "not-known", "not-seen"
 NOTES = {
-    "hook-off": ("A hook of the doctor failed and was taken off", "What it measures is missing from this report."),
+    "hook-off": ("A hook of the doctor failed and was removed", "What it measures is missing from this report."),
     NOT_KNOWN: ("A library is of a version that the doctor does not know", "Look for a newer Headrace."),
     NOT_SEEN: (
-        "What gives the batches cannot be hooked",
+        "The source of the batches cannot be hooked",
         "Make it a function of a module, or an iterator of a class with __next__; or a DataLoader.",
     ),
     "engine": ("The training engine is not understood", "Steps may be counted otherwise than the engine does."),
     "no-optimizer": ("No optimizer stepped", "Look at the figures by batch; there are none by step."),
     "optimizers": ("Several optimizers step", "A step ends with the last of them."),
     "scaler": ("GradScaler skipped steps", "Look at the loss scale: skipped steps train nothing."),
-    "capture": ("CUDA graphs are captured", "What runs in a graph is not told apart on the GPU."),
+    "capture": ("CUDA graphs are captured", "Work inside a graph is not told apart on the GPU."),
     "data-parallel": (
         "nn.DataParallel is used",
         "Look at DistributedDataParallel: DataParallel copies the model at each step, and one process feeds all GPUs.",
@@ -54,11 +54,11 @@ NOTES = {
     "disk": ("Evidence could not be written", "Look at the space on the disk of the session's folder."),
     "thread-died": ("An exception ended a thread", "Look at its traceback, among the notes."),
     "not-put-back": (
-        "A file is not as it was before the run",
+        "A file differs from before the run",
         "Look at the file that is named: the session's folder has a copy of what it was.",
     ),
     "unseen-write": (
-        "Files changed during the run, and no Python process said so",
+        "Files changed during the run, and no Python process reported it",
         "Look at the files that are named: they stay as the run left them.",
     ),
     "not-listed": ("Changes of other programs were not looked for", "Look at what the command writes by itself."),
@@ -123,9 +123,9 @@ def process_findings(session: Session) -> Iterator[Finding]:
         yield Finding(
             code="hung",
             weight=1.0,
-            text=f"{who(session, hung)} hangs: it has been at one batch far longer than at any before.",
+            text=f"{who(session, hung)} hangs: it has spent far longer on one batch than on any before.",
             evidence=" | ".join(line.strip() for line in stack.strip().splitlines()[-LAST_LINES:]),
-            advice="Look at where its stack stands: a lock held across a fork, a connection without a timeout, a "
+            advice="Look at its stack: a lock held across a fork, a connection without a timeout, a "
             "library's threads after a fork.",
         )
     yield from _killed(session)

@@ -1,4 +1,4 @@
-"""Remedies, what is left of a stage with one, and what became of their proofs.
+"""Remedies: how much of a stage each leaves, and how its proof ended.
 
 All of it is computed from a session, as the diagnosis is. Times are microseconds, shares of 1. None means that a figure
 was not measured or cannot be known, and is never shown as 0.
@@ -196,7 +196,10 @@ def factor(
 
 def untimed(least: float, most: float) -> Factor:
     """Return a factor anywhere from one to the other."""
-    basis = f"It was not timed on the run's own files: assumed is {percent(least)} to {percent(most)} of the time."
+    basis = (
+        f"It was not timed on the run's own files: the prediction assumes {percent(least)} to {percent(most)} of "
+        "the time."
+    )
     return Factor(least, (least + most) / 2, most, False, basis)
 
 

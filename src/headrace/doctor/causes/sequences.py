@@ -1,4 +1,4 @@
-"""Sequences: padding that a shorter batch would do without, and tokenising text by text."""
+"""Sequences: padding that shorter batches avoid, and tokenising text by text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TO_LONGEST = (
     'DataCollatorWithPadding, pad_sequence), in place of padding="max_length" for each.'
 )
 BY_LENGTH = (
-    "Look at how batches are put together: of sequences of about one length (group_by_length=True, a sampler that "
+    "Put sequences of about one length into a batch (group_by_length=True, a sampler that "
     "buckets by length), or packed one after another."
 )
 
@@ -93,7 +93,7 @@ def pad_to_batch(case: Case) -> Proposal | None:
     model = case.view.share(FORWARD) + case.view.share(BACKWARD)
     of_own = min(model / (1 - case.wait_share), 1.0) if case.wait_share < 1 else 0.0
     least, usual, most = (1 - share * of_own * spare for share in BY_TOKENS)
-    basis = "Assumed is that 50 % to 100 % of forward and backward go with the tokens."
+    basis = "The prediction assumes that 50 % to 100 % of forward and backward go with the tokens."
 
     def leaving(left: float) -> Change:
         """Return the change of a step's own time; batches become as much smaller as they have fewer tokens."""

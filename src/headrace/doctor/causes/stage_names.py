@@ -31,7 +31,7 @@ NAMES = {
     "python": "Python alongside the loader's threads",
     "serialise": "serialisation",
     "wait": "waiting for locks or other processes",
-    "other": "what the stages leave over",
+    "other": "time outside the stages",
     START_UP: "starting workers",
     SHUT_DOWN: "ending workers",
     PICKLE: "pickling in the workers",

@@ -85,7 +85,7 @@ def _reads_from_disk(host: Host, stalled: float | None, waited: str) -> Iterator
     elif disk > memory:  # what was read is a lower bound of the dataset's size
         fits = f"that is more than the {size(memory)} of memory, so it cannot all be cached"
     else:
-        fits = f"whether the whole dataset fits into the {size(memory)} of memory was not seen"
+        fits = f"it is unknown whether the whole dataset fits into the {size(memory)} of memory"
     yield Finding(
         FROM_DISK,
         stalled or 0.0,
@@ -107,8 +107,8 @@ def _network(host: Host) -> Iterator[Finding]:
         "network-storage",
         0.0,
         f"Data is read over a network: {named}.",
-        f"{size(rate)} a second in all; the figures of this machine's disks are without it.",
-        "To open a file costs a round trip: pack small files into larger ones, or copy them to a local disk.",
+        f"{size(rate)} a second in all; this machine's disk figures do not include it.",
+        "Opening a file costs a round trip: pack small files into larger ones, or copy them to a local disk.",
     )
 
 

@@ -20,7 +20,11 @@ PIN_MEMORY = RemedyFamily("pin-memory", "batches pinned by a thread")
 DEVICE_PREFETCH = RemedyFamily("device-prefetch", "the next batch copied to the device on a side stream")
 SMALLER_SAMPLES = RemedyFamily("smaller-samples", "smaller batches between the processes")
 COPY_LEFT = Factor(
-    0.0, 0.5, 1.0, False, "How much of a copy runs alongside the step was not measured: assumed is all to none."
+    0.0,
+    0.5,
+    1.0,
+    False,
+    "How much of a copy runs alongside the step was not measured: the prediction assumes all to none.",
 )
 WORTH_PINNING = 0.02
 """Share of a step that copies to the device take before pinned memory is spoken of."""
@@ -174,7 +178,7 @@ def smaller_samples(case: Case) -> Proposal | None:
     moving = f"{duration(moving_us)} a step" + (f" ({percent(case.step_share(moving_us))})" if case.step_us else "")
     whole = size(case.batch_bytes)
     if case.batch_bytes < SMALL_BYTES:
-        return SMALLER_SAMPLES.would_not(f"A batch has {whole}: what moving it takes does not come of its size.")
+        return SMALLER_SAMPLES.would_not(f"A batch has {whole}: its size is not what makes moving it slow.")
     if case.step_share(moving_us) < WORTH:
         return SMALLER_SAMPLES.would_not(f"Moving a batch of {whole} between processes takes {moving}.")
     before = sum(one.bytes for one in leaves)

@@ -51,7 +51,7 @@ def rank_findings(ranks: RanksTogether, by_rank: Sequence[RankView]) -> Iterator
         if not is_late(rank, len(by_rank)):
             continue
         others = [other for other in by_rank if other.rank != rank.rank]
-        why = "not for its data: what it does between its batch and the others' is longer"
+        why = "not because of data: its own work between batches takes longer"
         if rank.cause is not None:
             why = f"{named(rank.cause)} makes it late"
         waits = [other.peer_wait_us for other in others if other.peer_wait_us is not None]
@@ -90,7 +90,7 @@ def _shapes(ranks: RanksTogether) -> Iterator[Finding]:
         weight=share * waited / step_us,
         text=f"Shapes of batches differ across ranks in {percent(share)} of the steps{waiting}.",
         evidence=f"step {number}: {', '.join(shown[:SHOWN])}{', …' if len(shown) > SHOWN else ''}",
-        advice="Look at how sizes are drawn: by the step, from a seed that all ranks share, all ranks have the same.",
+        advice="Draw sizes by step from a seed that all ranks share: all ranks then have the same.",
     )
 
 
@@ -230,7 +230,7 @@ def _same_size(case: Case, parts: DeviceParts) -> Proposal:
         case,
         leaving(usual),
         prediction=case.predict_between(leaving(usual), leaving(least), leaving(most)),
-        why=f"{parts.said} Assumed is that 50 % to 100 % of a step goes with its largest part.",
+        why=f"{parts.said} The prediction assumes that 50 % to 100 % of a step goes with its largest part.",
         confidence=LOW,
         costs=["samples of a batch are drawn from one bucket of sizes"],
         hint="headrace.BucketBatchSampler in place of the sampler, with the batches of all devices from one bucket",

@@ -47,7 +47,9 @@ EVEN = 0.02
 OFTEN_WAITING = 0.2
 """Share of making a batch that is waiting for storage, from which more workers may find it used up."""
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-START_LEFT = Factor(0.1, 0.55, 1.0, False, "What it saves was not timed: assumed is that a start takes 10 % to 100 %.")
+START_LEFT = Factor(
+    0.1, 0.55, 1.0, False, "What it saves was not timed: the prediction assumes that a start takes 10 % to 100 %."
+)
 
 
 def loader_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
@@ -223,7 +225,10 @@ def _with_storage(case: Case, count: int, free: Prediction) -> tuple[Prediction,
     held = case.predict(setting(workers=count, storage=at_most)) or free
     step_us = (free.step_us * max(held.step_us, free.step_us)) ** 0.5
     between = Prediction(step_us, free.low_us, max(free.high_us, held.high_us), now.observed_us / step_us)
-    said = f"Reading waits for storage {percent(share)} of the time; assumed is that storage gives more to more workers"
+    said = (
+        f"Reading waits for storage {percent(share)} of the time; the prediction assumes that storage gives more "
+        "to more workers"
+    )
     return between, [f"{said}, or no more than now."]
 
 
@@ -272,7 +277,7 @@ def persistent_workers(case: Case) -> Proposal | None:
     if not case.making.respawned:
         start = case.making.start_up_us
         took = "" if start is None else f", and starting its workers took {duration(start)}"
-        return PERSISTENT.would_not(f"One pass over the data was seen{took}: whether another begins is not known.")
+        return PERSISTENT.would_not(f"Only one pass over the data was seen{took}: there may be no other.")
     each, passes = bytes_a_worker(case), counted(case.making.passes, "pass")
     held = [] if each is None else [f"{size(case.workers * each)} of workers' memory stay in use between epochs"]
     return PERSISTENT.tried(

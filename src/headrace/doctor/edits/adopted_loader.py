@@ -1,4 +1,4 @@
-"""Headrace's Loader in a script: the call that makes it, the module it comes from, and what nothing uses any more."""
+"""Headrace's Loader in a script: the call that makes it, its module's import, and removal of unused code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is derived from evidence, once: steps, waits, how batches were made, ranks and hosts."""
+"""Measurements derived from the evidence, once for all reports: steps, waits, batch production, ranks and hosts."""
 
 from __future__ import annotations
 

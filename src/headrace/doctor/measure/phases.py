@@ -1,4 +1,4 @@
-"""How long a diagnosis takes: what is expected of it, what is left of it, and what its phases took."""
+"""Duration of a diagnosis: expected in all, left at a moment, and spent in each phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured steps of a trainer and how their time is charged to parts."""
+"""Measured steps of a trainer, and how their time divides into parts."""
 
 from __future__ import annotations
 
@@ -173,8 +173,13 @@ class MeasuredTraining:
         return inf if observed is None else observed.end
 
     @property
+    def durations(self) -> list[int]:
+        """Durations of the measured steps, in microseconds."""
+        return [step.duration for step in self.steps]
+
+    @property
     def total_us(self) -> int:
-        return sum(step.duration for step in self.steps)
+        return sum(self.durations)
 
     def waits_in(self, step: MeasuredStep) -> list[TimeSpan]:
         """Return the waits that reach into a step, and are none of an evaluation."""

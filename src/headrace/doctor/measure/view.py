@@ -120,7 +120,7 @@ def step_budget(training: MeasuredTraining) -> StepBudget | None:
     """Return the mean parts of the measured steps; None where there were none."""
     if not training.steps:
         return None
-    durations = [step.duration for step in training.steps]
+    durations = training.durations
     return StepBudget(
         pid=training.trainer.pid,
         rank=training.trainer.rank,

@@ -1,4 +1,4 @@
-"""Data waits: what each `next()` waited for, along the way of the batch that it returned.
+"""Data waits: what each `next()` waited for, followed along the path of its batch.
 
 A batch brings its tensors as names of shared memory: the reader asks the worker's resource sharer for each, a thread of
 the worker that needs the GIL for every message. While the worker computes in Python, each of them takes a switch

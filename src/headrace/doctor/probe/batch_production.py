@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import heapq
 import reprlib
 import threading
@@ -10,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from .evidence_file import LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
-from .full_collections import FullCollections
 from .opened_files import OpenedFiles
 from .overhead import ProductionCost, SampleTimingPace
 from .patches import Fault, HookGuard
@@ -23,6 +23,8 @@ _LONGEST_PAUSE_NS = 64_000_000_000
 MOST_SLOWEST = 8
 """Samples. Many workers' are joined, of which a report shows the worst few."""
 LONGEST_KEY = 200
+OLDEST = 2
+"""The generation that a full garbage collection goes through."""
 
 
 @dataclass(eq=False)
@@ -258,6 +260,51 @@ class SlowestSamples:
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = LONGEST_KEY
+
+
+class FullCollections:
+    """Count of the process's full garbage collections since the last record, filled in by Python's own callback.
+
+    A dataset of millions of small objects makes each of them long, and nothing else runs in the process meanwhile. They
+    are written with other records, since a collection may begin anywhere, also where evidence is being written.
+    """
+
+    def __init__(self) -> None:
+        self._begun: int | None = None
+        self._count = self._spent_ns = self._longest_ns = 0
+
+    def watch(self) -> None:
+        """Count from now on."""
+        gc.callbacks.append(self._called)
+
+    def remove(self) -> None:
+        """Count no more."""
+        if self._called in gc.callbacks:
+            gc.callbacks.remove(self._called)
+
+    def forked(self) -> None:
+        """Begin anew in the child of a fork."""
+        self._begun = None
+        self._count = self._spent_ns = self._longest_ns = 0
+
+    def records(self, now_us: int) -> list[Record]:
+        """Return what was counted since the last call, if anything was."""
+        if not self._count:
+            return []
+        count, spent, longest = self._count, self._spent_ns // 1000, self._longest_ns // 1000
+        self._count = self._spent_ns = self._longest_ns = 0
+        return [("gc", now_us, count, spent, longest)]
+
+    def _called(self, phase: str, info: dict[str, Any]) -> None:
+        if info.get("generation") != OLDEST:
+            return
+        if phase == "start":
+            self._begun = time.monotonic_ns()
+        elif self._begun is not None:
+            took, self._begun = time.monotonic_ns() - self._begun, None
+            self._count += 1
+            self._spent_ns += took
+            self._longest_ns = max(self._longest_ns, took)
 
 
 def key_text(key: Any) -> str:

@@ -1,4 +1,4 @@
-"""What watches imports: hooks are installed as soon as the module that they hook has been imported.
+"""Watch over imports: hooks are installed as soon as the module that they hook has been imported.
 
 The trigger is all that runs in a Python that imports nothing of interest, so this file imports next to nothing: not
 even typing.

@@ -1,4 +1,4 @@
-"""What the probe costs the user's run, and the rules that keep it small."""
+"""Cost of the probe to the user's run, and the rules that keep it small."""
 
 from __future__ import annotations
 

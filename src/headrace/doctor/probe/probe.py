@@ -1,4 +1,4 @@
-"""The probe of one process: the parts that its hooks are given, and how they come and go."""
+"""The probe of one process: its parts, and when hooks are installed and removed."""
 
 from __future__ import annotations
 

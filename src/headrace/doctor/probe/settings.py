@@ -1,4 +1,4 @@
-"""What the doctor asks of its probes, and the clocks that all of them read."""
+"""Settings that the doctor hands to its probes, and the clocks that all of them read."""
 
 from __future__ import annotations
 

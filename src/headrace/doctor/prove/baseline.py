@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from ..measure import MeasuredTraining, training
 from ..session.model import Session
@@ -201,7 +202,7 @@ class BaselinePace:
         trainer, gets = slowest.trainer, sum(len(step.gets) for step in slowest.steps)
         lengths = [length for loader in trainer.loaders if isinstance(length := loader.facts.get("length"), int)]
         epoch = -(-max(lengths) * len(slowest.steps) // gets) if lengths and gets else None
-        return cls(trainer.steps.start[0] / 1e6, slowest.warmup, _mean_us(slowest), epoch)
+        return cls(trainer.steps.start[0] / 1e6, slowest.warmup, fmean(slowest.durations), epoch)
 
     def seconds(self, steps: int, step_us: float | None, *, warmup: int | None = None) -> float:
         """Return what a run of so many measured steps takes, where each is expected to take `step_us`."""
@@ -228,13 +229,10 @@ def patience_s(expected_s: float, left_s: float) -> float:
 def step_durations(session: Session) -> list[int]:
     """Return the measured steps' microseconds, of several ranks the slowest's."""
     slowest = _slowest(session)
-    return [] if slowest is None else [step.duration for step in slowest.steps]
+    return [] if slowest is None else slowest.durations
 
 
 def _slowest(session: Session) -> MeasuredTraining | None:
     ranks = [training(session, trainer) for trainer in session.trainers]
-    return max((rank for rank in ranks if rank.unit == "step" and rank.steps), key=_mean_us, default=None)
-
-
-def _mean_us(rank: MeasuredTraining) -> float:
-    return sum(step.duration for step in rank.steps) / len(rank.steps)
+    stepping = (rank for rank in ranks if rank.unit == "step" and rank.steps)
+    return max(stepping, key=lambda rank: fmean(rank.durations), default=None)

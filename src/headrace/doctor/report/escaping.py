@@ -1,4 +1,4 @@
-"""Foreign texts as a reader may see them: escaped for terminals, HTML and JSON.
+"""Escapes for foreign texts in terminals, HTML and JSON.
 
 The texts are the user's data: paths, keys, lines, command lines and whatever a process has said.
 """

@@ -218,7 +218,7 @@ def _drafted(path: Path | None, session: Session) -> list[str]:
 def _left_out(prescription: Prescription | None) -> str:
     left_out = [] if prescription is None else prescription.left_out
     titles = [one.title for one in (prescription.remedies if prescription is not None else []) if one.code in left_out]
-    return f"; left out, since a proof spoke against it: {'; '.join(titles)}" if titles else ""
+    return f"; left out, since a proof refuted it: {'; '.join(titles)}" if titles else ""
 
 
 def _printed(what: str, descriptor: int, put: Callable[[], None]) -> list[str]:

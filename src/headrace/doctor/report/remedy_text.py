@@ -72,7 +72,7 @@ def proved(outcome: ProofOutcome) -> str:
     if outcome.recommended:
         return text
     if outcome.samples == "different":
-        return f"not recommended, since the samples were others: {text}"
+        return f"not recommended, since the samples differed: {text}"
     if outcome.is_undecided:
         return f"undecided: {text}"
     if outcome.is_slower:
@@ -248,7 +248,7 @@ def remedy_rows(prescription: Prescription) -> RemedyRows:
         tried, proof = RemedyRow(f"{names}, together", proof.predicted, proof), None
     codes = prescription.together if proof is None else proof.remedies
     left_out = [title(one) for one in helps if one.code in prescription.left_out]
-    without = f"without what its proof spoke against ({'; '.join(left_out)})" if left_out else ""
+    without = f"without what its proof refuted ({'; '.join(left_out)})" if left_out else ""
     best = prescription.best if proof is None else proof.predicted
     rows = [
         RemedyRow(

@@ -146,7 +146,7 @@ def _cpu(machine: Machine) -> Iterator[str]:
     busy, own = column_mean(machine, "cpu_cores_busy"), column_mean(machine, "cpu_cores_command")
     yield f"{number(busy)} of {number(machine.facts.get('cores'))} cores busy, {number(own)} with this command"
     for column, what in (
-        ("cpu_throttled_cores", "held back by the cgroup's quota"),
+        ("cpu_throttled_cores", "throttled by the cgroup's quota"),
         ("cpu_cores_waiting", "waiting for a disk"),
         ("cpu_cores_stolen", "taken by the hypervisor"),
     ):
@@ -160,7 +160,7 @@ def _memory(machine: Machine) -> Iterator[str]:
     yield f"memory {sizes(_peak(machine, 'command_pss_bytes'), limit)}"
     yield f"/dev/shm {sizes(_peak(machine, 'shm_used_bytes'), machine.facts.get('shm_bytes'))}"
     if machine.facts.get("oom_kills"):
-        yield f"{counted(machine.facts['oom_kills'], 'process')} killed for want of memory"
+        yield f"{counted(machine.facts['oom_kills'], 'process')} killed because memory ran out"
 
 
 def _gpus(machine: Machine) -> Iterator[tuple[str, str]]:

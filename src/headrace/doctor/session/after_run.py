@@ -1,4 +1,4 @@
-"""What the doctor looked up and tried once the command had ended: files, times of files, proofs, the Loader.
+"""Results of what the doctor tried after the command had ended: files, their read times, proofs, and the Loader.
 
 Tables, units and None are as in `model`; docs/doctor/session.md describes each field.
 """

@@ -37,15 +37,16 @@ _TABLES = {
     "collective": "collectives",
 }
 """Tables of a trainer that each record of a kind is a row of."""
-_LISTS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "pass": ("passes", trainers.TrainerPass),
-    "window": ("windows", trainers.MeasuredWindow),
-    "feed": ("feeds", trainers.LoaderFeed),
-    "digest": ("digests", trainers.BatchDigest),
-    "loader": ("loaders", lambda number, _, facts: trainers.LoaderFacts(number, facts)),
+_LISTS: dict[str, tuple[str, str, Callable[..., Any]]] = {
+    "pass": ("trainer", "passes", trainers.TrainerPass),
+    "window": ("trainer", "windows", trainers.MeasuredWindow),
+    "feed": ("trainer", "feeds", trainers.LoaderFeed),
+    "digest": ("trainer", "digests", trainers.BatchDigest),
+    "loader": ("trainer", "loaders", lambda number, _, facts: trainers.LoaderFacts(number, facts)),
+    "rest": ("trainer", "rests", lambda *row: trainers.UnmeasuredSteps(row[0], row[1], row[2], row[3], row[4] / 10)),
+    "gc": ("process", "collections", model.GarbageCollections),
 }
-"""Lists of a trainer that each record of a kind goes to, and what its fields make."""
-
+"""Lists that each record of a kind goes to: whose, which, and what the record's fields make."""
 
 _ANY: Any = Union[tuple(schema.RECORDS.values())]  # noqa: UP007  (a union of a tuple has no other spelling)
 decode_record: Callable[[bytes], Any] = msgspec.json.Decoder(_ANY).decode
@@ -95,56 +96,40 @@ def _append(table: Any, record: Any, **derived: Any) -> None:
         getattr(table, name).append(derived[name] if name in derived else getattr(record, name))
 
 
-@dataclass
-class _OpenedFolder:
-    """Files of one folder, or all beneath it, that were opened for reading during batch production."""
-
-    is_deep: bool = False
-    opens: int = 0
-    ends: set[str] = field(default_factory=set)
-    hashes: set[int] = field(default_factory=set)
-
-    def add(self, is_deep: bool, opens: int, ends: Iterable[str], hashes: Iterable[int]) -> None:
-        self.is_deep |= is_deep
-        self.opens += opens
-        self.ends.update(ends)
-        self.hashes.update(hashes)
-
-    def folder(self, path: str) -> producers.OpenedFolder:
-        """Return what a session holds of it."""
-        least = sorted(self.hashes)[:MOST_HASHES]
-        is_exact = len(least) < MOST_HASHES
-        # Of many values that are spread evenly, the n-th least lies where n parts of the range are passed.
-        names = len(least) if is_exact else round((len(least) - 1) * _HASHES / max(least[-1], 1))
-        return producers.OpenedFolder(path, self.opens, names, is_exact, self.is_deep, sorted(self.ends))
-
-
 def merge_opened(records: Iterable[tuple[Any, dict[int, str]]]) -> producers.FileOpens:
     """Merge the `opened` records of all processes, each with the names of its file, those with the most opens first.
 
     Paths whose names were lost are left out. A folder inside one that some process counted as a whole is part of that.
     """
     files: Counter[str] = Counter()
-    opened: dict[str, _OpenedFolder] = {}
+    folders: list[tuple[str, Sequence[Any]]] = []
     rest = 0
     for record, names in records:
         rest += record.rest
-        for name, opens in record.files:
+        for name, opens in record.files:  # several names may be one path
             if name in names:
                 files[names[name]] += opens
-        for name, opens, is_deep, ends, hashes in record.folders:
-            if name in names:
-                opened.setdefault(names[name], _OpenedFolder()).add(bool(is_deep), opens, ends, hashes)
-    deep = [path for path, folder in opened.items() if folder.is_deep]
-    outermost: dict[str, _OpenedFolder] = {}
-    for path, one in opened.items():
-        above = min((it for it in deep if path == it or path.startswith(f"{it}/")), key=len, default=path)
-        outermost.setdefault(above, _OpenedFolder()).add(one.is_deep, one.opens, one.ends, one.hashes)
+        folders += [(names[name], counts) for name, *counts in record.folders if name in names]
+    deep = {path for path, (_, is_deep, *_) in folders if is_deep}
+    merged: dict[str, list[Sequence[Any]]] = {}
+    for path, counts in folders:
+        outermost = min((it for it in deep if path == it or path.startswith(f"{it}/")), key=len, default=path)
+        merged.setdefault(outermost, []).append(counts)
     return producers.FileOpens(
         files=[producers.OpenedFile(path, opens) for path, opens in files.most_common()],
-        folders=sorted((one.folder(path) for path, one in outermost.items()), key=lambda folder: -folder.opens),
+        folders=sorted((_folder(path, counts) for path, counts in merged.items()), key=lambda folder: -folder.opens),
         rest=rest,
     )
+
+
+def _folder(path: str, counts: Sequence[Sequence[Any]]) -> producers.OpenedFolder:
+    """Merge what processes counted in one folder: opens, whether as a whole, endings, and hashes of names."""
+    opens, deep, ends, hashes = zip(*counts, strict=True)
+    least = sorted(set[int]().union(*hashes))[:MOST_HASHES]
+    is_exact = len(least) < MOST_HASHES
+    # Of many values that are spread evenly, the n-th least lies where n parts of the range are passed.
+    names = len(least) if is_exact else round((len(least) - 1) * _HASHES / max(least[-1], 1))
+    return producers.OpenedFolder(path, sum(opens), names, is_exact, any(deep), sorted(set[str]().union(*ends)))
 
 
 def _known(flag: int | None) -> bool | None:
@@ -220,11 +205,11 @@ class ProcessEvidence:
             producer.batches.worked = []
 
     def _take_row(self, record: Any) -> None:
-        """Take a record that is a row of a table, or one of a list, of the trainer's; leave out any other."""
+        """Take a record that is a row of one of the trainer's tables, or one of a list; leave out any other."""
         kind = record.__struct_config__.tag
         if kind in _LISTS:
-            name, made = _LISTS[kind]
-            getattr(self.trainer, name).append(made(*astuple(record)))
+            owner, name, made = _LISTS[kind]
+            getattr(getattr(self, owner), name).append(made(*astuple(record)))
         elif kind in _TABLES:
             table, derived = getattr(self.trainer, _TABLES[kind]), dict[str, Any]()
             if isinstance(table, trainers.Collectives):
@@ -257,9 +242,6 @@ class ProcessEvidence:
     def _take_stack(self, record: schema.StackRecord) -> None:
         self.process.stacks.append(f"{record.what}: {record.text}")
 
-    def _take_gc(self, record: schema.GcRecord) -> None:
-        self.process.collections.append(model.GarbageCollections(*astuple(record)))
-
     def _take_calls(self, record: schema.CallsRecord) -> None:
         calls = [(self._names.get(what, "?"), self._names.get(place), *row) for what, place, *row in record.calls]
         told = {"time": record.t, "steps": record.steps, "calls": calls}
@@ -280,10 +262,6 @@ class ProcessEvidence:
         spans = [(kind, record.start + offset, duration) for kind, offset, duration in record.spans]
         probe = None if record.probe is None else record.probe / 10
         _append(self.trainer.steps, record, spans=spans, probe=probe, device=None, ready=None)
-
-    def _take_rest(self, record: schema.RestRecord) -> None:
-        rest = trainers.UnmeasuredSteps(record.number, record.t, record.end_t, record.steps, record.probe / 10)
-        self.trainer.rests.append(rest)
 
     def _take_device(self, record: schema.DeviceRecord) -> None:
         times = (tenths / 10 for tenths in accumulate(record.gaps))
@@ -314,9 +292,8 @@ class ProcessEvidence:
             producers.InspectedStage(self._stage(name), bool(drew), _known(same)) for name, drew, same in record.stages
         ]
         drew, same = bool(record.drew), _known(record.same)
-        self.producer.looks.append(
-            producers.InspectedSample(record.epoch, record.index, stages, drew, same, record.takes)
-        )
+        look = producers.InspectedSample(record.epoch, record.index, stages, drew, same, record.takes)
+        self.producer.looks.append(look)
 
     def _take_sample(self, record: schema.SampleRecord) -> None:
         self.producer.samples.append(self._observed(record))

@@ -51,9 +51,9 @@ class TuneBaseline:
         )
 
     @property
-    def steps(self) -> list[float]:
+    def steps(self) -> list[int]:
         """Durations of the measured steps, in microseconds."""
-        return [float(step.duration) for step in self.case.view.training.steps]
+        return self.case.view.training.durations
 
     @property
     def lower_bound_us(self) -> float:
@@ -167,7 +167,7 @@ def _reasons(session: Session, view: TrainerView | None, case: Case | None, pace
             "headrace doctor says what its steps wait for."
         )
     elif case.recorded is None:
-        yield "how its batches are made was not recorded, so that nothing can be predicted: headrace doctor says why."
+        yield "no production of a batch was recorded, so nothing can be predicted: headrace doctor says why."
 
 
 @dataclass

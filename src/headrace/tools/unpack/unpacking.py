@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from headrace.data import compression_of
 from headrace.errors import DatasetError, NotFoundError, UnsafeMemberError, UsageError, WriteError
 from headrace.system import Stop, default_threads, work_through
-from headrace.tools.unpack.archives import StreamedMember, TarArchive, ZipArchive, stream_tar
 from headrace.tools.unpack.plan import (
     MemberKind,
     Piece,
@@ -31,7 +30,9 @@ from headrace.tools.unpack.plan import (
     link_target,
     make_plan,
 )
+from headrace.tools.unpack.tar_archive import StreamedMember, TarArchive, stream_tar
 from headrace.tools.unpack.target import Placed, UnpackTarget
+from headrace.tools.unpack.zip_archive import ZipArchive
 
 T = TypeVar("T")
 Path = str | os.PathLike[str]

@@ -1,8 +1,8 @@
-"""Batches that come from no DataLoader: the libraries' iterators that give them, and what the loop calls for one.
+"""Batches that come from no DataLoader: from iterators of libraries, or from a function that the loop calls.
 
 Iterators of libraries that are known are hooked as these are imported. Where steps are taken and no batch was received,
-the loop's own source shows what it calls for one (`source_search`), and that is hooked from then on. What cannot be
-hooked, such as a generator that runs already, is named in a note, and its wait is nobody's part of a step.
+the loop's own source shows what it calls for one (`source_search`), and that is hooked from then on. A note names what
+cannot be hooked, such as a generator that runs already; its wait is part of `not seen`.
 """
 
 from __future__ import annotations

@@ -17,9 +17,8 @@ from ..patches import Function, Patches
 from ..sample_comparison import SampleComparison
 from ..settings import others_cpu_ns
 from ..stack_sampler import call_site, is_users
-from ..training.cached_batches import BatchReplayer
 from ..training.loader_sources import HeldIterator
-from ..training.step_records import ATTRIBUTE, FetchedBatch, ObservedPass
+from ..training.received_batches import ATTRIBUTE, FetchedBatch, ObservedPass
 from ..training.training import TrainingObserver, now
 from .batch_shapes import BatchShapes, PaddingLooks
 from .worker_queues import hook_iterator, hook_queues
@@ -77,14 +76,13 @@ class LoaderHooks:
         """Batches of a pass, by the loader's number."""
         self._shapes = BatchShapes(training.evidence.name)
         self._padding = PaddingLooks(training.evidence, training.costs)
-        self._replays = BatchReplayer(training, torch.is_grad_enabled, training.fault)
 
     def iter(self, original: Function, loader: Any) -> Any:
         """Begin a pass."""
         training = self._training
-        if training.windows.is_replaying:
+        if training.replay.is_on:
             file, number = getattr(loader, NUMBER, (None, 0))
-            stand_in = self._replays.iterator(loader, number if file == training.evidence.path else None)
+            stand_in = training.replay.iterator(loader, number if file == training.evidence.path else None)
             if stand_in is not None:
                 return stand_in
         return self._begin(original, loader, "DataLoader.__iter__")
@@ -125,7 +123,7 @@ class LoaderHooks:
 
     def next(self, original: Function, iterator: Any) -> Any:
         """Ask an iterator for a batch."""
-        training, thread, windows = self._training, self._training.thread, self._training.windows
+        training, thread, replay = self._training, self._training.thread, self._training.replay
         pass_ = getattr(iterator, ATTRIBUTE, None)
         if pass_ is None or pass_.training is not training or not thread.is_on:
             return original(iterator)
@@ -134,9 +132,9 @@ class LoaderHooks:
         is_here = get_ident() == thread.observed
         if is_here and thread.is_fetching:  # a loader that a dataset itself reads
             return original(iterator)
-        if windows.is_replaying and windows.serves(pass_):
-            replay = self._replays.next if is_here else self._replays.next_elsewhere
-            return replay(pass_, functools.partial(original, iterator))
+        if replay.is_on and replay.serves(pass_):
+            replayed = replay.next if is_here else replay.next_elsewhere
+            return replayed(pass_, functools.partial(original, iterator))
         return (self._fetch if is_here else self._fetch_elsewhere)(original, iterator, pass_)
 
     def _fetch(self, original: Function, iterator: Any, pass_: ObservedPass) -> Any:

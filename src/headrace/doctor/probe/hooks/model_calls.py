@@ -1,6 +1,6 @@
-"""Calls of the model, of which the first after a batch is where the forward pass begins.
+"""Calls of the model: the forward pass begins with the first one after a batch.
 
-Modules call one another by the hundred, and only the outermost call tells anything. So `torch.nn.Module.__call__` is
+Modules call one another by the hundred, and only the outermost call matters. So `torch.nn.Module.__call__` is
 hooked only from when a batch is in hand until the model is called. It is the *code* of that function that is exchanged
 meanwhile, and nothing else: a new attribute of the class would empty Python's caches of all its subclasses at each
 step, torch.compile compares the function's identity, and it compiles anew where a global hook of torch's comes and

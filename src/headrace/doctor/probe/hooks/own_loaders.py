@@ -1,6 +1,6 @@
 """Hooks on Headrace's own loaders, and on threads that prefetch batches for the training thread.
 
-None of Headrace is imported: its modules are hooked where a script has imported them, as any library's are. A Loader's
+Nothing of Headrace is imported: its modules are hooked where a script has imported them, like any library's. A Loader's
 core works outside of Python, so what it reports of itself (`stats()`) is the evidence. The threads of a
 ThreadDataLoader run the user's dataset sample by sample: they are timed as a worker is, and a batch is what they did
 for it together.
@@ -18,7 +18,7 @@ from ..batch_production import BatchRecorder, ProducedBatch
 from ..patches import Function, Patches
 from ..sample_comparison import SampleComparison
 from ..stages import CallTimer, add_totals
-from ..training.step_records import ATTRIBUTE, MOST_ELSEWHERE, FetchedBatch, ObservedPass
+from ..training.received_batches import ATTRIBUTE, MOST_ELSEWHERE, FetchedBatch, ObservedPass
 from ..training.training import TrainingObserver, now
 from .dataloader import LoaderHooks
 

@@ -1,4 +1,4 @@
-"""Calls that give a batch where there is no DataLoader: timed, replayed with copies, and called again for nobody."""
+"""Calls that give a batch where there is no DataLoader: timed, replayed with copies, and repeated for the drain."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Callable, NamedTuple
 
 from ..patches import Function
 from ..stack_sampler import call_site
-from ..training.cached_batches import BatchReplayer
 from ..training.loader_sources import HeldIterator
-from ..training.step_records import FetchedBatch, ObservedPass
+from ..training.received_batches import FetchedBatch, ObservedPass
+from ..training.replay import is_grad_enabled
 from ..training.training import TrainingObserver, now
 from .batch_shapes import BatchShapes
 
@@ -102,7 +102,6 @@ class SourceCalls:
         self._library = library
         self._settings: dict[str, Any] = {}
         self._shapes = BatchShapes(training.evidence.name)
-        self._replays = BatchReplayer(training, _is_grad_enabled, training.fault)
         self._begin: tuple[Function, Callable[[], Any]] | None = None
         """What gave the newest iterator, and of what."""
         self._passes: dict[tuple[str, bool], _SourcePass] = {}
@@ -130,11 +129,11 @@ class SourceCalls:
         call = functools.partial(original, *args, **kwargs)
         if self._is_elsewhere():
             return call()
-        windows, counter = self._training.windows, self._training.counter
-        if windows.is_replaying:
-            known = self._passes.get((self._training.evidence.path, _is_grad_enabled()))
-            if known is not None and windows.serves(known.pass_):
-                return self._replays.next(known.pass_, call)
+        replay, counter = self._training.replay, self._training.counter
+        if replay.is_on:
+            known = self._passes.get((self._training.evidence.path, is_grad_enabled()))
+            if known is not None and replay.serves(known.pass_):
+                return replay.next(known.pass_, call)
         passes = counter.passes
 
         def got(given: Any, start: int, end: int) -> None:
@@ -160,7 +159,7 @@ class SourceCalls:
         torch = sys.modules.get("torch")
         if torch is None or given is None or (size is None and self._place[0] is not None) or _is_none(given):
             return None
-        with_grad = _is_grad_enabled()
+        with_grad = is_grad_enabled()
         key = (self._training.evidence.path, with_grad)
         source = self._passes.get(key)
         if source is None:
@@ -248,10 +247,6 @@ class _Reworked:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._generator, name)
-
-
-def _is_grad_enabled() -> bool:
-    return bool(sys.modules["torch"].is_grad_enabled())
 
 
 def _settings_of(owner: Any, paths: tuple[str, ...]) -> dict[str, Any]:

@@ -163,7 +163,7 @@ def install_schedulers(patches: Patches, training: TrainingObserver, lr_schedule
 
     def new(original: Function, scheduler: Any, *args: Any, **kwargs: Any) -> None:
         original(scheduler, *args, **kwargs)
-        training.windows.schedulers.add(scheduler)
+        training.replay.schedulers.add(scheduler)
 
     patches.hook_around(lr_scheduler, "OneCycleLR.__init__", new, "the end of its schedule was")
 

@@ -1,22 +1,13 @@
-"""Batches that are cached for replay, their copies, and what gives these in place of a DataLoader."""
+"""Batches that are cached for replay: which, how many, and their copies."""
 
 from __future__ import annotations
 
 import copy
 import os
 import sys
-import threading
-import time
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
-
-from .step_records import FetchedBatch
-
-if TYPE_CHECKING:
-    from ..patches import Fault
-    from .step_records import ObservedPass
-    from .training import TrainingObserver
+from typing import Any, NamedTuple
 
 MOST_CACHED = 16
 """More of them tell no more of a step's length, and each costs the observed run a copy."""
@@ -25,7 +16,6 @@ IN_WARMUP = 8
 MOST_CACHED_BYTES = 512 << 20
 MEMORY_SHARE = 0.1
 """Of what is free on the machine, or within the limit of the container, among the ranks of the machine."""
-REPLAY_POLL_S = 0.002
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 _MOST_DEPTH = 32
 
@@ -216,76 +206,3 @@ def _object(value: Any, memo: Memo, depth: int) -> Any:
         for name, inner in list(attributes.items()):
             attributes[name] = _copied(inner, memo, depth)
     return new
-
-
-class BatchReplayer:
-    """Stand-in for a loader's `next()` and `iter()` while the run is replayed."""
-
-    def __init__(self, training: TrainingObserver, is_grad_enabled: Callable[[], bool], fault: Fault) -> None:
-        self.training = training
-        self._is_grad_enabled = is_grad_enabled
-        self._fault = fault
-
-    def next(self, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
-        """Return a copy, for that pass; what `otherwise()` returns, where there is none."""
-        training = self.training
-        try:
-            start = training.ask()
-            training.windows.asked()
-            batch = training.windows.copy(pass_)
-            training.got(FetchedBatch(pass_.number, None, start, training.received()), self._is_grad_enabled())
-        except Exception as error:
-            training.thread.is_fetching = False
-            training.windows.close()
-            self._fault("replay", error)
-            return otherwise()
-        return batch
-
-    def next_elsewhere(self, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
-        """Return a copy in a thread that hands its batches over.
-
-        No more of them are ahead than there ever were, since it may have no bound but the loader's pace.
-        """
-        training = self.training
-        while training.windows.is_replaying and training.elsewhere.is_far_ahead():
-            time.sleep(REPLAY_POLL_S)
-        start = time.monotonic_ns()
-        try:
-            batch = training.windows.copy(pass_)
-            given = FetchedBatch(pass_.number, None, start, time.monotonic_ns())
-            training.got_elsewhere(given, threading.current_thread().name)
-        except Exception:  # the window has ended meanwhile
-            return otherwise()
-        return batch
-
-    def iterator(self, loader: Any, number: int | None) -> ReplayIterator | None:
-        """Return what stands for a new pass over the loader of that number: its workers get no new indices.
-
-        None where it is begun in another thread, for an evaluation, or over a loader whose batches are not replayed.
-        """
-        if number is None or not self.training.thread.is_here() or not self._is_grad_enabled():
-            return None
-        known = self.training.windows.loaders.get(number)
-        return None if known is None else ReplayIterator(self, known.pass_, loader)
-
-
-class ReplayIterator:
-    """Iterator of a pass whose batches are all copies."""
-
-    def __init__(self, replays: BatchReplayer, pass_: ObservedPass, loader: Any) -> None:
-        self._replays = replays
-        self._pass = pass_
-        self._loader = loader
-
-    def __iter__(self) -> ReplayIterator:
-        return self
-
-    def __next__(self) -> Any:
-        return self._replays.next(self._pass, _ends) if self._replays.training.windows.is_replaying else _ends()
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-
-def _ends() -> None:
-    raise StopIteration

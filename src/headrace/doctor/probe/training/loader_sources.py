@@ -8,13 +8,16 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
 from .cached_batches import MOST_CACHED, CachedBatches, room_bytes
-from .step_records import ATTRIBUTE
+from .received_batches import ATTRIBUTE
 
 if TYPE_CHECKING:
-    from .step_records import FetchedBatch, ObservedPass
+    from .received_batches import FetchedBatch, ObservedPass
     from .steps import OptimizerStep
 
 LONGEST_STOP_S = 2.0
+LONGEST_PAUSE_S = 10.0
+"""What training waits at most for the workers to finish, or to be at work again, before a window."""
+POLL_S = 0.002
 
 
 class HeldIterator:
@@ -186,3 +189,10 @@ def drain(loaders: list[FeedingLoader], steps: int, deadline_s: float) -> list[F
             return batches
         taken[turn] += 1
     return batches
+
+
+def wait_until(is_done: Callable[[], bool]) -> None:
+    """Let training wait until workers have finished, or are at work again; not for long."""
+    until = time.monotonic() + LONGEST_PAUSE_S
+    while not is_done() and time.monotonic() < until:
+        time.sleep(POLL_S)

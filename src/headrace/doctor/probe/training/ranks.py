@@ -1,4 +1,4 @@
-"""What the ranks of a training decide together, by the key-value store in which they met."""
+"""Decisions that all ranks of a training make together, through the key-value store in which they met."""
 
 from __future__ import annotations
 

@@ -155,12 +155,12 @@ class StepLimit:
         if self.warmup is not None and before < self.warmup:
             self.warmup += steps
             return 0
-        self.extend(steps)
+        self._steps = (self._steps or 0) + steps
         return steps
 
-    def extend(self, steps: int) -> None:
-        """Move the end by so many steps."""
-        self._steps = (self._steps or 0) + steps
+    def end_after(self, steps: int) -> None:
+        """Let the run end with so many steps in all."""
+        self._steps = steps - (self.warmup or 0)
 
     def is_reached(self, steps: int) -> bool:
         """Tell whether so many steps are enough."""

@@ -1,4 +1,4 @@
-"""The thread that trains, the passes that it begins, and the pauses in which nothing of it is observed."""
+"""The thread that trains, and the pauses in which nothing of it is observed."""
 
 from __future__ import annotations
 
@@ -47,27 +47,6 @@ class TrainingThread:
     def is_here(self) -> bool:
         """Tell whether the calling thread is the training thread, and waits for no batch: what it does counts."""
         return get_ident() == self.observed and not self.is_fetching
-
-
-class PassCounter:
-    """Numbers of loaders and of their passes."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.passes = 0
-        self.loaders = 0
-        self.opening: int | None = None
-        """The number of the pass that is being begun in `iter(loader)`."""
-
-    def next_pass(self) -> int:
-        self.passes += 1
-        return self.passes - 1
-
-    def next_loader(self) -> int:
-        self.loaders += 1
-        return self.loaders - 1
 
 
 class PausedTraining:

@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from ..evidence_file import EvidenceFile, LastRecords
 from ..overhead import NOBODY, TrainingCost
-from .closed_steps import ClosedSteps
 from .loop_work import LoopWork
 from .ranks import RankGroup
+from .received_batches import FetchedBatch, HandedOverBatches, PassCounter, QueueReader
+from .replay import LoopReplay
 from .step_limit import StepLimit, StepsMeasured
-from .step_records import (
-    FetchedBatch,
-    HandedOverBatches,
-    QueueReader,
-    StepWriter,
-)
+from .step_records import ClosedSteps, StepWriter
 from .steps import BACKWARD, BEGUN, ENDED, OPTIMIZER, UNSOURCED, WORK, PassEvent, StepTimeline
-from .thread import PassCounter, PausedTraining, TrainingThread
+from .thread import PausedTraining, TrainingThread
 from .windows import Windows
 
 if TYPE_CHECKING:
@@ -70,6 +66,7 @@ class TrainingObserver:
         """Whether steps may pass unobserved. Not where hooks would not see when to go on."""
         self.work = LoopWork(evidence.name, lambda error: fault("lines of the loop", error))
         self.limit = StepLimit(settings.warmup, None if settings.observe else settings.steps, settings.enough)
+        self.replay = LoopReplay(self)
         self.windows = Windows(self)
         self.at_close: list[Callable[[], None]] = []
         """Called when a step has been written: what is to be done now and then."""

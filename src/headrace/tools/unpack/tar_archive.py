@@ -1,22 +1,15 @@
-"""Members of tars, compressed tars and zips: kinds, attributes and bytes.
+"""Members of tars, plain and compressed: kinds, attributes and bytes.
 
 A tar's names and places are its index's; tarfile parses the headers before each member for permissions and times. A
-compressed tar and a zip are read by tarfile and zipfile.
+compressed tar is read by tarfile, from its beginning to its end.
 """
 
 from __future__ import annotations
 
 import io
-import lzma
 import os
-import stat
-import struct
 import tarfile
 import threading
-import time
-import zipfile
-import zlib
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from decimal import Decimal
@@ -24,9 +17,9 @@ from importlib import import_module
 from typing import Any, NamedTuple, cast
 
 from headrace._core import tar_header_check
-from headrace.data import TAR, OpenFile, TarMember, decompress_command, identify, read_exactly
-from headrace.errors import ChangedError, DamagedMemberError, DatasetError, ReadError, UnsupportedMemberError
-from headrace.tools.unpack.plan import PIECE_BYTES, MemberAttributes, MemberKind, Piece, UnpackMember, decode
+from headrace.data import TAR, OpenFile, TarMember, decompress_command, identify, read_exactly, unreadable
+from headrace.errors import ChangedError, DamagedMemberError, DatasetError
+from headrace.tools.unpack.plan import PIECE_BYTES, MemberAttributes, MemberKind, Piece, UnpackMember
 
 _HEADERS_MOST_BYTES = 1 << 24
 """Most bytes of the extension headers of one member, or of the map of a sparse file."""
@@ -275,13 +268,9 @@ class _ForwardFile:
             data: bytes = self._file.read(size)
         except Exception as error:  # each format has errors of its own, and zstd's is no more than an Exception
             if isinstance(error, OSError) and error.errno is not None:
-                raise _read_error(self._path, error) from error
+                raise unreadable(self._path, error) from error
             raise _damaged_tar(self._path, str(error)) from error
         return data
-
-
-def _read_error(path: str, error: OSError) -> ReadError:
-    return ReadError(f"{path}: could not be read: {error.strerror}. Check its permissions and the disk")
 
 
 def _damaged_tar(path: str, why: str) -> DatasetError:
@@ -308,118 +297,9 @@ def _open_decompressed(path: str, compression: str) -> Any:
             try:
                 return module.input_stream(path, compression="zstd") if name == "pyarrow" else module.open(path)
             except OSError as error:
-                raise _read_error(path, error) from error
+                raise unreadable(path, error) from error
     hint = " with pip install backports.zstd, or" if compression == "zstd" else ""
     raise DatasetError(
         f"{path}: it is compressed with {compression}, which nothing installed here opens. Open it{hint} with "
         f"{decompress_command(path, compression)}, and unpack what that makes"
     )
-
-
-_ZIP_UNIX = (3, 19)
-"""Systems whose attributes are those of Unix (APPNOTE.TXT 4.4.2): Unix itself, and macOS."""
-_ZIP_TIMES, _ZIP_HAS_MTIME = 0x5455, 1
-"""Info-ZIP's extra field of times in UTC; zip's own are local, and even."""
-_ZIP_KINDS = {
-    0: MemberKind.FILE,
-    stat.S_IFREG: MemberKind.FILE,
-    stat.S_IFDIR: MemberKind.FOLDER,
-    stat.S_IFLNK: MemberKind.SYMBOLIC_LINK,
-}
-_ZIP_LINK_MOST_BYTES = 4095
-"""More than that no path can hold."""
-_ZIP_ENCRYPTED = 1
-_ZIP_HEADER_BYTES = 30
-_DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, ValueError, OverflowError, EOFError)
-"""Errors by which zipfile says that a zip is damaged: numbers that do not fit, names that do not decode."""
-
-
-class ZipArchive:
-    """A zip, by its central directory, as zipfile reads it. Any number of threads may ask for members."""
-
-    def __init__(self, path: str) -> None:
-        """Open the zip. Raises ReadError, or DatasetError if it is no zip or is damaged."""
-        self.path = path
-        self._opening = threading.Lock()  # zipfile counts its readers, and not under one of its own
-        try:
-            self._zip = zipfile.ZipFile(path)
-        except OSError as error:
-            raise _read_error(path, error) from error
-        except (*_DAMAGED_ZIP, NotImplementedError) as error:
-            raise DatasetError(f"{path}: {error}. Check it with `unzip -t`, and copy or write it again") from error
-        self._infos = self._zip.infolist()
-        self._starts = sorted(info.header_offset for info in self._infos)
-
-    def __len__(self) -> int:
-        return len(self._infos)
-
-    def member(self, number: int) -> UnpackMember:
-        info = self._infos[number]
-        form = stat.S_IFDIR if info.is_dir() else stat.S_IFMT(_zip_mode(info) or 0)
-        kind, link = _ZIP_KINDS.get(form, MemberKind.SPECIAL), ""
-        if kind is MemberKind.SYMBOLIC_LINK and info.file_size <= _ZIP_LINK_MOST_BYTES:
-            link = decode(b"".join(bytes(piece) for _, piece in self.pieces(number)))
-        return UnpackMember(info.filename, kind, info.file_size if kind is MemberKind.FILE else 0, link)
-
-    def attributes(self, number: int) -> MemberAttributes:
-        info = self._infos[number]
-        seconds = _zip_utc_mtime(info.extra)
-        if seconds is None:
-            seconds = int(time.mktime((*info.date_time, 0, 0, -1)))
-        return MemberAttributes(_zip_mode(info), seconds * 10**9)
-
-    def pieces(self, number: int) -> Iterator[Piece]:
-        """Inflate a file, whose CRC is checked at its end."""
-        info, at = self._infos[number], 0
-        after = bisect_right(self._starts, info.header_offset)
-        end = self._starts[after] if after < len(self._starts) else self._zip.start_dir
-        if info.flag_bits & _ZIP_ENCRYPTED:
-            raise UnsupportedMemberError(
-                f"{self.path}: member {info.filename!r} is encrypted. Unpack it with another tool"
-            )
-        if info.compress_size > end - info.header_offset - _ZIP_HEADER_BYTES:
-            raise self._damaged(info, "it overlaps the next member, as in a zip bomb")
-        try:
-            with self._opening:
-                file = self._zip.open(info)
-            try:
-                while piece := file.read(PIECE_BYTES):
-                    yield at, memoryview(piece)
-                    at += len(piece)
-            finally:
-                with self._opening:
-                    file.close()
-        except NotImplementedError as error:
-            raise UnsupportedMemberError(
-                f"{self.path}: member {info.filename!r}: {error}. Unpack it with another tool"
-            ) from error
-        except (*_DAMAGED_ZIP, OSError) as error:
-            if (
-                isinstance(error, OSError) and error.errno is not None
-            ):  # without one bzip2 says that its data is damaged
-                raise _read_error(self.path, error) from error
-            raise self._damaged(info, str(error)) from error
-        if at != info.file_size:
-            raise self._damaged(info, f"expected {info.file_size:,} bytes, got {at:,}")
-
-    def _damaged(self, info: zipfile.ZipInfo, why: str) -> DamagedMemberError:
-        return DamagedMemberError(
-            f"{self.path} at byte {info.header_offset}: member {info.filename!r}: {why}. Check it with `unzip -t`, and "
-            f"copy or write it again"
-        )
-
-
-def _zip_mode(info: zipfile.ZipInfo) -> int | None:
-    """Return the mode as lstat has it; without it, files get the permissions of any new file."""
-    mode = info.external_attr >> 16
-    return mode if mode and info.create_system in _ZIP_UNIX else None
-
-
-def _zip_utc_mtime(extra: bytes) -> int | None:
-    while len(extra) >= 4:
-        kind, size = struct.unpack_from("<HH", extra)
-        if kind == _ZIP_TIMES and size >= 5 and len(extra) >= 9 and extra[4] & _ZIP_HAS_MTIME:
-            seconds: int = struct.unpack_from("<i", extra, 5)[0]
-            return seconds
-        extra = extra[4 + size :]
-    return None

@@ -1,0 +1,196 @@
+"""Replay of the training loop: it gets copies of cached batches, while its own iterators are held."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Callable
+from weakref import WeakSet
+
+from .loader_sources import wait_until
+from .received_batches import FetchedBatch
+
+if TYPE_CHECKING:
+    from .loader_sources import FeedingLoader
+    from .received_batches import ObservedPass
+    from .training import TrainingObserver
+
+UNTOLD_PAUSE_S = 0.5
+"""Pause before a replay for workers that do not tell whether they have finished."""
+POLL_S = 0.002
+GREED = 4
+"""A step that asks for so many times the batches of any step before it does not train on them."""
+
+
+def is_grad_enabled() -> bool:
+    """Tell whether autograd records; what is asked for otherwise is for an evaluation."""
+    return bool(sys.modules["torch"].is_grad_enabled())
+
+
+class LoopReplay:
+    """Stand-in for `next()` and `iter()` of the loaders that fed the loop, in the windows that replay."""
+
+    def __init__(self, training: TrainingObserver) -> None:
+        self._training = training
+        self.is_on = False
+        self.loaders: dict[int, FeedingLoader] = {}
+        """By their numbers; their iterators are held."""
+        self.schedulers: WeakSet[Any] = WeakSet()
+        """Those of learning rates that raise beyond an end."""
+        self._passes = 0
+        """Passes that were begun before the replay: only these are replayed."""
+        self._most_gets = 0
+        self._gets = 0
+        """Copies given out since the last step was closed."""
+
+    # The windows turn it on and off.
+
+    def hold(self, loaders: dict[int, FeedingLoader], most_gets: int) -> None:
+        """Take the loaders in whose place it stands, of which a step asked for `most_gets` batches at most."""
+        self.let_go()
+        self.loaders, self._most_gets = loaders, most_gets
+
+    def let_go(self) -> None:
+        """Drop the iterators: each ends its workers where nobody else has it."""
+        for loader in self.loaders.values():
+            loader.source.held = None
+        self.loaders = {}
+
+    def end(self) -> None:
+        self.is_on = False
+        self.let_go()
+
+    def begin(self) -> None:
+        """Give copies from now on, once the workers have finished what they were asked for."""
+        self._passes = self._training.counter.passes
+        self.is_on = True
+        sources = [loader.source for loader in self.held()]
+        if any(source.pass_.makers and source.is_idle() is None for source in sources):
+            time.sleep(UNTOLD_PAUSE_S)
+        wait_until(lambda: all(source.is_idle() is not False for source in sources))
+
+    def held(self) -> list[FeedingLoader]:
+        """Return the loaders whose iterators are still there."""
+        return [loader for loader in self.loaders.values() if loader.source.held is not None]
+
+    def renew(self, steps: float) -> None:
+        """Begin a new pass over the loaders that have too few batches left for so many steps as observed.
+
+        In the training thread, where passes are begun. Not where another thread might begin one, too.
+        """
+        if self._training.elsewhere.threads:
+            return
+        self.is_on = False
+        for loader in self.held():
+            if loader.source.left() < steps * loader.per_step + loader.source.outstanding:
+                loader.source = loader.source.renewed() or loader.source
+        # With persistent workers the loop's own iterator is in a new pass now.
+        self._passes = self._training.counter.passes
+        self.is_on = True
+
+    def obstacle(self, steps: int) -> str:
+        """Return why replaying `steps` more steps would be wrong in this process, or cannot be done.
+
+        It is half a sentence; empty where nothing speaks against it.
+        """
+        training = self._training
+        if "capture" in training.said:
+            return "steps run as CUDA graphs, which read batches from where they were when they were captured"
+        if training.elsewhere.threads and not training.elsewhere.is_handed_over:
+            return "batches are fetched in another thread, and it is not seen how the one that trains gets them"
+        ranks = os.environ.get("WORLD_SIZE", "")
+        if ranks.isdigit() and int(ranks) > 1 and training.group.world_size() == 1:
+            return "there are several ranks, which torch.distributed does not join"
+        for loader in self.loaders.values():
+            if loader.cached is not None and loader.cached.why_not:
+                return loader.cached.why_not
+        for scheduler in self.schedulers:
+            total, at = getattr(scheduler, "total_steps", None), getattr(scheduler, "last_epoch", None)
+            if not isinstance(total, int) or not isinstance(at, int):
+                continue
+            # The loader's own end would keep it from its own. It follows the step that has just ended.
+            a_step = at / max(training.steps_seen - 1, 1)
+            if at + a_step * (steps + 1) > total:
+                return f"{type(scheduler).__name__} ends after {total - at} more of its steps, and raises beyond that"
+        return ""
+
+    # Hooks ask for batches.
+
+    def serves(self, pass_: ObservedPass) -> bool:
+        """Tell whether copies stand for the batches of that pass."""
+        return pass_.number < self._passes and pass_.loader in self.loaders
+
+    def next(self, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
+        """Return a copy, for that pass; what `otherwise()` returns, where there is none."""
+        training = self._training
+        try:
+            start = training.ask()
+            self._gets += 1
+            if self._gets > GREED * (self._most_gets + 1):
+                raise LookupError(f"a step asked for {self._gets} batches")  # the pass must find its own end
+            batch = self.copy(pass_)
+            training.got(FetchedBatch(pass_.number, None, start, training.received()), is_grad_enabled())
+        except Exception as error:
+            training.thread.is_fetching = False
+            training.windows.close()
+            training.fault("replay", error)
+            return otherwise()
+        return batch
+
+    def next_elsewhere(self, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
+        """Return a copy in a thread that hands its batches over.
+
+        No more of them are ahead than there ever were, since it may have no bound but the loader's pace.
+        """
+        training = self._training
+        while self.is_on and training.elsewhere.is_far_ahead():
+            time.sleep(POLL_S)
+        start = time.monotonic_ns()
+        try:
+            batch = self.copy(pass_)
+            given = FetchedBatch(pass_.number, None, start, time.monotonic_ns())
+            training.got_elsewhere(given, threading.current_thread().name)
+        except Exception:  # the window has ended meanwhile
+            return otherwise()
+        return batch
+
+    def iterator(self, loader: Any, number: int | None) -> ReplayIterator | None:
+        """Return what stands for a new pass over the loader of that number: its workers get no new indices.
+
+        None where it is begun in another thread, for an evaluation, or over a loader whose batches are not replayed.
+        """
+        known = None if number is None else self.loaders.get(number)
+        if known is None or not self._training.thread.is_here() or not is_grad_enabled():
+            return None
+        return ReplayIterator(self, known.pass_, loader)
+
+    def copy(self, pass_: ObservedPass) -> Any:
+        return self.loaders[pass_.loader].cached.next()  # type: ignore[union-attr]  # `hold` has left out others
+
+    def closed(self) -> None:
+        """Count the copies of the next step: one was closed."""
+        self._gets = 0
+
+
+class ReplayIterator:
+    """Iterator of a pass whose batches are all copies."""
+
+    def __init__(self, replay: LoopReplay, pass_: ObservedPass, loader: Any) -> None:
+        self._replay = replay
+        self._pass = pass_
+        self._loader = loader
+
+    def __iter__(self) -> ReplayIterator:
+        return self
+
+    def __next__(self) -> Any:
+        return self._replay.next(self._pass, _ends) if self._replay.is_on else _ends()
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+
+def _ends() -> None:
+    raise StopIteration
