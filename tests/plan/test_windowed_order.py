@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import tarfile
-from collections import Counter
+from collections import Counter, deque
+from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -20,7 +23,6 @@ from headrace.plan import (
     Mixture,
     Order,
     Sampling,
-    SourceBatches,
     SourceSamples,
     State,
     UniformPlan,
@@ -31,6 +33,7 @@ from headrace.plan import (
     resume,
     state_after,
 )
+from headrace.plan.windowed import lanes_of, windowed_epoch
 from headrace.views import compile_view
 
 REMAINDERS = ("short", "drop", "wrap")
@@ -63,18 +66,11 @@ def test_an_epoch_is_that_of_lists(epoch):
     assert epoch.samples_at(everywhere).tolist() == order
     assert [int(epoch.samples_at(np.array([position]))[0]) for position in everywhere] == order
     assert epoch.samples_at(everywhere[:0]).tolist() == []
-    assert epoch.positions_of(np.array(order)).tolist() == everywhere.tolist()
     assert (epoch.blocks, epoch.windows) == (-(-epoch.count // epoch.shape.block), len(windows))
     sizes = [len(samples) for _, samples in windows]
     assert epoch.window_at(everywhere).tolist() == np.repeat(np.arange(len(windows)), sizes).tolist()
     starts, stops = epoch.bounds(np.arange(len(windows)))
     assert (stops.tolist(), (stops - starts).tolist()) == (np.cumsum(sizes).tolist(), sizes)
-    for number, (blocks, samples) in enumerate(windows):
-        assert epoch.blocks_of(number).tolist() == blocks
-        assert (epoch.window_of(np.array(blocks)) == number).all()
-        assert set(epoch.shape.block_of(np.array(samples))) == set(blocks)
-    spans = [epoch.shape.samples_of(number, count=epoch.count) for number in range(epoch.blocks)]
-    assert [start for start, _ in spans] + [epoch.count] == [0] + [stop for _, stop in spans]
 
 
 @given(st.integers(1, 2**62), st.integers(1, 2**31), st.integers(1, 2**20), st.integers(0, 2**64 - 1), st.data())
@@ -83,9 +79,8 @@ def test_an_epoch_of_any_length_is_found_by_arithmetic(count, block, most, key, 
     positions = np.array([*data.draw(st.lists(st.integers(0, count - 1), max_size=6)), count - 1])
     samples = epoch.samples_at(positions)
     assert ((samples >= 0) & (samples < count)).all()
-    assert np.array_equal(epoch.positions_of(samples), positions)
+    assert len(set(samples.tolist())) == len(set(positions.tolist()))
     windows = epoch.window_at(positions)
-    assert np.array_equal(epoch.window_of(epoch.shape.block_of(samples)), windows)
     starts, stops = epoch.bounds(windows)
     assert ((starts <= positions) & (positions < stops)).all()
 
@@ -132,51 +127,104 @@ def test_an_epoch_has_each_sample_once_and_ranks_join_to_it(plan, epoch):
         assert [left + right for left, right in parts] == batches
 
 
-@given(plans(), st.integers(0, 2), st.data())
-def test_next_use_is_what_two_epochs_of_batches_say(plan, epoch, data):
-    step = data.draw(st.integers(0, plan.steps - 1))
-    ahead = [*samples_of(plan, epoch), *samples_of(plan, epoch + 1)]
-    samples = np.arange(plan.length)
-    expected = [
-        next((at for at in range(step, len(ahead)) if sample in ahead[at]), 2 * plan.steps) for sample in samples
-    ]
-    assert plan.next_use(samples, epoch=epoch, step=step).tolist() == expected
-
-
-@given(plans(), st.integers(0, 2), st.data())
-def test_a_block_is_in_use_while_its_window_lasts(plan, epoch, data):
-    plan = dataclasses.replace(plan, window=plan.window or WindowShape(block=7, blocks=2))
-    step = data.draw(st.integers(0, plan.steps - 1))
-    size, ahead = plan.global_batch, []
-    for number in (epoch, epoch + 1):
-        windows = plan.windows(number).window_at(np.arange(plan.length))
-        whole = np.resize(windows, plan.steps * size) if plan.remainder == "wrap" else windows[: plan.steps * size]
-        ahead += [set(whole[at * size : (at + 1) * size].tolist()) for at in range(plan.steps)]
-    blocks = np.arange(plan.windows(epoch).blocks)
-    expected = []
-    for block in blocks:
-        here, later = (int(plan.windows(number).window_of(np.array([block]))[0]) for number in (epoch, epoch + 1))
-        found = [at for at in range(step, plan.steps) if here in ahead[at]]
-        found += [at for at in range(plan.steps, 2 * plan.steps) if later in ahead[at]]
-        expected.append(min(found, default=2 * plan.steps))
-    assert plan.next_use_of_blocks(blocks, epoch=epoch, step=step).tolist() == expected
-
-
-def test_without_shuffle_the_next_use_follows_storage():
-    plan = UniformPlan(length=10, batch_size=4, shuffle=False)
-    assert plan.next_use(np.arange(10), epoch=0, step=1).tolist() == [3] * 4 + [1] * 4 + [2] * 2
-
-
-def test_a_replacement_is_of_its_own_window_and_later_of_any():
-    plan = UniformPlan(length=1000, batch_size=10, window=WindowShape(block=7, blocks=3), remainder="wrap")
-    windows = plan.windows(4)
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_a_replacement_is_of_its_own_window_and_later_of_any(lanes):
+    shape = WindowShape(block=7, blocks=3 * lanes, lanes=lanes)
+    plan = UniformPlan(length=1000, batch_size=10, window=shape, remainder="wrap")
+    order = windowed_epoch(1000, shape, plan.key(4))
     for position in (0, 500, 999, 1003):
-        own = windows.window_at(np.array([position % 1000]))
-        first = np.array([plan.replacement(4, position, attempt)[0] for attempt in range(8)])
-        assert (windows.window_of(first // 7) == own).all()
+        place = int(lanes_of(1000, 10, lanes).places_of(np.array([position % 1000]))[0])
+        first = [plan.replacement(4, position, attempt)[0] for attempt in range(8)]
+        assert set(first) <= window_samples(order, place)
         assert len(set(first)) > 1
-    far = [plan.replacement(4, 0, attempt)[0] for attempt in range(8, 60)]
-    assert len(set(windows.window_of(np.array(far) // 7))) > 5
+    far = {plan.replacement(4, 0, attempt)[0] for attempt in range(8, 60)}
+    assert len(far - window_samples(order, 0)) > 30
+
+
+def window_samples(order, position):
+    """Samples of the window that a position lies in."""
+    start, stop = order.bounds(order.window_at(np.array([position])))
+    return set(order.samples_at(np.arange(start[0], stop[0])).tolist())
+
+
+# --- lanes ---
+
+
+def listed_lanes(count, batch, lanes):
+    """Places in the order of the epoch's positions, from a queue for each lane."""
+    starts = [math.ceil(Fraction(lane * batch, lanes)) for lane in range(lanes + 1)]
+    edges = [math.floor(Fraction(count * start, batch)) for start in starts]
+    queues = [deque(range(first, last)) for first, last in pairwise(edges)]
+    taken = []
+    for _ in range(count // batch):
+        taken += [queue.popleft() for queue, (a, b) in zip(queues, pairwise(starts), strict=True) for _ in range(b - a)]
+    return taken + [place for queue in queues for place in queue]
+
+
+@given(st.integers(1, 200), st.integers(1, 40), st.integers(1, 12))
+def test_lanes_are_queues_that_each_batch_takes_from(count, batch, lanes):
+    places = lanes_of(count, batch, lanes).places_of(np.arange(count)).tolist()
+    assert places == listed_lanes(count, batch, lanes)
+    assert sorted(places) == list(range(count))
+
+
+def test_lanes_of_an_epoch_of_any_length_are_found_by_arithmetic():
+    count = 4096 * 10**12
+    places = lanes_of(count, 4096, 64).places_of(np.array([0, 63, 64, 4096, 4096 + 64, count - 1]))
+    assert places.tolist() == [0, 63, count // 64, 64, count // 64 + 64, count - 1]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4, 8])
+def test_ranks_read_only_blocks_of_their_lanes(world_size):
+    shape = WindowShape(block=10, blocks=16, lanes=8)
+    readers = Counter()
+    for rank in range(world_size):
+        plan = UniformPlan(length=4003, batch_size=32 // world_size, world_size=world_size, rank=rank, window=shape)
+        readers.update({sample // 10 for batch in samples_of(plan, 1) for sample in batch})
+    assert len(readers) == 401
+    # A window of two blocks lies across each edge of two ranks' lanes.
+    assert sum(readers.values()) - 401 <= 2 * (world_size - 1)
+
+
+@st.composite
+def laned_plans(draw):
+    ranks, each = draw(st.sampled_from([(1, 5), (2, 4), (3, 4), (4, 2)]))
+    shape = WindowShape(block=draw(st.integers(1, 9)), blocks=draw(st.integers(1, 20)), lanes=draw(st.integers(1, 9)))
+    return UniformPlan(
+        length=draw(st.integers(ranks * each, 150)),
+        batch_size=each,
+        world_size=ranks,
+        rank=draw(st.integers(0, ranks - 1)),
+        remainder=draw(st.sampled_from(REMAINDERS)),
+        window=draw(st.sampled_from([shape, None])),
+        seed=draw(st.integers(0, 9)),
+    )
+
+
+@given(laned_plans(), st.data())
+def test_reads_are_what_the_steps_have_in_the_order_of_need(plan, data):
+    first_step = data.draw(st.integers(0, plan.steps - 1))
+    groups = list(plan.reads(3, first_step))
+    found = {step: [] for step in range(first_step, plan.steps)}
+    for group in groups:
+        assert group.first_step == group.steps.min()
+        for step, sample in zip(group.steps.tolist(), group.samples.tolist(), strict=True):
+            found[step].append(sample)
+    assert [group.first_step for group in groups] == sorted(group.first_step for group in groups)
+    for step, samples in found.items():
+        assert sorted(samples) == sorted(plan.batch(3, step).samples.tolist())
+
+
+@given(laned_plans())
+def test_lanes_change_no_contract(plan):
+    batches = samples_of(plan, 1)
+    whole = dataclasses.replace(plan, batch_size=plan.global_batch, world_size=1, rank=0)
+    ranks = [dataclasses.replace(plan, rank=rank) for rank in range(plan.world_size)]
+    joined = [
+        [sample for part in parts for sample in part] for parts in zip(*(samples_of(r, 1) for r in ranks), strict=True)
+    ]
+    assert joined == samples_of(whole, 1)
+    assert batches == samples_of(ranks[plan.rank], 1)
 
 
 SAVED = {"dataset": "sha256:0123", "core": "libjpeg-turbo 2.1.5"}
@@ -186,16 +234,21 @@ def test_a_state_resumes_only_in_windows_of_the_same_sizes():
     shape = WindowShape(block=7, blocks=3)
     plan = UniformPlan(length=100, batch_size=8, window=shape)
     state = State.from_dict(json.loads(json.dumps(state_after(plan, epoch=2, steps=5, **SAVED).to_dict())))
-    assert state.grouping == "order Windowed(block_samples=7, window_blocks=3)"
+    assert state.grouping == "order Windowed(block_samples=7, window_blocks=3, lanes=1)"
     after = dataclasses.replace(plan, batch_size=4, world_size=2, rank=1)
     assert resume(state, after, **SAVED).step == 5
-    for other in (None, WindowShape(block=8, blocks=3), WindowShape(block=7, blocks=4)):
+    for other in (
+        None,
+        WindowShape(block=8, blocks=3),
+        WindowShape(block=7, blocks=4),
+        WindowShape(block=7, blocks=3, lanes=2),
+    ):
         here = "batch_size alone" if other is None else str(other)
         with pytest.raises(StateError) as raised:
             resume(state, dataclasses.replace(plan, window=other), **SAVED)
         text = str(raised.value)
         assert f"expected batches by {here!r}" in text
-        assert "got 'order Windowed(block_samples=7, window_blocks=3)' in the state; pass the order=" in text
+        assert "got 'order Windowed(block_samples=7, window_blocks=3, lanes=1)' in the state; pass the order=" in text
 
 
 def test_a_state_from_before_windows_goes_on_in_the_global_order():
@@ -213,27 +266,11 @@ def test_mixed_batches_take_each_source_by_its_own_order():
     source = SourceSamples(plan, 25, mixture, 0)  # 100 positions an epoch: 60 of the source
     batches = [source.batch(0, step) for step in range(25)]
     order = np.concatenate([batch.samples for batch in batches])
-    assert np.array_equal(order, plan.windows(0).samples_at(np.arange(60)))
+    assert np.array_equal(order, windowed_epoch(60, plan.window, plan.key(0)).samples_at(np.arange(60)))
     position = int(batches[7].positions[0])
     near, _ = source.replacement(0, position, 0)
-    assert plan.windows(0).window_of(np.array([near // 5])) == plan.windows(0).window_at(np.array([position]))
-    taken = {sample: step for step, batch in enumerate(batches) for sample in batch.samples.tolist() if step >= 7}
-    samples = np.array(list(taken))
-    found = source.next_use(samples, epoch=0, step=7)
-    assert (abs(found - list(taken.values())) <= 1).all(), "a few positions from an even spread are a step at most"
-    again = source.next_use(np.array([s for s in range(60) if s not in taken]), epoch=0, step=7)
-    assert (again >= 24).all()
-    blocks = source.next_use_of_blocks(np.arange(12), epoch=0, step=7)
-    assert (blocks <= source.next_use(np.arange(12) * 5, epoch=0, step=7) + 1).all()
-
-
-def test_a_source_of_whole_batches_counts_its_own():
-    plan = UniformPlan(length=60, batch_size=4, seed=3, window=WindowShape(block=5, blocks=3))
-    source = SourceBatches(plan, 100)
-    ahead = [source.batch(0, step).samples.tolist() for step in range(18, 60)]
-    found = source.next_use(np.arange(60), epoch=0, step=18)
-    assert found.tolist() == [18 + next(i for i, b in enumerate(ahead) if s in b) for s in range(60)]
-    assert (source.next_use_of_blocks(np.arange(12), epoch=0, step=18) <= found.reshape(12, 5).min(axis=1)).all()
+    window = windowed_epoch(60, plan.window, plan.key(0))
+    assert near in window_samples(window, position)
 
 
 def planned(dataset, **given):
@@ -259,10 +296,6 @@ def test_repeats_and_factors_are_drawn_in_windows(labelled):
     assert all(counts[sample] >= 2 for sample in range(45, 50))
     turns = rare.shuffled(np.arange(10), count=rare.length, epoch=0)  # a window of draws is two blocks of five
     assert len(set(turns // 5)) <= 3
-    with pytest.raises(UsageError, match="next_use: expected samples that come once"):
-        rare.next_use(np.arange(3), epoch=0, step=0)
-    with pytest.raises(UsageError, match=r"windows: expected order='windowed' and no draws, got '.*repeat factors"):
-        rare.windows(0)
 
 
 @pytest.mark.parametrize(
@@ -312,13 +345,15 @@ def test_a_block_has_as_many_samples_as_its_bytes_hold(tmp_path, labelled):
         for number in range(101):
             add_member(tar, f"{number:03}.bin", bytes(1000 + 10 * number))
     data = hr.open(tmp_path / "a.tar")  # 1,500 bytes in the mean
-    assert Windowed(block_bytes=15_100).resolve(data) == WindowShape(block=10, blocks=128)
+    assert Windowed(block_bytes=15_100).resolve(data) == WindowShape(block=10, blocks=128, lanes=8)
     assert Windowed(block_bytes=1).resolve(data).block == 1
     assert Windowed().resolve(data).block == (8 << 20) // 1500
-    assert Windowed(window_blocks=9).resolve(data.select(range(3))) == WindowShape(block=(8 << 20) // 1500, blocks=9)
+    assert Windowed(window_blocks=9).resolve(data.select(range(3))) == WindowShape(
+        block=(8 << 20) // 1500, blocks=9, lanes=8
+    )
     assert Windowed().resolve(labelled).block == 64
     loader = hr.Loader(data, {"bin": hr.Raw()}, batch_size=8, shuffle=True, order=hr.Windowed(block_bytes=15_100))
     keys = hr.Loader(data, {"k": hr.Key()}, batch_size=101, shuffle=True, order=hr.Windowed(block_samples=10))
     (batch,) = keys
     assert sorted(batch["k"]) == [f"{n:03}" for n in range(101)]
-    assert loader.state_dict()["grouping"] == "order Windowed(block_samples=10, window_blocks=128)"
+    assert loader.state_dict()["grouping"] == "order Windowed(block_samples=10, window_blocks=128, lanes=8)"

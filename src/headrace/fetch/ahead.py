@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,7 +31,7 @@ from headrace.data import (
 from headrace.errors import HeadraceError
 from headrace.fetch.executor import FetchCounts, FetchThread, PassingError
 from headrace.fetch.requests import Ints, Request, WantedRanges, fewest_requests, plan_requests
-from headrace.plan import EpochPlan
+from headrace.plan import EpochPlan, UniformPlan, reads_by_step
 from headrace.system import available_bytes
 
 _TAR_HEADER_BYTES = 512
@@ -39,6 +40,8 @@ _ZIP_HEADER_BYTES = 30 + 2 * 65_535
 _LEAST_BYTES, _MOST_BYTES = 64 << 20, 1 << 30
 _MEMORY_SHARE = 8
 """Of the memory that is available, the part that bytes ahead may take."""
+_NOW = -1
+"""Need of what somebody waits for already, ahead of every step."""
 _ROUNDS = 4
 """Rounds that share the memory: while one is used up, others are on their way."""
 
@@ -179,23 +182,23 @@ class FetchAhead:
         first_step: int,
         limit_bytes: int,
         cached: Cached | None = None,
-        round_end: Callable[[int], int] | None = None,
     ) -> None:
         """Fetch these columns from `first_step` on, about `limit_bytes` at once, but what is `cached`.
 
-        `round_end` returns the step up to which steps from the given one on are to be planned together, such as those
-        of a window; None: as many as a share of the memory holds.
+        What the plan reads together, such as a window, is planned together, whatever its bytes.
         """
         self._dataset, self._columns, self._plan = dataset, tuple(columns), plan
-        self._epoch, self._planned = epoch, first_step
-        self._limit, self._cached, self._round_end = limit_bytes, cached, round_end
+        self._limit, self._cached = limit_bytes, cached
+        reads = plan.reads if isinstance(plan, UniformPlan) else partial(reads_by_step, plan)
+        self._groups = reads(epoch, first_step)
+        self._next = next(self._groups, None)
         self._objects = Objects()
         self._thread = FetchThread(self._objects)
         self._lock = threading.Lock()
         self._part_of: dict[Place, _Part | None] = {}
         """None for what is cached."""
-        self._uses: dict[Place, int] = {}
-        self._steps: dict[int, list[Place]] = {}
+        self._uses: Counter[Place] = Counter()
+        self._steps: defaultdict[int, list[Place]] = defaultdict(list)
         self._held_bytes = self._wanted_bytes = self._fewest = 0
         self._wait_s = 0.0
 
@@ -220,16 +223,18 @@ class FetchAhead:
     def is_there(self, step: int) -> bool:
         """Tell whether all bytes that a step needs have arrived; False for one that is not planned yet."""
         with self._lock:
-            places = self._steps.get(step)
-            parts = [] if places is None else [self._part_of[place] for place in places]
-        return places is not None and all(part is None or part.data.done() for part in parts)
+            parts = [self._part_of[place] for place in self._steps.get(step, ())]
+        return self._is_planned(step) and all(part is None or part.data.done() for part in parts)
 
     def begin(self, step: int) -> None:
         """Plan what `step` needs, and as many steps after it as there is room for."""
-        while self._planned < self._plan.steps:
-            if self._planned > step and self._held_bytes + self._limit // _ROUNDS > self._limit:
+        while self._next is not None:
+            if self._is_planned(step) and self._held_bytes + self._limit // _ROUNDS > self._limit:
                 return
             self._plan_round()
+
+    def _is_planned(self, step: int) -> bool:
+        return self._next is None or self._next.first_step > step
 
     def end(self, step: int) -> None:
         """Let go of the bytes of a step whose samples have all been decoded."""
@@ -260,7 +265,7 @@ class FetchAhead:
         rows = [row for row, place in enumerate(places) if place not in parts and place not in skipped]
         missing = np.array(rows, np.int64)
         if len(missing):
-            wanted = self._wanted(column, samples[missing], need=-1)
+            wanted = self._wanted(column, samples[missing], np.full(len(missing), _NOW))
             parts |= zip(wanted.places, self._fetch(wanted.ranges), strict=True)
         numbers = {id(part): number for number, part in enumerate({id(part): part for part in parts.values()}.values())}
         of = [numbers[id(parts[place])] if place in parts else -1 for place in places]
@@ -278,18 +283,16 @@ class FetchAhead:
 
     def _plan_round(self) -> None:
         """Plan the requests of the next steps together."""
-        first, size = self._planned, 0
-        end = self._plan.steps if self._round_end is None else self._round_end(first)
+        size = 0
         fresh: dict[Place, None] = {}
         cached: dict[Place, None] = {}
         found: list[_Wanted] = []
-        steps: dict[int, list[Place]] = {}
-        while self._planned < end and (self._round_end is not None or size < max(1, self._limit // _ROUNDS)):
-            samples = self._plan.batch(self._epoch, self._planned).samples
-            step_places = steps[self._planned] = []
+        used: list[tuple[int, Place]] = []
+        while self._next is not None and size < max(1, self._limit // _ROUNDS):
+            _, samples, steps = self._next
             for column in self._columns:
-                wanted = self._wanted(column, samples, need=self._planned)
-                step_places += wanted.places
+                wanted = self._wanted(column, samples, steps)
+                used += zip(wanted.ranges.need.tolist(), wanted.places, strict=True)
                 cached |= dict.fromkeys(self._cached_places(column, wanted.places))
                 is_new = [
                     place not in self._part_of and place not in fresh and place not in cached for place in wanted.places
@@ -298,7 +301,7 @@ class FetchAhead:
                 fresh |= dict.fromkeys(new.places)
                 found.append(new)
                 size += new.ranges.bytes
-            self._planned += 1
+            self._next = next(self._groups, None)
         ranges = WantedRanges.joined([wanted.ranges for wanted in found])
         parts = self._fetch(ranges)
         with self._lock:
@@ -307,10 +310,9 @@ class FetchAhead:
             for place, part in zip(fresh, parts, strict=True):
                 self._part_of[place] = part
                 part.places += 1
-            for step, places in steps.items():
-                self._steps[step] = places
-                for place in places:
-                    self._uses[place] = self._uses.get(place, 0) + 1
+            for step, place in used:
+                self._steps[step].append(place)
+                self._uses[place] += 1
             self._held_bytes += sum(part.bytes for part in {id(part): part for part in parts}.values())
 
     def _fetch(self, ranges: WantedRanges) -> list[_Part]:
@@ -334,7 +336,7 @@ class FetchAhead:
         ids = samples if self._dataset.base_ids is None else self._dataset.base_ids[samples]
         return [places[row] for row in np.flatnonzero(self._cached(column, ids)).tolist()]
 
-    def _wanted(self, column: str, samples: Ints, *, need: int) -> _Wanted:
+    def _wanted(self, column: str, samples: Ints, need: Ints) -> _Wanted:
         """Locate the samples that are there, with the headers that the core checks before their data."""
         at = self._dataset.locate(column, samples)
         files = self._dataset.files(column) if at.files is None else at.files
@@ -353,7 +355,7 @@ class FetchAhead:
         rows = np.flatnonzero(there)
         number_of = {at_id: self._objects.number(path) for at_id, path in objects.items() if path is not None}
         numbers = np.array([number_of[at_id] for at_id in at.path_id[rows].tolist()], np.int64)
-        ranges = WantedRanges(numbers, start[rows], stop[rows], np.full(len(rows), need, np.int64))
+        ranges = WantedRanges(numbers, start[rows], stop[rows], need[rows])
         return _Wanted([(column, sample) for sample in samples[rows].tolist()], ranges)
 
     def _data(self, part: _Part) -> Any:

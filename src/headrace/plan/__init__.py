@@ -14,5 +14,5 @@ from headrace.plan.sampling import RepeatFactor, Sampling
 from headrace.plan.shaped_plan import ShapedPlan, bucket_plan
 from headrace.plan.state import State, check_state, resume, resume_samples, state_after, state_at
 from headrace.plan.step_views import StepView
-from headrace.plan.uniform_plan import SamplePlan, UniformPlan
+from headrace.plan.uniform_plan import ReadGroup, SamplePlan, UniformPlan, reads_by_step
 from headrace.plan.windowed import Windowed, WindowedEpoch, WindowShape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from numbers import Rational, Real
@@ -141,7 +141,6 @@ class SourceBatches:
     def batch(self, epoch: int, step: int) -> BatchPlan:
         """Return this rank's part of the source's batch number `step`; its `epoch` and `step` are the source's own."""
         return self.plan.batch(*divmod(step, self.plan.steps))
-
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from headrace import _core
 from headrace.errors import UsageError
 from headrace.plan.draws import Draws
 from headrace.plan.order import BatchPlan, Order, check_place
 from headrace.plan.step_views import Ints
-from headrace.plan.windowed import WindowedEpoch, WindowShape, windowed_epoch
+from headrace.plan.windowed import LanePart, Lanes, WindowedEpoch, WindowShape, lanes_of, windowed_epoch
 
 _OF_OWN_WINDOW = 8
 """Replacements drawn from a bad sample's own window, whose blocks are at hand; further ones are drawn from all."""
@@ -97,7 +97,7 @@ class UniformPlan(Order):
     def shuffled(self, places: Ints, *, count: int, epoch: int, stream: int | None = None) -> Ints:
         if self.window is None:
             return super().shuffled(places, count=count, epoch=epoch, stream=stream)
-        return windowed_epoch(count, self.window, self.key(epoch)).samples_at(places)
+        return windowed_epoch(count, self.window, self.key(epoch)).samples_at(self._lanes(count).places_of(places))
 
     def replacement(self, epoch: int, position: int, attempt: int) -> tuple[int, int]:
         """Return the (dataset position, pass) that replaces a bad sample at this position of the epoch.
@@ -110,21 +110,70 @@ class UniformPlan(Order):
             return self.draws.pick(bits), pass_
         if self.window is None or attempt >= _OF_OWN_WINDOW:
             return self.draw_replacement(length=self.length, epoch=epoch, position=position, attempt=attempt)
-        order = self.windows(epoch)
-        start, stop = order.bounds(order.window_at(np.array([position % self.length], np.int64)))
+        order = windowed_epoch(self.length, self.window, self.key(epoch))
+        place = self._lanes(self.length).places_of(np.array([position % self.length], np.int64))
+        start, stop = order.bounds(order.window_at(place))
         size = int(stop[0] - start[0])
-        place, pass_ = self.draw_replacement(length=size, epoch=epoch, position=position, attempt=attempt)
-        return int(order.samples_at(start + place)[0]), pass_
+        within, pass_ = self.draw_replacement(length=size, epoch=epoch, position=position, attempt=attempt)
+        return int(order.samples_at(start + within)[0]), pass_
 
-    def windows(self, epoch: int) -> WindowedEpoch:
-        """Return the windows of an epoch in which each sample comes once. Raises UsageError where there are none."""
+    def reads(self, epoch: int, first_step: int) -> Iterator[ReadGroup]:
+        """Yield what this rank needs from `first_step` of `epoch` on, in the order of need.
+
+        A group is what is to be read together: a step's samples, or in a windowed order those of a window of a lane.
+        """
         if self.window is None or self.draws is not None:
-            raise UsageError(
-                f"windows: expected order='windowed' and no draws, got {self.grouping or 'the global order'!r}; ask "
-                "for samples, not blocks"
-            )
-        return windowed_epoch(self.length, self.window, self.key(epoch))
+            yield from reads_by_step(self, epoch, first_step)
+            return
+        order = windowed_epoch(self.length, self.window, self.key(epoch))
+        whole = self.length // self.global_batch
+        parts = self._lanes(self.length).takes(self.rank * self.batch_size, (self.rank + 1) * self.batch_size)
+        lanes = (_lane_reads(order, part, first_step, whole) for part in parts)
+        yield from heapq.merge(*lanes, key=lambda group: group.first_step)
+        yield from reads_by_step(self, epoch, max(whole, first_step))
 
+    def _lanes(self, count: int) -> Lanes:
+        """Return the lanes of the order; one where samples are drawn, of which batches are not cut as they come."""
+        assert self.window is not None
+        return lanes_of(count, self.global_batch, self.window.lanes if self.draws is None else 1)
+
+
+class Planned(Protocol):
+    """Plan of steps, as far as reading ahead of them needs it."""
+
+    @property
+    def steps(self) -> int: ...
+
+    def batch(self, epoch: int, step: int) -> BatchPlan: ...
+
+
+class ReadGroup(NamedTuple):
+    """Samples that are read together, and the step that each is of."""
+
+    first_step: int
+    samples: Ints
+    steps: Ints
+
+
+def reads_by_step(plan: Planned, epoch: int, first_step: int) -> Iterator[ReadGroup]:
+    """Yield the samples of each step of an epoch from `first_step` on."""
+    for step in range(first_step, plan.steps):
+        samples = plan.batch(epoch, step).samples
+        if len(samples):
+            yield ReadGroup(step, samples, np.full(len(samples), step, np.int64))
+
+
+def _lane_reads(order: WindowedEpoch, part: LanePart, first_step: int, steps: int) -> Iterator[ReadGroup]:
+    """Yield what a rank takes of one lane, window by window, in its whole batches."""
+    place, end = part.first + first_step * part.stride, part.first + steps * part.stride
+    while place < end:
+        stop = min(end, int(order.bounds(order.window_at(np.array([place], np.int64)))[1][0]))
+        places = np.arange(place, stop, dtype=np.int64)
+        step, offset = np.divmod(places - part.first, part.stride)
+        mine = offset < part.samples
+        if mine.any():
+            yield ReadGroup(int(step[mine][0]), order.samples_at(places[mine]), step[mine])
+        place = stop
 
 
 @dataclass(frozen=True, kw_only=True)

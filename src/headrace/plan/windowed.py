@@ -2,6 +2,9 @@
 
 An epoch is cut into windows of many blocks each, and a block into samples that lie next to one another in storage. So
 large ranges are read, each once an epoch, and no more than a window of them is needed at a time.
+
+Batches take from several lanes of that order at once, each a part of the epoch with windows of its own. A rank whose
+part of a batch is whole lanes reads no other rank's blocks, and the batches are the same at every world size.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ DEFAULT_BLOCK_BYTES = 8 << 20
 DEFAULT_BLOCK_SAMPLES = 64
 """Of a block, where the dataset does not know how long its samples are: files of a folder."""
 DEFAULT_WINDOW_BLOCKS = 128
+DEFAULT_LANES = 8
+"""As many as the ranks of most nodes."""
+MOST_LANES = 1 << 20
 
 MOST_BLOCK_SAMPLES = 1 << 31
 MOST_WINDOW_BLOCKS = 1 << 20
@@ -30,6 +36,8 @@ MOST_BLOCK_BYTES = 1 << 40
 _MEASURED = 4096
 """Samples, evenly spread, whose lengths give the mean."""
 
+_MOST_RUNS = 32
+"""Runs of positions that are looked up window by window; scattered positions are not."""
 _BLOCK_ORDER, _WITHIN = 0, 1
 """Streams of an epoch's key: the order of blocks, and that of samples within the windows."""
 
@@ -41,14 +49,18 @@ class Windowed:
     `block_samples`  neighbouring samples of the dataset that make a block
     `block_bytes`    the same as bytes: as many samples as take about that much, by the dataset's mean. Give one of the
                      two; default: about 8 MB, or 64 samples where the dataset does not know how long its samples are
-    `window_blocks`  blocks of a window, from which batches are mixed; at most 1 less in some, so that all are alike
+    `window_blocks`  blocks that a batch is mixed from, over all lanes: what memory has to hold
+    `lanes`          parts of the epoch that a batch takes equally from, each with windows of its own. A rank reads
+                     only its own blocks where the number of ranks divides it: take a multiple of the most ranks that
+                     the run may have
 
-    A window is what a cache or memory has to hold. Larger windows mix better, larger blocks read faster.
+    Larger windows mix better, larger blocks read faster.
     """
 
     block_samples: int | None = None
     block_bytes: int | None = None
     window_blocks: int = DEFAULT_WINDOW_BLOCKS
+    lanes: int = DEFAULT_LANES
 
     def __post_init__(self) -> None:
         if self.block_samples is not None and self.block_bytes is not None:
@@ -61,6 +73,7 @@ class Windowed:
         if self.block_bytes is not None:
             check_int("block_bytes", self.block_bytes, 1, MOST_BLOCK_BYTES, "4 to 16 MB suit most stores")
         check_int("window_blocks", self.window_blocks, 1, MOST_WINDOW_BLOCKS, "it is the blocks of a window")
+        check_int("lanes", self.lanes, 1, MOST_LANES, "8 suit up to 8 ranks")
 
     def check(self, *, shuffle: bool, grouped_by: str | None, replaces: str | None) -> None:
         """Raise UsageError where samples are not shuffled, or not in an order that windows could be cut from.
@@ -85,8 +98,11 @@ class Windowed:
 
     def resolve(self, dataset: Dataset) -> WindowShape:
         """Return the samples of a block and the blocks of a window. Reads lengths that the dataset holds, no files."""
+        return WindowShape(block=self._block(dataset), blocks=self.window_blocks, lanes=self.lanes)
+
+    def _block(self, dataset: Dataset) -> int:
         if self.block_samples is not None:
-            return WindowShape(block=self.block_samples, blocks=self.window_blocks)
+            return self.block_samples
         mean = mean_sample_bytes(dataset)
         if mean is None and self.block_bytes is not None:
             raise UsageError(
@@ -94,10 +110,9 @@ class Windowed:
                 f"{dataset!r}; pass block_samples="
             )
         if mean is None:
-            return WindowShape(block=DEFAULT_BLOCK_SAMPLES, blocks=self.window_blocks)
+            return DEFAULT_BLOCK_SAMPLES
         wanted = DEFAULT_BLOCK_BYTES if self.block_bytes is None else self.block_bytes
-        block = min(max(1, wanted // mean), MOST_BLOCK_SAMPLES)
-        return WindowShape(block=block, blocks=self.window_blocks)
+        return min(max(1, wanted // mean), MOST_BLOCK_SAMPLES)
 
 
 def mean_sample_bytes(dataset: Dataset) -> int | None:
@@ -122,15 +137,69 @@ def mean_sample_bytes(dataset: Dataset) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class WindowShape:
-    """Samples of a block, and blocks of a window at most."""
+    """Samples of a block, blocks that a batch is mixed from at most, and lanes."""
 
     block: int
     blocks: int
+    lanes: int = 1
+
+    @property
+    def lane_blocks(self) -> int:
+        """Blocks of one lane's window, at most."""
+        return max(1, self.blocks // self.lanes)
 
     def __str__(self) -> str:
         """Return how a Loader is given the same; part of a state."""
-        return f"order Windowed(block_samples={self.block}, window_blocks={self.blocks})"
+        return f"order Windowed(block_samples={self.block}, window_blocks={self.blocks}, lanes={self.lanes})"
 
+
+class Lanes:
+    """Places of a windowed order that batches take. Each lane has a range of them, and gives a part of each batch.
+
+    The parts are those that `lanes` ranks would have of a batch, short ones included, so that they agree with the
+    ranks' own parts where lanes are a multiple of the ranks.
+    """
+
+    def __init__(self, count: int, *, batch: int, lanes: int) -> None:
+        """Cut `count` places for global batches of `batch`. Lanes beyond `batch` are empty."""
+        starts = [-(-lane * batch // lanes) for lane in range(lanes + 1)]
+        self._batch, self._steps = batch, count // batch
+        self._starts = np.array(starts, np.int64)
+        self._rests = np.array([count % batch * start // batch for start in starts], np.int64)
+        self._edges = np.array([count * start // batch for start in starts], np.int64)
+
+    def places_of(self, positions: Ints) -> Ints:
+        """Return the place in the windowed order of each position of the epoch."""
+        steps, offsets = np.divmod(positions, self._batch)
+        in_whole = self._in_part(self._starts, offsets, steps)
+        if not len(positions) or int(steps.max()) < self._steps:
+            return in_whole
+        return np.where(steps < self._steps, in_whole, self._in_part(self._rests, offsets, steps))
+
+    def _in_part(self, starts: Ints, offsets: Ints, steps: Ints) -> Ints:
+        """Return places of offsets in batches whose lanes begin at `starts`."""
+        lane = np.searchsorted(starts[1:-1], offsets, side="right")
+        places: Ints = (
+            self._edges[lane] + steps * (self._starts[lane + 1] - self._starts[lane]) + offsets - starts[lane]
+        )
+        return places
+
+    def takes(self, start: int, stop: int) -> list[LanePart]:
+        """Return what the part [start, stop) of each whole batch takes of the lanes."""
+        found = []
+        for first, end, base in zip(self._starts[:-1].tolist(), self._starts[1:].tolist(), self._edges, strict=False):
+            low, high = max(start, first), min(stop, end)
+            if low < high:
+                found.append(LanePart(int(base) + low - first, high - low, end - first))
+        return found
+
+
+class LanePart(NamedTuple):
+    """Places of one lane that a rank takes: at step k, `samples` of them from `first` + k * `stride` on."""
+
+    first: int
+    samples: int
+    stride: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,15 +221,24 @@ class WindowedEpoch:
 
     @cached_property
     def windows(self) -> int:
-        return -(-self.blocks // self.shape.blocks)
+        return -(-self.blocks // self.shape.lane_blocks)
 
     def samples_at(self, positions: Ints) -> Ints:
         """Return the samples that stand at these positions of the epoch."""
+        runs = 1 + np.flatnonzero(np.diff(positions) != 1)
+        if len(runs) < _MOST_RUNS:  # lanes of a batch, each nearly always in one window: half the time
+            parts = [self._samples_of_run(run) for run in np.split(positions, runs)]
+            return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return self._samples_anywhere(positions)
+
+    def _samples_of_run(self, positions: Ints) -> Ints:
         if len(positions):
             window = _window(self, int(self.window_at(positions[:1])[0]))
-            if window.start <= positions.min() and positions.max() < window.stop:
-                # Nearly every batch, in half the time (benchmarks/shuffle_quality.py).
+            if int(positions[-1]) < window.stop:
                 return self._in_window(window, positions)
+        return self._samples_anywhere(positions)
+
+    def _samples_anywhere(self, positions: Ints) -> Ints:
         block = self.shape.block
         whole = positions + self._lack * (positions >= self._after_short)
         windows = self._windows_of_turns(whole // block)
@@ -260,7 +338,7 @@ class _Window(NamedTuple):
     """True if it has the dataset's last block, and that is short."""
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _window(epoch: WindowedEpoch, window: int) -> _Window:
     turns = epoch._first_turn(np.array([window, window + 1], np.int64))
     blocks = _core.permute(epoch.blocks, epoch._block_order, np.arange(*turns, dtype=np.int64))
@@ -274,3 +352,9 @@ def _window(epoch: WindowedEpoch, window: int) -> _Window:
 def windowed_epoch(count: int, shape: WindowShape, key: int) -> WindowedEpoch:
     """Return the windowed order of the epoch that has this key; the same object for each of its steps."""
     return WindowedEpoch(count=count, shape=shape, key=key)
+
+
+@lru_cache(maxsize=16)
+def lanes_of(count: int, batch: int, lanes: int) -> Lanes:
+    """Return the lanes of an epoch; the same object for each of its steps."""
+    return Lanes(count, batch=batch, lanes=lanes)
