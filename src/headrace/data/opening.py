@@ -23,8 +23,8 @@ from headrace.data.byte_columns import BytesLike
 from headrace.data.class_names import Classes, keep_classes
 from headrace.data.dataset import Dataset
 from headrace.data.manifest import open_manifest
-from headrace.data.manifest.manifest_columns import check_names
 from headrace.data.manifest.manifest_table import rows_in_folder
+from headrace.data.open_arguments import OpenArguments, Path, shown
 from headrace.data.remote.addresses import is_remote
 from headrace.data.remote.listing import Stores
 from headrace.data.sources.arrow_tables import is_saved_dataset, open_memory_table, open_saved_dataset, table_kind
@@ -37,70 +37,6 @@ from headrace.data.storage.open_file import FilePath, StoredPath, file_name
 from headrace.data.storage.paths import local_path, resolve_paths
 from headrace.data.table import PathRoot, SampleTable
 from headrace.errors import DatasetError, UsageError
-
-Path: TypeAlias = str | os.PathLike[str]
-
-ARGUMENT_NEEDS = {
-    "classes": "class folders (in a folder, a tar or a zip), or a column called label",
-    "root": "a manifest, annotations or paths given in memory, which name files below it",
-    "columns": "tars, zips, a manifest or columns given in memory, of which it names or picks some",
-    "cache": "tars, zips or a manifest, whose indices it keeps",
-    "stage": "files that can be copied: a folder, tars or zips, or a manifest with root=",
-    "length": "an iterable that does not say how many samples it gives",
-    "store_options": "addresses in stores, such as s3://bucket/shards/*.tar",
-    "store": "addresses in stores, such as s3://bucket/shards/*.tar",
-}
-"""What each argument is for, in the order in which they are checked."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OpenArguments:
-    """Arguments of `open` besides what to open; None: not given."""
-
-    classes: Classes | None = None
-    root: Root | None = None
-    columns: Sequence[str] | None = None
-    cache: Path | None = None
-    stage: Path | None = None
-    length: int | None = None
-    store_options: Mapping[str, Any] | None = None
-    store: Any = None
-
-    def check(self) -> None:
-        """Raise UsageError for a value that nothing takes."""
-        classes: Any = self.classes
-        expected = "classes: expected True, False or a list of the names of classes"
-        if classes is not None and not isinstance(classes, bool):
-            if isinstance(classes, str | bytes) or not isinstance(classes, Sequence):
-                raise UsageError(f"{expected}, got {_shown(classes)}")
-            if not classes or not all(isinstance(name, str) for name in classes):
-                raise UsageError(f"{expected}, such as ['cat', 'dog'], got {_shown(list(classes))}")
-            if len(set(classes)) < len(classes):
-                twice = next(name for name in classes if list(classes).count(name) > 1)
-                raise UsageError(f"{expected} that differ, got {twice!r} more than once")
-        if self.columns is not None:
-            check_names(self.columns)
-        for name, folder in (("cache", self.cache), ("stage", self.stage)):
-            if folder is not None:
-                local_path(folder, f"a folder as {name}=")
-        length: object = self.length
-        if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
-            raise UsageError(f"length: expected how many samples the iterable gives, 1 or more, got {length!r}")
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        """Classes that are named; None where all are taken."""
-        return None if self.classes is None or isinstance(self.classes, bool) else tuple(self.classes)
-
-    @property
-    def cache_folder(self) -> str | None:
-        return None if self.cache is None else os.path.abspath(local_path(self.cache, "a folder as cache="))
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else text[:199] + "…"
-
 
 Where: TypeAlias = Path | Sequence[Any] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
@@ -219,13 +155,7 @@ def find_source(where: Where, given: OpenArguments) -> OpenableSource:
     source = _in_stores(parts, given) if any(map(is_remote, parts)) else _in_memory(where, given)
     if source is None:
         source = _at_paths(where, given)
-    for name, needs in ARGUMENT_NEEDS.items():
-        value = getattr(given, name)
-        if value is not None and name not in source.takes:
-            raise UsageError(
-                f"{name}: expected none, got {_shown(value)}: {source.subject} is {source.what}. {name}= needs "
-                f"{needs}. Leave it out"
-            )
+    given.expect_only(source.takes, source.subject, source.what)
     if source.labelled and isinstance(given.classes, bool):
         raise UsageError(
             f"classes: expected a list of the names of classes, got {given.classes}: {source.subject} is "
@@ -331,7 +261,7 @@ def _in_stores(parts: Sequence[Any], given: OpenArguments) -> OpenableSource:
     """Return archives at addresses: the first is looked at, others with its suffix are taken for the same."""
     local = next((part for part in parts if not is_remote(part)), None)
     if local is not None:
-        raise UsageError(f"expected addresses in stores alone, as others are, got {_shown(local)}. Open them apart")
+        raise UsageError(f"expected addresses in stores alone, as others are, got {shown(local)}. Open them apart")
     stores = Stores(given.store_options, given.store)
     paths = [path for part in parts for path in stores.resolve(part)]
     first = kind_of(paths[0])

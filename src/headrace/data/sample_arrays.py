@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headrace.data.columns import ByteColumn
+from headrace.data.columns import ByteColumn, ColumnFiles
 from headrace.data.dataset import Dataset
 from headrace.data.storage import safetensors
 from headrace.data.storage.file_writing import UnwritableError, finish_partial_file, no_room, scratch_file
 from headrace.data.storage.safetensors import Arrays, InvalidFileError, checked_array
 from headrace.data.storage.sidecar import build_cached, damage_text, read_cached
 from headrace.data.storage.strings import Ints, StoredArray
+from headrace.errors import NotFoundError
 
 Int32s = npt.NDArray[np.int32]
 
@@ -115,15 +116,26 @@ def cached_array(
     return made
 
 
-def file_versions(dataset: Dataset, files: ByteColumn) -> list[tuple[int, int] | None]:
+def file_versions(dataset: Dataset, files: ByteColumn) -> list[tuple[int, int] | str | None]:
     """Return size and time of modification of the files of samples spread over the dataset; None for a missing one.
 
-    Paths do not count: a folder that was moved, or copied with its times, holds the same files.
+    Paths do not count: a folder that was moved, or copied with its times, holds the same files. Of objects in stores it
+    is a hash of address and content's version; None where the store states none. Raises ReadError.
     """
     spread = np.unique(np.linspace(0, len(dataset) - 1, _LOOKED_AT).astype(np.int64))
     at = files.locate(spread if dataset.base_ids is None else dataset.base_ids[spread])
+    if files.files.is_remote:
+        held = files.files if at.files is None else at.files
+        return [_object_version(held, number) for number in dict.fromkeys(at.path_id.tolist())]
     paths = dict.fromkeys(files.path(at, row) for row in range(len(spread)))  # an archive once
     return [_version(path) for path in paths]
+
+
+def _object_version(files: ColumnFiles, number: int) -> str | None:
+    try:
+        return files.object(number).content_name() if files.path(number) else None
+    except NotFoundError:
+        return None
 
 
 def _version(path: bytes) -> tuple[int, int] | None:

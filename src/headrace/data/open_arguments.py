@@ -1,0 +1,88 @@
+"""Arguments of `open`: their checks, and what each is for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from headrace.data.class_names import Classes
+from headrace.data.manifest.manifest_columns import check_names
+from headrace.data.sources.path_root import Root
+from headrace.data.storage.paths import local_path
+from headrace.errors import UsageError
+
+Path: TypeAlias = str | os.PathLike[str]
+
+ARGUMENT_NEEDS = {
+    "classes": "class folders (in a folder, a tar or a zip), or a column called label",
+    "root": "a manifest, annotations or paths given in memory, which name files below it",
+    "columns": "tars, zips, a manifest or columns given in memory, of which it names or picks some",
+    "cache": "tars, zips or a manifest, whose indices it keeps",
+    "stage": "files that can be copied: a folder, tars or zips, or a manifest with root=",
+    "length": "an iterable that does not say how many samples it gives",
+    "store_options": "addresses in stores, such as s3://bucket/shards/*.tar",
+    "store": "addresses in stores, such as s3://bucket/shards/*.tar",
+}
+"""What each argument is for, in the order in which they are checked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenArguments:
+    """Arguments of `open` besides what to open; None: not given."""
+
+    classes: Classes | None = None
+    root: Root | None = None
+    columns: Sequence[str] | None = None
+    cache: Path | None = None
+    stage: Path | None = None
+    length: int | None = None
+    store_options: Mapping[str, Any] | None = None
+    store: Any = None
+
+    def check(self) -> None:
+        """Raise UsageError for a value that nothing takes."""
+        classes: Any = self.classes
+        expected = "classes: expected True, False or a list of the names of classes"
+        if classes is not None and not isinstance(classes, bool):
+            if isinstance(classes, str | bytes) or not isinstance(classes, Sequence):
+                raise UsageError(f"{expected}, got {shown(classes)}")
+            if not classes or not all(isinstance(name, str) for name in classes):
+                raise UsageError(f"{expected}, such as ['cat', 'dog'], got {shown(list(classes))}")
+            if len(set(classes)) < len(classes):
+                twice = next(name for name in classes if list(classes).count(name) > 1)
+                raise UsageError(f"{expected} that differ, got {twice!r} more than once")
+        if self.columns is not None:
+            check_names(self.columns)
+        for name, folder in (("cache", self.cache), ("stage", self.stage)):
+            if folder is not None:
+                local_path(folder, f"a folder as {name}=")
+        length: object = self.length
+        if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
+            raise UsageError(f"length: expected how many samples the iterable gives, 1 or more, got {length!r}")
+
+    def expect_only(self, takes: Sequence[str], subject: str, what: str) -> None:
+        """Raise UsageError for an argument that means nothing for what is opened: the `subject`, which is `what`."""
+        for name, needs in ARGUMENT_NEEDS.items():
+            value = getattr(self, name)
+            if value is not None and name not in takes:
+                raise UsageError(
+                    f"{name}: expected none, got {shown(value)}: {subject} is {what}. {name}= needs {needs}. "
+                    f"Leave it out"
+                )
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Classes that are named; None where all are taken."""
+        return None if self.classes is None or isinstance(self.classes, bool) else tuple(self.classes)
+
+    @property
+    def cache_folder(self) -> str | None:
+        return None if self.cache is None else os.path.abspath(local_path(self.cache, "a folder as cache="))
+
+
+def shown(value: object) -> str:
+    """Return a value for a message, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 200 else text[:199] + "…"
