@@ -265,7 +265,10 @@ def test_a_state_of_other_buckets_is_refused(places):
             {"buckets": hr.Buckets("aspect", count=4)},
             "by 'buckets aspect count=4 .*got 'buckets aspect count=3 ",
         ),
-        ({"buckets": None}, r"batches by 'scales 16 20 24 long_max 36' .*; pass the buckets=, the RandomScale"),
+        (
+            {"buckets": None},
+            r"batches by 'scales 16 20 24 long_max 36' .*; pass the order=, the buckets=, the RandomScale",
+        ),
         ({"buckets": None, "view": hr.Resize((8, 8))}, "batches by 'batch_size alone' as in this loader"),
         ({"view": hr.RandomScale((16, 24), long_max=36)}, "scales 16 24 long_max 36"),
         ({"batch_size": 6}, "pass batch_size=12"),
