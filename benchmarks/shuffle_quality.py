@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.plan import UniformPlan, WindowShape
+from headrace.plan import UniformPlan, Windowed, WindowShape
 from headrace.tools.bench.comparison import environment
 
 Ints = NDArray[np.int64]
@@ -45,6 +45,7 @@ OrderOf = Callable[[int, int, int], Ints]
 """Order of (samples, seed, epoch): the sample at each position."""
 
 SAMPLE_BYTES = 110_000
+LANES = Windowed().lanes
 CLASS_SAMPLES = 1000
 BATCH = 256
 NEAR = 32
@@ -113,7 +114,7 @@ def all_orders(folder: str | None) -> dict[str, tuple[int | None, OrderOf]]:
         "global": (None, of_plan(None)),
     }
     for megabytes, blocks in ((8, 16), (8, 64), (4, 256), (8, 128), (16, 64), (8, 256)):
-        shape = WindowShape(block=(megabytes << 20) // SAMPLE_BYTES, blocks=blocks)
+        shape = WindowShape(block=(megabytes << 20) // SAMPLE_BYTES, blocks=blocks, lanes=LANES)
         found[f"windowed, {blocks} blocks of {megabytes} MB"] = (shape.block * blocks, of_plan(shape))
     try:
         for buffer in (1000, 10_000):
@@ -195,7 +196,7 @@ def accuracy(order_of: OrderOf, samples: int, *, seed: int, epochs: int) -> floa
 
 def step_times() -> None:
     """Print what a step of each order costs, of an epoch of 1.28 and of 10,000 million samples: interleaved medians."""
-    shape = WindowShape(block=76, blocks=128)
+    shape = WindowShape(block=76, blocks=128, lanes=LANES)
     for samples in (1_281_167, 10**10):
         plans = {
             name: UniformPlan(length=samples, batch_size=BATCH, window=window)

@@ -163,13 +163,15 @@ class Lanes:
     def __init__(self, count: int, *, batch: int, lanes: int) -> None:
         """Cut `count` places for global batches of `batch`. Lanes beyond `batch` are empty."""
         starts = [-(-lane * batch // lanes) for lane in range(lanes + 1)]
-        self._batch, self._steps = batch, count // batch
+        self._batch, self._steps, self._is_one = batch, count // batch, lanes == 1
         self._starts = np.array(starts, np.int64)
         self._rests = np.array([count % batch * start // batch for start in starts], np.int64)
         self._edges = np.array([count * start // batch for start in starts], np.int64)
 
     def places_of(self, positions: Ints) -> Ints:
         """Return the place in the windowed order of each position of the epoch."""
+        if self._is_one:
+            return positions
         steps, offsets = np.divmod(positions, self._batch)
         in_whole = self._in_part(self._starts, offsets, steps)
         if not len(positions) or int(steps.max()) < self._steps:
@@ -226,17 +228,16 @@ class WindowedEpoch:
     def samples_at(self, positions: Ints) -> Ints:
         """Return the samples that stand at these positions of the epoch."""
         runs = 1 + np.flatnonzero(np.diff(positions) != 1)
-        if len(runs) < _MOST_RUNS:  # lanes of a batch, each nearly always in one window: half the time
-            parts = [self._samples_of_run(run) for run in np.split(positions, runs)]
-            return parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return self._samples_anywhere(positions)
-
-    def _samples_of_run(self, positions: Ints) -> Ints:
-        if len(positions):
-            window = _window(self, int(self.window_at(positions[:1])[0]))
-            if int(positions[-1]) < window.stop:
-                return self._in_window(window, positions)
-        return self._samples_anywhere(positions)
+        if len(runs) >= _MOST_RUNS or not len(positions):
+            return self._samples_anywhere(positions)
+        # Lanes of a batch, each nearly always in one window: half the time.
+        edges = [0, *runs.tolist(), len(positions)]
+        samples = np.empty_like(positions)
+        for first, stop, number in zip(edges[:-1], edges[1:], self.window_at(positions[edges[:-1]]), strict=True):
+            run, window = positions[first:stop], _window(self, int(number))
+            inside = int(run[-1]) < window.stop
+            samples[first:stop] = self._in_window(window, run) if inside else self._samples_anywhere(run)
+        return samples
 
     def _samples_anywhere(self, positions: Ints) -> Ints:
         block = self.shape.block
