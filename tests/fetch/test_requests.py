@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import UsageError
-from headrace.fetch.requests import LinkModel, RequestPlan, WantedRanges, fewest_requests, plan_requests
+from headrace.fetch.requests import LinkModel, RequestPlan, WantedRanges, plan_requests
 
 SLOW = LinkModel(latency_s=0.02, bandwidth=100e6, streams=16)
 """Gap of 125,000 bytes, requests of 1 MiB at most."""
@@ -48,7 +48,7 @@ def test_a_range_inside_another_needs_no_part_of_its_own() -> None:
 
 def test_nothing_wanted_is_no_request() -> None:
     none = WantedRanges.joined([])
-    assert len(plan_requests(none, SLOW)) == fewest_requests(none, SLOW) == 0
+    assert len(plan_requests(none, SLOW)) == plan_requests(none, SLOW).fewest == 0
 
 
 def test_a_link_of_no_bandwidth_is_refused() -> None:
@@ -86,7 +86,7 @@ def test_parts_hold_what_is_wanted_and_no_more_than_they_may(ranges: WantedRange
         assert [read.start for read in reads[1:]] == [read.stop for read in reads[:-1]]
         assert (reads[0].start, reads[-1].stop) == (start, stop)
     assert sum(len(list(plan.requests(part))) for part in range(len(plan))) == plan.request_count
-    assert plan.request_count >= fewest_requests(ranges, link) == slow_fewest(ranges, link)
+    assert plan.request_count >= plan.fewest == slow_fewest(ranges, link)
 
 
 def largest_gap(held: list[tuple[int, int, int]]) -> int:

@@ -30,7 +30,7 @@ from headrace.data import (
 )
 from headrace.errors import HeadraceError
 from headrace.fetch.executor import FetchCounts, FetchThread, PassingError
-from headrace.fetch.requests import Ints, Request, WantedRanges, fewest_requests, plan_requests
+from headrace.fetch.requests import Ints, Request, WantedRanges, plan_requests
 from headrace.plan import EpochPlan, UniformPlan, reads_by_step
 from headrace.system import available_bytes
 
@@ -70,9 +70,6 @@ class Objects:
             found = self._numbers[name] = len(self._paths)
             self._paths.append(path)
         return found
-
-    def path(self, number: int) -> ObjectPath:
-        return self._paths[number]
 
     async def read_range(self, number: int, start: int, stop: int) -> memoryview:
         """Return the bytes [start, stop). Raises PassingError, or the error that names the object and the range."""
@@ -187,7 +184,7 @@ class FetchAhead:
 
         What the plan reads together, such as a window, is planned together, whatever its bytes.
         """
-        self._dataset, self._columns, self._plan = dataset, tuple(columns), plan
+        self._dataset, self._columns = dataset, tuple(columns)
         self._limit, self._cached = limit_bytes, cached
         reads = plan.reads if isinstance(plan, UniformPlan) else partial(reads_by_step, plan)
         self._groups = reads(epoch, first_step)
@@ -267,10 +264,9 @@ class FetchAhead:
         if len(missing):
             wanted = self._wanted(column, samples[missing], np.full(len(missing), _NOW))
             parts |= zip(wanted.places, self._fetch(wanted.ranges), strict=True)
-        numbers = {id(part): number for number, part in enumerate({id(part): part for part in parts.values()}.values())}
-        of = [numbers[id(parts[place])] if place in parts else -1 for place in places]
-        distinct = list({id(part): part for part in parts.values()}.values())
-        return [self._data(part) for part in distinct], [part.first for part in distinct], np.array(of, np.int64)
+        numbers = {part: number for number, part in enumerate(dict.fromkeys(parts.values()))}
+        held_in = [numbers[parts[place]] if place in parts else -1 for place in places]
+        return [self._data(part) for part in numbers], [part.first for part in numbers], np.array(held_in, np.int64)
 
     def close(self) -> None:
         """End the thread and let go of everything. Whoever waits for bytes gets FetchCancelled."""
@@ -313,19 +309,18 @@ class FetchAhead:
             for step, place in used:
                 self._steps[step].append(place)
                 self._uses[place] += 1
-            self._held_bytes += sum(part.bytes for part in {id(part): part for part in parts}.values())
+            self._held_bytes += sum(part.bytes for part in set(parts))
 
     def _fetch(self, ranges: WantedRanges) -> list[_Part]:
         """Ask for ranges, and return the part that each will lie in."""
-        link = self._thread.model()
-        plan = plan_requests(ranges, link)
+        plan = plan_requests(ranges, self._thread.model())
         parts: dict[int, _Part] = {}
         for number in plan.by_need():
             requests = list(plan.requests(number))
             size = requests[-1].stop - requests[0].start
             parts[number] = _Part(requests[0].start, size, self._thread.fetch(requests))
         self._wanted_bytes += ranges.bytes
-        self._fewest += fewest_requests(ranges, link)
+        self._fewest += plan.fewest
         return [parts[number] for number in plan.part_of.tolist()]
 
     def _cached_places(self, column: str, places: list[Place]) -> list[Place]:

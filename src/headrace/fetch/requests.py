@@ -110,6 +110,8 @@ class RequestPlan:
     """Part that holds each wanted range, in the order in which they were given."""
     request_bytes: int
     """Most bytes of a request: a larger part takes several."""
+    fewest: int
+    """Lower bound of requests: runs of ranges that the link's gap joins, each in the largest requests."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -120,7 +122,7 @@ class RequestPlan:
 
     @property
     def request_count(self) -> int:
-        return int(np.maximum(1, -(-(self.stop - self.start) // self.request_bytes)).sum())
+        return _requests_of(self.stop - self.start, self.request_bytes)
 
     def by_need(self) -> list[int]:
         """Return the parts' numbers in the order in which they are needed."""
@@ -144,8 +146,10 @@ def plan_requests(wanted: WantedRanges, link: LinkModel) -> RequestPlan:
     """
     order, first = _runs(wanted, link.gap_bytes)
     start, stop = wanted.start[order], wanted.stop[order]
+    fewest = 0
     if len(first):
         size = np.maximum.reduceat(stop, first) - start[first]
+        fewest = _requests_of(size, link.request_bytes)
         too_large = np.flatnonzero(size > link.request_bytes)
         if len(too_large):
             ends = np.append(first[1:], len(order))
@@ -156,7 +160,7 @@ def plan_requests(wanted: WantedRanges, link: LinkModel) -> RequestPlan:
     part_of = np.empty(len(order), np.int64)
     part_of[order] = np.cumsum(part)
     if not len(first):
-        return RequestPlan(_NONE, _NONE, _NONE, _NONE, part_of, link.request_bytes)
+        return RequestPlan(_NONE, _NONE, _NONE, _NONE, part_of, link.request_bytes, fewest)
     return RequestPlan(
         wanted.object[order][first],
         start[first],
@@ -164,16 +168,13 @@ def plan_requests(wanted: WantedRanges, link: LinkModel) -> RequestPlan:
         np.minimum.reduceat(wanted.need[order], first),
         part_of,
         link.request_bytes,
+        fewest,
     )
 
 
-def fewest_requests(wanted: WantedRanges, link: LinkModel) -> int:
-    """Return the lower bound of requests: runs of ranges that the link's gap joins, each in the largest requests."""
-    order, first = _runs(wanted, link.gap_bytes)
-    if not len(first):
-        return 0
-    size = np.maximum.reduceat(wanted.stop[order], first) - wanted.start[order][first]
-    return int(np.maximum(1, -(-size // link.request_bytes)).sum())
+def _requests_of(size: Ints, most: int) -> int:
+    """Return how many requests of at most that many bytes parts of these sizes take."""
+    return int(np.maximum(1, -(-size // most)).sum())
 
 
 def _runs(wanted: WantedRanges, gap_bytes: int) -> tuple[Ints, Ints]:
