@@ -27,6 +27,11 @@ def told(sample, rng):
     return no_pid(sample, rng)
 
 
+def megabyte_of_text(sample, rng):
+    """A result that has to be pickled, larger than a pipe holds."""
+    return {"text": "x" * 1_000_000}
+
+
 def unchanged(sample, rng):
     return sample
 

@@ -12,13 +12,14 @@ from torch.utils.data import DataLoader, Dataset
 
 from headrace.dropins.resumable_samplers import BucketBatchSampler, ResumableBatchSampler, ResumableSampler
 from headrace.dropins.thread_loader.thread_dataloader import ThreadDataLoader
+from headrace.plan import Windowed
 
 LENGTH = 40
 GLOBAL_BATCH = 12
 BUCKETS = [(24, 32)] * 22 + [(32, 24)] * 12 + [(28, 28)] * 6
 """No bucket's last global batch has fewer samples than the battery has ranks."""
 
-KINDS = ("batches", "samples", "buckets")
+KINDS = ("batches", "windows", "samples", "buckets")
 WORKERS = {"no workers": (0, False), "workers": (2, False), "persistent workers": (2, True)}
 SHORT_CUT = {("buckets", "persistent workers")}
 """With workers, the others are for make test-long: each forks a hundred processes."""
@@ -73,6 +74,8 @@ def sampler_of(kind, *, batch_size=GLOBAL_BATCH, length=LENGTH, seed=5, **option
         return ResumableSampler(length, seed=seed, **options)
     if kind == "buckets":
         return BucketBatchSampler(BUCKETS, batch_size, seed=seed, **options)
+    if kind == "windows":
+        options["order"] = Windowed(block_samples=3, window_blocks=4, lanes=4)
     return ResumableBatchSampler(length, batch_size, seed=seed, **options)
 
 

@@ -8,7 +8,19 @@ from processes import run_python
 
 import headrace
 
-HEAVY = ("torch", "rich", "typer", "jinja2", "PIL", "torchvision", "pandas", "scipy", "tokenizers", "obstore")
+HEAVY = (
+    "torch",
+    "rich",
+    "typer",
+    "jinja2",
+    "PIL",
+    "torchvision",
+    "pandas",
+    "scipy",
+    "tokenizers",
+    "obstore",
+    "huggingface_hub",
+)
 
 
 def test_public_names_are_pinned():

@@ -137,8 +137,10 @@ void SampleWorker::deliver_and_keep(Job& job, const ImageField& field, int sampl
     const Format format = is_made_of_kept(field, chain_) ? as_bytes(field.format) : field.format;
     deliver_content(job, field, sample, format, kept.parts[0].data(), image, unflipped(view), {});
     const ConstPart parts[kMostParts] = {kept.parts[0], kept.parts[1]};
-    field.cache.store->put(entry_of(job, field.cache, sample), std::span(parts).first(kept.count),
-                           static_cast<std::uint32_t>(image.width), static_cast<std::uint32_t>(image.height));
+    if (job.may_keep(sample)) {
+        field.cache.store->put(entry_of(job, field.cache, sample), std::span(parts).first(kept.count),
+                               static_cast<std::uint32_t>(image.width), static_cast<std::uint32_t>(image.height));
+    }
     finish_kept(field, sample, view);
 }
 
@@ -198,7 +200,7 @@ SampleWorker::Image SampleWorker::shrink_and_keep(const Job& job, const ImageFie
                                                   const Image& image) {
     const Image small = shrink(field, image);
     const ConstPart pixels(small.pixels.data, small.bytes);
-    if (field.cache.cut == Cut::shrunk) {
+    if (field.cache.cut == Cut::shrunk && job.may_keep(sample)) {
         field.cache.store->put(entry_of(job, field.cache, sample), {&pixels, 1},
                                static_cast<std::uint32_t>(image.width), static_cast<std::uint32_t>(image.height));
     }

@@ -105,6 +105,7 @@ public:
     const std::int64_t* ids = nullptr;       // base sample ids: what caches are keyed by
     const std::int64_t* draw_ids = nullptr;  // what random draws are keyed by (rng/stream.hpp)
     const std::uint32_t* passes = nullptr;
+    const std::uint8_t* keeps = nullptr;  // 0 for a sample that caches are not to keep; null: they keep all
     std::uint64_t key = 0;
     std::uint16_t dataset = 0;
     std::vector<ViewOp> program;
@@ -121,6 +122,7 @@ public:
     std::vector<Failure> failures;    // in no order
     std::atomic<int> narrowed{0};     // pictures of 16 bits a channel of which the high byte was taken
 
+    bool may_keep(int sample) const { return keeps == nullptr || keeps[sample] != 0; }
     // Sizes the outcome and makes the job ready to run.
     void prepare();
     // Blocks until every sample is done or cancelled.

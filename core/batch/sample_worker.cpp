@@ -139,7 +139,7 @@ std::span<const std::uint8_t> SampleWorker::read_all(Job& job, const Ranges& ran
     std::span<const std::uint8_t> bytes = read_kept(job, cache, sample);
     if (bytes.data() == nullptr) {
         bytes = reader_.read(ranges, sample, limits_.max_file_bytes, job);
-        if (cache.cut == Cut::file) cache.store->put(entry_of(job, cache, sample), {&bytes, 1});
+        if (cache.cut == Cut::file && job.may_keep(sample)) cache.store->put(entry_of(job, cache, sample), {&bytes, 1});
     }
     spent(Stage::read, since, bytes.size());
     return bytes;

@@ -19,7 +19,8 @@ void bind_zip(nanobind::module_&);
 void bind_jpeg(nanobind::module_&);
 void bind_png(nanobind::module_&);
 void bind_cache(nanobind::module_&);
-void bind_batch(nanobind::module_&);
+void bind_job(nanobind::module_&);
+void bind_engine(nanobind::module_&);
 void bind_image(nanobind::module_&);
 void bind_mixing(nanobind::module_&);
 

@@ -37,14 +37,21 @@ void check_entries(std::uint64_t entries) {
     if (entries > kCacheMostEntries) throw nb::value_error("expected at most 2^40 entries");
 }
 
-void make(int fd, std::uint64_t entries, const nb::bytes& key, const nb::bytes& stamp) {
-    check_entries(entries);
-    if (const int error = CacheFile(fd).make(entries, digest_of(key), digest_of(stamp))) raise_errno(error);
+std::uint64_t empty_bytes(std::uint64_t entries, bool reuses) {
+    return cache_data_at(entries) + (reuses ? SpaceMap::kMapBytes : 0);
 }
 
-const char* kind(int fd, std::uint64_t entries, const nb::bytes& key, const nb::bytes& stamp) {
+std::uint32_t version_of(bool reuses) { return reuses ? kReusedCacheVersion : kCacheVersion; }
+
+void make(int fd, std::uint64_t entries, const nb::bytes& key, const nb::bytes& stamp, bool reuses) {
+    check_entries(entries);
+    const int error = CacheFile(fd).make(entries, digest_of(key), digest_of(stamp), version_of(reuses));
+    if (error != 0) raise_errno(error);
+}
+
+const char* kind(int fd, std::uint64_t entries, const nb::bytes& key, const nb::bytes& stamp, bool reuses) {
     static const char* const names[] = {"ours", "damaged", "other version", "other key", "other stamp"};
-    return names[static_cast<int>(CacheFile(fd).kind(entries, digest_of(key), digest_of(stamp)))];
+    return names[static_cast<int>(CacheFile(fd).kind(entries, digest_of(key), digest_of(stamp), version_of(reuses)))];
 }
 
 void check_index(const Store& store, std::uint64_t index) {
@@ -166,6 +173,23 @@ std::int64_t put_many(PyStore& self, const In<std::int64_t>& indices, const In<s
     return kept;
 }
 
+std::uint64_t evict(PyStore& self, const In<std::int64_t>& indices) {
+    const Ints all = indices_of(*self.store, indices);
+    nb::gil_scoped_release released;
+    return self.store->evict(all);
+}
+
+nb::object taken(const PyStore& self, std::uint64_t first, std::uint64_t count) {
+    const std::uint64_t entries = self.store->entries();
+    if (first > entries || count > entries - first) throw nb::value_error("expected entries of this store");
+    std::vector<std::uint32_t> bytes;
+    {
+        nb::gil_scoped_release released;
+        bytes = self.store->taken(first, count);
+    }
+    return nb::cast(to_numpy(std::move(bytes)));
+}
+
 nb::dict counts(const PyStore& self) {
     const Store::Counts counts = self.store->counts();
     nb::dict all;
@@ -183,19 +207,21 @@ nb::dict counts(const PyStore& self) {
 void bind_cache(nb::module_& m) {
     m.attr("CACHE_VERSION") = kCacheVersion;
     m.attr("CACHE_FULL") = Store::kFull;
-    m.def("cache_bytes", &cache_data_at, "entries"_a, "Bytes of a cache's file in which nothing is kept.");
-    m.def("make_cache", &make, "fd"_a, nb::kw_only(), "entries"_a, "key"_a, "stamp"_a,
+    m.def("cache_bytes", &empty_bytes, "entries"_a, nb::kw_only(), "reuses"_a = false,
+          "Bytes of a cache's file in which nothing is kept.");
+    m.def("make_cache", &make, "fd"_a, nb::kw_only(), "entries"_a, "key"_a, "stamp"_a, "reuses"_a = false,
           "Makes an empty file a cache of nothing. OSError: it cannot be written.");
-    m.def("cache_kind", &kind, "fd"_a, nb::kw_only(), "entries"_a, "key"_a, "stamp"_a,
+    m.def("cache_kind", &kind, "fd"_a, nb::kw_only(), "entries"_a, "key"_a, "stamp"_a, "reuses"_a = false,
           "What a file is: \"ours\", \"damaged\", \"other version\", \"other key\" or \"other stamp\".");
     nb::class_<PyStore>(m, "Store", "Entries of a file that is \"ours\"; its descriptor is owned from now on.")
         .def(
             "__init__",
-            [](PyStore* self, int fd, std::uint64_t entries, std::uint64_t limit_bytes) {
+            [](PyStore* self, int fd, std::uint64_t entries, std::uint64_t limit_bytes, bool reuses) {
                 check_entries(entries);
-                new (self) PyStore{std::make_shared<Store>(fd, entries, limit_bytes)};
+                const auto space = reuses ? Store::Space::reused : Store::Space::grows;
+                new (self) PyStore{std::make_shared<Store>(fd, entries, limit_bytes, space)};
             },
-            "fd"_a, nb::kw_only(), "entries"_a, "limit_bytes"_a)
+            "fd"_a, nb::kw_only(), "entries"_a, "limit_bytes"_a, "reuses"_a = false)
         .def("get", &get, "index"_a, "The bytes that are kept under a number, or None.")
         .def("put", &put, "index"_a, "data"_a, "Whether bytes are kept from now on.")
         .def("get_many", &get_many, "indices"_a,
@@ -203,8 +229,17 @@ void bind_cache(nb::module_& m) {
         .def("has_many", &has_many, "indices"_a, "uint8: 1 where something is kept under a number. Uncounted.")
         .def("put_many", &put_many, "indices"_a, "data"_a, "lengths"_a,
              "How many of the entries, on end, are kept now.")
+        .def("evict", &evict, "indices"_a,
+             "Drops entries, so that their space is used again. Bytes that are free now; 0 where space only grows.")
+        .def("taken", &taken, "first"_a, "count"_a, "uint32: bytes that each entry takes, 0 where nothing is kept.")
+        .def(
+            "resume", [](PyStore& self) { self.store->resume(); }, "Admits again after CACHE_FULL.")
+        .def(
+            "recover", [](PyStore& self) { self.store->recover(); }, nb::call_guard<nb::gil_scoped_release>(),
+            "Frees what killed processes had taken, unless another opening of a file on a disk is in use.")
         .def("counts", &counts)
         .def_prop_ro("used_bytes", [](const PyStore& self) { return self.store->used_bytes(); })
+        .def_prop_ro("room_bytes", [](const PyStore& self) { return self.store->room_bytes(); })
         .def_prop_ro("stopped", [](const PyStore& self) { return self.store->stopped(); });
 }
 

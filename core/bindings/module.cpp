@@ -18,7 +18,8 @@ NB_MODULE(_core, m) {
     headrace::bind_jpeg(m);
     headrace::bind_png(m);
     headrace::bind_cache(m);
-    headrace::bind_batch(m);
+    headrace::bind_job(m);
+    headrace::bind_engine(m);
     headrace::bind_image(m);
     headrace::bind_mixing(m);
 }

@@ -26,13 +26,6 @@ nb::ndarray<nb::numpy, T> owned(std::unique_ptr<T[]> values, const std::vector<s
 
 using Positions = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-void walk(const Permutation& permutation, const std::int64_t* in, std::int64_t* out, std::size_t count, bool inverse) {
-    if (inverse)
-        permutation.invert(in, out, count);
-    else
-        permutation.apply(in, out, count);
-}
-
 nb::ndarray<nb::numpy, std::int64_t> permute(std::uint64_t n, std::uint64_t key, const Positions& positions,
                                              bool inverse) {
     if (n < 1 || n > Permutation::kMaxLength) throw nb::value_error("permute: expected 1 <= n <= 2**62");
@@ -43,14 +36,18 @@ nb::ndarray<nb::numpy, std::int64_t> permute(std::uint64_t n, std::uint64_t key,
     auto out = std::make_unique_for_overwrite<std::int64_t[]>(count);
     {
         nb::gil_scoped_release release;
-        walk(Permutation(n, key), in, out.get(), count, inverse);
+        const Permutation permutation(n, key);
+        if (inverse)
+            permutation.invert(in, out.get(), count);
+        else
+            permutation.apply(in, out.get(), count);
     }
     return owned(std::move(out), {count});
 }
 
 // As permute, each position in a permutation of its own: that of range(lengths[i]) under hash64(key, streams[i]).
 nb::ndarray<nb::numpy, std::int64_t> permute_each(const Positions& lengths, std::uint64_t key, const Positions& streams,
-                                                  const Positions& positions, bool inverse) {
+                                                  const Positions& positions) {
     const std::size_t count = positions.shape(0);
     if (lengths.shape(0) != count || streams.shape(0) != count)
         throw nb::value_error("permute_each: expected lengths, streams and positions of one length");
@@ -71,7 +68,7 @@ nb::ndarray<nb::numpy, std::int64_t> permute_each(const Positions& lengths, std:
             }
             const Permutation permutation(static_cast<std::uint64_t>(length),
                                           hash64(key, static_cast<std::uint64_t>(number)));
-            walk(permutation, in + first, &out[first], end - first, inverse);
+            permutation.apply(in + first, &out[first], end - first);
         }
     }
     return owned(std::move(out), {count});
@@ -103,7 +100,7 @@ void bind_rng(nb::module_& m) {
           "positions of these indices.");
     m.def(
         "permute_each", &permute_each, nb::arg("lengths").noconvert(), "key"_a, nb::arg("streams").noconvert(),
-        nb::arg("positions").noconvert(), nb::kw_only(), "inverse"_a = false,
+        nb::arg("positions").noconvert(),
         "As permute, each position (int64[N]) in the permutation of range(lengths[i]) under hash64(key, streams[i]).");
     m.def("philox", &philox, "key"_a, nb::arg("counter").noconvert(),
           "Philox4x32-10: 4 random words (uint32[..., 4]) for each counter (uint32[..., 4]).");

@@ -1,11 +1,12 @@
 #include "cache/cache_file.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
-#include <vector>
+#include <thread>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,7 +15,18 @@ namespace headrace {
 namespace {
 
 constexpr char kMagic[8] = {'h', 'r', '-', 'c', 'a', 'c', 'h', 'e'};
-constexpr std::uint64_t kEntriesAtOnce = 4096;
+
+constexpr int kUserLooks = 500;
+constexpr std::chrono::milliseconds kUserPause{10};
+
+int set_user_lock(int fd, short kind) {
+    struct flock lock{};
+    lock.l_type = kind;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = kCacheUsersAt;
+    lock.l_len = 1;
+    return ::fcntl(fd, F_OFD_SETLK, &lock);
+}
 
 // What is left of `parts` once `done` bytes of them are.
 std::span<iovec> rest_of(std::span<iovec> parts, std::size_t done) {
@@ -31,25 +43,27 @@ std::span<iovec> rest_of(std::span<iovec> parts, std::size_t done) {
 
 }  // namespace
 
-int CacheFile::make(std::uint64_t entries, const CacheDigest& key, const CacheDigest& stamp) const {
+int CacheFile::make(std::uint64_t entries, const CacheDigest& key, const CacheDigest& stamp,
+                    std::uint32_t version) const {
     CacheHeader header{};
     std::memcpy(header.magic, kMagic, sizeof kMagic);
-    header.version = kCacheVersion;
+    header.version = version;
     header.entries = entries;
     header.key = key;
     header.stamp = stamp;
     header.check = check_of(header);
     const std::uint64_t data_at = cache_data_at(entries);
     if (::ftruncate(fd_, static_cast<off_t>(data_at)) != 0) return errno;
-    const int error = set_next(data_at);
+    const int error = set_next(version == kCacheVersion ? data_at : 0);
     return error != 0 ? error : write_at(0, &header, sizeof header);
 }
 
-CacheKind CacheFile::kind(std::uint64_t entries, const CacheDigest& key, const CacheDigest& stamp) const {
+CacheKind CacheFile::kind(std::uint64_t entries, const CacheDigest& key, const CacheDigest& stamp,
+                          std::uint32_t version) const {
     CacheHeader header;
     if (!read_at(0, &header, sizeof header)) return CacheKind::damaged;
     if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return CacheKind::damaged;
-    if (header.version != kCacheVersion) return CacheKind::other_version;  // what follows may lie elsewhere
+    if (header.version != version) return CacheKind::other_version;  // what follows may lie elsewhere
     if (header.check != check_of(header)) return CacheKind::damaged;
     if (header.key != key || header.entries != entries) return CacheKind::other_key;
     if (header.stamp != stamp) return CacheKind::other_stamp;
@@ -57,28 +71,28 @@ CacheKind CacheFile::kind(std::uint64_t entries, const CacheDigest& key, const C
 }
 
 std::optional<std::uint64_t> CacheFile::next() const {
-    CacheTail tail;
-    if (!read_at(kCacheTailAt, &tail, sizeof tail) || tail.check != check_of(tail)) return std::nullopt;
-    return tail.next;
+    const std::optional<CacheTail> found = tail();
+    return found ? std::optional(found->next) : std::nullopt;
 }
 
-int CacheFile::set_next(std::uint64_t next) const {
+std::optional<CacheTail> CacheFile::tail() const {
+    CacheTail tail;
+    if (!read_at(kCacheTailAt, &tail, sizeof tail) || tail.check != check_of(tail)) return std::nullopt;
+    return tail;
+}
+
+int CacheFile::set_next(std::uint64_t next, std::uint32_t group) const {
     CacheTail tail{};
     tail.next = next;
+    tail.group = group;
     tail.check = check_of(tail);
     return write_at(kCacheTailAt, &tail, sizeof tail);
 }
 
 std::uint64_t CacheFile::find_next(std::uint64_t entries) const {
     std::uint64_t next = cache_data_at(entries);
-    std::vector<CacheEntry> some(kEntriesAtOnce);
-    for (std::uint64_t first = 0; first < entries; first += kEntriesAtOnce) {
-        const std::uint64_t count = std::min(kEntriesAtOnce, entries - first);
-        if (!read_at(kCacheIndexAt + first * sizeof(CacheEntry), some.data(), count * sizeof(CacheEntry))) break;
-        for (std::uint64_t i = 0; i < count; ++i) {
-            if (some[i].check == check_of(first + i, some[i])) next = std::max(next, some[i].offset + some[i].bytes);
-        }
-    }
+    each_entry(0, entries,
+               [&](std::uint64_t, const CacheEntry& entry) { next = std::max(next, entry.offset + entry.bytes); });
     return next;
 }
 
@@ -92,10 +106,25 @@ int CacheFile::set_entry(std::uint64_t index, const CacheEntry& entry) const {
     return write_at(kCacheIndexAt + index * sizeof entry, &entry, sizeof entry);
 }
 
+// Locks of the open file description: the kernel lets go of them with its last descriptor, however processes end. On a
+// file system without them nobody is known to be alone.
+bool CacheFile::is_alone() const {
+    for (int look = 0; look < kUserLooks; ++look) {
+        if (set_user_lock(fd_, F_WRLCK) == 0) return true;
+        if (set_user_lock(fd_, F_RDLCK) == 0 || (errno != EAGAIN && errno != EACCES)) return false;
+        std::this_thread::sleep_for(kUserPause);  // the one that is alone rebuilds what it needs, and joins
+    }
+    return false;
+}
+
+void CacheFile::join() const { (void)set_user_lock(fd_, F_RDLCK); }
+
 std::uint64_t CacheFile::size() const {
     struct stat status;
     return ::fstat(fd_, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
 }
+
+int CacheFile::cut(std::uint64_t bytes) const { return ::ftruncate(fd_, static_cast<off_t>(bytes)) == 0 ? 0 : errno; }
 
 bool CacheFile::read(std::uint64_t offset, std::span<iovec> parts) const {
     for (parts = rest_of(parts, 0); !parts.empty();) {

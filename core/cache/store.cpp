@@ -13,6 +13,7 @@ namespace {
 
 // An entry may be read while another process writes it, and is then neither the old nor the new one.
 constexpr int kLooks = 3;
+constexpr int kTaken = -2;
 
 template <typename Span>
 std::uint32_t check_of_parts(std::span<const Span> parts) {
@@ -39,15 +40,27 @@ std::array<iovec, kMostParts> vectors_of(std::span<const Span> parts) {
 
 }  // namespace
 
-Store::Store(int fd, std::uint64_t entries, std::uint64_t limit_bytes)
-    : fd_(fd), file_(fd), entries_(entries), limit_(limit_bytes) {}
+Store::Store(int fd, std::uint64_t entries, std::uint64_t limit_bytes, Space space)
+    : fd_(fd), file_(fd), entries_(entries), limit_(limit_bytes), space_(space), map_(file_, entries, limit_bytes) {}
 
 Store::~Store() {
     const StoreLock::AmongThreads held;  // to close any descriptor of a file lets go of the process's locks of it
     ::close(fd_);
 }
 
-std::uint64_t Store::used_bytes() const { return file_.next().value_or(cache_data_at(entries_)); }
+std::uint64_t Store::used_bytes() const {
+    if (space_ == Space::grows) return file_.next().value_or(cache_data_at(entries_));
+    return map_.overhead() + file_.next().value_or(0);
+}
+
+std::uint64_t Store::room_bytes() const {
+    return space_ == Space::reused ? map_.room() : limit_ - std::min(limit_, cache_data_at(entries_));
+}
+
+void Store::resume() {
+    int full = kFull;
+    stopped_.compare_exchange_strong(full, 0, std::memory_order_relaxed);
+}
 
 Store::Counts Store::counts() const {
     return {hits_.load(), misses_.load(), admitted_.load(), damaged_.load(), hit_bytes_.load(), admitted_bytes_.load()};
@@ -63,12 +76,11 @@ std::optional<Store::Item> Store::peek(std::uint64_t index) {
     if (index >= entries_) return std::nullopt;
     const std::optional<CacheEntry> entry = intact(index);
     if (!entry) {
-        add(damaged_, 1);
-        drop(index, {});
+        mend(index);
         return std::nullopt;
     }
     if (entry->state != CacheState::kept) return std::nullopt;
-    return Item{entry->offset, entry->bytes, entry->width, entry->height, entry->data_check};
+    return Item{entry->offset, entry->bytes, entry->width, entry->height, entry->data_check, entry->generation};
 }
 
 std::optional<CacheEntry> Store::intact(std::uint64_t index) const {
@@ -79,6 +91,10 @@ std::optional<CacheEntry> Store::intact(std::uint64_t index) const {
         if (entry->state == CacheState::empty && entry->check == 0 && entry->offset == 0) return entry;
         const bool whole = entry->check == check_of(index, *entry) && entry->state <= CacheState::dropped;
         if (!whole || entry->offset < cache_data_at(entries_)) continue;
+        if (space_ == Space::reused && entry->state == CacheState::kept && entry->bytes > 0 &&
+            !map_.is_place(entry->offset, entry->bytes)) {
+            continue;
+        }
         if (entry->state == CacheState::kept && entry->bytes > 0 &&
             (entry->offset > std::numeric_limits<std::uint64_t>::max() / 2 ||
              entry->offset + entry->bytes > file_.size())) {
@@ -93,8 +109,13 @@ bool Store::read(std::uint64_t index, const Item& item, std::span<const Part> pa
     const std::span<const Part> all = parts.first(std::min(parts.size(), kMostParts));
     auto vectors = vectors_of<Part>(all);
     const bool fits = bytes_of<Part>(all) == item.bytes;
-    if (fits && file_.read(item.offset, std::span(vectors).first(all.size())) &&
-        check_of_parts<Part>(all) == item.data_check) {
+    const bool is_whole = fits && file_.read(item.offset, std::span(vectors).first(all.size())) &&
+                          check_of_parts<Part>(all) == item.data_check;
+    if (space_ == Space::reused && !is_still(index, item)) {
+        add(misses_, 1);  // evicted meanwhile: its bytes may be another entry's, and nothing is damaged
+        return false;
+    }
+    if (is_whole) {
         add(hits_, 1);
         add(hit_bytes_, item.bytes);
         return true;
@@ -103,15 +124,85 @@ bool Store::read(std::uint64_t index, const Item& item, std::span<const Part> pa
     return false;
 }
 
+// An entry is dropped before its space is free for others: if it is what it was before its data were read, they were
+// not written over meanwhile. Its generation tells it from one that was dropped and kept again in the same place.
+bool Store::is_still(std::uint64_t index, const Item& item) const {
+    const std::optional<CacheEntry> now = intact(index);
+    return now && now->state == CacheState::kept && now->offset == item.offset && now->generation == item.generation;
+}
+
 void Store::reject(std::uint64_t index, const Item& item) {
     add(misses_, 1);
     add(damaged_, 1);
+    if (space_ == Space::reused) {
+        const StoreLock lock(fd_);
+        if (lock.error() != 0 || !is_still(index, item)) return;
+        if (const auto now = intact(index)) free_entry(index, *now);
+        return;
+    }
     CacheEntry entry{};
     entry.offset = item.offset;
     entry.bytes = item.bytes;
     entry.state = CacheState::dropped;
     entry.check = check_of(index, entry);
     drop(index, entry);
+}
+
+// Makes an entry empty that cannot be read.
+void Store::mend(std::uint64_t index) {
+    if (space_ == Space::reused) {
+        const StoreLock lock(fd_);
+        if (lock.error() != 0 || intact(index)) return;  // another one has written it meanwhile
+        add(damaged_, 1);
+        return drop(index, {});
+    }
+    add(damaged_, 1);
+    drop(index, {});
+}
+
+std::uint64_t Store::free_entry(std::uint64_t index, const CacheEntry& entry) {
+    CacheEntry empty{};
+    empty.offset = cache_data_at(entries_);
+    empty.state = CacheState::dropped;
+    empty.generation = entry.generation + 1;
+    empty.check = check_of(index, empty);
+    if (file_.set_entry(index, empty) != 0) return 0;
+    if (const int error = map_.give_back(entry.offset, entry.bytes)) stop(error);
+    return SpaceMap::taken_by(entry.bytes);
+}
+
+std::uint64_t Store::evict(std::span<const std::int64_t> indices) {
+    constexpr std::size_t kAtOnce = 64;  // so that others get the lock in between
+    std::uint64_t freed = 0;
+    for (; !indices.empty() && space_ == Space::reused; indices = indices.subspan(std::min(kAtOnce, indices.size()))) {
+        const StoreLock lock(fd_);
+        if (lock.error() != 0) break;
+        for (const std::int64_t index : indices.first(std::min(kAtOnce, indices.size()))) {
+            const auto now = intact(static_cast<std::uint64_t>(index));
+            if (now && now->state == CacheState::kept) freed += free_entry(static_cast<std::uint64_t>(index), *now);
+        }
+    }
+    return freed;
+}
+
+std::vector<std::uint32_t> Store::taken(std::uint64_t first, std::uint64_t count) const {
+    std::vector<std::uint32_t> taken(count);
+    file_.each_entry(first, first + count, [&](std::uint64_t index, const CacheEntry& entry) {
+        if (entry.state != CacheState::kept) return;
+        taken[index - first] = static_cast<std::uint32_t>(
+            std::min<std::uint64_t>(SpaceMap::taken_by(entry.bytes), std::numeric_limits<std::uint32_t>::max()));
+    });
+    return taken;
+}
+
+void Store::recover() {
+    if (space_ != Space::reused || !file_.is_alone()) return;
+    {
+        const StoreLock lock(fd_);
+        const int error = lock.error() != 0 ? lock.error() : map_.rebuild();
+        if (error != 0) stop(error);
+    }
+    file_.join();
 }
 
 // A failure to write it down leaves what was there, to be found out again.
@@ -135,10 +226,10 @@ bool Store::put(std::uint64_t index, std::span<const ConstPart> parts, std::uint
     entry.height = height;
     entry.data_check = check_of_parts<ConstPart>(parts);
     entry.check = check_of(index, entry);
-    int error = file_.write(*offset, std::span(vectors).first(parts.size()));
-    if (error == 0) error = file_.set_entry(index, entry);
+    const int unwritten = file_.write(*offset, std::span(vectors).first(parts.size()));
+    const int error = publish(index, entry, unwritten);
     if (error != 0) {
-        stop(error);
+        if (error != kTaken) stop(error);
         return false;
     }
     add(admitted_, 1);
@@ -146,9 +237,27 @@ bool Store::put(std::uint64_t index, std::span<const ConstPart> parts, std::uint
     return true;
 }
 
+// Writes an entry whose data lie there, unless writing them failed with `error`. Where space is reused, it is not
+// written over another one's, and what was taken for it is given back unless it is written: 0, kTaken or errno.
+int Store::publish(std::uint64_t index, CacheEntry& entry, int error) {
+    if (space_ == Space::grows) return error != 0 ? error : file_.set_entry(index, entry);
+    const StoreLock lock(fd_);
+    const auto now = intact(index);
+    if (error == 0) error = lock.error();
+    if (error == 0 && now && now->state == CacheState::kept) error = kTaken;
+    if (error == 0) {
+        entry.generation = now ? now->generation + 1 : 0;
+        entry.check = check_of(index, entry);
+        error = file_.set_entry(index, entry);
+    }
+    if (error != 0) (void)map_.give_back(entry.offset, entry.bytes);
+    return error;
+}
+
 // What was dropped is written again where it was. Two that do so at a time write the same bytes.
 std::optional<std::uint64_t> Store::place_for(const CacheEntry& now, std::uint64_t bytes) {
-    if (now.state == CacheState::dropped && bytes <= now.bytes && now.offset <= limit_ - std::min(limit_, bytes)) {
+    if (space_ == Space::grows && now.state == CacheState::dropped && bytes <= now.bytes &&
+        now.offset <= limit_ - std::min(limit_, bytes)) {
         return now.offset;
     }
     return stopped() != 0 ? std::nullopt : allocate(bytes);
@@ -160,6 +269,14 @@ std::optional<std::uint64_t> Store::allocate(std::uint64_t bytes) {
         stop(lock.error());
         return std::nullopt;
     }
+    if (space_ == Space::grows) return append(bytes);
+    if (bytes == 0) return cache_data_at(entries_);
+    const SpaceMap::Taken taken = map_.take(bytes);
+    if (!taken.offset) stop(taken.error != 0 ? taken.error : kFull);
+    return taken.offset;
+}
+
+std::optional<std::uint64_t> Store::append(std::uint64_t bytes) {
     const std::uint64_t first = cache_data_at(entries_);
     std::uint64_t next = file_.next().value_or(0);
     if (next < first) next = file_.find_next(entries_);

@@ -1,14 +1,17 @@
-// Bytes by number, kept until a limit is reached and never thrown out: of a shuffled epoch exactly the share that was
-// kept is then found again, where the least recently used would always be what comes next (CoorDL's MinIO: Mohan et
-// al., "Analyzing and Mitigating Data Stalls in DNN Training", VLDB 2021).
+// Bytes by number, kept until a limit is reached. A store that does not reuse space throws nothing out: of a shuffled
+// epoch exactly the share that was kept is then found again, where the least recently used would always be what comes
+// next (CoorDL's MinIO: Mohan et al., "Analyzing and Mitigating Data Stalls in DNN Training", VLDB 2021). One that
+// reuses space drops what its caller names.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "cache/cache_file.hpp"
+#include "cache/space_map.hpp"
 #include "cache/store_lock.hpp"
 
 namespace headrace {
@@ -25,15 +28,18 @@ public:
     // What an entry says of itself.
     struct Item {
         std::uint64_t offset;
-        std::uint32_t bytes, width, height, data_check;
+        std::uint32_t bytes, width, height, data_check, generation;
     };
     // Of this process, since it made the store. Damaged entries count as misses, too.
     struct Counts {
         std::int64_t hits, misses, admitted, damaged, hit_bytes, admitted_bytes;
     };
 
-    // `fd` is a file of CacheKind::ours with these entries; it is owned from now on. The limit counts all of the file.
-    Store(int fd, std::uint64_t entries, std::uint64_t limit_bytes);
+    enum class Space : std::uint8_t { grows, reused };
+
+    // `fd` is a file of CacheKind::ours with these entries, of the version for that space; it is owned from now on. The
+    // limit counts all of the file.
+    Store(int fd, std::uint64_t entries, std::uint64_t limit_bytes, Space space = Space::grows);
     ~Store();
     Store(const Store&) = delete;
     Store& operator=(const Store&) = delete;
@@ -42,10 +48,14 @@ public:
     std::uint64_t limit_bytes() const { return limit_; }
     // Bytes of the file that are given away, index included.
     std::uint64_t used_bytes() const;
+    // Bytes that entries may take together.
+    std::uint64_t room_bytes() const;
     // 0 while it admits; kFull at the limit; else what a write failed with (errno).
     static constexpr int kFull = -1;
     int stopped() const { return stopped_.load(std::memory_order_relaxed); }
     Counts counts() const;
+    // Admits again after the limit was reached.
+    void resume();
 
     // What is kept under a number below entries(); nothing counts as a miss.
     std::optional<Item> find(std::uint64_t index);
@@ -60,12 +70,28 @@ public:
     // there already.
     bool put(std::uint64_t index, std::span<const ConstPart> parts, std::uint32_t width = 0, std::uint32_t height = 0);
 
+    // --- where space is reused ---
+
+    // Takes what is written down of free space from the index, unless another opening of the file is in use. Of a file
+    // on a disk: the descriptors of one opening, such as those that are handed on, are not told apart.
+    void recover();
+    // Bytes that are taken for each of `count` entries from `first` on, 0 where nothing is kept.
+    std::vector<std::uint32_t> taken(std::uint64_t first, std::uint64_t count) const;
+    // Drops entries and frees their space. Bytes that are free now.
+    std::uint64_t evict(std::span<const std::int64_t> indices);
+
 private:
     using Counter = std::atomic<std::int64_t>;
     static void add(Counter& counter, std::int64_t by) { counter.fetch_add(by, std::memory_order_relaxed); }
 
     std::optional<std::uint64_t> place_for(const CacheEntry& now, std::uint64_t bytes);
     std::optional<std::uint64_t> allocate(std::uint64_t bytes);
+    std::optional<std::uint64_t> append(std::uint64_t bytes);
+    int publish(std::uint64_t index, CacheEntry& entry, int error);
+    bool is_still(std::uint64_t index, const Item& item) const;
+    // The bytes that it took. Needs the lock.
+    std::uint64_t free_entry(std::uint64_t index, const CacheEntry& entry);
+    void mend(std::uint64_t index);
     void drop(std::uint64_t index, const CacheEntry& entry);
     void stop(int why) { stopped_.store(why, std::memory_order_relaxed); }
     // Nothing where the file cannot be read there, or holds nonsense.
@@ -74,6 +100,8 @@ private:
     const int fd_;
     const CacheFile file_;
     const std::uint64_t entries_, limit_;
+    const Space space_;
+    SpaceMap map_;
     std::atomic<int> stopped_{0};
     Counter hits_{0}, misses_{0}, admitted_{0}, damaged_{0}, hit_bytes_{0}, admitted_bytes_{0};
 };

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "cache/store.hpp"
@@ -29,10 +31,10 @@ void sign(std::vector<std::uint8_t>& file, std::uint64_t at, auto change, auto..
 }
 
 // With right checksums, so that what lies behind them is reached.
-void sign_all(std::vector<std::uint8_t>& file) {
-    sign<CacheHeader>(file, 0, [](CacheHeader& header) {
+void sign_all(std::vector<std::uint8_t>& file, std::uint32_t version) {
+    sign<CacheHeader>(file, 0, [version](CacheHeader& header) {
         std::memcpy(header.magic, "hr-cache", sizeof header.magic);
-        header.version = kCacheVersion;
+        header.version = version;
         header.entries = kEntries;
         header.key = header.stamp = CacheDigest{};
     });
@@ -75,18 +77,27 @@ void put(Store& store, std::uint64_t index) {
 }
 
 void run(Input input) {
-    const bool anew = input.byte() & 1;
+    const std::uint8_t flags = input.byte();
+    const bool anew = flags & 1, reuses = flags & 2;
+    const std::uint32_t version = reuses ? kReusedCacheVersion : kCacheVersion;
     std::vector<std::uint8_t> file(input.rest().begin(), input.rest().end());
-    if (anew) sign_all(file);
+    if (anew) sign_all(file, version);
     const int fd = memory_of(file);
-    if (CacheFile(fd).kind(kEntries, {}, {}) != CacheKind::ours) {
+    if (CacheFile(fd).kind(kEntries, {}, {}, version) != CacheKind::ours) {
         close(fd);
         return;
     }
-    Store store(fd, kEntries, kLimit);
+    Store store(fd, kEntries, kLimit, reuses ? Store::Space::reused : Store::Space::grows);
+    store.recover();
     (void)store.used_bytes();
+    (void)store.taken(0, kEntries);
     for (std::uint64_t i = 0; i <= kEntries; ++i) look(store, i, file.size());
     for (std::uint64_t i = 0; i <= kEntries; ++i) put(store, i);
+    std::array<std::int64_t, kEntries> all;
+    std::iota(all.begin(), all.end(), 0);
+    store.evict(all);
+    store.resume();
+    for (std::uint64_t i = 0; i < kEntries; ++i) put(store, i);
 }
 
 }  // namespace

@@ -1,11 +1,12 @@
 // A cache under load: threads look up and put the same entries in two stores of one file, with a limit that is reached,
-// while others read counters. Whatever is found must be what was put.
+// while others read counters, and, where space is used again, drop entries. Whatever is found must be what was put.
 //
 //     stress_cache_store [ROUNDS [SEED]]        exit code 0: all was right; ThreadSanitizer adds its own
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -48,6 +49,13 @@ void look(Store& store, std::uint64_t index) {
     store.put(index, {&part, 1});
 }
 
+void drop_some(Store& store, std::mt19937& rng) {
+    std::array<std::int64_t, 8> some;
+    for (std::int64_t& index : some) index = static_cast<std::int64_t>(rng() % kEntries);
+    store.evict(some);
+    store.resume();
+}
+
 void work(std::vector<std::unique_ptr<Store>>& stores, unsigned seed) {
     std::mt19937 rng(seed);
     std::vector<std::uint64_t> order(kEntries);
@@ -56,17 +64,20 @@ void work(std::vector<std::unique_ptr<Store>>& stores, unsigned seed) {
     for (const std::uint64_t index : order) {
         Store& store = *stores[rng() % stores.size()];
         look(store, index);
+        if (index % 8 == 0) drop_some(store, rng);
         if (index % 16 == 0) (void)store.counts();
         if (index % 16 == 1) require(store.used_bytes() <= store.limit_bytes(), "no more than the limit");
     }
 }
 
-void round(unsigned seed) {
+void round(unsigned seed, Store::Space space) {
     const int fd = memfd_create("cache", MFD_CLOEXEC);
-    require(fd >= 0 && CacheFile(fd).make(kEntries, {}, {}) == 0, "a cache");
+    const auto version = space == Store::Space::grows ? kCacheVersion : kReusedCacheVersion;
+    require(fd >= 0 && CacheFile(fd).make(kEntries, {}, {}, version) == 0, "a cache");
     std::vector<std::unique_ptr<Store>> stores;
     for (const int each : {fd, dup(fd)}) {
-        stores.push_back(std::make_unique<Store>(each, kEntries, cache_data_at(kEntries) + kRoomFor * kMostBytes / 2));
+        const std::uint64_t limit = cache_data_at(kEntries) + SpaceMap::kMapBytes + kRoomFor * kMostBytes / 2;
+        stores.push_back(std::make_unique<Store>(each, kEntries, limit, space));
     }
     std::vector<std::thread> threads;
     for (unsigned i = 0; i < kThreads; ++i) threads.emplace_back([&, i] { work(stores, seed * kThreads + i); });
@@ -82,6 +93,8 @@ void round(unsigned seed) {
 int main(int argc, char** argv) {
     const int rounds = argc > 1 ? std::atoi(argv[1]) : 20;
     const unsigned seed = argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 1;
-    for (int i = 0; i < rounds; ++i) headrace::stress::round(seed + i);
+    for (const auto space : {headrace::Store::Space::grows, headrace::Store::Space::reused}) {
+        for (int i = 0; i < rounds; ++i) headrace::stress::round(seed + i, space);
+    }
     std::puts("caches: all was right");
 }

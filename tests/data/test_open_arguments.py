@@ -141,7 +141,8 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
 }
 
 # Those of addresses in stores are tested with these: tests/remote.
-ARGUMENTS = [name for name in inspect.signature(hr.open).parameters if name not in ("where", "store_options", "store")]
+OF_STORES = ("index", "store_options", "store")
+ARGUMENTS = [name for name in inspect.signature(hr.open).parameters if name not in ("where", *OF_STORES)]
 
 NEEDED = {
     "classes": r"classes: (expected none, got .* classes= needs class folders|expected )",

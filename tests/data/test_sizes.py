@@ -123,9 +123,8 @@ def test_an_image_beyond_the_limits_has_none(tmp_path, kind):
 def probe(dataset: data.Dataset, column: str) -> tuple[np.ndarray, int, list[tuple[int, ...]]]:
     """Heights and widths, bytes read, and failures."""
     engine = _core.Engine(1)
-    job = native_reading._probe_job(
-        dataset.locate(column, np.arange(len(dataset))), native_reading.native_paths(dataset.files(column)), False
-    )
+    at, paths = dataset.locate(column, np.arange(len(dataset))), native_reading.native_paths(dataset.files(column))
+    job = native_reading._probe_job(at, paths, None, False)
     engine.submit(job)
     job.wait()
     read = engine.counters()["read"][2]

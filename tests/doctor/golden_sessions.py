@@ -43,7 +43,7 @@ from headrace.doctor.session.storage import decode_session, encode_session
 FOLDER = Path(__file__).parent / "golden" / "sessions"
 KEPT, PROJECT, DATA = "/golden/session", "/golden/project", "/golden/data"
 """What stands for the folders of the recording machine."""
-FROM_EVIDENCE = ("processes", "trainers", "makers", "opened")
+FROM_EVIDENCE = ("processes", "trainers", "makers", "opened", "remote")
 """What a session holds that is read from its evidence again."""
 TEXTS = ("verdict", "text", "evidence", "advice", "title", "why", "hint", "stop", "why_no_windows", "detail", "costs")
 """Fields of a diagnosis and a prescription that are sentences: of them only the numbers are compared."""
@@ -80,6 +80,9 @@ RECORDINGS = [
     _case("fault_threads"),
     _case("fault_tokeniser"),
     _case("healthy_compute"),
+    _case("remote_boto3"),  # needs boto3
+    _case("remote_fsspec"),
+    _case("remote_pipe"),
     _case("two_decode_augmentation"),
     Recording("fault_slow_rank", tuple(torchrun(2, "fault_slow_rank.py")), ("--steps", "30")),
     _mixture("truth_images", "images", "--workers", 2, "--start", "fork"),
@@ -94,15 +97,24 @@ def names() -> list[str]:
 
 def derived(name: str, folder: Path) -> tuple[Session, dict[str, Any]]:
     """Read a recording's evidence, unpacked into `folder`, as today's doctor does: the session and its figures."""
-    recording = _unpacked(name)
-    session = _session(recording, folder)
-    return session, _figures(session, recording["sources"])
+    session = session_of(name, folder)
+    return session, _figures(session, _unpacked(name)["sources"])
+
+
+def session_of(name: str, folder: Path) -> Session:
+    """Read a recording's evidence, unpacked into `folder`."""
+    return _session(_unpacked(name), folder)
 
 
 def prescribed(name: str, session: Session) -> tuple[Diagnosis, Prescription]:
     """Return the diagnosis and the prescription of a recording's session, by its script."""
     diagnosis = diagnose(session)
-    return diagnosis, prescribe(session, diagnosis, ScriptSources(_unpacked(name)["sources"].get, PROJECT))
+    return diagnosis, prescribe(session, diagnosis, sources(name))
+
+
+def sources(name: str) -> ScriptSources:
+    """Return the script of a recording, and the modules beside it."""
+    return ScriptSources(_unpacked(name)["sources"].get, PROJECT)
 
 
 def reports(name: str, session: Session) -> list[str]:

@@ -30,6 +30,7 @@ from sampler_loaders import (
 )
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
+import headrace as hr
 from headrace.dropins.resumable_samplers import BucketBatchSampler, ResumableBatchSampler, ResumableSampler
 from headrace.errors import HeadraceError, StateError, UsageError
 from headrace.plan import UniformPlan
@@ -47,7 +48,9 @@ def ranks_joined(kind, monkeypatch):
         monkeypatch.setattr(battery, "joined", dealt)
 
 
-@both
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.long if kind == "windows" else ()) for kind in KINDS]
+)
 def test_any_number_of_workers_gives_the_same_batches(kind):
     battery.check_threads(factory(kind))
 
@@ -118,6 +121,17 @@ def test_every_sample_comes_once_in_an_epoch_over_all_ranks(kind):
         loaders = battery.loaders_of(factory(kind), GLOBAL_BATCH, world_size)
         samples = flat(flat(samples_of(loader) for loader in loaders))
         assert sorted(samples) == list(range(LENGTH))
+
+
+def test_windows_are_those_of_the_loader(tmp_path):
+    data = hr.open({"label": list(range(LENGTH))})
+    order = hr.Windowed(block_samples=3, window_blocks=4, lanes=4)
+    loader = hr.Loader(data, {"label": hr.Label()}, batch_size=12, shuffle=True, seed=5, order=order, output="numpy")
+    assert [batch["label"].tolist() for batch in loader] == list(sampler_of("windows"))
+    with pytest.raises(UsageError, match=r"order: expected shuffle=True with a windowed order"):
+        ResumableBatchSampler(LENGTH, 12, shuffle=False, order="windowed")
+    with pytest.raises(UsageError, match=r"Windowed with block_samples=, since the bytes .* got block_bytes=9000000"):
+        ResumableBatchSampler(LENGTH, 12, order=hr.Windowed(block_bytes=9_000_000))
 
 
 def test_batches_are_the_plans():

@@ -17,9 +17,10 @@ from archives import add_file
 import headrace as hr
 from headrace import _core
 from headrace.data import Dataset, FailedRequestError, FailureKind, ObjectPath, native_paths
+from headrace.data.remote import requests
 from headrace.errors import NotFoundError, ReadError
 from headrace.fetch import FetchAhead, FetchCancelled
-from headrace.plan import UniformPlan
+from headrace.plan import UniformPlan, WindowShape
 
 SAMPLES = 60
 
@@ -42,8 +43,12 @@ class FileStore:
         await asyncio.sleep(1000 if self.hangs else 0)
         return memoryview(Path(key).read_bytes()[start:end]), None
 
-    def renew(self) -> None:
-        self.renewed += 1
+    @property
+    def connections(self) -> int:
+        return self.renewed
+
+    def renew(self, before: int) -> None:
+        self.renewed += before == self.renewed
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,3 +268,19 @@ def test_expired_credentials_are_read_again_once(remote: RemoteDataset, passes: 
     with pytest.raises(ReadError, match="ExpiredToken"):
         list(other.steps())
     assert remote.store.renewed == 2
+
+
+def test_a_pass_over_windows_begins_with_the_samples_of_its_first_step(
+    remote: RemoteDataset, passes: list[Pass], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "_LARGEST_GAP_BYTES", 0)
+    window = WindowShape(block=10, blocks=6)
+    one = Pass(remote, plan_of(window=window, batch_size=5), limit=1_000_000)
+    passes.append(one)
+    seen = [samples.tolist() for samples, _ in one.steps()]
+    at = remote.local.locate("bin", np.array(seen[0]))
+    first = {(at.path_id[row], at.offset[row] - 512, at.offset[row] + at.length[row]) for row in range(5)}
+    names = [remote.local.files("bin").path(number).decode() for number in range(3)]
+    asked = remote.store.asked[: len(first)]
+    assert {(names.index(name), start, end) for name, start, end in asked} == first
+    assert sorted(at for step in seen for at in step) == list(range(SAMPLES))

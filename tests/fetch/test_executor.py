@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from virtual_time import MadeStore, content, reset, run_virtually
 
+from headrace.data import FailedRequestError, FailureKind
+from headrace.data.remote.requests import Request
 from headrace.errors import HeadraceError, ReadError
-from headrace.fetch.executor import FetchThread, PassingError, RequestRunner
-from headrace.fetch.requests import Request
+from headrace.fetch.executor import FetchThread, RequestRunner
 
 
 def requests(count: int, size: int = 100) -> list[Request]:
@@ -63,10 +64,22 @@ def test_a_store_that_stays_away_is_an_error_that_names_the_range_and_the_attemp
 
 
 def test_what_stays_wrong_is_raised_at_once() -> None:
-    store = MadeStore(lambda _: (0.0, ReadError("no such object")))
+    store = MadeStore(lambda _: (0.0, FailedRequestError(FailureKind.MISSING, "no such object")))
     (found, _), took_s = run_virtually(run(store, requests(1)))
-    assert str(found[0]) == "no such object"
+    assert str(found[0]) == "object 0 [0, 100): no such object, at 1 attempts"
     assert (len(store.seen), took_s) == (1, 0)
+
+
+def test_refused_credentials_are_renewed_once_for_all_requests_under_way() -> None:
+    expired = FailedRequestError(FailureKind.CREDENTIALS, "expired")
+    store = MadeStore(lambda at: (0.1, expired) if at < 16 else 0.1)
+    (found, runner), took_s = run_virtually(run(store, requests(16), streams=16))
+    assert found == [content(each.object, each.start, each.stop) for each in requests(16)]
+    assert (store.renewed, runner.counts.retries) == (1, 16)
+    assert took_s == pytest.approx(0.2)  # nobody pauses
+    refused = MadeStore(lambda _: (0.1, expired))
+    (found, _), _ = run_virtually(run(refused, requests(1)))
+    assert str(found[0]) == "object 0 [0, 100): expired, at 2 attempts"
 
 
 def test_a_cut_answer_is_asked_for_again() -> None:
@@ -79,8 +92,17 @@ def test_a_cut_answer_is_asked_for_again() -> None:
 def test_nothing_is_waited_for_beyond_its_deadline() -> None:
     store = MadeStore(lambda _: 1e9)
     (found, _), took_s = run_virtually(run(store, requests(1)))
-    assert "no whole answer within 10 s, at 6 attempts" in str(found[0])
-    assert 60 < took_s < 90
+    assert "no whole answer within 60 s, at 5 attempts" in str(found[0])
+    begun = [time_s for time_s, *_ in store.seen]
+    assert begun == pytest.approx([0, 10, 30, 71, 134], abs=4)  # twice as long each time, none begins after 150 s
+    assert took_s < 200
+
+
+def test_a_link_too_slow_for_the_first_deadline_is_measured_by_a_later_attempt() -> None:
+    store = MadeStore(lambda at: 15.0)
+    (found, runner), _ = run_virtually(run(store, requests(40), streams=8))
+    assert found == [content(each.object, each.start, each.stop) for each in requests(40)]
+    assert runner.counts.retries == 8  # those that began before the link was known
 
 
 def test_a_request_that_lags_is_sent_a_second_time() -> None:
@@ -107,7 +129,7 @@ def test_the_loser_of_two_answers_is_let_go_of() -> None:
 
 def test_a_store_that_asks_for_fewer_requests_gets_fewer() -> None:
     def answer(at: int) -> Any:
-        return (0.01, PassingError("SlowDown", throttled=True, after_s=0.5)) if 50 <= at < 80 else 0.01
+        return (0.01, FailedRequestError(FailureKind.PASSING, "503 SlowDown")) if 50 <= at < 80 else 0.01
 
     store = MadeStore(answer)
     (found, runner), _ = run_virtually(run(store, requests(300), streams=32))
@@ -167,9 +189,29 @@ def test_a_closed_thread_lets_go_of_what_waits_and_is_gone() -> None:
 
 
 def test_a_failure_reaches_who_waits_for_the_part() -> None:
-    thread = FetchThread(MadeStore(lambda at: (0.0, ReadError("gone")) if at == 1 else 0.0))
+    thread = FetchThread(
+        MadeStore(lambda at: (0.0, FailedRequestError(FailureKind.MISSING, "gone")) if at == 1 else 0.0)
+    )
     try:
         with pytest.raises(ReadError, match="gone"):
             thread.fetch([Request(0, 0, 5, 0), Request(0, 5, 9, 0)]).result(10)
     finally:
         thread.close()
+
+
+def test_a_thread_that_cannot_be_started_leaves_no_loop_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[asyncio.AbstractEventLoop] = []
+    make = asyncio.new_event_loop
+
+    def kept() -> asyncio.AbstractEventLoop:
+        made.append(make())
+        return made[-1]
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(asyncio, "new_event_loop", kept)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        FetchThread(MadeStore(lambda _: 0.0))
+    assert [loop.is_closed() for loop in made] == [True]

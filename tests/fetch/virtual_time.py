@@ -7,9 +7,9 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from headrace.data import FailedRequestError, FailureKind
+from headrace.data.remote.requests import Request
 from headrace.errors import HeadraceError, ReadError
-from headrace.fetch.executor import PassingError
-from headrace.fetch.requests import Request
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class MadeStore:
         self._answer = answer
         self.seen: list[tuple[float, int, int, int]] = []
         """Time, object, start and stop of each request."""
-        self.under_way = self.most_under_way = 0
+        self.under_way = self.most_under_way = self.renewed = 0
 
     async def read_range(self, number: int, start: int, stop: int) -> bytes:
         answer = self._answer(len(self.seen))
@@ -73,13 +73,20 @@ class MadeStore:
             raise what
         return what
 
-    def failed(self, request: Request, attempts: int, why: str) -> HeadraceError:
-        return ReadError(f"object {request.object} [{request.start}, {request.stop}): {why}, at {attempts} attempts")
+    def connections(self, number: int) -> int:
+        return self.renewed
+
+    def renew(self, number: int, before: int) -> None:
+        self.renewed += before == self.renewed
+
+    def failed(self, request: Request, failure: FailedRequestError, attempts: int) -> HeadraceError:
+        where = f"object {request.object} [{request.start}, {request.stop})"
+        return ReadError(f"{where}: {failure.reason}, at {attempts} attempts")
 
 
 def content(number: int, start: int, stop: int) -> bytes:
     return bytes((number + place * 7) % 251 for place in range(start, stop))
 
 
-def reset() -> PassingError:
-    return PassingError("connection reset")
+def reset() -> FailedRequestError:
+    return FailedRequestError(FailureKind.PASSING, "connection reset")

@@ -10,6 +10,7 @@ import random
 import re
 import signal
 import threading
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import battery
@@ -158,6 +159,19 @@ def test_closing_waits_for_the_rows_in_progress(photos, way):
     assert not closing.is_alive(), "hangs"
     finished = sum(done.acquire(block=False) for _ in range(COUNT))
     assert WORKERS <= finished < COUNT, "each finishes its row, and leaves the rest"
+
+
+def test_workers_with_large_results_for_nobody_need_not_be_killed(photos, way, monkeypatch):
+    """Their results lie in the pipe, and beyond what it holds they wait for a reader."""
+    killed = []
+    monkeypatch.setattr(BaseProcess, "kill", killed.append)
+    kill = BaseProcess.kill
+    monkeypatch.setattr(BaseProcess, "kill", lambda self: (killed.append(self.name), kill(self)))
+    batches = iter(load(photos, map_functions.megabyte_of_text, batch_size=8))
+    next(batches)
+    batches.close()
+    assert eventually(lambda: not children())
+    assert not killed
 
 
 def test_a_map_that_hangs_is_killed(photos, way, monkeypatch):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from servers import StoreServer, running_store
 
 from headrace.data.remote import remote_file
 from headrace.data.remote.listing import Stores
+from headrace.data.remote.remote_errors import REMOTE_RETRIES
+from headrace.fetch import executor
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +26,7 @@ def running() -> Iterator[StoreServer]:
 def store(running: StoreServer, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
     running.objects.clear()
     running.requests.clear()
-    running.fault, running.states_etags = None, True
+    running.fault, running.states_etags, running.modified_s = None, True, 1_700_000_000.0
     monkeypatch.setattr(remote_file, "pause", lambda _: None)
+    monkeypatch.setattr(executor, "REMOTE_RETRIES", replace(REMOTE_RETRIES, first_pause_s=0.001, most_pause_s=0.01))
     return running

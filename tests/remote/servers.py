@@ -8,6 +8,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
@@ -36,7 +37,8 @@ class Answer(NamedTuple):
     code: str = "SlowDown"
     headers: Mapping[str, str] = {}
     act: str = ""
-    """"reset", "truncate", "whole" (200 instead of 206) or "stall" (until the client gives up)."""
+    """"reset", "truncate", "whole" (200 instead of 206), "stall" (until the client gives up), "half" (so after half of
+    the bytes), "shifted" (the bytes one further) or "close" (the connection ends after the answer)."""
 
 
 Fault = Callable[[Seen], Answer | None]
@@ -51,6 +53,8 @@ class StoreServer:
         self.requests: list[Seen] = []
         self.fault: Fault | None = None
         self.states_etags = True
+        self.modified_s = 1_700_000_000.0
+        """When all objects were last changed."""
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._http.daemon_threads = True
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), name="store-server")
@@ -127,6 +131,13 @@ def _handler(store: StoreServer) -> type[BaseHTTPRequestHandler]:
         def do_HEAD(self) -> None:
             self.do_GET()
 
+        def do_PUT(self) -> None:
+            data = self.rfile.read(int(self.headers["Content-Length"]))
+            key = unquote(urlsplit(self.path).path).lstrip("/").partition("/")[2]
+            store.requests.append(Seen("PUT", key, None, None, dict(self.headers), ""))
+            store.objects[key] = data
+            self.answer(200, b"", {"ETag": etag(data)})
+
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
             bucket, _, key = unquote(parts.path).lstrip("/").partition("/")
@@ -154,7 +165,9 @@ def _handler(store: StoreServer) -> type[BaseHTTPRequestHandler]:
             elif bucket != store.bucket:
                 self.answer(404, _error("NoSuchBucket"), {})
             elif not key:
-                self.answer(200, _listing(store, parse_qs(parts.query)), {"Content-Type": "application/xml"})
+                query = parse_qs(parts.query)
+                listing = _azure_listing if "comp" in query else _listing
+                self.answer(200, listing(store, query), {"Content-Type": "application/xml"})
             elif key not in store.objects:
                 self.answer(404, _error("NoSuchKey"), {})
             else:
@@ -162,7 +175,7 @@ def _handler(store: StoreServer) -> type[BaseHTTPRequestHandler]:
 
         def give(self, data: bytes, seen: Seen, act: str) -> None:
             tags = {"ETag": etag(data)} if store.states_etags else {}
-            headers = {**tags, "Last-Modified": formatdate(1_700_000_000, usegmt=True), "Accept-Ranges": "bytes"}
+            headers = {**tags, "Last-Modified": formatdate(store.modified_s, usegmt=True), "Accept-Ranges": "bytes"}
             wanted = seen.headers.get("if-match", seen.headers.get("If-Match"))
             if wanted is not None and wanted != etag(data):
                 self.answer(412, _error("PreconditionFailed"), {})
@@ -172,17 +185,23 @@ def _handler(store: StoreServer) -> type[BaseHTTPRequestHandler]:
                 self.answer(416, _error("InvalidRange"), {})
             else:
                 end = min(len(data) if seen.end is None else seen.end, len(data))
+                if act == "shifted":
+                    seen = seen._replace(start=seen.start + 1)
+                    end = min(end + 1, len(data))
                 headers["Content-Range"] = f"bytes {seen.start}-{end - 1}/{len(data)}"
-                self.answer(206, data[seen.start : end], headers, cut=act == "truncate")
+                self.answer(206, data[seen.start : end], headers, act)
 
-        def answer(self, status: int, body: bytes, headers: Mapping[str, str], *, cut: bool = False) -> None:
+        def answer(self, status: int, body: bytes, headers: Mapping[str, str], act: str = "") -> None:
             lines = [f"HTTP/1.1 {status} Status", f"Content-Length: {len(body)}"]
             lines += [f"{name}: {value}" for name, value in headers.items()]
             if self.command == "HEAD":
                 body = b""
-            elif cut:
-                body, self.close_connection = body[: len(body) // 2], True
+            elif act in ("truncate", "half"):
+                body = body[: len(body) // 2]
             self.wfile.write("\r\n".join([*lines, "", ""]).encode() + body)
+            if act == "half":
+                self.connection.recv(1)  # until the client closes it
+            self.close_connection = self.close_connection or bool(act)
 
     return Handler
 
@@ -197,10 +216,26 @@ def _listing(store: StoreServer, query: Mapping[str, list[str]]) -> bytes:
     keys = [key for key in sorted(store.objects, key=str.encode) if key.startswith(prefix) and key > after]
     page = keys[:_PAGE]
     more = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if len(keys) > _PAGE else ""
+    modified = datetime.fromtimestamp(store.modified_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.123Z")
+    tags = [f"<ETag>{escape(etag(store.objects[key]))}</ETag>" if store.states_etags else "" for key in page]
     entries = "".join(
-        f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-02T03:04:05.000Z</LastModified>"
-        f"<ETag>{escape(etag(store.objects[key]))}</ETag><Size>{len(store.objects[key])}</Size></Contents>"
-        for key in page
+        f"<Contents><Key>{escape(key)}</Key><LastModified>{modified}</LastModified>{tag}"
+        f"<Size>{len(store.objects[key])}</Size></Contents>"
+        for key, tag in zip(page, tags, strict=True)
     )
     state = f"<IsTruncated>{'true' if more else 'false'}</IsTruncated><KeyCount>{len(page)}</KeyCount>"
     return f'<?xml version="1.0"?><ListBucketResult>{state}{more}{entries}</ListBucketResult>'.encode()
+
+
+def _azure_listing(store: StoreServer, query: Mapping[str, list[str]]) -> bytes:
+    prefix, after = query.get("prefix", [""])[0], query.get("marker", [""])[0]
+    keys = [key for key in sorted(store.objects, key=str.encode) if key.startswith(prefix) and key > after]
+    page = keys[:_PAGE]
+    blobs = "".join(
+        f"<Blob><Name>{escape(key)}</Name><Properties><Last-Modified>{formatdate(1_700_000_000, usegmt=True)}"
+        f"</Last-Modified><Content-Length>{len(store.objects[key])}</Content-Length>"
+        f"<Content-Type>x/y</Content-Type><Etag>{escape(etag(store.objects[key]))}</Etag></Properties></Blob>"
+        for key in page
+    )
+    more = f"<NextMarker>{escape(page[-1])}</NextMarker>" if len(keys) > _PAGE else "<NextMarker/>"
+    return f'<?xml version="1.0"?><EnumerationResults><Blobs>{blobs}</Blobs>{more}</EnumerationResults>'.encode()

@@ -111,6 +111,15 @@ def test_a_dataset_travels_without_credentials(shards: StoreServer, monkeypatch:
     assert there[20] == opened[20]
 
 
+def test_a_store_is_not_staged_and_the_error_says_what_keeps_it(shards: StoreServer, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"stage: .* lies in a store.*cache='disk:FOLDER:SIZE', which keeps what was"):
+        hr.open("s3://bucket/a b/é/*.tar", store_options=shards.options, stage=tmp_path / "stage")
+    (tmp_path / "rows.csv").write_text("image\n0.jpg\n")
+    with pytest.raises(UsageError, match=r"stage: .* s3://bucket/photos lies in a store"):
+        hr.open(tmp_path / "rows.csv", root="s3://bucket/photos", stage=tmp_path / "stage")
+    assert not (tmp_path / "stage").exists()
+
+
 def test_a_replaced_tar_is_named(shards: StoreServer) -> None:
     opened = hr.open("s3://bucket/a b/é/*.tar", store_options=shards.options)
     assert opened[0]["cls"]
@@ -129,11 +138,9 @@ def test_transport_errors_name_the_request(shards: StoreServer) -> None:
 
 
 def test_what_is_no_archive_is_refused(shards: StoreServer, tmp_path: Path) -> None:
-    shards.objects["list.csv"] = b"path,label\n"
-    with pytest.raises(
-        DatasetError, match=r"s3://bucket/list\.csv: expected tars or zips in a store, got a \.csv manifest"
-    ):
-        hr.open("s3://bucket/list.csv", store_options=shards.options)
+    shards.objects["paper.pdf"] = b"%PDF-1.7"
+    with pytest.raises(DatasetError, match=r"s3://bucket/paper\.pdf: expected a folder, tars, .* got a PDF"):
+        hr.open("s3://bucket/paper.pdf", store_options=shards.options)
     with pytest.raises(UsageError, match="expected addresses in stores alone"):
         hr.open(["s3://bucket/a b/é/000.tar", str(tmp_path / "000.tar")], store_options=shards.options)
     with pytest.raises(UsageError, match="store_options: expected none"):

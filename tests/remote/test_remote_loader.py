@@ -4,81 +4,78 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from archives import add_file
 from loader_data import encode, photograph
+from remote_runs import WINDOWED, assert_same, loader, open_here, open_there
 from servers import Answer, Seen, StoreServer
 
 import headrace as hr
-from headrace.errors import ChangedError, NotFoundError, ReadError
-from headrace.fetch import executor
-
-SAMPLES, TARS = 24, 3
-VIEW = hr.RandomResizedCrop(32)
-
-
-def tars() -> dict[str, bytes]:
-    found = {}
-    for part in range(TARS):
-        out = io.BytesIO()
-        with tarfile.open(fileobj=out, mode="w") as tar:
-            for at in range(part, SAMPLES, TARS):
-                add_file(tar, f"{at:03}.jpg", encode(photograph(at, 60, 80), "JPEG"))
-                add_file(tar, f"{at:03}.cls", str(at % 5).encode())
-        found[f"shards/{part}.tar"] = out.getvalue()
-    return found
-
-
-CONTENT = tars()
+from headrace.errors import ChangedError, NotFoundError, ReadError, UsageError
+from headrace.fetch import read_groups
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> hr.Dataset:
-    for key, data in CONTENT.items():
-        (tmp_path / key.rpartition("/")[2]).write_bytes(data)
-    return hr.open(str(tmp_path / "*.tar"))
+    return open_here(tmp_path)
 
 
 @pytest.fixture
-def remote(store: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> hr.Dataset:
-    monkeypatch.setattr(executor, "_FIRST_PAUSE_S", 0.001)
-    store.objects |= CONTENT
-    return hr.open("s3://bucket/shards/*.tar", store_options=store.options, cache=tmp_path / "indices")
-
-
-def loader(dataset: hr.Dataset, **options: Any) -> hr.Loader:
-    given = {"view": VIEW, "batch_size": 5, "shuffle": True, "seed": 3, "output": "numpy", "threads": 2, **options}
-    return hr.Loader(dataset, **given)
-
-
-def assert_same(first: Iterator[Any] | hr.Loader, second: Iterator[Any] | hr.Loader) -> None:
-    for ours, theirs in zip(first, second, strict=True):
-        assert ours.keys() == theirs.keys()
-        for name in ours:
-            assert np.array_equal(ours[name], theirs[name]), name
+def remote(store: StoreServer, tmp_path: Path) -> hr.Dataset:
+    return open_there(store, tmp_path / "indices")
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {},
-        {"order": hr.Windowed(block_samples=4, window_blocks=2)},
+        {"order": WINDOWED},
         {"shuffle": False},
         {"remainder": "wrap", "batch_size": 9},
         {"world_size": 2, "rank": 1},
+        {"weights": [1.0] * 3 + [0.0] * 21, "batch_size": 8},
         {"view": hr.Resize((40, 40)), "cache": "ram:10MB"},
     ],
-    ids=["global", "windowed", "in order", "wrap", "rank", "cached"],
+    ids=["global", "windowed", "in order", "wrap", "rank", "samples twice in a step", "cached"],
 )
 def test_batches_are_those_of_the_same_files_here(local: hr.Dataset, remote: hr.Dataset, options: Any) -> None:
     ours, theirs = loader(remote, **options), loader(local, **options)
     for _ in range(2):
         assert_same(ours, theirs)
+
+
+def test_a_node_of_several_drops_by_plan_and_fetches_the_rest(
+    local: hr.Dataset, remote: hr.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    place: dict[str, Any] = {"world_size": 2, "rank": 0, "batch_size": 2}
+    index_and_map, sample = 8192 + 32768, 5 * 1024
+    ours, theirs = loader(remote, cache=f"ram:{index_and_map + 6 * sample}B", **place), loader(local, **place)
+    evicted = 0
+    for _ in range(5):
+        assert_same(ours, theirs)
+        cached = ours.stats().cache
+        assert cached is not None
+        assert cached.damaged == 0
+        evicted += cached.evicted
+    assert evicted > 0
+
+
+def test_a_window_above_the_free_memory_is_an_error_at_the_start(
+    local: hr.Dataset, remote: hr.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_groups, "available_to_rank", lambda: 20_000)
+    window = {"order": hr.Windowed(block_samples=4, window_blocks=4, lanes=1)}
+    with pytest.raises(UsageError, match=r"order: expected windows of remote samples of which two.* got 16 samples of"):
+        loader(remote, **window)
+    loader(local, **window)
+    loader(remote)
+    monkeypatch.setattr(read_groups, "available_to_rank", lambda: 1 << 30)
+    loader(remote, **window)
 
 
 def test_a_state_goes_on_over_a_store(local: hr.Dataset, remote: hr.Dataset) -> None:
@@ -92,7 +89,9 @@ def test_a_state_goes_on_over_a_store(local: hr.Dataset, remote: hr.Dataset) -> 
 
 
 def test_what_is_cached_is_not_asked_for_again(remote: hr.Dataset, store: StoreServer) -> None:
+    before = len(store.requests)
     ours = loader(remote, cache="ram:10MB")
+    assert len(store.requests) == before  # versions of the listing tell the content
     list(ours)
     before = len(store.requests)
     list(ours)
@@ -160,6 +159,37 @@ def test_a_store_that_never_comes_back_names_the_range_and_the_attempts(remote: 
     store.fault = lambda seen: Answer(503, "SlowDown") if seen.key == "shards/2.tar" else None
     with pytest.raises(ReadError, match=r"^s3://bucket/shards/2.tar, bytes \d+ to \d+: .* at each of 6 attempts"):
         list(loader(remote))
+
+
+def test_windows_that_do_not_fit_the_memory_are_an_error_at_start(
+    remote: hr.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_groups, "available_to_rank", lambda: 40_000)
+    with pytest.raises(UsageError, match=r"free for this rank.*hr.Windowed\(window_blocks=\d") as caught:
+        loader(remote, order=hr.Windowed(block_samples=1, window_blocks=16, lanes=1))
+    fits = int(str(caught.value).rpartition("window_blocks=")[2].rstrip(")"))
+    loader(remote, order=hr.Windowed(block_samples=1, window_blocks=fits, lanes=1))
+    with pytest.raises(UsageError, match=r"Lower block_bytes of hr\.Windowed"):
+        loader(remote, order=hr.Windowed(block_samples=24, window_blocks=1, lanes=1))
+    loader(remote)  # the global order takes what there is
+
+
+def test_bytes_ahead_stay_within_their_memory_in_every_epoch(
+    remote: hr.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Samples as they lie, so that nothing between them is read as well."""
+    limit = 24_000  # of some 76,000
+    monkeypatch.setattr(read_groups, "_LEAST_BYTES", limit)
+    monkeypatch.setattr(read_groups, "_MOST_BYTES", limit)
+    ours = loader(remote, batch_size=2, prefetch=1, shuffle=False)
+    for _ in range(3):
+        held = []
+        for _ in ours:
+            fetch = ours.stats().fetch
+            assert fetch is not None
+            held.append(fetch.held_bytes)
+        assert 0 < max(held) <= 1.5 * limit
+        assert held[-1] == 0
 
 
 def test_leaving_in_the_middle_ends_what_is_under_way(remote: hr.Dataset, store: StoreServer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 import traceback
 from typing import Any
 
@@ -13,12 +14,13 @@ from servers import KEY_ID, SECRET, Answer, StoreServer
 
 from headrace.data.remote.addresses import is_remote, parse_address
 from headrace.data.remote.listing import Stores
-from headrace.data.remote.remote_file import REMOTE_PAUSES_S, ObjectPath
+from headrace.data.remote.remote_errors import REMOTE_RETRIES, FailedRequestError, FailureKind
+from headrace.data.remote.remote_file import ObjectPath
 from headrace.errors import ChangedError, HeadraceError, NotFoundError, ReadError, UsageError
 
 DATA = bytes(range(256)) * 40
 KEY = "shards/a b/é {1}.bin"
-ATTEMPTS = len(REMOTE_PAUSES_S) + 1
+ATTEMPTS = REMOTE_RETRIES.attempts
 
 
 def opened(store: StoreServer, key: str = KEY, **more: Any) -> ObjectPath:
@@ -117,6 +119,28 @@ def test_what_passes_is_tried_again_and_then_named(store: StoreServer, answer: s
     assert PASSING[answer][1] in said
     assert f"at each of {ATTEMPTS} attempts" in said
     assert KEY_ID not in said
+
+
+def test_pauses_grow_with_jitter_and_nothing_begins_after_the_deadline() -> None:
+    passing = FailedRequestError(FailureKind.PASSING, "reset")
+    for seed in range(20):
+        attempts = REMOTE_RETRIES.begin(100.0, random.Random(seed))
+        pauses = [following.pause_s for _ in range(9) if (following := attempts.after(passing, 101.0)) is not None]
+        assert all(0.5 <= pause / mean <= 1.5 for pause, mean in zip(pauses, (0.1, 0.3, 0.9, 2.7, 8.0), strict=True))
+        assert attempts.count == 6
+        late = REMOTE_RETRIES.begin(100.0, random.Random(seed))
+        assert late.after(passing, 249.0) is not None
+        assert late.after(passing, 250.0) is None
+    for kind in set(FailureKind) - {FailureKind.PASSING, FailureKind.CREDENTIALS}:
+        assert REMOTE_RETRIES.begin(0.0, random.Random(0)).after(FailedRequestError(kind, ""), 0.0) is None
+
+
+def test_retries_leave_the_programs_random_numbers_alone(store: StoreServer) -> None:
+    random.seed(3)
+    expected = random.Random(3).random()
+    store.fail_first(2, Answer(503))
+    opened(store).open().read(0, 10)
+    assert random.random() == expected
 
 
 def test_an_answer_that_does_not_come_has_a_deadline(store: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ class CacheStats:
     `hits` high beside `misses`: samples come from the cache. `damaged` entries failed their checksum, count as misses,
     and were made anew: above 0, look at the disk. `used_bytes` is what the cache holds for all processes, index
     included. `stopped` says why nothing more is kept, such as "full"; None while it is. `cuts` says, by field, what is
-    kept.
+    kept. `evicted` samples were dropped for others that are read earlier; 0 where a node reads all of each epoch.
     """
 
     where: str
@@ -75,6 +75,7 @@ class CacheStats:
     limit_bytes: int
     stopped: str | None
     cuts: Mapping[str, str] = field(default_factory=dict)
+    evicted: int = 0
 
     @property
     def hit_rate(self) -> float | None:
@@ -90,6 +91,7 @@ class CacheStats:
             misses=self.misses - before.misses,
             admitted=self.admitted - before.admitted,
             damaged=self.damaged - before.damaged,
+            evicted=self.evicted - before.evicted,
         )
 
     def __str__(self) -> str:
@@ -97,8 +99,11 @@ class CacheStats:
         held = f"{size_text(self.used_bytes)} of {size_text(self.limit_bytes)} used"
         stopped = "" if self.stopped is None else f", {self.stopped}"
         damaged = f", {self.damaged:,} damaged entries made anew" if self.damaged else ""
+        evicted = f", {self.evicted:,} samples evicted" if self.evicted else ""
         cuts = "; ".join(f"{name}: {cut}" for name, cut in self.cuts.items())
-        return f"cache ({self.where}): {rate}, {held}{stopped}{damaged}" + (f"\n    cached: {cuts}" if cuts else "")
+        return f"cache ({self.where}): {rate}, {held}{stopped}{evicted}{damaged}" + (
+            f"\n    cached: {cuts}" if cuts else ""
+        )
 
 
 def size_text(size_bytes: float) -> str:

@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,13 +150,13 @@ _ANEW = {
 }
 
 
-def open_file(spec: CacheSpec, identity: CacheIdentity) -> tuple[int, DescriptorServer | None]:
+def open_file(spec: CacheSpec, identity: CacheIdentity, *, reuses: bool) -> tuple[int, DescriptorServer | None]:
     """Return a descriptor that the caller owns, and what hands it to other processes.
 
     Raises UsageError (a limit without room for the index, or above the memory that is free), SharedMemoryError,
     WriteError. Warns where a file has to be made anew.
     """
-    index_bytes = _core.cache_bytes(identity.entries)
+    index_bytes = _core.cache_bytes(identity.entries, reuses=reuses)
     if spec.limit_bytes <= index_bytes:
         raise UsageError(
             f"cache: expected a limit above the {size_text(index_bytes)} that an index of {identity.entries:,} entries "
@@ -163,12 +164,12 @@ def open_file(spec: CacheSpec, identity: CacheIdentity) -> tuple[int, Descriptor
         )
     if spec.folder is None:
         return shared_descriptor(
-            f"{identity.name}-{identity.stamp[:8].hex()}-{spec.limit_bytes}", lambda: _in_ram(spec, identity)
+            f"{identity.name}-{identity.stamp[:8].hex()}-{spec.limit_bytes}", lambda: _in_ram(spec, identity, reuses)
         )
-    return _on_disk(spec.folder, identity), None
+    return _on_disk(spec.folder, identity, reuses), None
 
 
-def _in_ram(spec: CacheSpec, identity: CacheIdentity) -> int:
+def _in_ram(spec: CacheSpec, identity: CacheIdentity, reuses: bool) -> int:
     free = available_bytes()
     if free is not None and spec.limit_bytes > free:
         raise UsageError(
@@ -182,27 +183,27 @@ def _in_ram(spec: CacheSpec, identity: CacheIdentity) -> int:
             f"no memory for a cache: memfd_create of Linux: {error}; use disk:FOLDER:SIZE"
         ) from error
     try:
-        _make(descriptor, identity)
+        _make(descriptor, identity, reuses)
     except OSError as error:
         os.close(descriptor)
         raise SharedMemoryError(f"no memory for a cache: {error.strerror or error}; lower its limit") from error
     return descriptor
 
 
-def _on_disk(folder: str, identity: CacheIdentity) -> int:
+def _on_disk(folder: str, identity: CacheIdentity, reuses: bool) -> int:
     place = os.path.join(folder, f"headrace-{identity.name}.cache")
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        found, _ = _look(place, identity)
+        found, _ = _look(place, identity, reuses)
         if found is not None:
             return found
         with partial_file(place):
-            found, why = _look(place, identity)  # whoever held the lock before may have made it
+            found, why = _look(place, identity, reuses)  # whoever held the lock before may have made it
             if found is not None:
                 return found
             if why is not None:
                 warnings.warn(f"the cache {place} {why}, and is made anew", stacklevel=2)
-            return _make_at(place, identity)
+            return _make_at(place, identity, reuses)
     except (OSError, UnwritableError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise WriteError(
@@ -210,26 +211,26 @@ def _on_disk(folder: str, identity: CacheIdentity) -> int:
         ) from error
 
 
-def _look(place: str, identity: CacheIdentity) -> tuple[int | None, str | None]:
+def _look(place: str, identity: CacheIdentity, reuses: bool) -> tuple[int | None, str | None]:
     """Return the file at `place` if it is ours, or why it is not; (None, None) where there is none."""
     try:
         descriptor = os.open(place, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return None, None
-    kind = _core.cache_kind(descriptor, entries=identity.entries, key=identity.key, stamp=identity.stamp)
+    kind = _core.cache_kind(descriptor, entries=identity.entries, key=identity.key, stamp=identity.stamp, reuses=reuses)
     if kind == "ours":
         return descriptor, None
     os.close(descriptor)
     return None, _ANEW[kind]
 
 
-def _make_at(place: str, identity: CacheIdentity) -> int:
+def _make_at(place: str, identity: CacheIdentity, reuses: bool) -> int:
     """Make it in the locked partial file, which gets its name once it is whole. Who uses what was there keeps it."""
     partial = place + PARTIAL_SUFFIX
     descriptor = os.open(partial, os.O_RDWR | os.O_CLOEXEC)
     try:
         os.ftruncate(descriptor, 0)
-        _make(descriptor, identity)
+        _make(descriptor, identity, reuses)
         os.replace(partial, place)
     except BaseException:
         os.close(descriptor)
@@ -237,12 +238,14 @@ def _make_at(place: str, identity: CacheIdentity) -> int:
     return descriptor
 
 
-def _make(descriptor: int, identity: CacheIdentity) -> None:
-    _core.make_cache(descriptor, entries=identity.entries, key=identity.key, stamp=identity.stamp)
+def _make(descriptor: int, identity: CacheIdentity, reuses: bool) -> None:
+    _core.make_cache(descriptor, entries=identity.entries, key=identity.key, stamp=identity.stamp, reuses=reuses)
 
 
 class Store:
     """Entries 0 to `identity.entries - 1`, each empty or some bytes. What is kept stays until the cache is made anew.
+
+    With `reuses`, `native.evict` drops entries, whose space is used again; an entry takes a multiple of 1,024 bytes.
 
     Any number of threads and processes use one cache at a time. Forks have it, a pickle opens the same one again. What
     is wrong with an entry makes it empty again, and is counted; no call raises because of it. All but `close` raise
@@ -250,17 +253,20 @@ class Store:
     Raises UsageError, SharedMemoryError or WriteError where the cache cannot be opened.
     """
 
-    def __init__(self, spec: CacheSpec, identity: CacheIdentity) -> None:
+    def __init__(self, spec: CacheSpec, identity: CacheIdentity, *, reuses: bool = False) -> None:
         self._spec = spec
         self._identity = identity
-        descriptor, self._hand_out = open_file(spec, identity)
+        self._reuses = reuses
+        descriptor, self._hand_out = open_file(spec, identity, reuses=reuses)
         try:
             self._native: _core.Store | None = _core.Store(
-                descriptor, entries=identity.entries, limit_bytes=spec.limit_bytes
+                descriptor, entries=identity.entries, limit_bytes=spec.limit_bytes, reuses=reuses
             )
         except BaseException:
             os.close(descriptor)
             raise
+        if reuses and spec.folder is not None:
+            self._native.recover()
         if self._hand_out is not None:
             close_at_exit(self)
 
@@ -268,7 +274,7 @@ class Store:
         return self._identity.entries
 
     def __reduce__(self) -> tuple[Callable[..., Store], tuple[Any, ...]]:
-        return Store, (self._spec, self._identity)
+        return partial(Store, reuses=self._reuses), (self._spec, self._identity)
 
     def __del__(self) -> None:
         if hasattr(self, "_native"):
@@ -280,6 +286,10 @@ class Store:
         if self._native is None:
             raise ValueError("this cache is closed")
         return self._native
+
+    @property
+    def limit_bytes(self) -> int:
+        return self._spec.limit_bytes
 
     def get(self, index: int) -> bytes | None:
         """Return the bytes of an entry; None where it is empty."""

@@ -33,8 +33,18 @@ from headrace.data.native_reading import read_members
 from headrace.data.opening import Where
 from headrace.data.opening import open_dataset as open
 from headrace.data.pillow_images import TooLargeError, apart_formats, open_picture, picture_size
-from headrace.data.remote.remote_errors import FailedRequestError, FailureKind, RangeRequest, remote_error
+from headrace.data.remote.link import STREAMS, HedgeBudget, LinkMeter, StreamLimit
+from headrace.data.remote.listing import Stores
+from headrace.data.remote.remote_errors import (
+    REMOTE_RETRIES,
+    FailedRequestError,
+    FailureKind,
+    RangeRequest,
+    RetryPolicy,
+    remote_error,
+)
 from headrace.data.remote.remote_file import ObjectPath
+from headrace.data.remote.requests import LinkModel, Request, WantedRanges, plan_requests
 from headrace.data.sample_arrays import cached_array, file_versions, mapped_zeros, position_blocks, release_pages
 from headrace.data.sizes import image_sizes
 from headrace.data.sources.file_kind import compression_of, decompress_command, refuse_compressed
@@ -44,6 +54,8 @@ from headrace.data.sources.index_building import (
     UnindexedFile,
     build_indices,
     indexable_paths,
+    merge_indices,
+    merged_target,
 )
 from headrace.data.storage.file_writing import (
     PARTIAL_SUFFIX,

@@ -9,7 +9,8 @@ import threading
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,16 +22,17 @@ from headrace.data.columns import (
     Column,
     ColumnFiles,
     ColumnPart,
+    ListedObjects,
     Location,
     NamedFileColumn,
     RangeColumn,
     TextColumn,
 )
 from headrace.data.storage.file_writing import write_all
-from headrace.data.storage.open_file import DescriptorOwner
+from headrace.data.storage.open_file import DescriptorOwner, FilePath
 from headrace.data.storage.strings import Ints, StringColumn
 from headrace.data.table import PathRoot, content_sample
-from headrace.errors import ReadError, UsageError
+from headrace.errors import NotFoundError, ReadError, UsageError
 
 BytesLike = bytes | bytearray | memoryview
 
@@ -177,6 +179,10 @@ class ByteRanges(NamedTuple):
         return ByteRanges(self.offset[rows], self.length[rows], None if self.paths is None else self.paths.take(rows))
 
 
+ValuesFile: TypeAlias = FilePath | MemoryFile
+"""File that values lie in: by its absolute path, an object, or in memory."""
+
+
 @dataclass(frozen=True, eq=False)
 class RowFiles(ColumnFiles):
     """Files that hold values of many rows; `in_memory` has those in memory by their number."""
@@ -184,15 +190,28 @@ class RowFiles(ColumnFiles):
     in_memory: Mapping[int, MemoryFile] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, files: Sequence[str | MemoryFile]) -> RowFiles:
-        """Return files by their absolute paths."""
+    def of(cls, files: Sequence[ValuesFile], *, beside_objects: bool = False) -> RowFiles:
+        """Return files by their absolute paths, and objects. `beside_objects`: a column has objects besides these."""
         in_memory = {number: file for number, file in enumerate(files) if isinstance(file, MemoryFile)}
-        names = [file.path if isinstance(file, MemoryFile) else os.fsencode(file) for file in files]
-        return cls("/", StringColumn.from_list(names), archives=True, in_memory=in_memory)
+        stored = [None if isinstance(file, str | MemoryFile) else file for file in files]
+        names = [file.path if isinstance(file, MemoryFile) else os.fsencode(str(file)) for file in files]
+        objects = ListedObjects(stored) if beside_objects or any(each is not None for each in stored) else None
+        return cls("/", StringColumn.from_list(names), archives=True, objects=objects, in_memory=in_memory)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        names = map(self.names.bytes, range(len(self.names)))
-        return RowFiles.of, ([self.in_memory.get(number, os.fsdecode(name)) for number, name in enumerate(names)],)
+        return partial(RowFiles.of, beside_objects=self.is_remote), (self._given(),)
+
+    def beside_objects(self) -> RowFiles:
+        """Return the same files, of a column that has objects besides these."""
+        return self if self.is_remote else RowFiles.of(self._given(), beside_objects=True)
+
+    def _given(self) -> list[ValuesFile]:
+        given: list[ValuesFile] = []
+        for number in range(len(self.names)):
+            stored = self.object(number)
+            local = self.in_memory.get(number, os.fsdecode(self.names.bytes(number)))
+            given.append(local if stored is None else stored)
+        return given
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,13 +237,16 @@ class BytesOrFiles(ByteColumn):
         rows = rows[has_name]
         if not len(rows):
             return at
-        paths = [named.files.path(int(row)) for row in np.flatnonzero(has_name)]
-        kept = [os.path.join(os.fsencode(self.files.root), self.files.names.bytes(i)) for i in range(len(self.files))]
+        loose, places = named.files, np.flatnonzero(has_name).tolist()
+        kept = range(len(self.files))
         path_id, offset, length = at.path_id.copy(), at.offset.copy(), at.length.copy()
         path_id[rows] = np.arange(len(kept), len(kept) + len(rows))
         offset[rows] = 0
-        length[rows] = [_file_bytes(path) for path in paths]
-        files = ColumnFiles("/", StringColumn.from_list([*kept, *paths]), archives=True)
+        length[rows] = [_file_bytes(loose, place) for place in places]
+        paths = [*(self.files.path(number) for number in kept), *(loose.path(place) for place in places)]
+        stored = [*(self.files.object(number) for number in kept), *(loose.object(place) for place in places)]
+        objects = ListedObjects(stored) if self.files.is_remote or loose.is_remote else None
+        files = ColumnFiles("/", StringColumn.from_list(paths), archives=True, objects=objects)
         return Location(path_id, offset, length, None, files=files)
 
     def parts(self) -> Iterator[ColumnPart]:
@@ -232,9 +254,14 @@ class BytesOrFiles(ByteColumn):
         yield StringColumn.join(self.loose.files.names.pieces()).blob, "<u1"
 
 
-def _file_bytes(path: bytes) -> int:
+def _file_bytes(files: ColumnFiles, number: int) -> int:
     try:
-        return os.stat(path).st_size
+        stored = files.object(number)
+        return os.stat(files.path(number)).st_size if stored is None else stored.open().size()
+    except NotFoundError:
+        return MISSING
+    except ReadError:  # transport, which is no missing file
+        raise
     except OSError:
         return MISSING
 
@@ -266,6 +293,8 @@ def column_of_values(
             f"root: expected a folder, got archives: some values of {name!r} are bytes and others name files. Give the "
             f"folder that the files lie in"
         )
+    if loose.files.is_remote:
+        inside = replace(inside, files=files.beside_objects())
     return BytesOrFiles(inside, replace(loose))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
@@ -36,9 +36,21 @@ KEY = "__key__"
 class StoredObjects(Protocol):
     """Objects in stores that a column's names stand for."""
 
-    def object(self, number: int, name: bytes) -> StoredPath:
-        """Return the object of a number and a name, pinned to its content where that is known."""
+    def object(self, number: int, name: bytes) -> StoredPath | None:
+        """Return the object of a number and a name, pinned to its content where that is known; None: a local file."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class ListedObjects:
+    """Objects by their number, such as archives in stores."""
+
+    paths: Sequence[StoredPath | None]
+    """None for a local file."""
+
+    def object(self, number: int, _: bytes) -> StoredPath | None:
+        """Return the object of that number."""
+        return self.paths[number]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +72,13 @@ class ColumnFiles:
 
     def path(self, number: int) -> bytes:
         """Return a path, empty for no file. Raises OutsideRootError, and ReadError for a name that no file can have."""
+        name = self._checked(number)
+        stored = None if self.objects is None or not name else self.objects.object(number, name)
+        if stored is not None:
+            return os.fsencode(str(stored))
+        return os.path.join(os.fsencode(self.root), name) if name else name
+
+    def _checked(self, number: int) -> bytes:
         name = self.names.bytes(number)
         if not name:
             return name
@@ -67,25 +86,25 @@ class ColumnFiles:
             raise ReadError(f"no file's name holds a NUL byte, got {os.fsdecode(name)!r}")
         if self.inside and leads_out(name):
             raise OutsideRootError(outside_root_text(f"the path {os.fsdecode(name)!r} leads out of {self.root}"))
-        return os.path.join(os.fsencode(self.root), name)
+        return name
 
     @property
     def is_remote(self) -> bool:
-        """True for objects in stores, which the core cannot open."""
+        """True where some are objects in stores, which the core cannot open."""
         return self.objects is not None
 
-    def object(self, number: int) -> StoredPath:
-        """Return one of the objects, of remote files: its address, and its content as it is pinned.
+    def object(self, number: int) -> StoredPath | None:
+        """Return one of the files as an object: its address, and its content as it is pinned; None for a local one.
 
         Raises as `path` does.
         """
-        assert self.objects is not None, "only remote files have objects"
-        self.path(number)
-        return self.objects.object(number, self.names.bytes(number))
+        name = self._checked(number)
+        return None if self.objects is None or not name else self.objects.object(number, name)
 
     def open(self, number: int) -> ReadableFile:
         """Return a file or an object, open. Raises as `path` does, and ReadError for a local file."""
-        return OpenFile(self.path(number)) if self.objects is None else self.object(number).open()
+        stored = self.object(number)
+        return OpenFile(self.path(number)) if stored is None else stored.open()
 
 
 def native_paths(files: ColumnFiles) -> Paths:
@@ -116,6 +135,11 @@ class ZipLocation(NamedTuple):
     flags: Checks
 
 
+_TAR_HEADER_BYTES = 512
+_ZIP_HEADER_BYTES = 30 + 2 * 65_535
+"""Most bytes of a local header: name and extra field have 16-bit lengths."""
+
+
 class Location(NamedTuple):
     """Location of the bytes of a batch of samples; every array has one entry a sample."""
 
@@ -131,6 +155,20 @@ class Location(NamedTuple):
     """None: bytes lie there as they are. Else offset, length and check are given."""
     files: ColumnFiles | None = None
     """What `path_id` counts in, where it is not the column's `files`: those of this batch alone."""
+
+    def stored(self, most_bytes: int | None = None) -> tuple[Ints, Ints] | None:
+        """Return the first byte and the end of what is stored, with the header that is checked; None for whole files.
+
+        `most_bytes`: the first bytes of each sample alone. What is compressed is whole, up to the longest header.
+        Samples without bytes have a range that means nothing.
+        """
+        if self.offset is None or self.length is None:
+            return None
+        if self.zipped is not None:
+            return self.offset, self.offset + np.minimum(self.zipped.room, _ZIP_HEADER_BYTES + self.zipped.packed)
+        length = self.length if most_bytes is None else np.minimum(self.length, most_bytes)
+        start = self.offset if self.check is None else self.offset - _TAR_HEADER_BYTES
+        return start, self.offset + np.maximum(length, 0)
 
     def native(self, paths: Paths | None, held: HeldParts | None = None) -> Ranges:
         """Return the same for the core; `paths` are the column's files, for batches without files of their own.

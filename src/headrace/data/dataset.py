@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
@@ -17,6 +17,8 @@ from headrace.data.archives.zip_reading import read_zipped
 from headrace.data.byte_columns import MemoryColumn
 from headrace.data.class_names import label_column, named_classes, parse_labels, rows_of_values
 from headrace.data.columns import ABSENT, KEY, MISSING, ByteColumn, Column, ColumnFiles, KeyColumn, Location, TextColumn
+from headrace.data.remote.addresses import show_address
+from headrace.data.remote.bulk_reads import BulkPart, read_in_bulk
 from headrace.data.selection import (
     Selector,
     checked_mask,
@@ -28,7 +30,7 @@ from headrace.data.selection import (
     split_positions,
 )
 from headrace.data.sources.memory_samples import columns_of, in_order
-from headrace.data.storage.open_file import read_file, read_member, read_whole
+from headrace.data.storage.open_file import ReadableFile, read_file, read_member, read_whole
 from headrace.data.storage.strings import Ints, Strings
 from headrace.data.table import SampleTable, expect_files
 from headrace.errors import OutsideRootError, ReadError, UsageError
@@ -157,13 +159,7 @@ class Dataset:
         """
         column = self._column(name)
         if isinstance(column, ByteColumn):
-            found: list[bytes | None] = []
-            for index in range(len(self)):
-                try:
-                    found.append(self.read(name, index))
-                except KeyError:
-                    found.append(None)
-            return found
+            return list(self.read_all(name))
         return column.take(self._base_ids())
 
     def labels(self, column: str = "label") -> npt.NDArray[Any]:
@@ -174,7 +170,7 @@ class Dataset:
         """
         found = self._column(column)
         if isinstance(found, ByteColumn):
-            read = [self.read(column, index) for index in range(len(self))]
+            read = [self._expect_bytes(data, column, index) for index, data in enumerate(self.read_all(column))]
             return parse_labels(read, self.keys, column)
         return label_column(found, f"column {column!r}").take(self._base_ids())
 
@@ -245,17 +241,36 @@ class Dataset:
         """Return the files that hold the column's bytes: one a sample in a folder, else one a tar."""
         return self.table.bytes_of(column).files
 
-    def read(self, column: str, index: SupportsIndex) -> bytes:
-        """Return the bytes of one sample's member.
+    def read(self, column: str, index: SupportsIndex, *, part: BulkPart | None = None) -> bytes:
+        """Return the bytes of one sample's member. `part`: what is in memory of the object that they lie in.
 
         Raises ReadError, ChangedError, OutsideRootError, KeyError where the sample has none; from a zip also
         DecodeError (damaged), UnsupportedError (encrypted, another method) or LimitError.
         """
+        return self._expect_bytes(self._read_named(column, index, part), column, index)
+
+    def read_all(self, column: str) -> Iterator[bytes | None]:
+        """Yield the bytes of each sample's member in this dataset's order, None where one has none; of stores in bulk.
+
+        Raises as `read` does.
+        """
+        files = self.files(column)
+        if not files.is_remote:
+            yield from (self._read_named(column, index) for index in range(len(self)))
+            return
+        with read_in_bulk(files, partial(self.locate, column), len(self)) as blocks:
+            for block in blocks:
+                for index, part in zip(block.positions.tolist(), block.parts, strict=True):
+                    yield self._read_named(column, index, part)
+
+    def _read_named(self, column: str, index: SupportsIndex, part: BulkPart | None = None) -> bytes | None:
         try:
-            data = self._read(column, self.table.bytes_of(column), self._base_id(index))
+            return self._read(column, self.table.bytes_of(column), self._base_id(index), part)
         except (ReadError, OutsideRootError) as error:
             named = self.named(column, index)
             raise error if named is None else type(error)(f"{named}: {error}") from error
+
+    def _expect_bytes(self, data: bytes | None, column: str, index: SupportsIndex) -> bytes:
         if data is None:
             raise KeyError(f"sample {self.key(index)!r} has no {column!r}")
         return data
@@ -290,7 +305,7 @@ class Dataset:
         texts, base_id = self.columns.get(column), self._base_id(index)
         if self.table.origin is None or not isinstance(texts, TextColumn):
             return None
-        return f"{self.table.origin.of(base_id)} names {texts.strings[base_id]!r}"
+        return f"{self.table.origin.of(base_id)} names {show_address(texts.strings[base_id])!r}"
 
     def expect_files(self, column: str) -> None:
         """Raise NotFoundError if `column` names files and none of a few is there."""
@@ -350,19 +365,22 @@ class Dataset:
                 sample[name] = seen[place] = data
         return sample
 
-    def _read(self, name: str, column: ByteColumn, base_id: int) -> bytes | None:
+    def _read(self, name: str, column: ByteColumn, base_id: int, part: BulkPart | None = None) -> bytes | None:
         at = column.locate(np.array([base_id]))
         path = column.path(at)
         if at.offset is None or at.length is None:
             if not path:
                 return None
-            return read_whole(column.open(at)) if column.files.is_remote else read_file(path)
+            return read_whole(_opened(column, at, part)) if column.files.is_remote else read_file(path)
         if at.length[0] == ABSENT:
             return None
         if at.length[0] == MISSING:
             raise ReadError(f"no file of that name is {self.table.place}")
+        file = _opened(column, at, part)
         if at.zipped is not None:
-            return read_zipped(column.open(at), at, key=self.table.keys[base_id], field=name)
-        return read_member(
-            column.open(at), int(at.offset[0]), int(at.length[0]), None if at.check is None else int(at.check[0])
-        )
+            return read_zipped(file, at, key=self.table.keys[base_id], field=name)
+        return read_member(file, int(at.offset[0]), int(at.length[0]), None if at.check is None else int(at.check[0]))
+
+
+def _opened(column: ByteColumn, at: Location, part: BulkPart | None) -> ReadableFile:
+    return column.open(at) if part is None else part.over(column.open(at))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace import _core
 from headrace.data.array_files import array_size, holds_array
-from headrace.data.columns import Location, native_paths
+from headrace.data.columns import HeldParts, Location, native_paths
 from headrace.data.dataset import Dataset
 from headrace.data.pillow_images import picture_size
+from headrace.data.remote.bulk_reads import BulkBlock, link_of, read_in_bulk
 from headrace.data.sample_arrays import mapped_zeros, position_blocks
 from headrace.data.storage.strings import Ints, StringColumn
 
@@ -24,6 +27,8 @@ _PROBED_AT_ONCE = 4096
 """Images a job: enough that Python costs nothing, few enough that locating them takes no memory."""
 _AHEAD = 2
 """Jobs under way, so that the engine has work while the outcome of one is used."""
+_LOOKED_AT_BYTES = 8 << 10
+"""Bytes of an image that the core looks at first (core/batch/sample_worker.cpp)."""
 _CORRUPT, _LIMIT, _UNSUPPORTED = 2, 3, 4  # core/common/fault.hpp
 _NO_OPS = np.zeros((0, 10))  # a view of no operations (core/view/program.hpp)
 
@@ -31,17 +36,34 @@ _NO_OPS = np.zeros((0, 10))  # a view of no operations (core/view/program.hpp)
 def probe_sizes(dataset: Dataset, column: str, *, exif: bool, threads: int, limits: _core.Limits) -> ImageSizes:
     """Return int32 [N, 2]: height and width of each sample's image by its header, (0, 0) for a bad sample.
 
-    Nothing is decoded, and little is read. Raises what `Dataset.read` raises where reading fails, or data has changed.
+    Nothing is decoded, and little is read: of stores the beginning of each image, and all of those few whose beginning
+    does not tell. Raises what `Dataset.read` raises where reading fails, or data has changed.
     """
-    sizes = mapped_zeros((len(dataset), 2), np.int32)
-    with _jobs(dataset, column, _PROBED_AT_ONCE, threads, limits, partial(_probe_job, exif=exif)) as jobs:
-        for positions, job in jobs:
-            part = sizes[positions[0] : positions[-1] + 1]
-            part[:] = job.sizes[:, ::-1]
-            for row, _, code, _, _ in job.failures():
-                if code not in (_CORRUPT, _LIMIT, _UNSUPPORTED):
-                    part[row] = _size_by_library(dataset.read(column, int(positions[row])), exif, limits)
+    beginnings = _beginning_bytes(dataset, column)
+    probe = partial(_probe, column=column, exif=exif, threads=threads, limits=limits)
+    sizes, unclear = probe(dataset, beginnings=beginnings)
+    if unclear:
+        sizes[unclear], _ = probe(dataset.select(unclear), beginnings=None)
     return sizes
+
+
+def _probe(
+    dataset: Dataset, column: str, *, exif: bool, threads: int, limits: _core.Limits, beginnings: int | None
+) -> tuple[ImageSizes, list[int]]:
+    """Return sizes, and the positions of images whose `beginnings` do not tell them."""
+    sizes = mapped_zeros((len(dataset), 2), np.int32)
+    unclear: list[int] = []
+    make = partial(_probe_job, exif=exif)
+    with _jobs(dataset, column, _PROBED_AT_ONCE, threads, limits, make, beginnings) as jobs:
+        for each in jobs:
+            part = sizes[each.positions[0] : each.positions[-1] + 1]
+            part[:] = each.job.sizes[:, ::-1]
+            for row, _, code, _, _ in each.job.failures():
+                if beginnings is not None and code not in (_LIMIT, _UNSUPPORTED):
+                    unclear.append(int(each.positions[row]))
+                elif code not in (_CORRUPT, _LIMIT, _UNSUPPORTED):
+                    part[row] = _size_by_library(each.read(row), exif, limits)
+    return sizes, unclear
 
 
 def read_members(
@@ -52,17 +74,42 @@ def read_members(
     Raises what `Dataset.read` raises where reading fails, or data has changed.
     """
 
-    def raw_job(at: Location, paths: _core.Paths | None) -> _core.Job:
+    def raw_job(at: Location, paths: _core.Paths | None, held: HeldParts | None) -> _core.Job:
         job = _blank_job(at)
-        job.add_raw(at.native(paths))
+        job.add_raw(at.native(paths, held))
         return job
 
     with _jobs(dataset, column, block, threads, _core.Limits(max_file_bytes=most_bytes), raw_job) as jobs:
-        for positions, job in jobs:
-            found: list[bytes | None] = list(job.raw(0))
-            for row, _, code, _, _ in job.failures():
-                found[row] = None if code in (_CORRUPT, _LIMIT) else dataset.read(column, int(positions[row]))
-            yield positions, found
+        for each in jobs:
+            found: list[bytes | None] = list(each.job.raw(0))
+            for row, _, code, _, _ in each.job.failures():
+                found[row] = None if code in (_CORRUPT, _LIMIT) else each.read(row)
+            yield each.positions, found
+
+
+@dataclass(frozen=True)
+class _NativeReads:
+    """Job over some samples, and how one of them is read apart."""
+
+    positions: Ints
+    job: _core.Job
+    read: Callable[[int], bytes]
+    """Returns the bytes of the sample in a row. Raises as `Dataset.read` does."""
+
+
+def _beginning_bytes(dataset: Dataset, column: str) -> int | None:
+    """Return how many bytes of each image are asked for; None: the core reads what it needs of local files.
+
+    As many as come in a request's own time cost nothing, and no fewer than the core looks at first.
+    """
+    files = dataset.files(column)
+    if not files.is_remote or not len(dataset):
+        return None
+    return max(_LOOKED_AT_BYTES, link_of(files).gap_bytes)
+
+
+_Reads: TypeAlias = tuple[Ints, Location, HeldParts | None, Callable[[int], bytes]]
+"""Positions of samples, where they lie, what is held of them, and how one of them is read apart, by its row."""
 
 
 @contextmanager
@@ -72,42 +119,68 @@ def _jobs(
     block: int,
     threads: int,
     limits: _core.Limits,
-    make: Callable[[Location, _core.Paths | None], _core.Job],
-) -> Iterator[Iterator[tuple[Ints, _core.Job]]]:
-    """Yield the finished jobs of an engine of their own, each with its positions; `make` makes a job."""
+    make: Callable[[Location, _core.Paths | None, HeldParts | None], _core.Job],
+    beginnings: int | None = None,
+) -> Iterator[Iterator[_NativeReads]]:
+    """Yield the finished jobs of an engine of their own, each with its positions; `make` makes a job.
+
+    `beginnings`: how many bytes of each sample are asked of a store; None: all.
+    """
     engine = _core.Engine(threads, limits=limits)
+    files = dataset.files(column)
 
-    def submitted() -> Iterator[tuple[Ints, _core.Job]]:
-        files = dataset.files(column)
+    def submitted(reads: Iterable[_Reads]) -> Iterator[_NativeReads]:
         paths = native_paths(files) if isinstance(files.names, StringColumn) else None
-        for positions in position_blocks(len(dataset), block):
-            at = dataset.locate(column, positions)
-            job = make(at, paths)
+        for positions, at, held, read in reads:
+            job = make(at, paths, held)
             engine.submit(job)
-            yield positions, job
+            yield _NativeReads(positions, job, read)
 
-    def finished() -> Iterator[tuple[Ints, _core.Job]]:
-        under_way: deque[tuple[Ints, _core.Job]] = deque()
-        for each in submitted():
+    def finished(begun: Iterable[_NativeReads]) -> Iterator[_NativeReads]:
+        under_way: deque[_NativeReads] = deque()
+        for each in begun:
             under_way.append(each)
             if len(under_way) > _AHEAD:
-                under_way[0][1].wait()
+                under_way[0].job.wait()
                 yield under_way.popleft()
-        for positions, job in under_way:
-            job.wait()
-            yield positions, job
+        for each in under_way:
+            each.job.wait()
+            yield each
 
     try:
-        yield finished()
+        with _located(dataset, column, block, beginnings) as reads:
+            yield finished(submitted(reads))
     finally:
         engine.cancel()
         engine.close()
 
 
-def _probe_job(at: Location, paths: _core.Paths | None, exif: bool) -> _core.Job:
+@contextmanager
+def _located(dataset: Dataset, column: str, block: int, beginnings: int | None) -> Iterator[Iterator[_Reads]]:
+    """Yield samples block by block: of stores with their bytes in memory."""
+    files = dataset.files(column)
+    if not files.is_remote:
+        yield (
+            (rows, dataset.locate(column, rows), None, partial(_read_row, dataset, column, rows))
+            for rows in position_blocks(len(dataset), block)
+        )
+        return
+    with read_in_bulk(files, partial(dataset.locate, column), len(dataset), most_bytes=beginnings) as blocks:
+        yield ((each.positions, each.at, each.held(), partial(_read_held, dataset, column, each)) for each in blocks)
+
+
+def _read_row(dataset: Dataset, column: str, positions: Ints, row: int) -> bytes:
+    return dataset.read(column, int(positions[row]))
+
+
+def _read_held(dataset: Dataset, column: str, block: BulkBlock, row: int) -> bytes:
+    return dataset.read(column, int(block.positions[row]), part=block.parts[row])
+
+
+def _probe_job(at: Location, paths: _core.Paths | None, held: HeldParts | None, exif: bool) -> _core.Job:
     job = _blank_job(at)
     job.probe_only()
-    job.add_image(at.native(paths), _core.ImageOptions(orient=exif), out=np.empty(0, np.uint8), height=0, width=0)
+    job.add_image(at.native(paths, held), _core.ImageOptions(orient=exif), out=np.empty(0, np.uint8), height=0, width=0)
     return job
 
 

@@ -1,16 +1,20 @@
-"""Arguments of `open`: their checks, and what each is for."""
+"""Arguments of `open`: their checks, what each is for, and what a source says of those that it takes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from headrace.data.class_names import Classes
 from headrace.data.manifest.manifest_columns import check_names
-from headrace.data.sources.path_root import Root
+from headrace.data.remote.addresses import is_remote
+from headrace.data.remote.listing import Stores
+from headrace.data.sources.path_root import FolderRoot, Root, open_root
+from headrace.data.storage.open_file import FilePath, folder_of
 from headrace.data.storage.paths import local_path
+from headrace.data.table import PathRoot, SampleTable
 from headrace.errors import UsageError
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -20,12 +24,16 @@ ARGUMENT_NEEDS = {
     "root": "a manifest, annotations or paths given in memory, which name files below it",
     "columns": "tars, zips, a manifest or columns given in memory, of which it names or picks some",
     "cache": "tars, zips or a manifest, whose indices it keeps",
+    "index": "tars or zips in a store, whose merged index it is",
     "stage": "files that can be copied: a folder, tars or zips, or a manifest with root=",
     "length": "an iterable that does not say how many samples it gives",
     "store_options": "addresses in stores, such as s3://bucket/shards/*.tar",
     "store": "addresses in stores, such as s3://bucket/shards/*.tar",
 }
 """What each argument is for, in the order in which they are checked."""
+OF_STORES = ("store_options", "store")
+"""Arguments of what lies in stores, or names what does."""
+_EXPECTED = "a path, a pattern or a list of paths, or samples in memory"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +44,7 @@ class OpenArguments:
     root: Root | None = None
     columns: Sequence[str] | None = None
     cache: Path | None = None
+    index: Path | None = None
     stage: Path | None = None
     length: int | None = None
     store_options: Mapping[str, Any] | None = None
@@ -78,6 +87,13 @@ class OpenArguments:
         return None if self.classes is None or isinstance(self.classes, bool) else tuple(self.classes)
 
     @property
+    def index_place(self) -> str | None:
+        """Address or absolute path of the merged index."""
+        if self.index is None or is_remote(self.index):
+            return None if self.index is None else str(self.index)
+        return os.path.abspath(local_path(self.index, "a path or an address as index="))
+
+    @property
     def cache_folder(self) -> str | None:
         return None if self.cache is None else os.path.abspath(local_path(self.cache, "a folder as cache="))
 
@@ -86,3 +102,42 @@ def shown(value: object) -> str:
     """Return a value for a message, cut where it is long."""
     text = repr(value)
     return text if len(text) <= 200 else text[:199] + "…"
+
+
+def path_of(path: object) -> str:
+    """Return what names files as a text. Raises UsageError for what names none on this machine."""
+    return local_path(path, _EXPECTED)
+
+
+def root_of(manifests: Sequence[FilePath], given: OpenArguments) -> PathRoot:
+    """Return where the paths lead that files of rows name: into `root=`, or below the folder of the files."""
+    folders = {folder_of(path) for path in manifests}
+    stores = Stores(given.store_options, given.store)
+    if given.root is None and len(folders) > 1:
+        return FolderRoot(os.path.commonpath(folders), is_common=True, stores=stores)
+    return open_root(given.root, manifest=manifests[0], cache=given.cache_folder, stores=stores)
+
+
+def root_arguments(given: OpenArguments) -> tuple[str, ...]:
+    """Return what else is taken where paths lead into `root=`: `cache` where it is archives, which have indices."""
+    roots = list(given.root) if isinstance(given.root, list | tuple) else [given.root]
+    if is_remote(roots[0]):
+        return ("cache", *OF_STORES)
+    if len(roots) == 1 and (roots[0] is None or os.path.isdir(path_of(roots[0]))):
+        return OF_STORES
+    return ("cache", *OF_STORES)
+
+
+@dataclass(frozen=True)
+class OpenableSource:
+    """Source that was found, but not opened yet."""
+
+    subject: str
+    """Name in messages: "list.csv"."""
+    what: str
+    """Kind in messages: "a manifest"."""
+    takes: tuple[str, ...]
+    """Names of the arguments that mean something for it."""
+    open: Callable[[], SampleTable]
+    labelled: bool = False
+    """Whether `classes=` names classes of a column of labels, rather than class folders."""

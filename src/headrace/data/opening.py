@@ -1,65 +1,56 @@
 """Find out what `open` was given, refuse arguments that it has no use for, and open it.
 
-Samples in memory are known by their type (`_in_memory`), files by their first bytes (`_at_paths`). Each answers with an
-`OpenableSource`, of which nothing has been opened yet.
+Samples in memory are known by their type (`memory_opening`), files and objects by their first bytes. Each answers with
+an `OpenableSource`, of which nothing has been opened yet.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from headrace.data.archives.archive_index import ArchiveKind
 from headrace.data.archives.archive_table import choose_columns, open_archives
+from headrace.data.archives.merged_index import MergedIndex, open_merged_index
 from headrace.data.archives.tar_index import TAR
 from headrace.data.archives.zip_index import ZIP
-from headrace.data.byte_columns import BytesLike
 from headrace.data.class_names import Classes, keep_classes
 from headrace.data.dataset import Dataset
 from headrace.data.manifest import open_manifest
-from headrace.data.manifest.manifest_table import rows_in_folder
-from headrace.data.open_arguments import OpenArguments, Path, shown
-from headrace.data.remote.addresses import is_remote
-from headrace.data.remote.listing import Stores
-from headrace.data.sources.arrow_tables import is_saved_dataset, open_memory_table, open_saved_dataset, table_kind
+from headrace.data.manifest.manifest_table import is_beside_rows, rows_among, rows_in_folder
+from headrace.data.memory_opening import expect_images, in_memory, spread
+from headrace.data.open_arguments import (
+    OF_STORES,
+    OpenableSource,
+    OpenArguments,
+    Path,
+    path_of,
+    root_arguments,
+    root_of,
+    shown,
+)
+from headrace.data.remote.addresses import is_remote, show_address
+from headrace.data.remote.listing import Stores, kept_listing, list_prefix, prefix_path
+from headrace.data.remote.remote_file import ObjectPath
+from headrace.data.sources.arrow_tables import is_saved_dataset, open_saved_dataset
 from headrace.data.sources.coco import open_coco
-from headrace.data.sources.file_kind import ROW_KINDS, FileKind, is_image, kind_of, refuse_compressed
-from headrace.data.sources.image_folders import open_folder, open_matched
-from headrace.data.sources.memory_samples import table_of_columns, table_of_paths, table_of_records, table_of_rows
-from headrace.data.sources.path_root import FolderRoot, Root, open_root
+from headrace.data.sources.file_kind import ROW_KINDS, FileKind, kind_of, refuse_compressed
+from headrace.data.sources.image_folders import open_folder, open_objects, open_prefix
+from headrace.data.sources.memory_samples import table_of_paths
+from headrace.data.sources.path_root import FolderRoot, Root
+from headrace.data.sources.shard_commands import refuse_shard_commands
 from headrace.data.storage.open_file import FilePath, StoredPath, file_name
-from headrace.data.storage.paths import local_path, resolve_paths
-from headrace.data.table import PathRoot, SampleTable
-from headrace.errors import DatasetError, UsageError
+from headrace.data.storage.paths import resolve_paths
+from headrace.data.table import SampleTable
+from headrace.errors import DatasetError, NotFoundError, UsageError
 
 Where: TypeAlias = Path | Sequence[Any] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 _TAR_NAME = re.compile(r"\.(tar|tgz|tbz2?|txz)\b", re.IGNORECASE)
-_OF_STORES = ("store_options", "store")
-_LOOKED_AT = 8
-"""Images of many that are looked at: enough to notice a mistake."""
-_EXPECTED = "a path, a pattern or a list of paths, or samples in memory"
-
-
-@dataclass(frozen=True)
-class OpenableSource:
-    """Source that was found, but not opened yet."""
-
-    subject: str
-    """Name in messages: "list.csv"."""
-    what: str
-    """Kind in messages: "a manifest"."""
-    takes: tuple[str, ...]
-    """Names of the arguments that mean something for it."""
-    open: Callable[[], SampleTable]
-    labelled: bool = False
-    """Whether `classes=` names classes of a column of labels, rather than class folders."""
 
 
 def open_dataset(
@@ -69,6 +60,7 @@ def open_dataset(
     root: Root | None = None,
     columns: Sequence[str] | None = None,
     cache: Path | None = None,
+    index: Path | None = None,
     stage: Path | None = None,
     length: int | None = None,
     store_options: Mapping[str, Any] | None = None,
@@ -93,8 +85,8 @@ def open_dataset(
       arrays of numbers, texts, paths or bytes; a list of dicts; or an iterable of dicts, which is read to its end;
     - a pandas or polars DataFrame, a pyarrow Table, or a `datasets.Dataset`, whose Arrow data is read in place.
 
-    Tars and zips, and the files that a manifest or COCO's annotations name below `root=`, may lie in stores:
-    `s3://bucket/shards/*.tar`, `gs://…`, `az://container/…`, `https://host/…` (no patterns, but brace lists).
+    Files, patterns and folders of images or of rows may lie in stores: `s3://bucket/shards/*.tar`, `s3://bucket/train/`,
+    `gs://…`, `az://container/…`, `https://host/…` (no patterns, but brace lists), and so may files that columns name.
     Credentials come from the environment, as obstore finds them, or from `store_options`. Only headers are read until
     samples are; indices lie in the cache folder.
 
@@ -111,6 +103,9 @@ def open_dataset(
     Of archives, `json.KEY` is what the `.json` members have under that key.
     `cache`: folder for the indices of archives and manifests; None: next to each, or in the default cache folder where
     that is not writable.
+    `index`: of archives in stores, the address or path of the merged index that `headrace index --to` wrote. It is
+    fetched once a node, and nothing else is asked for but a pattern's listing. An archive that changed since is a
+    ChangedError.
     `length`: how many samples an iterable gives that does not say; another number is an error.
     `stage`: folder on a faster file system, such as `/dev/shm/NAME`, that everything is copied into first, unless it is
     there already; of several processes one copies and the others wait. The samples and their identity stay the same, so
@@ -127,6 +122,7 @@ def open_dataset(
         root=root,
         columns=columns,
         cache=cache,
+        index=index,
         stage=stage,
         length=length,
         store_options=store_options,
@@ -152,7 +148,9 @@ def find_source(where: Where, given: OpenArguments) -> OpenableSource:
     """
     given.check()
     parts = where if isinstance(where, list | tuple) else [where]
-    source = _in_stores(parts, given) if any(map(is_remote, parts)) else _in_memory(where, given)
+    refuse_shard_commands(parts)
+    _refuse_stage_of_stores(parts, given)
+    source = _in_stores(where, parts, given) if any(map(is_remote, parts)) else in_memory(where, given)
     if source is None:
         source = _at_paths(where, given)
     given.expect_only(source.takes, source.subject, source.what)
@@ -164,116 +162,70 @@ def find_source(where: Where, given: OpenArguments) -> OpenableSource:
     return source
 
 
-# --- samples in memory, by their type ---
-
-
-def _in_memory(where: Any, given: OpenArguments) -> OpenableSource | None:
-    """Return samples in memory; None where `where` names files."""
-    table = table_kind(where)
-    if table is not None:
-        return _held(table, "a table in memory", given, partial(open_memory_table, where, columns=given.columns))
-    if isinstance(where, np.ndarray) and where.ndim == 1:
-        where = where.tolist()
-    if isinstance(where, Mapping):
-        return _mapping(where, given)
-    if isinstance(where, list | tuple):
-        return _list(where, given)
-    if isinstance(where, str | os.PathLike | BytesLike) or (
-        not hasattr(where, "__iter__") and not hasattr(where, "__getitem__")
-    ):
-        return None
-    return _iterable(where, given)
-
-
-def _mapping(where: Mapping[str, Any], given: OpenArguments) -> OpenableSource:
-    """Return folders or patterns by column, or the columns themselves."""
-    if all(isinstance(each, str | os.PathLike) for each in where.values()):
-        paths = {name: _path(path) for name, path in where.items()}
-        return OpenableSource("what is opened", "a mapping of folders", ("stage",), partial(open_matched, paths))
-    return _held("what is opened", "columns in memory", given, partial(table_of_columns, where, given.columns))
-
-
-def _list(where: Sequence[Any], given: OpenArguments) -> OpenableSource | None:
-    """Return a list of samples, by its first item; None for paths of archives or manifests."""
-    if not where:
-        raise UsageError("expected the paths of tars or zips, got an empty list")
-    first, subject = where[0], "what is opened"
-    if isinstance(first, Mapping):
-        return _held(subject, "dicts in memory", given, partial(table_of_records, where, given.columns))
-    if isinstance(first, tuple | list):
-        return _held(subject, "rows in memory", given, partial(table_of_rows, where, given.columns))
-    if isinstance(first, BytesLike):
-        here = FolderRoot(os.getcwd())
-        return OpenableSource(
-            subject, "images' bytes in memory", (), lambda: table_of_columns({"image": where}, None, root=here)
-        )
-    if not isinstance(first, str | os.PathLike):
-        return None
-    path = _path(first)
-    # Images, rather than archives or manifests; of those below a root nothing can be told yet.
-    if is_image(os.path.abspath(path)) or (given.root is not None and not os.path.isfile(path)):
-        if given.root is None:
-            _expect_images([_path(path) for path in _spread(where)])
-        source = f"{len(where):,} paths in memory"
-        return _held(subject, "a list of images", given, partial(table_of_paths, where, source=source), bare=True)
-    return None
-
-
-def _iterable(where: Any, given: OpenArguments) -> OpenableSource:
-    name = f"the {type(where).__name__}"
-    count = len(where) if hasattr(where, "__len__") else given.length
-    if count is None:
-        raise UsageError(
-            f"length: expected how many samples {name} gives, since it does not say, got none. State it as length=, or "
-            f"give a list"
-        )
-    records = where if hasattr(where, "__iter__") else (where[place] for place in range(count))
-    length = count if given.length is None else given.length
-    return _held(name, "an iterable", given, partial(table_of_records, records, given.columns, length=length), "length")
-
-
-def _held(
-    subject: str, what: str, given: OpenArguments, make: Callable[..., SampleTable], *more: str, bare: bool = False
-) -> OpenableSource:
-    """Return samples in memory, whose paths may lead into a root. `bare`: the only column is that of images."""
-
-    def make_table() -> SampleTable:
-        return make(root=_root([os.path.abspath("memory")], given))
-
-    takes = ("root", *_more_of_root(given), *(() if bare else ("classes", "columns")), *more)
-    return OpenableSource(subject, what, takes, make_table, labelled=True)
-
-
-def _more_of_root(given: OpenArguments) -> tuple[str, ...]:
-    """Return `cache` where `root=` is archives, which have indices, and what a root in a store takes."""
-    roots = list(given.root) if isinstance(given.root, list | tuple) else [given.root]
-    if is_remote(roots[0]):
-        return _OF_STORES
-    if len(roots) == 1 and (roots[0] is None or os.path.isdir(_path(roots[0]))):
-        return ()
-    return ("cache",)
-
-
 # --- what lies in stores ---
 
 
-def _in_stores(parts: Sequence[Any], given: OpenArguments) -> OpenableSource:
-    """Return archives at addresses: the first is looked at, others with its suffix are taken for the same."""
+def _refuse_stage_of_stores(parts: Sequence[Any], given: OpenArguments) -> None:
+    roots = given.root if isinstance(given.root, list | tuple) else [given.root]
+    remote = next((str(part) for part in (*parts, *roots) if is_remote(part)), None)
+    if given.stage is not None and remote is not None:
+        raise UsageError(
+            f"stage: expected none, got {shown(given.stage)}: {show_address(remote)} lies in a store, which is read as "
+            f"the Loader needs it. Give that cache='disk:FOLDER:SIZE', which keeps what was read, or copy the files "
+            f"with the store's own tools and open the copy"
+        )
+
+
+def _in_stores(where: Any, parts: Sequence[Any], given: OpenArguments) -> OpenableSource:
+    """Return what lies at addresses: the first is looked at, others with its suffix are taken for the same."""
     local = next((part for part in parts if not is_remote(part)), None)
     if local is not None:
         raise UsageError(f"expected addresses in stores alone, as others are, got {shown(local)}. Open them apart")
     stores = Stores(given.store_options, given.store)
-    paths = [path for part in parts for path in stores.resolve(part)]
-    first = kind_of(paths[0])
+    if len(parts) == 1 and (prefix := prefix_path(stores.path(parts[0]))) is not None:
+        return _prefix(prefix, given)
+    paths: list[ObjectPath] = [path for part in parts for path in stores.resolve(part)]
+    if given.index_place is not None:
+        return _indexed_archives(paths, open_merged_index(given.index_place, stores, cache=given.cache_folder), given)
+    try:
+        first = kind_of(paths[0])
+    except NotFoundError:
+        below = list_prefix(paths[0]) if len(parts) == 1 and len(paths) == 1 else None
+        if below is None or not len(below):
+            raise
+        return _prefix(paths[0], given)
     for path in paths[1:]:
         if _suffix(path) != _suffix(paths[0]) and kind_of(path).kind != first.kind:
             raise UsageError(f"expected files of one kind, got {first.words}, {paths[0]}, and {path}. Open them apart")
-    if first.kind not in ("tar", "zip"):
-        raise DatasetError(
-            f"{paths[0]}: expected tars or zips in a store, got {first.words}. Download it, or mount the bucket as a "
-            f"folder"
-        )
-    return replace(_archives(paths, first, given), takes=("classes", "columns", "cache", *_OF_STORES))
+    if first.kind == "image":
+        addresses = parts if isinstance(where, list | tuple) and len(paths) == len(parts) else None
+        if addresses is None and len({path.store.address for path in paths}) > 1:
+            addresses = list(map(str, paths))
+        open_images = partial(open_objects, paths, stores, addresses=addresses)
+        return OpenableSource(paths[0].name, "an image", OF_STORES, open_images)
+    return _without_stage(_files(paths, first, given))
+
+
+def _prefix(path: ObjectPath, given: OpenArguments) -> OpenableSource:
+    """Return what lies below a prefix: files of rows, or images."""
+    listing = kept_listing(path, given.cache_folder)
+    rows = listing.files(lambda names: rows_among(str(path), names), beside=is_beside_rows)
+    if rows:
+        return _without_stage(_files(rows, kind_of(rows[0]), given))
+    open_table = partial(open_prefix, listing, classes=given.classes)
+    return OpenableSource(path.name or str(path), "a folder", ("classes", "cache", *OF_STORES), open_table)
+
+
+def _without_stage(source: OpenableSource) -> OpenableSource:
+    """Return a source in a store, whose files are not copied."""
+    takes = (*(name for name in source.takes if name != "stage"), *OF_STORES)
+    return replace(source, takes=tuple(dict.fromkeys(takes)))
+
+
+def _indexed_archives(paths: Sequence[ObjectPath], merged: MergedIndex, given: OpenArguments) -> OpenableSource:
+    merged.pin(paths)
+    kind = FileKind("zip", "a zip") if merged.format(paths[0]) == ZIP.format else FileKind("tar", "a tar")
+    return replace(_archives(paths, kind, given, merged), takes=("classes", "columns", "cache", *OF_STORES, "index"))
 
 
 def _suffix(path: StoredPath) -> str:
@@ -285,12 +237,12 @@ def _suffix(path: StoredPath) -> str:
 
 def _at_paths(where: Any, given: OpenArguments) -> OpenableSource:
     parts = where if isinstance(where, list | tuple) else [where]
-    paths = [path for part in parts for path in resolve_paths(_path(part))]
+    paths = [path for part in parts for path in resolve_paths(path_of(part))]
     if len(paths) == 1 and os.path.isdir(paths[0]) and not isinstance(where, list | tuple):
         return _folder(paths[0], given)
     first = kind_of(paths[0])
     if first.kind == "image":
-        _expect_images(_spread(paths))
+        expect_images(spread(paths))
         return _images(paths)
     for path in paths[1:]:
         kind = kind_of(path)
@@ -322,25 +274,25 @@ def _images(paths: Sequence[str]) -> OpenableSource:
     return OpenableSource(os.path.basename(paths[0]), "an image", (), make_table)
 
 
-def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> OpenableSource:
+def _files(paths: Sequence[FilePath], kind: FileKind, given: OpenArguments) -> OpenableSource:
     """Return files of one kind, at absolute paths."""
-    name, cache = os.path.basename(paths[0]), given.cache_folder
+    name, cache = file_name(paths[0]), given.cache_folder
     if kind.kind in ROW_KINDS:
-        takes = ("stage", "root", "columns", "cache", "classes", *(_OF_STORES if is_remote(given.root) else ()))
+        takes = ("stage", "root", "columns", "cache", "classes", *OF_STORES)
 
         def open_rows() -> SampleTable:
-            return open_manifest(paths, root=_root(paths, given), columns=given.columns, cache=cache)
+            return open_manifest(paths, root=root_of(paths, given), columns=given.columns, cache=cache)
 
         return OpenableSource(name, "a manifest", takes, open_rows, labelled=True)
     if kind.kind == "json":
         if len(paths) > 1:
             raise UsageError(f"expected one file of annotations, got {len(paths):,}. Join them, or open each")
-        coco_takes = ("stage", "root", *_more_of_root(given))
+        coco_takes = ("stage", "root", *root_arguments(given))
         what = "a file of COCO's annotations"
-        return OpenableSource(name, what, coco_takes, lambda: open_coco(paths[0], _root(paths, given)))
+        return OpenableSource(name, what, coco_takes, lambda: open_coco(paths[0], root_of(paths, given)))
     if kind.kind in ("tar", "zip"):
         return _archives(paths, kind, given)
-    if kind.kind == "compressed" and _TAR_NAME.search(name):
+    if kind.kind == "compressed" and _TAR_NAME.search(name) and isinstance(paths[0], str):
         refuse_compressed(paths[0])
     file = f" {name}" if kind.kind == "compressed" else ""
     raise DatasetError(
@@ -348,38 +300,15 @@ def _files(paths: Sequence[str], kind: FileKind, given: OpenArguments) -> Openab
     )
 
 
-def _archives(paths: Sequence[FilePath], kind: FileKind, given: OpenArguments) -> OpenableSource:
+def _archives(
+    paths: Sequence[FilePath], kind: FileKind, given: OpenArguments, merged: MergedIndex | None = None
+) -> OpenableSource:
     """Return tars or zips."""
     archives: ArchiveKind[Any] = ZIP if kind.kind == "zip" else TAR
 
     def open_chosen() -> SampleTable:
-        table = open_archives(archives, paths, classes=given.classes, cache=given.cache_folder)
+        table = open_archives(archives, paths, classes=given.classes, cache=given.cache_folder, merged=merged)
         return table if given.columns is None else choose_columns(table, given.columns)
 
     takes = ("stage", "classes", "columns", "cache")
     return OpenableSource(file_name(paths[0]), f"{kind.words} of samples", takes, open_chosen)
-
-
-def _root(manifests: Sequence[str], given: OpenArguments) -> PathRoot:
-    folders = {os.path.dirname(path) for path in manifests}
-    if given.root is None and len(folders) > 1:
-        return FolderRoot(os.path.commonpath(folders), is_common=True)
-    stores = Stores(given.store_options, given.store)
-    return open_root(given.root, manifest=manifests[0], cache=given.cache_folder, stores=stores)
-
-
-def _expect_images(paths: Sequence[str]) -> None:
-    """Raise UsageError for another kind of dataset among them. A damaged or missing image is a bad sample."""
-    for path in map(os.path.abspath, paths):
-        kind = kind_of(path) if os.path.isfile(path) else None
-        if kind is not None and kind.kind not in ("image", "other"):
-            raise UsageError(f"expected images alone, as the first is, got {kind.words}, {path}. Open them apart")
-
-
-def _spread(items: Sequence[Any]) -> list[Any]:
-    """Return a few of them, with the first and the last."""
-    return [items[place] for place in sorted({round(at) for at in np.linspace(0, len(items) - 1, _LOOKED_AT)})]
-
-
-def _path(path: object) -> str:
-    return local_path(path, _EXPECTED)

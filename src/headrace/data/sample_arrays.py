@@ -6,7 +6,7 @@ import mmap
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ from headrace.data.storage.sidecar import build_cached, damage_text, read_cached
 from headrace.data.storage.strings import Ints, StoredArray
 from headrace.errors import NotFoundError
 
+Version: TypeAlias = tuple[int, int] | str | None
+"""What changes with a file's content: size and time of modification, or what a store states; None: unknown."""
 Int32s = npt.NDArray[np.int32]
 
 _SMALL_BYTES = 1 << 20
@@ -116,7 +118,7 @@ def cached_array(
     return made
 
 
-def file_versions(dataset: Dataset, files: ByteColumn) -> list[tuple[int, int] | str | None]:
+def file_versions(dataset: Dataset, files: ByteColumn) -> list[Version]:
     """Return size and time of modification of the files of samples spread over the dataset; None for a missing one.
 
     Paths do not count: a folder that was moved, or copied with its times, holds the same files. Of objects in stores it
@@ -131,9 +133,10 @@ def file_versions(dataset: Dataset, files: ByteColumn) -> list[tuple[int, int] |
     return [_version(path) for path in paths]
 
 
-def _object_version(files: ColumnFiles, number: int) -> str | None:
+def _object_version(files: ColumnFiles, number: int) -> Version:
     try:
-        return files.object(number).content_name() if files.path(number) else None
+        stored = files.object(number)
+        return _version(files.path(number)) if stored is None else stored.content_name()
     except NotFoundError:
         return None
 

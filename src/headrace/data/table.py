@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.data.columns import MISSING, ByteColumn, Column, TextColumn
+from headrace.data.remote.addresses import show_address
 from headrace.data.storage.strings import Strings
 from headrace.errors import ChangedError, HeadraceError, NotFoundError, OutsideRootError, ReadError, UsageError
 
@@ -176,7 +177,7 @@ def expect_files(table: SampleTable, column: str) -> None:
     named = [base_id for base_id in spread.tolist() if texts.strings[base_id]]
     if not named or any(_is_there(table, column, base_id) for base_id in named):
         return
-    name = texts.strings[named[0]]
+    name = show_address(texts.strings[named[0]])
     raise NotFoundError(
         f"{table.source}: expected the files that its column {column!r} names, got none of {len(named)} looked "
         f"for {table.root.place}, such as {name!r} ({_sample_text(table, named[0])}). {table.root.advice}"

@@ -18,11 +18,13 @@ from headrace.plan import (
     Remainder,
     SamplePlan,
     ShapedPlan,
+    ShuffleOrder,
     State,
     UniformPlan,
     bucket_plan,
     resume,
     resume_samples,
+    windowed_of,
 )
 from headrace.system import ProcessRank, rank_of_process
 
@@ -85,6 +87,8 @@ class ResumableBatchSampler(PlannedBatchSampler):
     `data`       the dataset, or its length
     `batch_size` samples per rank; the global batch is `batch_size * world_size`
     `shuffle`, `seed`  each epoch's order follows from these two and the epoch
+    `order`      "global": over the whole dataset; "windowed", or a `Windowed(block_samples=…)`: in windows of blocks of
+                 neighbours, for a dataset that reads these together, such as rows of remote files
     `remainder`  the last samples: "short" batch, split evenly over the ranks; "drop"; or "wrap" (fill up from the
                  epoch's start)
     `rank`, `world_size`  default: those of torch.distributed once it is initialised, else those in the launcher's
@@ -102,10 +106,14 @@ class ResumableBatchSampler(PlannedBatchSampler):
         *,
         shuffle: bool = True,
         seed: int = 0,
+        order: ShuffleOrder = "global",
         remainder: Remainder = "short",
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
+        windowed = windowed_of(order)
+        if windowed is not None:
+            windowed.check(shuffle=shuffle, grouped_by=None, replaces=None)
         length = data if isinstance(data, int) else len(data)
         place = rank_of_process(rank, world_size)
         plan = UniformPlan(
@@ -116,6 +124,7 @@ class ResumableBatchSampler(PlannedBatchSampler):
             shuffle=shuffle,
             seed=seed,
             remainder=remainder,
+            window=None if windowed is None else windowed.resolve_samples(),
         )
         # Of a dataset that is the user's own, only its length is known.
         super().__init__(plan, dataset=f"{length} samples", place=place)

@@ -12,88 +12,34 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.data import (
-    ColumnFiles,
     Dataset,
-    FailedRequestError,
-    FailureKind,
     HeldParts,
-    ObjectPath,
-    RangeRequest,
-    remote_error,
+    WantedRanges,
+    plan_requests,
 )
-from headrace.errors import HeadraceError
-from headrace.fetch.executor import FetchCounts, FetchThread, PassingError
-from headrace.fetch.requests import Ints, Request, WantedRanges, plan_requests
-from headrace.plan import EpochPlan, UniformPlan, reads_by_step
-from headrace.system import available_bytes
+from headrace.fetch.executor import FetchCounts, FetchThread
+from headrace.fetch.objects import NumberedObject, Objects, ask_sizes, object_bytes, object_of
+from headrace.fetch.read_groups import groups_of, memory_limit
+from headrace.plan import EpochPlan
 
-_TAR_HEADER_BYTES = 512
-_ZIP_HEADER_BYTES = 30 + 2 * 65_535
-"""Most bytes of a local header: name and extra field have 16-bit lengths."""
-_LEAST_BYTES, _MOST_BYTES = 64 << 20, 1 << 30
-_MEMORY_SHARE = 8
-"""Of the memory that is available, the part that bytes ahead may take."""
 _NOW = -1
 """Need of what somebody waits for already, ahead of every step."""
 _ROUNDS = 4
 """Rounds that share the memory: while one is used up, others are on their way."""
 
+Ints: TypeAlias = NDArray[np.int64]
 Cached: TypeAlias = Callable[[str, Ints], NDArray[np.bool_]]
 """Tells of which samples, by base id, the bytes of a column need not be read."""
 
 
 class FetchCancelled(Exception):  # noqa: N818  # how a pass ends, no error
     """Signal that the pass was closed while bytes were on their way."""
-
-
-class Objects:
-    """Objects by number, in the order in which they were first asked for, as requests name them."""
-
-    def __init__(self) -> None:
-        self._paths: list[ObjectPath] = []
-        self._numbers: dict[str, int] = {}
-        self._renewals: Counter[str] = Counter()
-        self._refused: set[tuple[int, int, int]] = set()
-        """Ranges refused once: credentials may have expired, and are read anew before a range is given up."""
-
-    def number(self, path: ObjectPath) -> int:
-        name = str(path)
-        found = self._numbers.get(name)
-        if found is None:
-            found = self._numbers[name] = len(self._paths)
-            self._paths.append(path)
-        return found
-
-    async def read_range(self, number: int, start: int, stop: int) -> memoryview:
-        """Return the bytes [start, stop). Raises PassingError, or the error that names the object and the range."""
-        path, asked = self._paths[number], (number, start, stop)
-        store = str(path.store.address)
-        before = self._renewals[store]
-        try:
-            data, _ = await path.store.read_async(path.key, start, stop, path.pin)
-        except FailedRequestError as failure:
-            if failure.kind is FailureKind.CREDENTIALS and asked not in self._refused:
-                self._refused.add(asked)
-                if self._renewals[store] == before:  # no other request has done so since
-                    self._renewals[store] += 1
-                    path.store.renew()
-                raise PassingError(failure.reason) from None
-            if failure.kind is not FailureKind.PASSING:
-                raise remote_error(failure, RangeRequest(str(path), start, stop), attempts=1) from None
-            raise PassingError(failure.reason, throttled=failure.is_throttling) from None
-        self._refused.discard(asked)
-        return data
-
-    def failed(self, request: Request, attempts: int, why: str) -> HeadraceError:
-        asked = RangeRequest(str(self._paths[request.object]), request.start, request.stop)
-        return remote_error(FailedRequestError(FailureKind.PASSING, why), asked, attempts=attempts)
 
 
 @dataclass(eq=False)
@@ -103,6 +49,7 @@ class _Part:
     first: int
     bytes: int
     data: Future[Any]
+    of: NumberedObject
     places: int = 0
     """Samples of columns that lie in it and that a step begun or planned has."""
 
@@ -117,9 +64,11 @@ class _Wanted:
 
     places: list[Place]
     ranges: WantedRanges
+    objects: list[NumberedObject]
+    """Those that the ranges are of."""
 
     def only(self, rows: Ints) -> _Wanted:
-        return _Wanted([self.places[row] for row in rows.tolist()], self.ranges.only(rows))
+        return _Wanted([self.places[row] for row in rows.tolist()], self.ranges.only(rows), self.objects)
 
 
 @dataclass(frozen=True)
@@ -186,8 +135,7 @@ class FetchAhead:
         """
         self._dataset, self._columns = dataset, tuple(columns)
         self._limit, self._cached = limit_bytes, cached
-        reads = plan.reads if isinstance(plan, UniformPlan) else partial(reads_by_step, plan)
-        self._groups = reads(epoch, first_step)
+        self._groups, self._alone = groups_of(plan, epoch, first_step)
         self._next = next(self._groups, None)
         self._objects = Objects()
         self._thread = FetchThread(self._objects)
@@ -214,7 +162,7 @@ class FetchAhead:
         remote = [column for column in columns if dataset.files(column).is_remote]
         if not remote:
             return None
-        limit = min(_MOST_BYTES, max(_LEAST_BYTES, (available_bytes() or 0) // _MEMORY_SHARE))
+        limit = memory_limit(dataset, plan)
         return cls(dataset, remote, plan, epoch=epoch, first_step=first_step, limit_bytes=limit, cached=cached)
 
     def is_there(self, step: int) -> bool:
@@ -290,14 +238,18 @@ class FetchAhead:
                 wanted = self._wanted(column, samples, steps)
                 used += zip(wanted.ranges.need.tolist(), wanted.places, strict=True)
                 cached |= dict.fromkeys(self._cached_places(column, wanted.places))
-                is_new = [
-                    place not in self._part_of and place not in fresh and place not in cached for place in wanted.places
-                ]
-                new = wanted if all(is_new) else wanted.only(np.flatnonzero(is_new))
-                fresh |= dict.fromkeys(new.places)
+                rows = []
+                for row, place in enumerate(wanted.places):  # a step may have a sample twice
+                    if place not in self._part_of and place not in fresh and place not in cached:
+                        fresh[place] = None
+                        rows.append(row)
+                new = wanted if len(rows) == len(wanted.places) else wanted.only(np.array(rows, np.int64))
                 found.append(new)
                 size += new.ranges.bytes
             self._next = next(self._groups, None)
+            if self._alone:
+                self._alone -= 1
+                break
         ranges = WantedRanges.joined([wanted.ranges for wanted in found])
         parts = self._fetch(ranges)
         with self._lock:
@@ -318,7 +270,8 @@ class FetchAhead:
         for number in plan.by_need():
             requests = list(plan.requests(number))
             size = requests[-1].stop - requests[0].start
-            parts[number] = _Part(requests[0].start, size, self._thread.fetch(requests))
+            of = self._objects[requests[0].object]
+            parts[number] = _Part(requests[0].start, size, self._thread.fetch(requests), of)
         self._wanted_bytes += ranges.bytes
         self._fewest += plan.fewest
         return [parts[number] for number in plan.part_of.tolist()]
@@ -335,23 +288,21 @@ class FetchAhead:
         """Locate the samples that are there, with the headers that the core checks before their data."""
         at = self._dataset.locate(column, samples)
         files = self._dataset.files(column) if at.files is None else at.files
-        objects = {number: _object(files, number) for number in np.unique(at.path_id).tolist()}
-        there = np.ones(len(samples), bool) if at.length is None else at.length >= 0
-        if at.offset is None or at.length is None:
-            there &= np.array([objects[number] is not None for number in at.path_id.tolist()], bool)
-            start = np.zeros(len(samples), np.int64)
-            stop = np.array([_size(objects[number]) for number in at.path_id.tolist()], np.int64)
-        elif at.zipped is not None:
-            start = at.offset
-            stop = at.offset + np.minimum(at.zipped.room, _ZIP_HEADER_BYTES + at.zipped.packed)
-        else:
-            start = at.offset if at.check is None else at.offset - _TAR_HEADER_BYTES
-            stop = at.offset + at.length
+        objects = {number: object_of(files, number) for number in np.unique(at.path_id).tolist()}
+        there = np.array([objects[number] is not None for number in at.path_id.tolist()], bool)
+        if at.length is not None:
+            there &= at.length >= 0
+        stored = at.stored()
+        if stored is None:
+            ask_sizes([path for path in objects.values() if path is not None and path.pin is None])
+            sizes = np.array([object_bytes(objects[number]) for number in at.path_id.tolist()], np.int64)
+            stored = np.zeros(len(samples), np.int64), sizes
+        start, stop = stored
         rows = np.flatnonzero(there)
-        number_of = {at_id: self._objects.number(path) for at_id, path in objects.items() if path is not None}
-        numbers = np.array([number_of[at_id] for at_id in at.path_id[rows].tolist()], np.int64)
+        named = {at_id: self._objects.numbered(path) for at_id, path in objects.items() if path is not None}
+        numbers = np.array([named[at_id].number for at_id in at.path_id[rows].tolist()], np.int64)
         ranges = WantedRanges(numbers, start[rows], stop[rows], need[rows])
-        return _Wanted([(column, sample) for sample in samples[rows].tolist()], ranges)
+        return _Wanted([(column, sample) for sample in samples[rows].tolist()], ranges, list(named.values()))
 
     def _data(self, part: _Part) -> Any:
         """Wait for a part's bytes."""
@@ -364,17 +315,3 @@ class FetchAhead:
             raise FetchCancelled from None
         finally:
             self._wait_s += time.perf_counter() - began_s
-
-
-def _object(files: ColumnFiles, number: int) -> ObjectPath | None:
-    """Return an object of a column; None where a sample has none. Raises as `ColumnFiles.path` does."""
-    if not files.path(number):
-        return None
-    path = files.object(number)
-    assert isinstance(path, ObjectPath), "objects in stores are of one kind"
-    return path
-
-
-def _size(path: ObjectPath | None) -> int:
-    """Return the bytes of a whole object. Raises as opening it does."""
-    return 0 if path is None else path.open().size()

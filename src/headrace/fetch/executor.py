@@ -17,30 +17,22 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from headrace.data import (
+    REMOTE_RETRIES,
+    STREAMS,
+    FailedRequestError,
+    FailureKind,
+    HedgeBudget,
+    LinkMeter,
+    LinkModel,
+    Request,
+    RetryPolicy,
+    StreamLimit,
+)
 from headrace.errors import HeadraceError
-from headrace.fetch.link import HedgeBudget, LinkMeter, StreamLimit
-from headrace.fetch.requests import LinkModel, Request
 from headrace.system import THREAD_PREFIX, close_at_exit
 
-_ATTEMPTS = 6
-"""Attempts of a request. With the pauses below: half a minute, in which a server restarts or a path changes over."""
-_FIRST_PAUSE_S = 0.1
-_MOST_PAUSE_S = 8.0
 _QUANTILES = (0.5, 0.95, 0.99)
-STREAMS = 32
-"""Requests under way at once. Above it a store's own limit a client, or the machine's, is what one meets."""
-
-
-class PassingError(Exception):
-    """Failure of a request that may go better the next time.
-
-    `throttled`: the store asks for fewer requests. `after_s`: it says when to come again.
-    """
-
-    def __init__(self, why: str, *, throttled: bool = False, after_s: float = 0.0) -> None:
-        super().__init__(why)
-        self.throttled = throttled
-        self.after_s = after_s
 
 
 class RangeReader(Protocol):
@@ -49,11 +41,17 @@ class RangeReader(Protocol):
     async def read_range(self, number: int, start: int, stop: int) -> Any:
         """Return the bytes [start, stop) as a buffer.
 
-        Raises PassingError for what may pass, and the error to give the user for all else.
+        Raises FailedRequestError, which says what kind of failure it is.
         """
 
-    def failed(self, request: Request, attempts: int, why: str) -> HeadraceError:
-        """Return the error for a request that failed at every attempt; it names the object and what to do."""
+    def connections(self, number: int) -> int:
+        """Return how often the connection to an object's store was made anew."""
+
+    def renew(self, number: int, before: int) -> None:
+        """Make that connection anew, unless it was since `connections` returned `before`."""
+
+    def failed(self, request: Request, failure: FailedRequestError, attempts: int) -> HeadraceError:
+        """Return the error for a request that failed for good; it names the object and what to do."""
 
 
 @dataclass
@@ -80,8 +78,15 @@ class _Waiting:
 class RequestRunner:
     """Requests of one loop, most urgent first. All calls are of the loop's thread."""
 
-    def __init__(self, reader: RangeReader, *, streams: int = STREAMS, seed: int | None = None) -> None:
-        self._reader = reader
+    def __init__(
+        self,
+        reader: RangeReader,
+        *,
+        streams: int = STREAMS,
+        retries: RetryPolicy = REMOTE_RETRIES,
+        seed: int | None = None,
+    ) -> None:
+        self._reader, self._retries = reader, retries
         self.link = LinkMeter()
         self.counts = FetchCounts()
         self._limit = StreamLimit(streams)
@@ -145,26 +150,29 @@ class RequestRunner:
             waiting.done.set_result(data)
 
     async def _attempts(self, request: Request) -> Any:
-        pause_s = _FIRST_PAUSE_S
-        for attempt in range(1, _ATTEMPTS + 1):
+        loop = asyncio.get_running_loop()
+        attempts = self._retries.begin(loop.time(), self._random)
+        while True:
+            connection = self._reader.connections(request.object)
             try:
-                return await self._hedged(request)
-            except PassingError as error:
-                if error.throttled:
-                    self.counts.throttled += 1
-                    self._limit.throttled()
-                if attempt == _ATTEMPTS:
-                    raise self._reader.failed(request, attempt, str(error)) from error
-                self.counts.retries += 1
-                # Jitter, so that clients that failed together do not come again together.
-                await asyncio.sleep(max(error.after_s, pause_s * self._random.uniform(0.5, 1.5)))
-                pause_s = min(_MOST_PAUSE_S, 3 * pause_s)
-        raise AssertionError("the last attempt returns or raises")
+                return await self._hedged(request, attempts.count)
+            except FailedRequestError as error:
+                failure = error
+            if failure.is_throttling:
+                self.counts.throttled += 1
+                self._limit.throttled()
+            following = attempts.after(failure, loop.time())
+            if following is None:
+                raise self._reader.failed(request, failure, attempts.count)
+            self.counts.retries += 1
+            if following.renews:
+                self._reader.renew(request.object, connection)
+            await asyncio.sleep(following.pause_s)
 
-    async def _hedged(self, request: Request) -> Any:
+    async def _hedged(self, request: Request, attempt: int) -> Any:
         """Return the first of up to two answers to the same request, the second sent once the first one lags."""
         self._budget.requests += 1
-        tasks = {asyncio.ensure_future(self._read(request))}
+        tasks = {asyncio.ensure_future(self._read(request, attempt))}
         wait_s: float | None = self.link.hedge_after_s(request.bytes)
         failure: Exception | None = None
         second: asyncio.Task[Any] | None = None
@@ -182,7 +190,7 @@ class RequestRunner:
                     wait_s = None
                     if self._budget.take():
                         self.counts.hedges += 1
-                        second = asyncio.ensure_future(self._read(request))
+                        second = asyncio.ensure_future(self._read(request, attempt))
                         tasks = tasks | {second}
         finally:
             for task in tasks:
@@ -190,19 +198,20 @@ class RequestRunner:
         assert failure is not None
         raise failure
 
-    async def _read(self, request: Request) -> Any:
+    async def _read(self, request: Request, attempt: int) -> Any:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        deadline_s = self.link.deadline_s(request.bytes)
+        deadline_s = self.link.deadline_s(request.bytes, attempt)
         self.counts.requests += 1
         try:
             async with asyncio.timeout(deadline_s):
                 data = await self._reader.read_range(request.object, request.start, request.stop)
         except TimeoutError as error:
-            raise PassingError(f"no whole answer within {deadline_s:.0f} s") from error
+            self._limit.throttled()  # what shares the link with fewer others may come in time
+            raise FailedRequestError(FailureKind.PASSING, f"no whole answer within {deadline_s:.0f} s") from error
         size = memoryview(data).nbytes
         if size != request.bytes:
-            raise PassingError(f"expected {request.bytes:,} bytes, got {size:,}")
+            raise FailedRequestError(FailureKind.PASSING, f"expected {request.bytes:,} bytes, got {size:,}")
         self.counts.bytes += size
         self.link.answered(size, loop.time() - began_s)
         self._limit.answered()
@@ -214,10 +223,14 @@ class FetchThread:
 
     def __init__(self, reader: RangeReader, *, streams: int = STREAMS) -> None:
         self._loop = asyncio.new_event_loop()
-        self._runner = RequestRunner(reader, streams=streams)
+        self._runner = RequestRunner(reader, streams=streams, retries=REMOTE_RETRIES)
         self._futures: set[Future[Any]] = set()
         self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}fetch", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # a process may have no more threads
+            self._loop.close()
+            raise
         close_at_exit(self)
 
     def fetch(self, requests: Sequence[Request]) -> Future[Any]:
@@ -256,10 +269,10 @@ class FetchThread:
             loop.run_forever()
         finally:
             self._runner.cancel()
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            while tasks := asyncio.all_tasks(loop):  # parts handed over meanwhile are tasks, too
+                for task in tasks:
+                    task.cancel()
+                loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
             loop.close()
             for future in list(self._futures):  # parts that the loop had not heard of yet
                 future.cancel()

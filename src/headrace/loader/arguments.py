@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from headrace import _core
 from headrace.augment import AugmentProgram
 from headrace.errors import UnknownArgumentError, UsageError
 from headrace.fields import Field, Image, Spatial
 from headrace.loader.recipe import SampleMap
-from headrace.plan import EpochPlan, SequencePacking, Windowed
+from headrace.plan import EpochPlan, SequencePacking
 from headrace.views import Program
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import torch
 
     from headrace.device import Placement
-
-ShuffleOrder: TypeAlias = Literal["global", "windowed"] | Windowed
 
 COUNTERPARTS = {
     "dataset": "it is the first argument: a path, or what headrace.open gave. A Dataset of Python code takes "
@@ -100,17 +98,6 @@ def check_values(
         _core.parse_level(instruction_set)
     except ValueError as error:
         raise UsageError(f"instruction_set: {error}; leave it out to take the best") from None
-
-
-def windowed_of(order: ShuffleOrder) -> Windowed | None:
-    """Return the windowed order that `order` asks for; None for the global one."""
-    if isinstance(order, Windowed):
-        return order
-    if order not in ("global", "windowed"):
-        raise UsageError(
-            f"order: expected 'global', 'windowed' or hr.Windowed(…), got {order!r}; shuffle= says whether to shuffle"
-        )
-    return Windowed() if order == "windowed" else None
 
 
 def check_map(

@@ -173,8 +173,21 @@ class Assembly:
 
     def _job(self, rows: BatchRows, ops: NDArray[np.float64]) -> _core.Job:
         return _core.Job(
-            rows.base_ids, rows.passes, key=rows.key, program=ops, draw_ids=rows.draw_ids, augment=self._augment
+            rows.base_ids,
+            rows.passes,
+            key=rows.key,
+            program=ops,
+            draw_ids=rows.draw_ids,
+            augment=self._augment,
+            keeps=self._keeps(rows),
         )
+
+    def _keeps(self, rows: BatchRows) -> NDArray[np.uint8] | None:
+        """Tell which rows the cache is to keep; None for all."""
+        cache = self._recipe.cache
+        if cache is None or cache.eviction is None:
+            return None
+        return cache.eviction.keeps(rows.base_ids, epoch=rows.plan.epoch, step=rows.plan.step)
 
     def _cached(self, field: str) -> tuple[_core.Store, int, str] | None:
         cache = self._recipe.cache

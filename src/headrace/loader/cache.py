@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace._core import Limits
 from headrace.cache import CacheStats, Store, identity_of, parse_spec
-from headrace.data import Dataset, content_sample, file_versions
+from headrace.data import ByteColumn, Dataset, content_sample, file_versions
 from headrace.fields import (
     ABSENT,
     ENTRY_FORMAT,
@@ -28,9 +28,10 @@ from headrace.fields import (
     from_entries,
     to_entries,
 )
+from headrace.loader.cache_eviction import CacheEviction
 from headrace.loader.decoding.arrays import Ints
 from headrace.loader.decoding.pixels import core_options, decoded_with, own_program
-from headrace.plan import EpochPlan, ShapedPlan
+from headrace.plan import EpochPlan, NextUses, NodeRanks, ShapedPlan, UniformPlan, can_plan_uses
 from headrace.views import Program
 
 Cut = Literal["file", "shrunk", "final"]
@@ -134,6 +135,9 @@ class EpochCache:
     first_tokens: Mapping[str, int]
     """First entry of each text field whose ids are cached. They come after all others, by the texts' numbers."""
 
+    eviction: CacheEviction | None = None
+    """What is dropped for what the node reads earlier; None where nothing is, as on one node."""
+
     def place(self, field: str) -> tuple[_core.Store, int, str]:
         """Return where the core caches a field: the store, its first entry, and what of it is cached."""
         return self.store.native, list(self.cuts).index(field) * self.length, self.cuts[field]
@@ -153,7 +157,8 @@ class EpochCache:
         return None if first is None else TokenCache(self.store, first, text.field.max_length)
 
     def stats(self) -> CacheStats:
-        return replace(self.store.stats(), cuts=self.words)
+        evicted = 0 if self.eviction is None else self.eviction.evicted
+        return replace(self.store.stats(), cuts=self.words, evicted=evicted)
 
 
 def open_cache(
@@ -163,11 +168,12 @@ def open_cache(
     program: Program,
     fields: tuple[Images, Fields, Texts],
     limits: Limits,
+    node: NodeRanks | None = None,
 ) -> EpochCache:
     """Open the cache of earlier runs or other ranks, or create it.
 
-    `fields` are those of pixels, of raw bytes and of texts. Raises UsageError for a bad `text`, and what a Store
-    raises.
+    `fields` are those of pixels, of raw bytes and of texts; `node` has the ranks that share the cache, if they are
+    known. Raises UsageError for a bad `text`, and what a Store raises.
     """
     spec = parse_spec(text)
     images, raws, texts = fields
@@ -221,9 +227,26 @@ def open_cache(
     columns = dict.fromkeys(column for _, _, column in (*images, *raws))
     whole = Dataset(dataset.table)
     files = [dataset.table.bytes_of(column) for column in columns]
-    stamp = [[file_versions(whole, each), content_sample(length, each)] for each in files]
+    stamp = [_content_stamp(whole, each, length) for each in files]
     of = {name: column for name, _, column in (*images, *raws) if name in cuts}
-    return EpochCache(Store(spec, identity_of(entries, what, stamp)), cuts, words, length, of, first_tokens)
+    eviction = None
+    if node is not None and node.nodes(plan.world_size) > 1 and isinstance(plan, UniformPlan) and can_plan_uses(plan):
+        uses = NextUses(plan, node, base_ids=dataset.base_ids, count=length)
+        eviction = CacheEviction(uses, fields=len(cuts), length=length, steps=plan.steps)
+        what.append("reused")  # a file of another layout, beside that of one node
+    store = Store(spec, identity_of(entries, what, stamp), reuses=eviction is not None)
+    return EpochCache(store, cuts, words, length, of, first_tokens, eviction)
+
+
+def _content_stamp(dataset: Dataset, files: ByteColumn, length: int) -> list[Any]:
+    """Return what tells one content of the files from another: versions, and a sample of local files' bytes.
+
+    Objects whose store states versions are not read: it would take dozens of requests, one after another, and a store
+    that fails for a moment would look like other content.
+    """
+    versions = file_versions(dataset, files)
+    stated = files.files.is_remote and None not in versions
+    return [versions, None if stated else content_sample(length, files)]
 
 
 def _entry_identity(field: Field, cut: Cut, program: Program) -> list[Any]:

@@ -15,9 +15,9 @@ from headrace.augment import AnyMixing, Augmentation, compile_augment
 from headrace.data import Dataset, Where
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
+from headrace.fetch import check_window_memory
 from headrace.fields import Field, Image, resolve_texts
 from headrace.loader.arguments import (
-    ShuffleOrder,
     check_augment,
     check_last_batch,
     check_map,
@@ -26,7 +26,6 @@ from headrace.loader.arguments import (
     check_views,
     place_fields,
     refuse_unknown,
-    windowed_of,
 )
 from headrace.loader.autotuning.tuner import Tuner, tuner_of
 from headrace.loader.bad_samples import Quarantine
@@ -48,11 +47,13 @@ from headrace.loader.runner import Runner
 from headrace.plan import (
     Buckets,
     Budget,
+    NodeRanks,
     Order,
     Remainder,
     RepeatFactor,
     Sampling,
     SequencePacking,
+    ShuffleOrder,
     State,
     UniformPlan,
     ViewedImages,
@@ -61,8 +62,9 @@ from headrace.plan import (
     state_after,
     text_of_buckets,
     text_packed,
+    windowed_of,
 )
-from headrace.system import rank_of_process
+from headrace.system import rank_of_process, ranks_of_node
 from headrace.views import View, compile_view
 
 if TYPE_CHECKING:
@@ -238,6 +240,8 @@ class Loader(LoaderPosition):
             sampling=Sampling(weights=weights, balanced=balanced, repeats=repeats, samples_per_epoch=samples_per_epoch),
             windowed=windowed,
         )
+        read_columns = [column for _, _, column in (*columns.images, *columns.raws)]
+        check_window_memory(dataset, read_columns, plan)
         packed = None if pack is None else text_packed(pack, texts).name
         measured = text_of_buckets(buckets, texts)
         check_last_batch(plan, map)
@@ -245,6 +249,8 @@ class Loader(LoaderPosition):
             check_pairs(plan, self._place.world_size)
         bounds = Limits() if limits is None else limits
         kept_of = columns.images, columns.raws, texts
+        on_node = ranks_of_node(self._place, os.environ)
+        node = None if on_node is None else NodeRanks(*on_node)
         self._tuner = tuner_of(threads, prefetch)
         self._recipe = Recipe(
             dataset=dataset,
@@ -270,7 +276,7 @@ class Loader(LoaderPosition):
             mixing=mixing,
             level=instruction_set,
             limits=bounds,
-            cache=None if cache is None else open_cache(cache, dataset, plan, program, kept_of, bounds),
+            cache=None if cache is None else open_cache(cache, dataset, plan, program, kept_of, bounds, node),
             pass_samples=plan.rank_samples if isinstance(plan, UniformPlan) else None,
         )
         if self._recipe.cache is not None:  # closed with the loader: passes refer to themselves and are freed late

@@ -170,6 +170,7 @@ class Runner:
         while step < steps or self._pending:
             if step < steps and self._may_start(step) and self._channel.reserve(block=not self._pending):
                 try:
+                    self._make_room(step)
                     if self._ahead is not None:
                         self._ahead.begin(step)
                     self._pending.append(self._decoder.start(self._recipe.plan.batch(self._epoch, step)))
@@ -190,6 +191,12 @@ class Runner:
         self._map.finish()
         if error is not None:
             raise error
+
+    def _make_room(self, step: int) -> None:
+        cache = self._recipe.cache
+        if cache is not None and cache.eviction is not None:
+            first = self._pending[0].rows.plan.step if self._pending else step
+            cache.eviction.make_room(cache.store, epoch=self._epoch, step=first)
 
     def _may_start(self, step: int) -> bool:
         """Tell whether a step is to be started: not where its bytes are on their way and another can be finished."""

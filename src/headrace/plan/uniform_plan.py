@@ -132,6 +132,14 @@ class UniformPlan(Order):
         yield from heapq.merge(*lanes, key=lambda group: group.first_step)
         yield from reads_by_step(self, epoch, max(whole, first_step))
 
+    @property
+    def window_samples(self) -> int:
+        """Samples of the windows that this rank mixes at a time; 0 where none are read as a whole."""
+        if self.window is None or self.draws is not None:
+            return 0
+        lanes = len(self._lanes(self.length).takes(self.rank * self.batch_size, (self.rank + 1) * self.batch_size))
+        return min(lanes * self.window.lane_blocks * self.window.block, self.rank_samples)
+
     def _lanes(self, count: int) -> Lanes:
         """Return the lanes of the order; one where samples are drawn, of which batches are not cut as they come."""
         assert self.window is not None

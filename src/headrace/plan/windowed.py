@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -100,6 +100,16 @@ class Windowed:
         """Return the samples of a block and the blocks of a window. Reads lengths that the dataset holds, no files."""
         return WindowShape(block=self._block(dataset), blocks=self.window_blocks, lanes=self.lanes)
 
+    def resolve_samples(self) -> WindowShape:
+        """Return the same where nothing but the number of samples is known. Raises UsageError for `block_bytes`."""
+        if self.block_bytes is not None:
+            raise UsageError(
+                f"order: expected a Windowed with block_samples=, since the bytes of samples are not known here, got "
+                f"block_bytes={self.block_bytes}"
+            )
+        block = DEFAULT_BLOCK_SAMPLES if self.block_samples is None else self.block_samples
+        return WindowShape(block=block, blocks=self.window_blocks, lanes=self.lanes)
+
     def _block(self, dataset: Dataset) -> int:
         if self.block_samples is not None:
             return self.block_samples
@@ -113,6 +123,20 @@ class Windowed:
             return DEFAULT_BLOCK_SAMPLES
         wanted = DEFAULT_BLOCK_BYTES if self.block_bytes is None else self.block_bytes
         return min(max(1, wanted // mean), MOST_BLOCK_SAMPLES)
+
+
+ShuffleOrder: TypeAlias = Literal["global", "windowed"] | Windowed
+
+
+def windowed_of(order: ShuffleOrder) -> Windowed | None:
+    """Return the windowed order that `order` asks for; None for the global one."""
+    if isinstance(order, Windowed):
+        return order
+    if order not in ("global", "windowed"):
+        raise UsageError(
+            f"order: expected 'global', 'windowed' or hr.Windowed(…), got {order!r}; shuffle= says whether to shuffle"
+        )
+    return Windowed() if order == "windowed" else None
 
 
 def mean_sample_bytes(dataset: Dataset) -> int | None:

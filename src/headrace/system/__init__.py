@@ -14,7 +14,7 @@ from headrace.system.control_groups import (
     whole,
 )
 from headrace.system.forks import close_in_forks, forget_ended_forks, keep_for_forks, kept_by_fork
-from headrace.system.rank import Launcher, ProcessRank, launcher_of, rank_of_process
+from headrace.system.rank import Launcher, ProcessRank, launcher_of, rank_of_process, ranks_of_node
 from headrace.system.resources import (
     available_bytes,
     available_cores,

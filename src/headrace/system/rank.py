@@ -97,6 +97,23 @@ def rank_of_process(rank: int | None = None, world_size: int | None = None) -> P
     return place_of_variables(os.environ) if group is None else ProcessRank(*group, GROUP)
 
 
+def ranks_of_node(place: ProcessRank, environment: Mapping[str, str]) -> tuple[int, int] | None:
+    """Return the first of the ranks on this node, and one beyond the last; None where that is not known.
+
+    torchrun, and launchers that set LOCAL_RANK and LOCAL_WORLD_SIZE as it does, number the ranks of a node in turn.
+    mpirun and srun need not.
+    """
+    local = [environment.get(name, "") for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE")]
+    if not all(text.isdigit() for text in local):
+        return None
+    own = str(place.rank), str(place.world_size)
+    if any(environment.get(name, said) != said for name, said in zip(TORCHRUN, own, strict=True)):
+        return None  # another world's variables
+    local_rank, size = (int(text) for text in local)
+    first = place.rank - local_rank
+    return (first, first + size) if local_rank < size and 0 <= first <= place.world_size - size else None
+
+
 def _place_in_group() -> tuple[int, int] | None:
     """Return the place in torch.distributed's default group; None where nobody imported it, or began one."""
     group: Any = sys.modules.get("torch.distributed")

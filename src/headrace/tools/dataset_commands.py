@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from headrace.tools.unpack import UnpackReport
     from headrace.views import View
 
-INDEX_THREADS = 8  # scanning waits for the disk, not for the processor
-
 Sources = Annotated[list[str], typer.Argument(help="Folders, files, or patterns such as 'train-{000..009}.tar'.")]
 Archives = Annotated[list[str], typer.Argument(help="Tars, compressed ones too, and zips; patterns too.")]
 Indexable = Annotated[
-    list[str], typer.Argument(help="Tars, zips, patterns such as 'train-{000..009}.tar', or folders.")
+    list[str],
+    typer.Argument(help="Tars, zips, patterns such as 'train-{000..009}.tar', folders, or addresses: s3://…/*.tar."),
 ]
 Copies = Annotated[Path, typer.Argument(help="Folder for the copies, such as /dev/shm/train; made if it is missing.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Files written in parallel. Default: the cores available.")]
@@ -34,15 +33,28 @@ Cache = Annotated[Path | None, typer.Option(help="Folder for the archives' indic
 def index(
     paths: Indexable,
     *,
+    to: Annotated[
+        str | None,
+        typer.Option(help="Merge the indices into one file: a path, or an address such as s3://…/a.headrace."),
+    ] = None,
     cache: Cache = None,
-    threads: Annotated[int, typer.Option(min=1, help="Files scanned in parallel.")] = INDEX_THREADS,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Files scanned in parallel. Default: 8, in a store 32.", show_default=False),
+    ] = None,
+    endpoint: Annotated[str | None, typer.Option(help="Address of the store, if it is not the cloud's own.")] = None,
+    profile: Annotated[str | None, typer.Option(help="Profile of ~/.aws to sign requests with.")] = None,
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Sign no requests: for public buckets.")] = False,
     json: Json = None,
 ) -> None:
     """Build the indices of archives ahead of training. Existing indices are left alone."""
-    from headrace.data import UnindexedFile, build_indices, indexable_paths
+    from headrace.data import Stores, UnindexedFile, build_indices, indexable_paths, merge_indices, merged_target
 
     console, folder = console_for(json), None if cache is None else str(cache.absolute())
-    files = indexable_paths(paths)
+    given = {"endpoint": endpoint, "profile": profile, "anonymous": anonymous or None}
+    stores = Stores({name: value for name, value in given.items() if value is not None})
+    target = None if to is None else merged_target(to, stores)
+    files = indexable_paths(paths, stores)
     with file_progress(console, "Indexing", len(files)) as update:
         outcomes = build_indices(files, cache=folder, threads=threads, tick=lambda done: update(len(done)))
     say(console, index_lines(outcomes))
@@ -50,8 +62,13 @@ def index(
         {"path": one.path, "error": str(one.error)} if isinstance(one, UnindexedFile) else asdict(one)
         for one in outcomes
     ]
-    write_json(json, {"files": documents})
+    document: dict[str, object] = {"files": documents}
     failed = [outcome for outcome in outcomes if isinstance(outcome, UnindexedFile)]
+    if target is not None and not failed:
+        merged = merge_indices(files, outcomes, target, stores)
+        document["merged"] = asdict(merged)
+        say(console, [f"→ {merged.path}: {merged.archives:,} indices, {merged.bytes:,} bytes"])
+    write_json(json, document)
     if failed:
         raise HeadraceError(f"{len(failed):,} of {len(outcomes):,} files could not be indexed: {failed[0].error}")
 

@@ -22,7 +22,7 @@ STEP_US = 100_000
 HOST = "a"
 
 
-def facts(step: int, *, map_workers: int = 0, idle_s: float = 0.0, **busy_s: float) -> dict[str, Any]:
+def facts(step: int, *, map_workers: int = 0, idle_s: float = 0.0, fetched: int = 0, **busy_s: float) -> dict[str, Any]:
     """Counted until a step, of stages that work so many seconds a step."""
     seconds = step * STEP_US / 1e6
     stages = dict.fromkeys(("read", "probe", "decode", "resample"), 0.0) | busy_s
@@ -35,6 +35,7 @@ def facts(step: int, *, map_workers: int = 0, idle_s: float = 0.0, **busy_s: flo
         "idle_s": idle_s * step,
         "python_s": 0.001 * step,
         "stages": {name: [8 * step, value * step] for name, value in stages.items()},
+        **(fetch_facts(step, fetched) if fetched else {}),
     }
 
 
@@ -115,3 +116,23 @@ def test_a_loader_that_keeps_up(limits: dict[str, float]) -> None:
     said = verdict(1_000, idle_s=0.05, **limits)
     assert said.startswith("Not input-bound: the training loop waits 1.0 % of each step for data.")
     assert "headrace.Loader keeps up: its 2 threads work " in said
+
+
+@pytest.mark.parametrize(("each", "advice"), [(10_000, 'order="windowed"'), (4_000_000, "Requests are large")])
+def test_a_store_whose_answers_are_waited_for(each: int, advice: str) -> None:
+    """Small requests want neighbours in one; large ones a faster link."""
+    said = verdict(60_000, decode=0.02, idle_s=0.18, fetched=each)
+    assert "100 % of that is remote reads (headrace.Loader)" in said
+    assert "headrace.Loader waits for its store's answers 83 % of the time that a batch is waited for" in said
+    assert advice in said
+
+
+def fetch_facts(step: int, each: int) -> dict[str, Any]:
+    """Counted until a step, of 80 requests a step for so many bytes."""
+    counts = {"requests": 80, "bytes": 80 * each, "retries": 1, "throttled": 0, "hedges": 0, "wait_seconds": 0.05}
+    fetch = {f"fetch_{name}": count * step for name, count in counts.items()}
+    return {
+        "consumer_wait_s": 0.06 * step,
+        "fetch": {**fetch, "fewest_requests": 40 * step},
+        "fetch_latency_s": {"0.5": 0.021, "0.95": 0.03, "0.99": None},
+    }

@@ -13,6 +13,7 @@ import pytest
 from probing import settings
 
 from headrace.doctor.probe.hooks import hooks_of
+from headrace.doctor.probe.hooks.remote_libraries import REMOTE_CALLS, REMOTE_HOOKS
 from headrace.doctor.probe.imports import MODULES, ImportWatch
 from headrace.doctor.probe.probe import Probe
 
@@ -190,6 +191,8 @@ def test_what_starts_the_probe_is_hooked_and_none_of_what_the_probe_itself_impor
     assert MODULES.isdisjoint(sys.stdlib_module_names)
     assert {name.partition(".")[0] for name in hooked} - {name.partition(".")[0] for name in MODULES} <= {
         *sys.stdlib_module_names,
+        *(module.partition(".")[0] for module, _ in REMOTE_HOOKS),  # methods are replaced: it is never too late
+        *(module.partition(".")[0] for module in REMOTE_CALLS),
         "torchdata",
         "torchvision",
         "deepspeed",

@@ -21,8 +21,8 @@ from PIL import Image
 
 from headrace.doctor.probe import opened_files as probe_opened
 from headrace.doctor.probe.opened_files import MOST_ENDS, MOST_FOLDERS, MOST_HASHES, MOST_PATHS, OpenedFiles
-from headrace.doctor.session.evidence_reader import merge_opened
 from headrace.doctor.session.evidence_schema import OpenedRecord
+from headrace.doctor.session.merged_reads import merge_opened
 from headrace.doctor.session.producers import FileOpens as Told
 
 ROUGHLY = 0.35

@@ -76,6 +76,7 @@ def tried(command: list[str], module: str | None) -> Trial:
         return attempt(command, folder.settings, TrialRequest(changes, 10, 8, 120.0))
 
 
+@pytest.mark.long
 def test_it_trains_on_the_same_samples_in_another_order(script: list[str]) -> None:
     before = sorted(Path(script[1]).parent.rglob("*"))
     found = tried(script, MODULE.format(folder=script[2], view="hr.Resize((16, 16))"))

@@ -17,9 +17,18 @@ import numpy.typing as npt
 
 from headrace._core import SampleFinder
 from headrace.data.archives.archive_members import ArchiveMembers, GroupedMembers, JoinedArray
-from headrace.data.columns import ABSENT, MISSING, ByteColumn, ColumnFiles, ColumnPart, Location, ZipLocation
+from headrace.data.columns import (
+    ABSENT,
+    MISSING,
+    ByteColumn,
+    ColumnFiles,
+    ColumnPart,
+    ListedObjects,
+    Location,
+    ZipLocation,
+)
 from headrace.data.sources.file_kind import IMAGE_EXTENSIONS
-from headrace.data.storage.open_file import FilePath, StoredPath
+from headrace.data.storage.open_file import FilePath
 from headrace.data.storage.strings import Ints, StringColumn, Strings
 
 _MAX_EXTENSIONS = 256  # of an archive (core/samples/grouping.hpp)
@@ -193,17 +202,6 @@ class NamedMemberColumn(ByteColumn):
             archive[left[found >= 0]] = number
             member[left] = found
         return archive, member
-
-
-@dataclass(frozen=True, eq=False)
-class ListedObjects:
-    """Objects by their number, such as archives in stores."""
-
-    paths: Sequence[StoredPath]
-
-    def object(self, number: int, name: bytes) -> StoredPath:
-        """Return the object of that number."""
-        return self.paths[number]
 
 
 def archive_files(given: Sequence[FilePath]) -> ColumnFiles:

@@ -18,6 +18,7 @@ from headrace.data.archives.archive_columns import (
     archive_files,
 )
 from headrace.data.archives.archive_members import ArchiveMembers, GroupedMembers, SamplesOutline
+from headrace.data.archives.merged_index import MergedIndex
 from headrace.data.storage.open_file import FilePath
 from headrace.data.storage.safetensors import Arrays, InvalidFileError, read_outline
 from headrace.data.storage.sidecar import FileIdentity, Sidecar, identify_archive, open_sidecar
@@ -56,8 +57,8 @@ class ArchiveKind(Generic[M]):
         """Return all members of the archive at `path`, which has this `identity`. Raises ReadError, DatasetError."""
         return self._open(path, identity, cache, lambda members, _, __: members)
 
-    def open_index(self, path: FilePath, *, cache: str | None) -> SampleIndex[M]:
-        """Return the samples of the archive at `path`.
+    def open_index(self, path: FilePath, *, cache: str | None, merged: MergedIndex | None = None) -> SampleIndex[M]:
+        """Return the samples of the archive at `path`, by its index in `merged`, if that is given.
 
         Raises ReadError, or DatasetError if it is damaged, no such archive, or its members make no samples.
         """
@@ -73,15 +74,22 @@ class ArchiveKind(Generic[M]):
                 raise InvalidFileError("the outline has no digest")
             return SampleIndex(GroupedMembers.from_arrays(arrays, known, len(members)), known.digest, members)
 
-        return self._open(path, identify_archive(path), cache, load)
+        return self._open(path, identify_archive(path), cache, load, merged)
 
     def _open(
-        self, path: FilePath, identity: FileIdentity, cache: str | None, take: Callable[[M, Arrays, str], T]
+        self,
+        path: FilePath,
+        identity: FileIdentity,
+        cache: str | None,
+        take: Callable[[M, Arrays, str], T],
+        merged: MergedIndex | None = None,
     ) -> T:
         def load(arrays: Arrays, outline: str, archive_bytes: int) -> T:
             return take(self.members.from_arrays(arrays, archive_bytes), arrays, outline)
 
         sidecar = Sidecar(self.format, lambda path, _: self.build(path), load)
+        if merged is not None:
+            return merged.load(sidecar, path, identity)
         return open_sidecar(sidecar, path, identity, cache=cache)
 
 

@@ -21,6 +21,7 @@ from headrace.data.archives.archive_columns import (
     archive_files,
 )
 from headrace.data.archives.archive_index import ArchiveKind, SampleIndex
+from headrace.data.archives.merged_index import MergedIndex
 from headrace.data.class_names import Classes, names_text, renumbering
 from headrace.data.columns import ABSENT, Column, ValueColumn
 from headrace.data.dataset import Dataset
@@ -42,16 +43,23 @@ _KEYS_OF = 100
 
 
 def open_archives(
-    kind: ArchiveKind[Any], paths: Sequence[FilePath], *, classes: Classes | None, cache: str | None
+    kind: ArchiveKind[Any],
+    paths: Sequence[FilePath],
+    *,
+    classes: Classes | None,
+    cache: str | None,
+    merged: MergedIndex | None = None,
 ) -> SampleTable:
     """Return the samples of archives (absolute paths), in the order given and as they lie in each.
+
+    `merged`: their indices, which are looked for beside them or in the cache folder otherwise.
 
     `classes`: keep only images below a first-level folder, whose name is the class; it replaces a column `label`. A
     list of names keeps only images below these folders, and numbers classes in its order.
 
     Raises ReadError, EmptyDatasetError, or DatasetError (damaged, not of that kind).
     """
-    indices = _open_indices(kind, paths, cache)
+    indices = _open_indices(kind, paths, cache, merged)
     skipped = sum((Counter(dict(index.samples.skipped)) for index in indices), Counter[str]())
     samples = ArchiveSamples(
         tuple(index.members.names.strings for index in indices), tuple(index.samples for index in indices)
@@ -76,16 +84,22 @@ def open_archives(
     return SampleTable(source, ArchiveKeys(samples), columns, dict(sorted((+skipped).items())), known_digest=digest)
 
 
-def _open_indices(kind: ArchiveKind[Any], paths: Sequence[FilePath], cache: str | None) -> list[SampleIndex[Any]]:
-    if len(paths) == 1:
-        return [kind.open_index(paths[0], cache=cache)]
-    threads = _INDEXING_THREADS if isinstance(paths[0], str) else _REMOTE_INDEXING_THREADS
-    with ThreadPoolExecutor(threads, thread_name_prefix="headrace-index") as pool:
+def _open_indices(
+    kind: ArchiveKind[Any], paths: Sequence[FilePath], cache: str | None, merged: MergedIndex | None
+) -> list[SampleIndex[Any]]:
+    if len(paths) == 1 or merged is not None:
+        return [kind.open_index(path, cache=cache, merged=merged) for path in paths]
+    with ThreadPoolExecutor(indexing_threads(paths), thread_name_prefix="headrace-index") as pool:
         try:
             return list(pool.map(lambda path: kind.open_index(path, cache=cache), paths))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def indexing_threads(paths: Sequence[FilePath]) -> int:
+    """Return how many of these archives are indexed at once."""
+    return _INDEXING_THREADS if all(isinstance(path, str) for path in paths) else _REMOTE_INDEXING_THREADS
 
 
 def _source(kind: ArchiveKind[Any], paths: Sequence[FilePath]) -> str:

@@ -14,6 +14,9 @@ import numpy.typing as npt
 from headrace._core import scan_remote_tar, scan_tar
 from headrace.data.archives.archive_index import ArchiveKind, index_arrays
 from headrace.data.archives.archive_members import END, ArchiveMembers, NameTable
+from headrace.data.archives.tar_lookahead import WINDOW_BYTES, scanning
+from headrace.data.remote.link import STREAMS
+from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.storage.open_file import FilePath
 from headrace.data.storage.safetensors import Arrays, checked_indices, checked_strings, ranges_lie_in
 from headrace.data.storage.strings import Ints, StringColumn
@@ -183,19 +186,17 @@ class TarMembers(ArchiveMembers):
         return ranges_lie_in(self.offset, self.size, first=_HEADER_BYTES, end=archive_bytes)
 
 
-REMOTE_WINDOW_BYTES, REMOTE_MOST_BYTES = 4 << 10, 4 << 20
-"""Least and most that a scan of an object asks for at once."""
-_REMOTE_CLOSE_BYTES = 128 << 10
-"""Between headers that one request spans: about what comes in the time of another request (20 ms at 50 Mbit/s)."""
-
-
 def _scan(path: FilePath) -> Any:
     if isinstance(path, str):
         return scan_tar(os.fsencode(path))
+    assert isinstance(path, ObjectPath), "archives in stores are read in place"
     file = path.open()
-    return scan_remote_tar(
-        str(path), file.size(), file.read, REMOTE_WINDOW_BYTES, REMOTE_MOST_BYTES, _REMOTE_CLOSE_BYTES
-    )
+    size = file.size()
+    link = path.link_model(STREAMS)
+    with scanning(file, size, link) as ahead:
+        return scan_remote_tar(
+            str(path), size, ahead.read, WINDOW_BYTES, max(WINDOW_BYTES, link.request_bytes), link.gap_bytes
+        )
 
 
 def build_tar_index(path: FilePath) -> tuple[Arrays, str]:

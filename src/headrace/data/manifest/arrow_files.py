@@ -1,24 +1,21 @@
-"""Parquet and Arrow files: their rows, and where the values of binary columns lie."""
+"""Arrow files: their rows, and where the values of binary columns lie."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import types
 
 from headrace.data.byte_columns import ByteRanges
 from headrace.data.columns import ABSENT
-from headrace.data.manifest.manifest_columns import BATCH_ROWS
-from headrace.data.manifest.typed_rows import DAMAGED, TypedPart, bytes_and_paths
-from headrace.data.storage.open_file import unreadable
+from headrace.data.manifest.typed_rows import TypedPart, bytes_and_paths
+from headrace.data.storage.open_file import FilePath, StoredPath, unreadable
 from headrace.data.storage.strings import Ints, StringColumn
-from headrace.errors import DatasetError, EmptyDatasetError
+from headrace.errors import DatasetError
 
 _FILE_MAGIC = b"ARROW1"
 
@@ -32,14 +29,14 @@ class ArrowFile(TypedPart):
     advice = ". Save the dataset again"
     groups = 1
 
-    def __init__(self, path: str, name: str) -> None:
+    def __init__(self, path: FilePath, name: str) -> None:
         """Map the file at `path`, called `name` in messages. Raises ReadError, or DatasetError for a damaged file."""
         self.path = path
         self.name = name
         self._in_place: list[pa.RecordBatch] | None = None
         self._is_stream = True
         try:
-            with pa.memory_map(os.fsencode(path)) as mapped:
+            with pa.memory_map(os.fsencode(path) if isinstance(path, str) else self._copied(path)) as mapped:
                 self._bytes = mapped.read_buffer()
             self._is_stream = self._bytes[: len(_FILE_MAGIC)].to_pybytes() != _FILE_MAGIC
             self.schema = self._reader().schema
@@ -59,6 +56,11 @@ class ArrowFile(TypedPart):
     def __len__(self) -> int:
         return self.rows
 
+    def _copied(self, path: StoredPath) -> bytes:
+        """Return the path of a copy of an object, which lives as long as this."""
+        self._copy = path.open()
+        return self._copy.path
+
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in order, with these columns alone. Raises DatasetError."""
         try:
@@ -77,6 +79,10 @@ class ArrowFile(TypedPart):
     def group(self, number: int, column: str) -> Iterator[pa.Array]:
         """Yield the values of one column, if they are not to be had in place."""
         return (batch.column(column) for batch in self.batches([column]))
+
+    def groups_at_once(self, _: str) -> int:
+        """Return how many groups may be decoded at once: there is one."""
+        return self.groups
 
     def column_bytes(self, column: str) -> int:
         """Return about how many bytes the values of a column have: as many as the file."""
@@ -158,62 +164,3 @@ def common_schema(files: Sequence[ArrowFile]) -> pa.Schema:
                 f"and save the dataset again"
             )
     return first.schema
-
-
-_BATCH_BYTES = 16 << 20
-_BUFFER_BYTES = 1 << 20
-"""Bytes read at a time of each column; else, or with pre_buffer, pyarrow holds those of a whole row group."""
-
-
-class ParquetRows(TypedPart):
-    """Rows of a parquet file, whose binary values are decoded by row groups."""
-
-    expected = "expected a parquet file, got one that cannot be read"
-
-    def __init__(self, path: str, name: str) -> None:
-        """Open the file at `path`, called `name` in messages. Raises DatasetError, ReadError."""
-        self.path = path
-        self.name = name
-        with self._open() as file:
-            self.schema = file.schema_arrow
-            self.rows = file.metadata.num_rows
-            self.groups: int = file.metadata.num_row_groups
-            # Few enough that wide ones fit in memory, too.
-            total = sum(file.metadata.row_group(number).total_byte_size for number in range(self.groups))
-            self._batch_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES * self.rows // max(1, total)))
-            if not self.rows:
-                raise EmptyDatasetError(f"{self.name}: expected a row a sample, got none. Check the path")
-
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in order, with these columns alone."""
-        with self._open() as file:
-            yield from file.iter_batches(batch_size=self._batch_rows, columns=list(columns))
-
-    def group(self, number: int, column: str) -> Iterator[pa.Array]:
-        """Yield the values of one column in one row group."""
-        with self._open() as file:
-            for batch in file.iter_batches(batch_size=self._batch_rows, columns=[column], row_groups=[number]):
-                yield batch.column(column)
-
-    def column_bytes(self, column: str) -> int:
-        """Return about how many bytes the values of a column have, by the file's metadata."""
-        inside = f"{column}."
-        with self._open() as file:
-            groups = (file.metadata.row_group(number) for number in range(self.groups))
-            chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
-            return sum(
-                chunk.total_uncompressed_size
-                for chunk in chunks
-                if chunk.path_in_schema == column or chunk.path_in_schema.startswith(inside)
-            )
-
-    @contextmanager
-    def _open(self) -> Iterator[pq.ParquetFile]:
-        try:
-            with pa.OSFile(self.path) as file:  # its own: a ParquetFile that cannot be made would leave it open
-                yield pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
-        except DAMAGED as error:
-            raise self.damaged(error) from error
-        except OSError as error:
-            # Also what the decoder of its metadata raises, then without a number.
-            raise self.damaged(error) if error.errno is None else unreadable(self.name, error) from error

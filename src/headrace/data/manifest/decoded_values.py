@@ -15,34 +15,34 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from headrace.data.byte_columns import ByteRanges, MemoryFile
+from headrace.data.byte_columns import ByteRanges, MemoryFile, ValuesFile
 from headrace.data.columns import ABSENT
 from headrace.data.storage import safetensors
 from headrace.data.storage.file_writing import UnwritableError, finish_partial_file, partial_file, write_all
-from headrace.data.storage.open_file import OpenFile
+from headrace.data.storage.open_file import FilePath
 from headrace.data.storage.safetensors import ArrayContent, Arrays, InvalidFileError
 from headrace.data.storage.sidecar import (
     FileIdentity,
     Sidecar,
     identify_archive,
     identify_closely,
+    identify_rows,
     open_sidecar,
     sidecar_places,
 )
 from headrace.errors import ReadError
-from headrace.system import default_threads, work_through
+from headrace.system import work_through
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.data.manifest.arrow_files import ArrowFile, ParquetRows
+    from headrace.data.manifest.arrow_files import ArrowFile
+    from headrace.data.manifest.parquet_files import ParquetRows
 
     RowGroups: TypeAlias = ArrowFile | ParquetRows
     """File of rows whose binary values are decoded, several groups of rows at once."""
 
 
-ValuesFile: TypeAlias = str | MemoryFile
-"""File that values lie in, by its absolute path or in memory."""
 Put: TypeAlias = Callable[[memoryview], int]
 """Appends bytes to such a file, in any thread, and returns their offset."""
 
@@ -54,25 +54,26 @@ _KEPT_FROM_BYTES = 1 << 20
 
 
 def open_decoded_values(
-    path: str, column: str, read: Callable[[], RowGroups], cache: str | None
+    path: FilePath, column: str, read: Callable[[], RowGroups], cache: str | None
 ) -> tuple[ValuesFile, ByteRanges]:
     """Return the file that a column's values lie in, and where; they are decoded now unless an earlier opening did.
 
     `read` opens the file of rows at `path`, if needed. Raises DatasetError (damaged, no room, replaced meanwhile) or
     ReadError.
     """
-    identity = identify_closely(OpenFile(os.fsencode(path)))
+    identity = identify_rows(path)
     variant = hashlib.blake2b(column.encode(), digest_size=4).hexdigest()
     places = sidecar_places(path, identity, cache, variant=variant)
     held: list[MemoryFile] = []
 
-    def build(path: str, folder: str | None) -> tuple[Mapping[str, ArrayContent], str]:
+    def build(path: FilePath, folder: str | None) -> tuple[Mapping[str, ArrayContent], str]:
         rows = read()
         place = next((place for place in places if os.path.dirname(place) == folder), None)
         if place is None:
             held[:] = [MemoryFile()]
             return _arrays(_decode(rows, column, held[0].put)), ""
-        _forget(path, variant, place)
+        if isinstance(path, str):
+            _forget(path, variant, place)
         where = _values_place(place, identity)
         return _arrays(_write(rows, column, where)), identify_archive(where).to_json()
 
@@ -154,7 +155,7 @@ def _decode(rows: RowGroups, column: str, put: Put) -> ByteRanges:
     def work(number: int) -> None:
         parts[number] = ByteRanges.join([add_values(put, array) for array in rows.group(number, column)])
 
-    threads = max(1, min(default_threads(), rows.groups))
+    threads = max(1, min(rows.groups_at_once(column), rows.groups))
     work_through(range(rows.groups), work, name="decode-rows", threads=threads)
     return ByteRanges.join([parts[number] for number in sorted(parts)])
 

@@ -6,30 +6,42 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from headrace.data.archives.archive_columns import archive_files
 from headrace.data.byte_columns import (
     ByteRanges,
-    MemoryFile,
     RowFiles,
+    ValuesFile,
     column_of_values,
     join_values,
 )
 from headrace.data.columns import Column
 from headrace.data.manifest.manifest_columns import ManifestColumns, ManifestSource, check_names, load_manifest_columns
+from headrace.data.remote.remote_file import CopiedObject, ObjectPath
 from headrace.data.sources.file_kind import TEXT_SUFFIXES, kind_of
 from headrace.data.storage import safetensors
-from headrace.data.storage.open_file import OpenFile
+from headrace.data.storage.open_file import FilePath, OpenFile, file_name
 from headrace.data.storage.safetensors import ArrayContent, Arrays
-from headrace.data.storage.sidecar import FileIdentity, Sidecar, build_unchanged, identify_closely, open_sidecar
+from headrace.data.storage.sidecar import (
+    FileIdentity,
+    Sidecar,
+    build_unchanged,
+    identify_closely,
+    identify_rows,
+    open_sidecar,
+)
 from headrace.data.table import PathRoot, SampleTable
 from headrace.errors import ChangedError, UsageError
 
 if TYPE_CHECKING:
-    from headrace.data.manifest.arrow_files import ParquetRows
+    from headrace.data.manifest.arrow_files import ArrowFile
+    from headrace.data.manifest.parquet_files import ParquetRows
 
+T = TypeVar("T")
 TYPED_SUFFIXES = (".parquet", ".arrow", ".feather")
 """Suffixes of files whose columns have types, and may hold the samples' bytes."""
 ROW_SUFFIXES = (*TEXT_SUFFIXES, *TYPED_SUFFIXES)
@@ -45,55 +57,73 @@ _SPLIT = re.compile(
 
 _FORMAT = "headrace manifest 3"
 """Raise the number whenever the meaning of a sidecar changes: others are rebuilt."""
+_OPENED_AT_ONCE = 16
 _KEPT_FROM_BYTES = 1 << 20
 """Smaller manifests are read each time, unless `cache` is given: a second file next to each would be in the way."""
 
 
-def format_of(path: str) -> str:
-    """Return the suffix that says how the file at `path` is read: by its first bytes where they tell."""
-    kind, suffix = kind_of(path).kind if os.path.isfile(path) else "other", os.path.splitext(path)[1].lower()
+def format_of(path: FilePath) -> str:
+    """Return the suffix that says how the file at `path` is read: by its first bytes where they tell.
+
+    An object with a suffix of rows is taken for what that says: to look at each of many takes a request.
+    """
+    suffix = os.path.splitext(file_name(path))[1].lower()
+    if isinstance(path, str):
+        kind = kind_of(path).kind if os.path.isfile(path) else "other"
+    else:
+        kind = "other" if suffix in ROW_SUFFIXES else kind_of(path).kind
     if kind in ("arrow file", "arrow stream"):
         return ".arrow"
     return ".parquet" if kind == "parquet" else {".feather": ".arrow", ".odgt": ".jsonl"}.get(suffix, suffix)
 
 
-def common_format(paths: Sequence[str]) -> str:
+def common_format(paths: Sequence[FilePath]) -> str:
     """Return the format of all these files. Raises UsageError where they differ."""
     first = format_of(paths[0])
     for path in paths[1:]:
         if format_of(path) != first:
             raise UsageError(
-                f"expected files of one format, got {os.path.basename(paths[0])} ({first}) and "
-                f"{os.path.basename(path)} ({format_of(path)}). Open each format by itself"
+                f"expected files of one format, got {file_name(paths[0])} ({first}) and {file_name(path)} "
+                f"({format_of(path)}). Open each format by itself"
             )
     return first
 
 
-def read_manifest(paths: Sequence[str], names: Sequence[str], columns: Sequence[str] | None) -> ManifestSource:
+def read_manifest(paths: Sequence[FilePath], names: Sequence[str], columns: Sequence[str] | None) -> ManifestSource:
     """Return the rows of these files, one after another; `names`: theirs in messages.
 
     Raises DatasetError, ReadError, UsageError.
     """
     # Readers import pyarrow, which takes a while and is needed only to build what is cached.
-    from headrace.data.manifest.arrow_files import ArrowFile, ParquetRows
+    from headrace.data.manifest.parquet_files import ParquetRows
     from headrace.data.manifest.text_columns import UntypedRows
     from headrace.data.manifest.text_files import DelimitedText, JsonText, LinesText
     from headrace.data.manifest.typed_rows import TypedRows
 
-    named = list(zip(paths, names, strict=True))
-    match common_format(paths):
-        case ".csv" | ".tsv" as suffix:
+    suffix = common_format(paths)
+    if suffix == ".parquet":
+        return TypedRows(_opened(ParquetRows, paths, names), columns=columns)
+    if suffix == ".arrow":
+        return TypedRows(_opened(_arrow_file, paths, names), columns=columns)
+    texts = [CopiedObject(path) if isinstance(path, ObjectPath) else path for path in paths]
+    named = list(zip(texts, names, strict=True))
+    match suffix:
+        case ".csv" | ".tsv":
             delimiter = "," if suffix == ".csv" else "\t"
             return UntypedRows([DelimitedText(*file, delimiter=delimiter, columns=columns) for file in named])
         case ".txt":
             return UntypedRows([LinesText(*file, columns=columns) for file in named])
         case ".jsonl":
             return UntypedRows([JsonText(*file) for file in named], columns=columns)
-        case ".parquet":
-            return TypedRows([ParquetRows(*file) for file in named], columns=columns)
-        case ".arrow":
-            return TypedRows([ArrowFile(*file) for file in named], columns=columns)
     raise AssertionError(f"{paths[0]} is no file of rows")
+
+
+def _opened(kind: Callable[[FilePath, str], T], paths: Sequence[FilePath], names: Sequence[str]) -> list[T]:
+    """Return files by their kind, with the names of messages: objects several at once, whose ends are asked for."""
+    if isinstance(paths[0], str):
+        return [kind(path, name) for path, name in zip(paths, names, strict=True)]
+    with ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="headrace-open") as pool:
+        return list(pool.map(kind, paths, names))
 
 
 def holds_bytes_of_samples(path: str) -> bool:
@@ -102,7 +132,7 @@ def holds_bytes_of_samples(path: str) -> bool:
 
 
 def open_manifest(
-    paths: str | Sequence[str], *, root: PathRoot, columns: Sequence[str] | None, cache: str | None
+    paths: str | Sequence[FilePath], *, root: PathRoot, columns: Sequence[str] | None, cache: str | None
 ) -> SampleTable:
     """Return the rows of files of one format (absolute paths) as samples, one file after another.
 
@@ -115,10 +145,10 @@ def open_manifest(
     paths = [paths] if isinstance(paths, str) else list(paths)
     common_format(paths)
     taken = None if columns is None else check_names(columns)
-    names = [os.path.basename(path) for path in paths]
+    names = [file_name(path) for path in paths]
     if len(set(names)) < len(names):
-        folder = os.path.commonpath([os.path.dirname(path) for path in paths])
-        names = [os.path.relpath(path, folder) for path in paths]
+        files = archive_files(paths).names
+        names = [files[number] for number in range(len(files))]
     kept, in_sidecar = _open_kept(paths, names, taken, cache)
     source = f"manifest {names[0]}" if len(paths) == 1 else f"{len(paths):,} files {names[0]} … {names[-1]}"
     again = partial(open_manifest, paths, root=root, columns=taken, cache=cache) if in_sidecar else None
@@ -127,7 +157,13 @@ def open_manifest(
 
 
 def _byte_column(
-    paths: Sequence[str], names: Sequence[str], column: str, *, kept: ManifestColumns, root: PathRoot, cache: str | None
+    paths: Sequence[FilePath],
+    names: Sequence[str],
+    column: str,
+    *,
+    kept: ManifestColumns,
+    root: PathRoot,
+    cache: str | None,
 ) -> Column:
     found = [_values(path, name, column, cache) for path, name in zip(paths, names, strict=True)]
     for path, file, (_, values) in zip(paths, kept.files, found, strict=True):
@@ -141,31 +177,37 @@ def _byte_column(
     return column_of_values(column, files, path_id, values, root)
 
 
-def _values(path: str, name: str, column: str, cache: str | None) -> tuple[str | MemoryFile, ByteRanges]:
+def _values(path: FilePath, name: str, column: str, cache: str | None) -> tuple[ValuesFile, ByteRanges]:
     """Return the file that one column's values lie in, and where: the given one, or one they are decoded into."""
     from headrace.data.manifest.decoded_values import open_decoded_values
 
     def read() -> ParquetRows:
-        from headrace.data.manifest.arrow_files import ParquetRows
+        from headrace.data.manifest.parquet_files import ParquetRows
 
         return ParquetRows(path, name)
 
     if format_of(path) != ".arrow":
         return open_decoded_values(path, column, read, cache)
-    from headrace.data.manifest.arrow_files import ArrowFile
-
-    file = ArrowFile(path, name)
+    if not isinstance(path, str):
+        return open_decoded_values(path, column, lambda: _arrow_file(path, name), cache)
+    file = _arrow_file(path, name)
     if file.holds_in_place(column):
         return path, file.values(column)
     return open_decoded_values(path, column, lambda: file, cache)
 
 
+def _arrow_file(path: FilePath, name: str) -> ArrowFile:
+    from headrace.data.manifest.arrow_files import ArrowFile
+
+    return ArrowFile(CopiedObject(path) if isinstance(path, ObjectPath) else path, name)
+
+
 def _open_kept(
-    paths: Sequence[str], names: Sequence[str], columns: Sequence[str] | None, cache: str | None
+    paths: Sequence[FilePath], names: Sequence[str], columns: Sequence[str] | None, cache: str | None
 ) -> tuple[ManifestColumns, bool]:
     """Return the columns, and whether they are cached for the next opening."""
 
-    def build(_: str, folder: str | None) -> tuple[dict[str, ArrayContent], str]:
+    def build(_: FilePath, folder: str | None) -> tuple[dict[str, ArrayContent], str]:
         from headrace.data.manifest.column_builders import build_columns
 
         return build_columns(read_manifest(paths, names, columns), scratch_in=folder)
@@ -173,8 +215,8 @@ def _open_kept(
     def load(arrays: Arrays, outline: str, _: int) -> ManifestColumns:
         return load_manifest_columns(arrays, outline)
 
-    def identify(first: OpenFile) -> FileIdentity:
-        files = [identify_closely(first), *(identify_closely(OpenFile(os.fsencode(path))) for path in paths[1:])]
+    def identify(first: FileIdentity) -> FileIdentity:
+        files = [first, *(identify_rows(path) for path in paths[1:])]
         if len(files) == 1:
             return files[0]
         joint = _digest([file.to_json() for file in files], 16)
@@ -183,8 +225,12 @@ def _open_kept(
     variant = ""  # of its name: the index of these columns of these files lies next to the first of them
     if columns is not None or len(names) > 1:
         variant = _digest(columns if len(names) == 1 else [columns, *names], 4)
-    identity = identify(OpenFile(os.fsencode(paths[0])))
-    sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify, variant, lazy=True)
+    identity = identify(identify_rows(paths[0]))
+
+    def identify_again(first: OpenFile) -> FileIdentity:
+        return identify(identify_closely(first))
+
+    sidecar = Sidecar(f"{_FORMAT} {json.dumps(columns)}", build, load, identify_again, variant, lazy=True)
     if identity.bytes < _KEPT_FROM_BYTES and cache is None:
         contents, outline = build_unchanged(sidecar, paths[0], identity, scratch_in=None)
         return load_manifest_columns(safetensors.mapped_arrays(contents), outline), False
@@ -201,10 +247,23 @@ def rows_in_folder(folder: str) -> list[str]:
     Raises UsageError where their names tell several splits.
     """
     with os.scandir(folder) as entries:
-        found = [entry for entry in entries if not entry.name.startswith(".") and not _BESIDE.match(entry.name)]
-    names = sorted((entry.name for entry in found), key=os.fsencode)
+        found = {entry.name: entry.is_dir() for entry in entries if not is_beside_rows(entry.name)}
+    names = sorted(found, key=os.fsencode)
+    return [] if any(found.values()) else [os.path.join(folder, name) for name in rows_among(folder, names)]
+
+
+def is_beside_rows(name: str) -> bool:
+    """Tell whether a name in a folder of rows means nothing: a hidden file, or a README."""
+    return name.startswith(".") or _BESIDE.match(name) is not None
+
+
+def rows_among(folder: str, names: Sequence[str]) -> Sequence[str]:
+    """Return the names in a folder, sorted, if all are of files of rows; else none.
+
+    Raises UsageError where they tell several splits.
+    """
     suffixes = {os.path.splitext(name)[1].lower() for name in names}
-    if len(suffixes) != 1 or suffixes.isdisjoint(_FOLDER_SUFFIXES) or any(entry.is_dir() for entry in found):
+    if len(suffixes) != 1 or suffixes.isdisjoint(_FOLDER_SUFFIXES):
         return []
     stems = [os.path.splitext(name)[0] for name in names]
     matches = [_SPLIT.match(stem) or _SHARD.match(stem) for stem in stems]
@@ -217,4 +276,4 @@ def rows_in_folder(folder: str) -> list[str]:
             f"{folder}: expected the files of one split, got those of {', '.join(named)}{others}. Open one of them: "
             f"{one}"
         )
-    return [os.path.join(folder, name) for name in names]
+    return names

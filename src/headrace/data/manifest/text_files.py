@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -16,8 +15,8 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from headrace.data.manifest.manifest_columns import BATCH_BYTES, BATCH_ROWS, MAX_COLUMNS, distinct_names
-from headrace.data.storage.open_file import unreadable
-from headrace.errors import DatasetError, EmptyDatasetError
+from headrace.data.storage.open_file import FilePath, file_name, open_stream, unreadable
+from headrace.errors import DatasetError, EmptyDatasetError, HeadraceError
 
 NamedColumns: TypeAlias = Iterable[tuple[str, Any]]
 """Columns of a batch of rows with their names: arrays of texts, or lists of JSON's values."""
@@ -44,17 +43,19 @@ class CheckedText(io.RawIOBase):
     Reading raises DatasetError, with the line, at what is no text, and ReadError.
     """
 
-    def __init__(self, path: str, *, after: str = "") -> None:
+    def __init__(self, path: FilePath, *, after: str = "") -> None:
         """Open the file at `path`. `after` is read behind its end, unchecked."""
         super().__init__()
         self._after = io.BytesIO(after.encode())
-        self._name = os.path.basename(path)
+        self._name = file_name(path)
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._unfinished = 0  # bytes of the line that the last block ended in
         self.line_ends = 0
         self._start = io.BytesIO()
         try:
-            self._file = open(path, "rb", buffering=0)  # noqa: SIM115  # closed by `close`
+            self._file = open_stream(path)
+        except HeadraceError:
+            raise
         except OSError as error:
             raise unreadable(self._name, error) from error
         try:
@@ -69,6 +70,8 @@ class CheckedText(io.RawIOBase):
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the io module hands a memoryview
         try:
             count = self._start.readinto(buffer) or self._file.readinto(buffer)
+        except HeadraceError:
+            raise
         except OSError as error:
             raise unreadable(self._name, error) from error
         assert count is not None, "no file on a disk is non-blocking"
@@ -86,7 +89,7 @@ class CheckedText(io.RawIOBase):
         return self.line_ends + (self._unfinished > 0)
 
     def _begin(self) -> None:
-        start = self._file.read(_MARK_BYTES)
+        start = self._file.read(_MARK_BYTES) or b""
         for mark, encoding in _OTHER_MARKS.items():
             if start.startswith(mark):
                 raise DatasetError(
@@ -138,7 +141,7 @@ class DelimitedText:
     from it. None: the first line is a header.
     """
 
-    def __init__(self, path: str, name: str, *, delimiter: str, columns: Sequence[str] | None) -> None:
+    def __init__(self, path: FilePath, name: str, *, delimiter: str, columns: Sequence[str] | None) -> None:
         """Read the first row. Raises DatasetError, ReadError."""
         self._path = path
         self.name = name
@@ -272,7 +275,7 @@ def _shown(text: str) -> str:
 class _LinedText(ABC):
     """Text with a row a line; blank lines do not count."""
 
-    def __init__(self, path: str, name: str) -> None:
+    def __init__(self, path: FilePath, name: str) -> None:
         self._path = path
         self.name = name
         self.rows = self._lines = 0
@@ -314,7 +317,7 @@ class LinesText(_LinedText):
     called `image`, and a line with blanks in it is refused, since nobody said what its fields are.
     """
 
-    def __init__(self, path: str, name: str, *, columns: Sequence[str] | None) -> None:
+    def __init__(self, path: FilePath, name: str, *, columns: Sequence[str] | None) -> None:
         super().__init__(path, name)
         self._guessed = columns is None
         self.columns = ["image"] if columns is None else list(columns)
@@ -348,7 +351,7 @@ class JsonText(_LinedText):
     columns = None
     """Names of the columns: those of all keys, which only reading finds."""
 
-    def __init__(self, path: str, name: str) -> None:
+    def __init__(self, path: FilePath, name: str) -> None:
         super().__init__(path, name)
         self._decode = msgspec.json.Decoder(dict[str, Any]).decode
 

@@ -19,9 +19,10 @@ CLOUD_SCHEMES = {
 }
 """Schemes of stores that can be listed, and the stores' names."""
 WEB_SCHEMES = ("http", "https")
-_KNOWN = (*CLOUD_SCHEMES, *WEB_SCHEMES)
+HUB_SCHEME = "hf"
+_KNOWN = (*CLOUD_SCHEMES, *WEB_SCHEMES, HUB_SCHEME)
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://")
-_EXPECTED = "an address such as s3://bucket/shards/000.tar, gs://…, az://container/… or https://host/…"
+_EXPECTED = "an address such as s3://bucket/shards/000.tar, gs://…, az://container/…, hf://datasets/OWNER/NAME/… or https://host/…"
 
 
 def is_remote(text: object) -> bool:
@@ -36,11 +37,14 @@ class StoreAddress:
 
     scheme: str
     name: str
-    """Bucket or container; of `abfs` also the account (`container@account.dfs.core.windows.net`); host and port."""
+    """Bucket or container; of `abfs` also the account (`container@account.dfs.core.windows.net`); host and port; of the
+    Hub `datasets/OWNER/NAME@REVISION`."""
     credential: str | None = field(default=None, repr=False)
     """`user:password` of a web address; never shown, and not sent to other processes."""
     query: str | None = field(default=None, repr=False)
     """Query of a web address, as signed ones have; never shown, and not sent to other processes."""
+    path: str = field(default="", repr=False)
+    """Path of a web address that keys are below, as its server wrote it; not sent to other processes."""
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.name}"
@@ -57,7 +61,7 @@ class StoreAddress:
     def connection(self) -> str:
         """Address that a store is opened with: it holds the query, but not the user."""
         query = "" if self.query is None else f"?{self.query}"
-        return f"{self.scheme}://{self.name}/{query}" if self.is_web else f"{self.scheme}://{self.name}"
+        return f"{self.scheme}://{self.name}/{self.path}{query}" if self.is_web else f"{self.scheme}://{self.name}"
 
     def show(self, key: str) -> str:
         """Return the address of a key for messages, without credentials; parsed again, it names the same object."""
@@ -89,7 +93,9 @@ def parse_address(text: str) -> ObjectAddress:
     scheme = found["scheme"].lower() if found is not None else ""
     if found is None or scheme not in _KNOWN:
         raise UsageError(f"expected {_EXPECTED}, got {show_address(text)!r}")
-    if scheme in CLOUD_SCHEMES:  # keys may hold any character, also ? and #
+    if scheme == HUB_SCHEME:
+        address = _parse_hub(text, text[found.end() :])
+    elif scheme in CLOUD_SCHEMES:  # keys may hold any character, also ? and #
         name, _, key = text[found.end() :].partition("/")
         address = ObjectAddress(StoreAddress("s3" if scheme == "s3a" else scheme, name), key)
         if "@" in name and scheme not in ("abfs", "abfss"):
@@ -110,6 +116,23 @@ def parse_address(text: str) -> ObjectAddress:
     if odd is not None and address.key:
         raise UsageError(f"{address}: expected a key whose parts have names, got one with {odd!r} between slashes")
     return address
+
+
+_HUB_PATH = re.compile(
+    r"datasets/(?P<name>[^/@]+(?:/[^/@]+)?)(?:@(?P<revision>refs/convert/[\w.-]+|refs/pr/\d+|[^/]+))?(?:/(?P<key>.*))?",
+    re.DOTALL,
+)
+_PARQUET = {"~parquet": "refs/convert/parquet"}
+
+
+def _parse_hub(text: str, path: str) -> ObjectAddress:
+    """Return the repository and the file in it; the oldest datasets have no owner, which only the Hub can tell."""
+    found = _HUB_PATH.fullmatch(path)
+    if found is None:
+        raise UsageError(f"expected an address such as hf://datasets/OWNER/NAME@REVISION/path, got {text!r}")
+    revision = unquote(found["revision"] or "")
+    name = f"datasets/{found['name']}" + (f"@{_PARQUET.get(revision, revision)}" if revision else "")
+    return ObjectAddress(StoreAddress(HUB_SCHEME, name), found["key"] or "")
 
 
 _CREDENTIAL_OF_URL = re.compile(r"(?<=://)[^/@\s]*@")

@@ -2,33 +2,86 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.data.remote.addresses import StoreAddress, parse_address
+import numpy as np
+import numpy.typing as npt
+
+from headrace.data.remote.addresses import HUB_SCHEME, ObjectAddress, StoreAddress, parse_address
+from headrace.data.remote.hub import HubStore
 from headrace.data.remote.remote_errors import RangeRequest
-from headrace.data.remote.remote_file import ObjectPath, with_remote_retries
-from headrace.data.remote.stores import ListedObject, ObjectStore
+from headrace.data.remote.remote_file import ObjectPath, pin_of, tag_of, with_remote_retries
+from headrace.data.remote.stores import ListedObject, ObjectStore, without_credentials
+from headrace.data.storage.file_writing import UnwritableError, finish_partial_file
 from headrace.data.storage.paths import brace_parts
+from headrace.data.storage.safetensors import (
+    ArrayContent,
+    InvalidFileError,
+    MappedArrays,
+    checked_array,
+    checked_strings,
+    write_arrays,
+)
+from headrace.data.storage.sidecar import build_cached, cache_folder, read_cached
+from headrace.data.storage.strings import Ints, StringColumn
 from headrace.errors import NotFoundError
+from headrace.system import work_through
 
 _MAGIC = re.compile(r"[*?\[]")
+_OF_CONNECTIONS = ("client_options", "retry_config")
+_MOST_STORES = 256
+"""Connections of a dataset that are kept open."""
+_FORMAT = "headrace listing 1"
+"""Raise the number whenever the meaning of a kept listing changes."""
+_KEPT_FOR_S = 24 * 3600
+_LOOKED_AT = 8
+"""Objects of a kept listing that are looked at: enough to notice that a prefix was written anew."""
+_MOST_ROWS = 100_000
+"""Objects below a prefix of which all may be files of rows."""
 
 
 class Stores:
     """Stores of one dataset: one a bucket, with the options that `open` was given."""
 
-    def __init__(self, options: Mapping[str, Any] | None = None, store: Any = None) -> None:
-        """Take `store_options=` and `store=`."""
-        self._options, self._given = options, store
+    def __init__(
+        self, options: Mapping[str, Any] | None = None, store: Any = None, left_out: tuple[str, ...] = ()
+    ) -> None:
+        """Take `store_options=` and `store=`, and the names of credentials that stayed in another process."""
+        self._options, self._given, self._left_out = options, store, left_out
         self._stores: dict[StoreAddress, ObjectStore] = {}
+        self._repositories: dict[StoreAddress, tuple[HubStore, str]] = {}
 
-    def path(self, text: str) -> ObjectPath:
-        """Return the one object at an address. Nothing is requested. Raises UsageError."""
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send no credential, as `ObjectStore` does."""
+        kept, left_out = without_credentials(self._options or {})
+        given = () if self._given is None else ("store=",)
+        return Stores, (kept, None, tuple(dict.fromkeys((*self._left_out, *left_out, *given))))
+
+    def path(self, text: str, *, among_others: bool = False) -> ObjectPath:
+        """Return the one object at an address. Nothing is requested but the commit of a repository of the Hub, once.
+
+        Raises UsageError; of the Hub also NotFoundError and ReadError.
+        `among_others`: addresses of several stores share the options; a web server takes those of connections alone.
+        """
         address = parse_address(text)
+        if address.store.scheme == HUB_SCHEME:
+            return self._in_repository(address)
+        options = self._options
+        if among_others and address.store.is_web:
+            options = {name: value for name, value in (options or {}).items() if name in _OF_CONNECTIONS}
         if address.store not in self._stores:
-            self._stores[address.store] = ObjectStore.of(address.store, self._options, self._given)
+            if len(self._stores) == _MOST_STORES:  # each web address with a signature has a connection of its own
+                del self._stores[next(iter(self._stores))]
+            given = None if among_others and address.store.is_web else self._given
+            made = ObjectStore.of(address.store, options, given)
+            self._stores[address.store] = replace(made, left_out=self._left_out) if self._left_out else made
         return ObjectPath(self._stores[address.store], address.key)
 
     def resolve(self, text: str) -> list[ObjectPath]:
@@ -42,6 +95,13 @@ class Stores:
             path = self.path(part)
             found += self._matching(path) if _is_pattern(path) else [path]
         return found
+
+    def _in_repository(self, address: ObjectAddress) -> ObjectPath:
+        if address.store not in self._repositories:
+            self._repositories[address.store] = _open_repository(address.store, self._options, self._given)
+        store, folder = self._repositories[address.store]
+        store = replace(store, left_out=self._left_out) if self._left_out else store
+        return ObjectPath(store, "/".join(filter(None, (folder, address.key))))
 
     def _matching(self, pattern: ObjectPath) -> list[ObjectPath]:
         magic = _MAGIC.search(pattern.key)
@@ -58,12 +118,154 @@ class Stores:
         return found
 
 
+def prefix_path(path: ObjectPath) -> ObjectPath | None:
+    """Return the prefix that an address which ends in a slash, or names a bucket alone, stands for; None: an object."""
+    if path.key and not path.key.endswith("/"):
+        return None
+    return ObjectPath(path.store, path.key.rstrip("/"))
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """Objects below a prefix, in the bytewise order of their keys."""
+
+    prefix: ObjectPath
+    names: StringColumn
+    """Keys without the prefix."""
+    sizes: Ints
+    tags: npt.NDArray[np.bytes_]
+    """`tag_of` of each object."""
+    place: str | None = None
+    """Path where it is kept."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def path(self, number: int) -> ObjectPath:
+        """Return an object, pinned to the content that it had."""
+        key = f"{self.prefix.key}/{self.names[number]}".lstrip("/")
+        pin = pin_of(int(self.sizes[number]), bytes(self.tags[number]))
+        return ObjectPath(self.prefix.store, key, {"pin": pin}, self.place)
+
+    def files(self, choose: Callable[[list[str]], Sequence[str]], *, beside: Callable[[str], bool]) -> list[ObjectPath]:
+        """Return what `choose` takes of the names directly below the prefix, but for those `beside`.
+
+        None where others lie deeper, or where there are many.
+        """
+        if len(self) > _MOST_ROWS:
+            return []
+        number_of = {name: number for number, name in enumerate(self.names) if not beside(name.partition("/")[0])}
+        if not number_of or any("/" in name for name in number_of):
+            return []
+        return [self.path(number_of[name]) for name in choose(list(number_of))]
+
+
+def kept_listing(prefix: ObjectPath, cache: str | None) -> Listing:
+    """Return what lies below a prefix, as it was listed within a day, if a few objects are still as they were then.
+
+    Else it is listed now, and kept in the folder `cache`, or the default cache folder: other processes wait for it.
+    Raises UsageError for a web server, ReadError.
+    """
+    known = hashlib.blake2b(f"{_FORMAT}\0{prefix}".encode(), digest_size=16).hexdigest()
+    place = os.path.join(cache_folder() if cache is None else cache, f"listing.{known}.headrace")
+
+    def load() -> Listing | None:
+        return read_cached(place, _FORMAT, lambda arrays, metadata: _load(prefix, place, arrays, metadata))
+
+    def build(partial: int) -> None:
+        listing = list_prefix(prefix)
+        contents: dict[str, ArrayContent] = {
+            "names.blob": listing.names.blob,
+            "names.offsets": listing.names.offsets,
+            "sizes": listing.sizes,
+        }
+        contents["tags"] = np.frombuffer(listing.tags.tobytes(), np.uint8)
+        metadata = {"format": _FORMAT, "listed": str(time.time()), "tag_bytes": str(listing.tags.itemsize)}
+        finish_partial_file(partial, place, lambda file: write_arrays(file, contents, metadata))
+
+    with suppress(InvalidFileError):
+        found = load()
+        if found is not None and _is_unchanged(found):
+            return found
+    with suppress(OSError):
+        os.unlink(place)
+    try:
+        return build_cached(place, load, build)
+    except UnwritableError:  # a listing that cannot be kept is taken each time
+        return list_prefix(prefix)
+
+
+def _load(prefix: ObjectPath, place: str, arrays: MappedArrays, metadata: Mapping[str, str]) -> Listing | None:
+    """Return a kept listing; None where it is older than a day. Raises InvalidFileError."""
+    arrays.check_all()
+    try:
+        age_s, tag_bytes = time.time() - float(metadata["listed"]), int(metadata["tag_bytes"])
+    except (KeyError, ValueError) as error:
+        raise InvalidFileError("its time is missing") from error
+    sizes = checked_array(arrays, "sizes", np.int64)
+    tags = checked_array(arrays, "tags", np.uint8, len(sizes) * tag_bytes)
+    if not 0 <= age_s < _KEPT_FOR_S:
+        return None
+    return Listing(prefix, checked_strings(arrays, "names", len(sizes)), sizes, tags.view(f"S{tag_bytes}"), place)
+
+
+def _is_unchanged(listing: Listing) -> bool:
+    """Look at a few of the objects."""
+    spread = np.unique(np.linspace(0, max(0, len(listing) - 1), _LOOKED_AT).astype(np.int64))[: len(listing)].tolist()
+    changed: list[int] = []
+
+    def look(number: int) -> None:
+        path = listing.path(number)
+        try:
+            found = ObjectPath(path.store, path.key).open().pin()
+        except NotFoundError:
+            changed.append(number)
+            return
+        if path.pin is None or not path.pin.is_same(found):
+            changed.append(number)
+
+    if len(spread):
+        work_through(spread, look, name="listing", threads=len(spread))
+    return not changed
+
+
+def list_prefix(prefix: ObjectPath) -> Listing:
+    """List what lies below a prefix. Raises UsageError for a web server, ReadError."""
+    found = list_objects(prefix.store, prefix.key)
+    cut = len(prefix.key) + 1 if prefix.key else 0
+    names = StringColumn.from_list(each.key[cut:] for each in found)
+    sizes = np.fromiter((each.pin.size for each in found), np.int64, len(found))
+    return Listing(prefix, names, sizes, np.array([tag_of(each.pin) for each in found], np.bytes_))
+
+
+def _open_repository(address: StoreAddress, options: Mapping[str, Any] | None, given: Any) -> tuple[HubStore, str]:
+    """Return a repository at its commit, and the folder in it that the second part of its name is after all."""
+    store = HubStore.of(address, options, given)
+    if store.is_resolved:
+        return store, ""
+    try:
+        return _at_commit(store), ""
+    except NotFoundError:
+        name, _, folder = store.repository.partition("/")
+        if store.revision is not None or not folder:
+            raise
+        try:
+            return _at_commit(HubStore.of(StoreAddress(HUB_SCHEME, f"datasets/{name}"), options)), folder
+        except NotFoundError:
+            pass
+        raise
+
+
+def _at_commit(store: HubStore) -> HubStore:
+    return with_remote_retries(store, RangeRequest(str(store.address), verb="found"), store.resolved)
+
+
 def path_of(store: ObjectStore, listed: ListedObject) -> ObjectPath:
     """Return the path of an object that was listed, pinned to the content that it had then."""
     return ObjectPath(store, listed.key, {"pin": listed.pin})
 
 
-def list_objects(store: ObjectStore, prefix: str) -> Iterable[ListedObject]:
+def list_objects(store: ObjectStore, prefix: str) -> list[ListedObject]:
     """Return the objects below a prefix by key, bytewise; not those that stand for folders. Raises ReadError.
 
     The listing is asked for again from its start where it fails half-way, since its pages follow one another.

@@ -1,9 +1,14 @@
-"""Failures of stores by kind, and the errors that they become: each names what was read, never a credential."""
+"""Failures of stores by kind, which of them are tried again and when, and the errors that they become.
+
+Each error names what was read, never a credential. Retries are pure: whoever makes the requests has the clock.
+"""
 
 from __future__ import annotations
 
 import enum
+import random
 import re
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.data.remote.addresses import show_address
@@ -21,7 +26,7 @@ class FailureKind(enum.Enum):
     CHANGED = "changed"
     """The object is no longer the one that was opened."""
     RANGES = "ranges"
-    """The server gave the whole object where a part was asked for."""
+    """The server gave other bytes than were asked for, such as the whole object."""
     EMPTY_RANGE = "empty range"
     """No byte of the object lies in the range."""
     OTHER = "other"
@@ -34,7 +39,9 @@ _ADVICE = {
         "clock; anonymous access needs store_options={'anonymous': True}"
     ),
     FailureKind.MISSING: "Check the address, or open the dataset again",
-    FailureKind.CHANGED: "It was replaced since it was opened: open it again",
+    FailureKind.CHANGED: (
+        "It was replaced since it was opened: open it again. Where index= names it, build that again first"
+    ),
     FailureKind.RANGES: "Samples cannot be read from there: use a server that answers range requests with 206",
     FailureKind.EMPTY_RANGE: "It is shorter than when it was opened: open it again",
     FailureKind.OTHER: "Check the address and store_options=",
@@ -60,6 +67,14 @@ _STATUS = re.compile(r"\bstatus(?: code)?: (\d{3})\b(?: ([A-Z][A-Za-z -]*))?")
 _CODE = re.compile(r"<Code>([A-Za-z0-9_.]{1,64})</Code>")
 _THROTTLING = re.compile(r"\b(429|503)\b|SlowDown|ServerBusy")
 _TRANSPORT = re.compile(r"kind: (Timeout|Interrupted|Connect|Decode)\b")
+_BEFORE_ANSWER = re.compile(r"\bSendRequest\b|\bIncompleteMessage\b|\bConnectionReset\b|\bBrokenPipe\b")
+"""Such as a connection that was kept open, and that the server closed as the request went out."""
+_WRONG_RANGES = {
+    "NotPartial": "the server answers with the whole object instead of a part (200, not 206)",
+    "UnexpectedRange": "the server answers with other bytes than it was asked for",
+    "NoContentRange": "the server does not say which bytes it answers with (no Content-Range)",
+    "MissingContentLength": "the server does not say how long its answer is (no Content-Length)",
+}
 _SYSTEM = re.compile(r'message: \\?"([A-Za-z ]{1,80})\\?"')
 _TRANSPORT_WORDS = {
     "Timeout": "no complete answer in time",
@@ -80,11 +95,12 @@ _FIRST_WORDS = 160
 class FailedRequestError(Exception):
     """One failed request, without anything of the answer that could hold a credential."""
 
-    def __init__(self, kind: FailureKind, reason: str) -> None:
-        """Take its kind, and the reason in words."""
-        super().__init__(kind, reason)
+    def __init__(self, kind: FailureKind, reason: str, advice: str | None = None) -> None:
+        """Take its kind, the reason in words, and what to do where that is not what helps against all of the kind."""
+        super().__init__(kind, reason, advice)
         self.kind = kind
         self.reason = reason
+        self.advice = _ADVICE[kind] if advice is None else advice
 
     @property
     def is_throttling(self) -> bool:
@@ -105,6 +121,70 @@ class RangeRequest(NamedTuple):
         return self.address if self.start is None else f"{self.address}, bytes {self.start} to {self.end}"
 
 
+class NextAttempt(NamedTuple):
+    """What comes before another attempt."""
+
+    pause_s: float
+    renews: bool
+    """True where the connection is made anew, which reads the credentials again."""
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """Which failures are tried again, how often and after which pauses.
+
+    Failures that pass are, with pauses that grow threefold; refused credentials once, at once, with a new connection,
+    since they may have expired. Everything else stays wrong.
+    """
+
+    attempts: int = 6
+    """Attempts at what may pass. With the pauses below some twelve seconds, in which a server restarts."""
+    first_pause_s: float = 0.1
+    most_pause_s: float = 8.0
+    deadline_s: float = 150.0
+    """No attempt begins later than this after the first one, however long each of them took."""
+
+    def begin(self, now_s: float, draw: random.Random) -> RequestAttempts:
+        """Return the attempts of a request whose first one begins now. `draw`: where the jitter comes from."""
+        return RequestAttempts(self, now_s, draw)
+
+
+_GROWTH = 3.0
+_JITTER = (0.5, 1.5)
+"""Shares of a pause, so that clients that failed together do not come again together (Brooker, "Exponential backoff
+and jitter", 2015)."""
+
+
+class RequestAttempts:
+    """Attempts at one request."""
+
+    def __init__(self, policy: RetryPolicy, began_s: float, draw: random.Random) -> None:
+        """Count the first one."""
+        self.count = 1
+        self._policy, self._draw = policy, draw
+        self._last_s = began_s + policy.deadline_s
+        self._pause_s = policy.first_pause_s
+        self._renewed = False
+
+    def after(self, failure: FailedRequestError, now_s: float) -> NextAttempt | None:
+        """Return what comes before the next attempt, and count it; None where there is none."""
+        following: NextAttempt | None = None
+        if failure.kind is FailureKind.CREDENTIALS and not self._renewed:
+            self._renewed = True
+            following = NextAttempt(0.0, renews=True)
+        elif failure.kind is FailureKind.PASSING and self.count < self._policy.attempts:
+            following = NextAttempt(self._pause_s * self._draw.uniform(*_JITTER), renews=False)
+            self._pause_s = min(self._policy.most_pause_s, _GROWTH * self._pause_s)
+        if following is None or now_s + following.pause_s > self._last_s:
+            return None
+        self.count += 1
+        return following
+
+
+REMOTE_RETRIES = RetryPolicy()
+"""Retries of every request to a store, for whoever makes it."""
+
+
 def failure_of(error: BaseException) -> FailedRequestError:
     """Return what an error of obstore's, or of the system's, says: its kind, and a reason of known words alone.
 
@@ -115,15 +195,14 @@ def failure_of(error: BaseException) -> FailedRequestError:
     text = str(error)
     status, code = _STATUS.search(text), _CODE.search(text)
     if status is not None:
-        number = int(status[1])
         words = " ".join(filter(None, (status[1], (status[2] or "").strip(), code and f"({code[1]})")))
         kind = _CODE_KINDS.get(code[1]) if code is not None else None
-        kind = _STATUS_KINDS.get(number, FailureKind.OTHER) if kind is None else kind
-        return FailedRequestError(kind, f"the store answers {words}")
-    if "NotPartial" in text:
         return FailedRequestError(
-            FailureKind.RANGES, "the server answers with the whole object instead of a part (200, not 206)"
+            kind_of_status(int(status[1])) if kind is None else kind, f"the store answers {words}"
         )
+    wrong = next((why for name, why in _WRONG_RANGES.items() if re.search(rf"\b{name}\b", text)), None)
+    if wrong is not None:
+        return FailedRequestError(FailureKind.RANGES, wrong)
     known = _BY_CLASS.get(type(error).__name__)
     if known is not None:
         return FailedRequestError(*known)
@@ -132,6 +211,8 @@ def failure_of(error: BaseException) -> FailedRequestError:
         system = _SYSTEM.search(text)
         why = _TRANSPORT_WORDS["Timeout" if transport is None else transport[1]]
         return FailedRequestError(FailureKind.PASSING, why if system is None else f"{why} ({system[1]})")
+    if _BEFORE_ANSWER.search(text):
+        return FailedRequestError(FailureKind.PASSING, "the connection ended before there was an answer")
     if "Received redirect without LOCATION" in text:
         return FailedRequestError(
             FailureKind.OTHER, "the bucket is in another region: give store_options={'region': …}"
@@ -142,10 +223,15 @@ def failure_of(error: BaseException) -> FailedRequestError:
     return FailedRequestError(FailureKind.OTHER, first or type(error).__name__)
 
 
+def kind_of_status(status: int) -> FailureKind:
+    """Return the kind of failure that an HTTP status of 400 or more tells."""
+    return _STATUS_KINDS.get(status, FailureKind.OTHER)
+
+
 def remote_error(failure: FailedRequestError, request: RangeRequest, *, attempts: int) -> HeadraceError:
     """Return the error for a request that failed for good, at the last of so many attempts."""
     tried = "" if attempts == 1 else f", at each of {attempts} attempts"
-    text = f"{request}: could not be {request.verb}: {failure.reason}{tried}. {_ADVICE[failure.kind]}"
+    text = f"{request}: could not be {request.verb}: {failure.reason}{tried}. {failure.advice}"
     kind: type[HeadraceError] = {
         FailureKind.MISSING: NotFoundError,
         FailureKind.CHANGED: ChangedError,

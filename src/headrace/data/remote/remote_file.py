@@ -4,50 +4,59 @@ from __future__ import annotations
 
 import hashlib
 import os
-import posixpath
 import random
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
-from headrace.data.remote.remote_errors import FailedRequestError, FailureKind, RangeRequest, remote_error
+from headrace.data.remote.remote_errors import (
+    REMOTE_RETRIES,
+    FailedRequestError,
+    FailureKind,
+    RangeRequest,
+    remote_error,
+)
+from headrace.data.remote.requests import LinkModel
 from headrace.data.remote.stores import ObjectPin, ObjectStore
-from headrace.data.storage.open_file import ReadableFile
+from headrace.data.storage.file_writing import no_room, scratch_file, write_all
+from headrace.data.storage.open_file import DescriptorOwner, OpenFile, ReadableFile
+from headrace.errors import ChangedError, NotFoundError
 
 T = TypeVar("T")
 
-REMOTE_PAUSES_S = (0.1, 0.4, 1.6, 6.4)
-"""Longest pauses before further attempts; each is drawn between a half of it and all of it, so that many readers that
-a store throttles do not come back at once."""
 _LARGEST_REQUEST_BYTES = 16 << 20
 """What is longer is read in pieces, each of which has the deadline of a request."""
+_PIECES_AT_ONCE = 8
+_COPIED_AT_ONCE_BYTES = _PIECES_AT_ONCE * _LARGEST_REQUEST_BYTES
+_JITTER = random.SystemRandom()
+"""Neither the program's own draws change by it, nor do forked processes draw the same."""
+_OF_TIME = b"@"
+"""Begins what stands for an ETag where the store gives the time of the last change alone."""
 pause = time.sleep
 
 
 def with_remote_retries(store: ObjectStore, request: RangeRequest, attempt: Callable[[], T]) -> T:
-    """Return what `attempt` returns, at one of `1 + len(REMOTE_PAUSES_S)` attempts.
+    """Return what `attempt` returns, tried again as `REMOTE_RETRIES` has it.
 
-    Refused credentials are tried once more with a new connection, which reads them anew. Raises ReadError,
-    NotFoundError or ChangedError, which name the request.
+    Raises ReadError, NotFoundError or ChangedError, which name the request.
     """
-    waits_s = iter(REMOTE_PAUSES_S)
-    renewed, attempts = False, 0
+    attempts = REMOTE_RETRIES.begin(time.monotonic(), _JITTER)
     while True:
-        attempts += 1
+        connection = store.connections
         try:
             return attempt()
         except FailedRequestError as error:
             failure = error
-        if failure.kind is FailureKind.CREDENTIALS and not renewed:
-            renewed = True
-            store.renew()
-            continue
-        wait_s = next(waits_s, None) if failure.kind is FailureKind.PASSING else None
-        if wait_s is None:
+        following = attempts.after(failure, time.monotonic())
+        if following is None:
             break
-        pause(wait_s * random.uniform(0.5, 1.0))
-    raise remote_error(failure, request, attempts=attempts)
+        if following.renews:
+            store.renew(connection)
+        pause(following.pause_s)
+    raise remote_error(failure, request, attempts=attempts.count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +67,14 @@ class ObjectPath:
     key: str
     known: dict[str, ObjectPin] = field(default_factory=dict, repr=False)
     """The content that it had when it was first listed or read, under "pin"."""
+    listing: str | None = None
+    """Path of the kept listing that names it."""
 
     def __str__(self) -> str:
         return self.store.address.show(self.key)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectPath, (self.store, self.key, dict(self.known))
+        return ObjectPath, (self.store, self.key, dict(self.known), self.listing)
 
     @property
     def name(self) -> str:
@@ -80,9 +91,19 @@ class ObjectPath:
         """Content that it had when it was first listed or read; None before either."""
         return self.known.get("pin")
 
+    def outdated(self) -> None:
+        """Remove the kept listing that names it, since the object is another now, or gone: the next one is new."""
+        if self.listing is not None:
+            with suppress(OSError):
+                os.unlink(self.listing)
+
     def open(self) -> RemoteFile:
         """Return it as an open file. Nothing is requested yet."""
         return RemoteFile(self)
+
+    def link_model(self, streams: int) -> LinkModel:
+        """Return what requests to its store are planned by, as the answers so far have it."""
+        return self.store.link.model(streams)
 
     def content_name(self) -> str | None:
         """Return a hex hash of its address and its content's version; None where the store states none.
@@ -93,20 +114,31 @@ class ObjectPath:
         stated = pin.etag or pin.version or pin.modified
         if stated is None or stated.startswith("1970-01-01T00:00:00"):  # as a server without any is understood
             return None
-        known = "\0".join((str(self), str(pin.size), stated))
+        known = "\0".join((self.store.lasting_address.show(self.key), str(pin.size), stated))
         return hashlib.blake2b(known.encode(), digest_size=16).hexdigest()
 
 
-@dataclass(frozen=True)
-class PrefixObjects:
-    """Objects below a prefix, by names as a manifest has them."""
+def write_object(path: ObjectPath, source: str) -> None:
+    """Make an object of the file at the path `source`, in the place of what lay there.
 
-    store: ObjectStore
-    prefix: str
+    It appears whole, or not at all. Raises ReadError, NotFoundError, which name the object.
+    """
+    request = RangeRequest(str(path), verb="written")
+    with_remote_retries(path.store, request, lambda: path.store.write(path.key, source))
 
-    def object(self, number: int, name: bytes) -> ObjectPath:
-        """Return the object of that name, as it is at its first read."""
-        return ObjectPath(self.store, posixpath.normpath(posixpath.join(self.prefix, os.fsdecode(name))))
+
+def tag_of(pin: ObjectPin) -> bytes:
+    """Return what tells an object's content from another of the same size; empty where the store states nothing."""
+    if pin.etag is not None:
+        return pin.etag.encode()
+    return b"" if pin.modified is None else _OF_TIME + pin.modified.encode()
+
+
+def pin_of(size: int, tag: bytes) -> ObjectPin:
+    """Return the pin of a size and a `tag_of`."""
+    if tag.startswith(_OF_TIME):
+        return ObjectPin(size, None, modified=tag[len(_OF_TIME) :].decode())
+    return ObjectPin(size, tag.decode() or None)
 
 
 class RemoteFile(ReadableFile):
@@ -138,11 +170,15 @@ class RemoteFile(ReadableFile):
 
     def read(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes; fewer only at the end. Raises ReadError, NotFoundError or ChangedError."""
-        parts = []
-        while (known := self._clamp(offset, length)) > 0:
-            parts.append(self._request(offset, offset + min(known, _LARGEST_REQUEST_BYTES)))
-            offset += len(parts[-1])
-            length -= len(parts[-1])
+        known = min(self._clamp(offset, length), _LARGEST_REQUEST_BYTES)
+        parts = [self._request(offset, offset + known)] if known > 0 else []
+        done = len(parts[0]) if parts else 0
+        rest = self._clamp(offset + done, length - done) if done else 0  # what was read says how long the object is
+        if rest > 0:
+            first, end = offset + done, offset + done + rest
+            starts = range(first, end, _LARGEST_REQUEST_BYTES)
+            with ThreadPoolExecutor(min(_PIECES_AT_ONCE, len(starts)), thread_name_prefix="headrace-read") as pool:
+                parts += pool.map(lambda at: self._request(at, min(end, at + _LARGEST_REQUEST_BYTES)), starts)
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
@@ -163,16 +199,62 @@ class RemoteFile(ReadableFile):
         store, key = self.of.store, self.of.key
 
         def attempt() -> tuple[memoryview, ObjectPin]:
+            began_s = time.perf_counter()
             try:
-                return store.read(key, start, end, self.of.pin)
+                data, pin = store.read(key, start, end, self.of.pin)
+                store.link.answered(len(data), time.perf_counter() - began_s)
+                return data, pin
             except FailedRequestError as error:
                 if error.kind is not FailureKind.EMPTY_RANGE or self.of.pin is not None:
                     raise
             return memoryview(b""), store.head(key)  # an object that ends before `start`, such as an empty one
 
-        data, pin = with_remote_retries(store, RangeRequest(str(self), start, end), attempt)
+        try:
+            data, pin = with_remote_retries(store, RangeRequest(str(self), start, end), attempt)
+        except (ChangedError, NotFoundError):
+            self.of.outdated()
+            raise
         self._take(pin)
         return data
 
     def _take(self, pin: ObjectPin) -> None:
         self.of.known.setdefault("pin", pin)
+
+
+class CopiedObject(DescriptorOwner):
+    """Object that is read whole, and several times, as texts are: copied once, to a file without a name."""
+
+    def __init__(self, of: ObjectPath) -> None:
+        """Take the object. It is copied when it is opened first."""
+        self.of = of
+
+    def __str__(self) -> str:
+        return str(self.of)
+
+    @property
+    def name(self) -> str:
+        """Last part of its key."""
+        return self.of.name
+
+    @property
+    def folder(self) -> str:
+        """Address of the prefix that it lies below."""
+        return self.of.folder
+
+    def content_name(self) -> str | None:
+        """Return what the object's does."""
+        return self.of.content_name()
+
+    def open(self) -> OpenFile:
+        """Return the copy, open. Raises ReadError, NotFoundError, ChangedError, and DatasetError for lack of room."""
+        if self._descriptor is None:
+            file = self.of.open()
+            with scratch_file(None) as copy:
+                for at in range(0, file.size(), _COPIED_AT_ONCE_BYTES):
+                    data = file.read(at, _COPIED_AT_ONCE_BYTES)
+                    try:
+                        write_all(copy.fileno(), memoryview(data), at)
+                    except OSError as error:
+                        raise no_room(None, error) from error
+                self._descriptor = os.dup(copy.fileno())
+        return OpenFile(f"/proc/self/fd/{self._descriptor}".encode())

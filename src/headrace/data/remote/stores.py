@@ -17,11 +17,13 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import unquote
 
 from headrace.data.remote.addresses import StoreAddress
+from headrace.data.remote.link import StoreLink
 from headrace.data.remote.remote_errors import FailedRequestError, FailureKind, failure_of
 from headrace.errors import UsageError
 
@@ -34,6 +36,9 @@ _NO_RETRIES = {"max_retries": 0}
 _SECRET_OPTION = re.compile(r"secret|token|key|sas|password|credential|bearer|authorization|header", re.IGNORECASE)
 _NAMES_A_FILE = re.compile(r"_(file|path)$", re.IGNORECASE)
 _MODULE = "obstore._obstore"
+_ENDPOINTS = {"s3": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"), "gs": ("GOOGLE_BASE_URL",), "http": (), "https": ()}
+_AZURE_ENDPOINTS = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+"""Variables in which obstore looks for another endpoint, by scheme. It has to be told to take one without TLS."""
 
 
 class ObjectPin(NamedTuple):
@@ -66,9 +71,9 @@ class ListedObject(NamedTuple):
 
 def _pin(meta: Mapping[str, Any]) -> ObjectPin:
     modified = meta.get("last_modified")
-    return ObjectPin(
-        int(meta["size"]), meta.get("e_tag"), meta.get("version"), None if modified is None else modified.isoformat()
-    )
+    # Whole seconds: listings may have parts of them, headers of answers have none.
+    changed = None if modified is None else modified.replace(microsecond=0).isoformat()
+    return ObjectPin(int(meta["size"]), meta.get("e_tag"), meta.get("version"), changed)
 
 
 class _LoadedModule:
@@ -142,7 +147,11 @@ class ObjectStore:
     """obstore's store that the user gave, pickled for forked processes; empty where it cannot be."""
     left_out: tuple[str, ...] = ()
     """Names of the credentials that stayed in the process where they were given."""
+    link: StoreLink = field(default_factory=StoreLink, repr=False)
+    """What it is like, by the reads of this process."""
     _connected: dict[str, Any] = field(default_factory=dict, repr=False)
+    _hidden_from: ClassVar[tuple[FailureKind, ...]] = (FailureKind.CREDENTIALS,)
+    """Kinds of failures by which the store answers who may not see an object."""
 
     @classmethod
     def of(cls, address: StoreAddress, options: Mapping[str, Any] | None, store: Any = None) -> ObjectStore:
@@ -170,17 +179,33 @@ class ObjectStore:
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        kept, left_out = _without_credentials(self.options)
+        kept, left_out = without_credentials(self.options)
         if self.given is not None:
             left_out = ("store=",)
         if self.address.credential is not None or self.address.query is not None:
             left_out = (*left_out, "those of the address")
         return ObjectStore, (self.address, kept, None, tuple(dict.fromkeys((*self.left_out, *left_out))))
 
-    def renew(self) -> None:
-        """Connect anew at the next request, which reads the environment or the profile again."""
-        if self.given is None:
-            self._connected.clear()
+    @property
+    def lasting_address(self) -> StoreAddress:
+        """Address that an object keeps while its content stays: indices are found by it."""
+        return self.address
+
+    @property
+    def connections(self) -> int:
+        """Number of times that the connection was made anew."""
+        count: int = self._connected.get("renewed", 0)
+        return count
+
+    def renew(self, before: int) -> None:
+        """Connect anew at the next request, which reads the environment or the profile again.
+
+        `before`: what `connections` was when the refused request began. Where another request has renewed it since,
+        that connection stays. A store that the user gave renews its credentials itself.
+        """
+        if self.given is None and before == self.connections:
+            self._connected.pop("store", None)
+            self._connected["renewed"] = before + 1
 
     def head(self, key: str) -> ObjectPin:
         """Return which content an object has. Raises FailedRequestError."""
@@ -199,6 +224,10 @@ class ObjectStore:
 
         answered: tuple[memoryview, ObjectPin] = self._try(request)
         return answered
+
+    def write(self, key: str, path: str) -> None:
+        """Make an object of the file at `path`, in the place of what had that key. Raises FailedRequestError."""
+        self._try(lambda obstore, store: obstore.put(store, key, Path(path)))
 
     async def read_async(self, key: str, start: int, end: int, pin: ObjectPin | None) -> tuple[memoryview, ObjectPin]:
         """Do the same as `read` in an event loop."""
@@ -239,7 +268,7 @@ class ObjectStore:
         raise failure  # outside: the error that obstore raised may hold what the request was signed with
 
     def _explained(self, failure: FailedRequestError) -> FailedRequestError:
-        if failure.kind is not FailureKind.CREDENTIALS or not self.left_out:
+        if failure.kind not in self._hidden_from or not self.left_out:
             return failure
         names = ", ".join(self.left_out)
         return FailedRequestError(
@@ -295,7 +324,10 @@ def _connect(address: StoreAddress, options: Mapping[str, Any]) -> Any:
         "connect_timeout": _CONNECT_TIMEOUT,
         **dict(config.pop("client_options", {})),
     }
-    endpoint = config.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
+    if address.scheme == "gs" and "endpoint" in config:  # as obstore calls it there
+        config["base_url"] = config.pop("endpoint")
+    named = (os.environ.get(name) for name in _ENDPOINTS.get(address.scheme, _AZURE_ENDPOINTS))
+    endpoint = config.get("endpoint") or config.get("base_url") or next(filter(None, named), "")
     if str(endpoint).startswith("http://") or address.scheme == "http":
         client["allow_http"] = True
     if address.credential is not None:
@@ -339,13 +371,13 @@ def _profile_provider(address: StoreAddress, profile: str) -> Any:
     return Boto3CredentialProvider(boto3.Session(profile_name=profile))
 
 
-def _without_credentials(options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def without_credentials(options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the options that other processes may have, and the names of the others."""
     kept: dict[str, Any] = {}
     left_out: list[str] = []
     for name, value in options.items():
         if isinstance(value, Mapping):
-            inner, names = _without_credentials(value)
+            inner, names = without_credentials(value)
             kept[name] = inner
             left_out += names
         elif isinstance(value, FunctionType) or not _SECRET_OPTION.search(name) or _NAMES_A_FILE.search(name):

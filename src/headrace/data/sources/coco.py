@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.data.columns import Column, ListColumn, TextColumn, ValueColumn
-from headrace.data.storage.open_file import unreadable
+from headrace.data.storage.open_file import FilePath, file_name, read_path
 from headrace.data.storage.strings import Ints, StringColumn
 from headrace.data.table import PathRoot, SampleTable, table_digest
 from headrace.errors import DatasetError, EmptyDatasetError
@@ -78,7 +77,7 @@ _COLUMNS = (
 """Columns of lists: each one's name, the attribute of annotations that it holds, and its type; None: texts."""
 
 
-def open_coco(path: str, root: PathRoot) -> SampleTable:
+def open_coco(path: FilePath, root: PathRoot) -> SampleTable:
     """Return the samples of an annotation file, one an image, in its order; their paths lead into `root`.
 
     Columns: `image` (the path), `image_id`, `width`, `height` (pixels), and a list a sample of what its annotations
@@ -106,16 +105,13 @@ def open_coco(path: str, root: PathRoot) -> SampleTable:
     columns |= lists.columns(file.categories)
     # COCO's own ids add nothing to a sample's identity, and states saved before they were columns stay valid.
     known = table_digest(names, columns)
-    source = f"annotations {os.path.basename(path)}"
+    source = f"annotations {file_name(path)}"
     return SampleTable(source, names, columns | lists.ids(), skipped, root, known_digest=known)
 
 
-def _read(path: str) -> _File:
+def _read(path: FilePath) -> _File:
     try:
-        with open(path, "rb") as file:
-            return msgspec.json.decode(file.read().removeprefix(codecs.BOM_UTF8), type=_File)
-    except OSError as error:
-        raise unreadable(path, error) from error
+        return msgspec.json.decode(read_path(path).removeprefix(codecs.BOM_UTF8), type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DatasetError(
             f"{path}: expected COCO's annotations, an object with images and annotations, got otherwise: {error}. "
@@ -123,7 +119,7 @@ def _read(path: str) -> _File:
         ) from error
 
 
-def _owners(path: str, file: _File) -> tuple[Ints, dict[str, int]]:
+def _owners(path: FilePath, file: _File) -> tuple[Ints, dict[str, int]]:
     """Return for each annotation the position of its image (-1: none), and how many have none."""
     position_of = {image.id: position for position, image in enumerate(file.images)}
     if len(position_of) < len(file.images):
@@ -137,7 +133,7 @@ def _owners(path: str, file: _File) -> tuple[Ints, dict[str, int]]:
 class _Lists:
     """Annotations in the order of their images, and where each image's begin."""
 
-    path: str
+    path: FilePath
     annotations: list[_Annotation]
     offsets: npt.NDArray[np.uint64]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,10 @@ import numpy.typing as npt
 
 from headrace.data.class_names import Classes, renumbering
 from headrace.data.columns import Column, ColumnFiles, FileColumn, ValueColumn
+from headrace.data.remote.addresses import show_address
+from headrace.data.remote.listing import Listing, Stores
+from headrace.data.remote.object_columns import NamedObjects, ObjectColumn, SeenObjects
+from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.sources.file_kind import IMAGE_EXTENSIONS, is_image_name
 from headrace.data.storage.paths import walk_folders
 from headrace.data.storage.sidecar import INDEX_SUFFIXES
@@ -32,6 +37,8 @@ class _Folder:
     path: bytes
     blob: bytes
     lengths: npt.NDArray[np.int64]
+    listed: npt.NDArray[np.int64] | None = None
+    """Number of each image in a listing."""
 
     @property
     def top(self) -> bytes:
@@ -47,7 +54,48 @@ def open_folder(root: str, *, classes: Classes | None) -> SampleTable:
     """
     skipped: Counter[str] = Counter()
     others: Counter[str] = Counter()
-    folders = sorted(_walk(os.fsencode(root), skipped, others), key=lambda folder: (folder.top, folder.path))
+    walked = list(_walk(os.fsencode(root), skipped, others))
+    _, paths, label = _sorted_images(root, walked, classes, skipped, others)
+    column = FileColumn(ColumnFiles(root, paths, archives=False))
+    return _table(f"folder {os.path.basename(root) or root}/", paths, column, label, skipped)
+
+
+def open_prefix(listing: Listing, *, classes: Classes | None) -> SampleTable:
+    """Return the images below a prefix as `open_folder` does those below a folder, as they were when it was listed."""
+    skipped: Counter[str] = Counter()
+    others: Counter[str] = Counter()
+    root, prefix = str(listing.prefix), listing.prefix
+    folders = _listed_folders(listing, skipped, others)
+    folders, paths, label = _sorted_images(root, folders, classes, skipped, others)
+    numbers = np.concatenate([folder.listed for folder in folders if folder.listed is not None])
+    objects = NamedObjects(Stores(), prefix.store, prefix.key, inside=True, listing=listing.place)
+    column = ObjectColumn.of(root, paths, objects, SeenObjects.listed(listing.sizes[numbers], listing.tags[numbers]))
+    return _table(f"folder {prefix.name or root}/", paths, column, label, skipped)
+
+
+def open_objects(paths: Sequence[ObjectPath], stores: Stores, *, addresses: Sequence[str] | None) -> SampleTable:
+    """Return objects as images. Their keys are `addresses`; None: what their own keys have below a common prefix."""
+    seen = SeenObjects(len(paths))
+    for number, path in enumerate(paths):
+        if path.pin is not None:
+            seen.take(number, path.pin)
+    if addresses is not None:
+        column = ObjectColumn.of("", StringColumn.from_list(addresses), NamedObjects(stores), seen)
+        names = StringColumn.from_list(map(show_address, addresses))
+        return SampleTable(f"{len(paths):,} paths in memory", names, {"image": column}, {})
+    prefix = posixpath.commonpath([path.key.rpartition("/")[0] for path in paths])
+    names = StringColumn.from_list(path.key[len(prefix) + 1 if prefix else 0 :] for path in paths)
+    store = paths[0].store
+    below = store.address.show(prefix).rstrip("/")
+    column = ObjectColumn.of(below, names, NamedObjects(stores, store, prefix, inside=True), seen)
+    return SampleTable(f"{len(paths):,} images in {below.rpartition('/')[2]}/", names, {"image": column}, {})
+
+
+def _sorted_images(
+    root: str, folders: list[_Folder], classes: Classes | None, skipped: Counter[str], others: Counter[str]
+) -> tuple[list[_Folder], StringColumn, ValueColumn | None]:
+    """Return the folders whose images count, in order, the images' paths, and their classes."""
+    folders = sorted(folders, key=lambda folder: (folder.top, folder.path))
     if not any(len(folder.lengths) for folder in folders):
         got, hint = "an empty folder", "Check the path"
         if others:
@@ -65,11 +113,45 @@ def open_folder(root: str, *, classes: Classes | None) -> SampleTable:
         folders, label = _by_class(root, folders, None if isinstance(classes, bool) else classes, skipped)
     lengths = np.concatenate([folder.lengths for folder in folders])
     paths = StringColumn.from_parts(b"".join(folder.blob for folder in folders), lengths)
-    columns: dict[str, Column] = {"image": FileColumn(ColumnFiles(root, paths, archives=False))}
+    return folders, paths, label
+
+
+def _table(
+    source: str, paths: StringColumn, image: Column, label: ValueColumn | None, skipped: Counter[str]
+) -> SampleTable:
+    columns: dict[str, Column] = {"image": image}
     if label is not None:
         columns["label"] = label
-    source = f"folder {os.path.basename(root) or root}/"
     return SampleTable(source, paths, columns, dict(sorted(skipped.items())))
+
+
+def _listed_folders(listing: Listing, skipped: Counter[str], others: Counter[str]) -> list[_Folder]:
+    """Return what `_walk` does of a folder."""
+    images: dict[bytes, list[tuple[bytes, int]]] = {}
+    hidden: set[bytes] = set()
+    for number, text in enumerate(listing.names):
+        key = os.fsencode(text)
+        at = 0 if key.startswith(b".") else key.find(b"/.") + 1
+        if key.startswith(b".") or at:
+            hidden.add(key[: key.find(b"/", at)] if b"/" in key[at:] else key)
+            continue
+        path, _, name = key.rpartition(b"/")
+        found = images.setdefault(path, [])
+        if is_image_name(name):
+            found.append((key, number))
+        else:
+            others[os.fsdecode(os.path.splitext(name)[1].lower()) or "without extension"] += 1
+    if hidden:
+        skipped["hidden entries"] += len(hidden)
+    return [
+        _Folder(
+            path,
+            b"".join(key for key, _ in found),
+            np.array([len(key) for key, _ in found], np.int64),
+            np.array([number for _, number in found], np.int64),
+        )
+        for path, found in images.items()
+    ]
 
 
 def _walk(root: bytes, skipped: Counter[str], others: Counter[str]) -> Iterator[_Folder]:

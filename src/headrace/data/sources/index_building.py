@@ -1,4 +1,4 @@
-"""Build the indices of tars, zips and manifests ahead of the first opening."""
+"""Build the indices of tars, zips and manifests, local or in stores, ahead of the first opening."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from headrace.data.archives.archive_index import ArchiveKind
+from headrace.data.archives.archive_table import indexing_threads
+from headrace.data.archives.merged_index import MergedFile, check_merged_target, write_merged_index
 from headrace.data.archives.tar_index import TAR
 from headrace.data.archives.zip_index import ZIP
 from headrace.data.manifest import open_manifest
 from headrace.data.manifest.manifest_table import ROW_SUFFIXES
+from headrace.data.remote.addresses import is_remote
+from headrace.data.remote.listing import Stores, list_objects, path_of
+from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.sources.file_kind import kind_of, refuse_compressed
 from headrace.data.sources.path_root import open_root
 from headrace.data.storage import safetensors
-from headrace.data.storage.open_file import OpenFile
-from headrace.data.storage.paths import resolve_paths, suggest_path
-from headrace.data.storage.sidecar import FileIdentity, identify, identify_closely, sidecar_places
-from headrace.errors import DatasetError, EmptyDatasetError, HeadraceError, NotFoundError
+from headrace.data.storage.open_file import FilePath, OpenFile, file_name
+from headrace.data.storage.paths import local_path, resolve_paths, suggest_path
+from headrace.data.storage.sidecar import FileIdentity, identify_archive, identify_closely, sidecar_places
+from headrace.errors import DatasetError, EmptyDatasetError, HeadraceError, NotFoundError, UsageError
 from headrace.system import work_through
 
 
@@ -40,9 +45,9 @@ class IndexKind:
     name: str
     suffixes: tuple[str, ...]
     """Lower-case."""
-    open: Callable[[str, FileIdentity, str | None], IndexCounts]
+    open: Callable[[Any, FileIdentity, str | None], IndexCounts]
     """Builds the index of the file at a path with an identity, or finds it, in a cache folder, if one is given."""
-    identify: Callable[[OpenFile], FileIdentity] = identify
+    identify: Callable[[FilePath], FileIdentity] = identify_archive
     listed: bool = True
     """Whether a folder stands for such files in it."""
 
@@ -52,6 +57,7 @@ class IndexedFile:
     """A file, and the index that is cached of it."""
 
     path: str
+    """Path or address."""
     kind: str
     bytes: int
     """Size of the file."""
@@ -69,6 +75,7 @@ class UnindexedFile:
     """A file that cannot be indexed, and why."""
 
     path: str
+    """Path or address."""
     error: HeadraceError
 
 
@@ -76,23 +83,25 @@ IndexOutcome = IndexedFile | UnindexedFile
 
 
 def build_indices(
-    paths: Sequence[str],
+    paths: Sequence[FilePath],
     *,
     cache: str | None,
-    threads: int,
+    threads: int | None = None,
     tick: Callable[[Sequence[IndexOutcome]], None] | None = None,
 ) -> list[IndexOutcome]:
     """Build the missing indices, several at once, and return what each file has now, in the order of `paths`.
 
+    `threads`: files at once; None: 8, of objects 32, since a scan waits for the disk or the store, not the processor.
     `tick` is called now and then with what is done so far. A file that cannot be indexed stops no other.
     """
     done: dict[int, IndexOutcome] = {}
+    threads = indexing_threads(paths) if threads is None else threads
 
     def work(number: int) -> None:
         try:
             done[number] = index_file(paths[number], cache=cache)
         except HeadraceError as error:
-            done[number] = UnindexedFile(paths[number], error)
+            done[number] = UnindexedFile(str(paths[number]), error)
 
     with warnings.catch_warnings():
         # An index that cannot be cached is a warning elsewhere, and an error for whoever asks for nothing else.
@@ -107,23 +116,57 @@ def build_indices(
     return [done[number] for number in range(len(paths))]
 
 
-def indexable_paths(where: Iterable[str]) -> list[str]:
-    """Return the absolute paths of the files that paths and patterns name. Raises NotFoundError or EmptyDatasetError.
+def merged_target(to: str, stores: Stores) -> str:
+    """Return the address or absolute path that a merged index is written to. Raises as `check_merged_target` does."""
+    place = to if is_remote(to) else os.path.abspath(local_path(to, "a path or an address as --to"))
+    check_merged_target(place, stores)
+    return place
 
-    A folder stands for the files directly in it with a suffix of `INDEX_KINDS`.
+
+def merge_indices(paths: Sequence[FilePath], outcomes: Sequence[IndexOutcome], to: str, stores: Stores) -> MergedFile:
+    """Merge the indices that `build_indices` returned for `paths` into one file at `to`.
+
+    Raises UsageError for anything but archives in stores, and as `write_merged_index` does.
     """
-    return list(dict.fromkeys(path for text in where for named in resolve_paths(text) for path in _files(named)))
+    archives: list[tuple[ObjectPath, str]] = []
+    for path, outcome in zip(paths, outcomes, strict=True):
+        if not isinstance(path, ObjectPath) or isinstance(outcome, UnindexedFile) or outcome.kept_at is None:
+            raise UsageError(
+                f"--to: expected archives in stores, got {path}, whose index lies beside it. Leave --to out, or name "
+                f"the archives by their addresses"
+            )
+        archives.append((path, outcome.kept_at))
+    return write_merged_index(archives, to, stores)
 
 
-def index_file(path: str, *, cache: str | None) -> IndexedFile:
-    """Build the index of the file at `path`, or find it. Raises DatasetError or ReadError."""
+def indexable_paths(where: Iterable[str], stores: Stores | None = None) -> list[FilePath]:
+    """Return the absolute paths, or the objects, that paths, addresses and patterns name.
+
+    A folder, or an address that ends in a slash, stands for what lies directly in it with a suffix of `INDEX_KINDS`.
+    Raises NotFoundError or EmptyDatasetError; for addresses also UsageError and ReadError.
+    """
+    stores = Stores() if stores is None else stores
+    found: dict[str, FilePath] = {}
+    for text in where:
+        paths = (
+            _objects(text, stores) if is_remote(text) else (p for named in resolve_paths(text) for p in _files(named))
+        )
+        for path in paths:
+            found.setdefault(str(path), path)
+    return list(found.values())
+
+
+def index_file(path: FilePath, *, cache: str | None) -> IndexedFile:
+    """Build the index of the file or object at `path`, or find it. Raises DatasetError or ReadError."""
     begin = time.perf_counter()
-    refuse_compressed(path)
-    kind = next((kind for kind in INDEX_KINDS if path.lower().endswith(kind.suffixes)), None)
+    if isinstance(path, str):
+        refuse_compressed(path)
+    kind = next((kind for kind in INDEX_KINDS if file_name(path).lower().endswith(kind.suffixes)), None)
     if kind is None:  # taken for a tar: a scan reports what is wrong with it
         kind = _ZIP_KIND if kind_of(path).kind == "zip" else _TAR_KIND
-    file = OpenFile(os.fsencode(path))
-    identity = kind.identify(file)
+    if not isinstance(path, str) and kind not in _ARCHIVE_KINDS:
+        raise DatasetError(f"{path}: expected a tar or a zip in a store, got a {kind.name}, of which no index is kept")
+    identity = kind.identify(path)
     places = sidecar_places(path, identity, cache)
     before = {_version(place) for place in places}
     try:
@@ -133,7 +176,28 @@ def index_file(path: str, *, cache: str | None) -> IndexedFile:
     kept_at = next((place for place in places if _is_of(place, identity)), None)
     built = kept_at is not None and _version(kept_at) not in before
     wall_s = time.perf_counter() - begin
-    return IndexedFile(path, kind.name, identity.bytes, *counts, kept_at, built, wall_s)
+    return IndexedFile(str(path), kind.name, identity.bytes, *counts, kept_at, built, wall_s)
+
+
+def _objects(text: str, stores: Stores) -> Iterable[FilePath]:
+    if not text.endswith("/"):
+        return stores.resolve(text)
+    prefix = stores.path(text)
+    key, suffixes = prefix.key.rstrip("/"), _listed_suffixes()
+    found = [
+        path_of(prefix.store, each)
+        for each in list_objects(prefix.store, key)
+        if each.key.rpartition("/")[0] == key and each.key.lower().endswith(suffixes)
+    ]
+    if not found:
+        raise EmptyDatasetError(
+            f"{prefix}: expected objects of which an index is kept ({', '.join(suffixes)}), got none. Check the address"
+        )
+    return found
+
+
+def _listed_suffixes() -> tuple[str, ...]:
+    return tuple(suffix for kind in INDEX_KINDS if kind.listed for suffix in kind.suffixes)
 
 
 def _files(path: str) -> list[str]:
@@ -141,7 +205,7 @@ def _files(path: str) -> list[str]:
         raise NotFoundError(f"{path}: expected a file or a folder, got nothing. {suggest_path(path)}")
     if not os.path.isdir(path):
         return [path]
-    suffixes = tuple(suffix for kind in INDEX_KINDS if kind.listed for suffix in kind.suffixes)
+    suffixes = _listed_suffixes()
     with os.scandir(path) as entries:
         found = [entry.path for entry in entries if entry.name.lower().endswith(suffixes) and entry.is_file()]
     if not found:
@@ -169,7 +233,7 @@ def _version(place: str) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def _open_archive(kind: ArchiveKind[Any], path: str, identity: FileIdentity, cache: str | None) -> IndexCounts:
+def _open_archive(kind: ArchiveKind[Any], path: FilePath, identity: FileIdentity, cache: str | None) -> IndexCounts:
     members = len(kind.open_members(path, identity, cache=cache))
     try:
         return IndexCounts(members, len(kind.open_index(path, cache=cache).samples))
@@ -183,10 +247,16 @@ def _open_manifest(path: str, _: FileIdentity, cache: str | None) -> IndexCounts
     return IndexCounts(rows, rows)
 
 
+def _local(path: FilePath) -> OpenFile:
+    assert isinstance(path, str)
+    return OpenFile(os.fsencode(path))
+
+
 _TAR_KIND = IndexKind("tar", (".tar",), partial(_open_archive, TAR))
 _ZIP_KIND = IndexKind("zip", (".zip",), partial(_open_archive, ZIP))
+_ARCHIVE_KINDS = (_TAR_KIND, _ZIP_KIND)
 INDEX_KINDS = (
     _TAR_KIND,
     _ZIP_KIND,
-    IndexKind("manifest", ROW_SUFFIXES, _open_manifest, identify_closely, listed=False),
+    IndexKind("manifest", ROW_SUFFIXES, _open_manifest, lambda path: identify_closely(_local(path)), listed=False),
 )

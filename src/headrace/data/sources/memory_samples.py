@@ -19,6 +19,8 @@ from headrace.data.byte_columns import BytesLike, GrowingBytes, MemoryColumn
 from headrace.data.class_names import names_text
 from headrace.data.columns import ABSENT, Column, HeldColumn, ListColumn
 from headrace.data.manifest.manifest_columns import find_key, key_strings
+from headrace.data.remote.addresses import show_address
+from headrace.data.remote.object_columns import holds_addresses
 from headrace.data.storage.strings import StringColumn
 from headrace.data.table import ManifestOrigin, ManifestRows, PathRoot, SampleTable
 from headrace.errors import EmptyDatasetError, UsageError
@@ -259,7 +261,8 @@ def table_of_paths(paths: Sequence[Any], *, root: PathRoot, source: str) -> Samp
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise UsageError(f"sample {place:,}: expected a path, as the first is, got {shown(path)}")
     names = StringColumn.from_list(map(os.fsencode, paths))
-    return SampleTable(source, names, {"image": root.column(names)}, {}, root=root)
+    keys = StringColumn.from_list(map(show_address, names)) if holds_addresses(names) else names
+    return SampleTable(source, keys, {"image": root.column(names)}, {}, root=root)
 
 
 def table_of_rows(rows: Sequence[Any], names: Sequence[str] | None, *, root: PathRoot) -> SampleTable:

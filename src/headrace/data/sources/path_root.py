@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from headrace.data.archives.archive_columns import MemberPlaces, NamedMemberColumn, archive_files
@@ -15,9 +16,11 @@ from headrace.data.archives.zip_index import ZIP
 from headrace.data.columns import ByteColumn, ColumnFiles, NamedFileColumn
 from headrace.data.remote.addresses import is_remote
 from headrace.data.remote.listing import Stores
-from headrace.data.remote.remote_file import PrefixObjects
+from headrace.data.remote.object_columns import NamedObjects, ObjectColumn, holds_addresses
+from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.remote.stores import ObjectStore
 from headrace.data.sources.file_kind import kind_of, refuse_compressed
+from headrace.data.storage.open_file import FilePath
 from headrace.data.storage.paths import local_path, resolve_paths, suggest_path
 from headrace.data.storage.sidecar import FileIdentity, identify_archive
 from headrace.data.storage.strings import Strings
@@ -26,22 +29,31 @@ from headrace.errors import ChangedError, DatasetError, NotFoundError, UsageErro
 
 Root: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
+_ARCHIVES = re.compile(r"[*?\[{]|\.(tar|zip)$", re.IGNORECASE)
+"""What the address of archives holds, and that of a prefix does not."""
 _EXPECTED = "the path of a folder or an archive, a pattern, or a list of archives as root="
 
 
-def open_root(root: Root | None, *, manifest: str, cache: str | None, stores: Stores | None = None) -> PathRoot:
+def open_root(root: Root | None, *, manifest: FilePath, cache: str | None, stores: Stores | None = None) -> PathRoot:
     """Return where the paths in `manifest` (an absolute path) lead: below its own folder, or into `root`.
 
-    `cache`: folder for the indices of archives, where one was given; `stores`: those of a root in a store.
+    `cache`: folder for the indices of archives, where one was given; `stores`: those of a root in a store, and of
+    addresses among the paths.
 
     Raises UsageError, NotFoundError, DatasetError or ReadError.
     """
+    stores = Stores() if stores is None else stores
     if root is None:
-        return FolderRoot(os.path.dirname(manifest))
+        return own_root(manifest, stores)
     given = list(root) if isinstance(root, list | tuple) else [root]
-    if len(given) == 1 and is_remote(given[0]):
-        prefix = (Stores() if stores is None else stores).path(str(given[0]))
-        return StoreRoot(prefix.store, prefix.key.rstrip("/"))
+    if any(map(is_remote, given)):
+        local = next((part for part in given if not is_remote(part)), None)
+        if local is not None:
+            raise UsageError(f"root: expected archives in stores alone, as others are, got {local!r}. Give one kind")
+        if len(given) == 1 and not _ARCHIVES.search(str(given[0])):
+            prefix = stores.path(str(given[0]))
+            return StoreRoot(prefix.store, prefix.key.rstrip("/"), stores, inside=True)
+        return open_archive_root([path for part in given for path in stores.resolve(str(part))], cache)
     paths = [path for part in given for path in resolve_paths(local_path(part, _EXPECTED))]
     if not paths:
         raise UsageError(f"expected {_EXPECTED}, got an empty list")
@@ -50,9 +62,19 @@ def open_root(root: Root | None, *, manifest: str, cache: str | None, stores: St
     return open_archive_root(paths, cache)
 
 
-def open_archive_root(paths: Sequence[str], cache: str | None) -> ArchiveRoot:
+def own_root(manifest: FilePath, stores: Stores) -> PathRoot:
+    """Return the folder, or the prefix in a store, that a manifest lies in."""
+    if isinstance(manifest, ObjectPath):
+        return StoreRoot(manifest.store, manifest.key.rpartition("/")[0], stores)
+    assert isinstance(manifest, str), "objects in stores are of one kind"
+    return FolderRoot(os.path.dirname(manifest), stores=stores)
+
+
+def open_archive_root(paths: Sequence[FilePath], cache: str | None) -> ArchiveRoot:
     """Open archives of one kind. Raises UsageError, NotFoundError, DatasetError or ReadError."""
     for path in paths:
+        if not isinstance(path, str):
+            continue
         if os.path.isdir(path):
             raise DatasetError(f"root: expected one folder, or archives alone, got the folder {path} among others")
         if not os.path.exists(path):
@@ -61,7 +83,7 @@ def open_archive_root(paths: Sequence[str], cache: str | None) -> ArchiveRoot:
             raise DatasetError(f"root: expected a folder or an archive, got the special file {path}")
     kinds = [kind_of(path) for path in paths]
     for path, kind in zip(paths, kinds, strict=True):
-        if kind.kind == "compressed":
+        if kind.kind == "compressed" and isinstance(path, str):
             refuse_compressed(path)
         if kind.kind not in ("tar", "zip"):
             raise DatasetError(f"root: expected a folder, tars or zips, got {kind.words} at {path}. Check the path")
@@ -76,7 +98,7 @@ def open_archive_root(paths: Sequence[str], cache: str | None) -> ArchiveRoot:
     return ArchiveRoot(paths, cache, identities, archive_files(paths), members, MemberPlaces(members))
 
 
-def _open_again(paths: Sequence[str], cache: str | None, identities: Sequence[FileIdentity]) -> ArchiveRoot:
+def _open_again(paths: Sequence[FilePath], cache: str | None, identities: Sequence[FileIdentity]) -> ArchiveRoot:
     """Open the same archives again. Raises ChangedError, and what opening raises."""
     root = open_archive_root(paths, cache)
     for path, known, found in zip(paths, identities, root.identities, strict=True):
@@ -94,16 +116,20 @@ class FolderRoot:
     """Whether paths have to stay in it; else absolute ones are taken as they are."""
     is_common: bool = False
     """Whether it is only what the folders of several manifests have in common: paths have to be absolute."""
+    stores: Stores = field(default_factory=Stores, compare=False)
+    """Stores of addresses among the paths."""
 
     def column(self, paths: Strings) -> ByteColumn:
         """Return the column of the files that paths name. Raises UsageError for a relative one that begins nowhere."""
         for piece in paths.pieces() if self.is_common else ():
             for path in piece:
-                if path and not os.path.isabs(path):
+                if path and not os.path.isabs(path) and not is_remote(path):
                     raise UsageError(
                         f"root: expected the folder that paths such as {path!r} begin in, got none: they come from "
                         f"files in several folders below {self.folder}. Give it, or open the files of each folder"
                     )
+        if not self.inside and holds_addresses(paths):
+            return ObjectColumn.of(self.folder, paths, NamedObjects(self.stores))
         return NamedFileColumn(ColumnFiles(self.folder, paths, archives=False, inside=self.inside))
 
     @property
@@ -124,12 +150,14 @@ class StoreRoot:
 
     store: ObjectStore
     prefix: str
+    stores: Stores
+    inside: bool = False
+    """Whether paths have to stay below it; else addresses and absolute paths are taken as they are."""
 
     def column(self, paths: Strings) -> ByteColumn:
         """Return the column of the objects that paths name."""
-        objects = PrefixObjects(self.store, self.prefix)
         address = self.store.address.show(self.prefix).rstrip("/")
-        return NamedFileColumn(ColumnFiles(address, paths, archives=False, inside=True, objects=objects))
+        return ObjectColumn.of(address, paths, NamedObjects(self.stores, self.store, self.prefix, inside=self.inside))
 
     @property
     def place(self) -> str:
@@ -137,14 +165,14 @@ class StoreRoot:
 
     @property
     def advice(self) -> str:
-        return "Give the prefix that the paths begin in as root="
+        return f"{'Give' if self.inside else 'Pass as root='} the prefix that the paths begin in"
 
 
 @dataclass(frozen=True, eq=False)
 class ArchiveRoot:
     """Files that archives hold, all of one kind."""
 
-    paths: Sequence[str]
+    paths: Sequence[FilePath]
     cache: str | None
     identities: Sequence[FileIdentity]
     files: ColumnFiles

@@ -9,6 +9,7 @@ import os
 import stat
 import tempfile
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +25,7 @@ PARTIAL_SUFFIX = ".partial"
 _SCRATCH_PREFIX = ".headrace."  # where a file system knows no unnamed files, it has a name for a moment
 _PIECE_BYTES = 4 << 20
 _OPEN_AT_MOST = 128
+_LOOK_EVERY_S = 0.02
 
 
 class UnwritableError(Exception):
@@ -31,14 +33,14 @@ class UnwritableError(Exception):
 
 
 @contextmanager
-def partial_file(place: str) -> Iterator[int]:
+def partial_file(place: str, *, patience_s: float | None = None) -> Iterator[int]:
     """Yield the locked descriptor of `place`.partial, which is removed at the end unless it was renamed to `place`.
 
     Whoever holds the lock may write the file and rename it. The kernel frees the lock of a killed process, and the next
-    one writes over its remains. Raises UnwritableError.
+    one writes over its remains. `patience_s`: how long another holder may write nothing. Raises UnwritableError.
     """
     name = place + PARTIAL_SUFFIX
-    descriptor = _lock(name)
+    descriptor = _lock(name, patience_s)
     try:
         yield descriptor
     finally:
@@ -56,18 +58,20 @@ def finish_partial_file(partial: int, place: str, write: Callable[[BinaryIO], No
             write(file)
         os.fsync(partial)
         os.replace(place + PARTIAL_SUFFIX, place)
+    except HeadraceError:
+        raise  # of what is written, such as a store's
     except OSError as error:
         raise UnwritableError(error.strerror or str(error)) from error
 
 
-def _lock(name: str) -> int:
+def _lock(name: str, patience_s: float | None) -> int:
     """Open and lock `name`, waiting for another holder. Raises UnwritableError."""
     try:
         os.makedirs(os.path.dirname(name), exist_ok=True)
         while True:
             descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                _wait_for_lock(descriptor, patience_s)
             except BaseException:
                 os.close(descriptor)
                 raise
@@ -77,6 +81,24 @@ def _lock(name: str) -> int:
             os.close(descriptor)
     except OSError as error:
         raise UnwritableError(error.strerror or str(error)) from error
+
+
+def _wait_for_lock(descriptor: int, patience_s: float | None) -> None:
+    """Lock a file, waiting for as long as its holder goes on writing it. Raises UnwritableError, OSError."""
+    if patience_s is None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return
+    seen, since_s = None, time.monotonic()
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        status = os.fstat(descriptor)
+        if (status.st_size, status.st_mtime_ns) != seen:
+            seen, since_s = (status.st_size, status.st_mtime_ns), time.monotonic()
+        elif time.monotonic() - since_s > patience_s:
+            raise UnwritableError(f"another process has held it for {patience_s:.0f} s without writing a byte: end it")
+        time.sleep(_LOOK_EVERY_S)
 
 
 def _is_at(descriptor: int, name: str) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn, Protocol, TypeAlias, TypeVar
 
 from headrace._core import RETRY_WAITS_S, loses_descriptor, may_pass, tar_header_check
@@ -99,6 +100,47 @@ FilePath: TypeAlias = str | StoredPath
 def open_path(path: FilePath) -> ReadableFile:
     """Return a local file or an object, open. Raises ReadError for a local one."""
     return OpenFile(os.fsencode(path)) if isinstance(path, str) else path.open()
+
+
+class FileStream(io.RawIOBase):
+    """Open file or object with a position, as parsers want it; `ahead` holds ranges that were read before."""
+
+    def __init__(self, file: ReadableFile, ahead: Sequence[tuple[int, bytes]] = ()) -> None:
+        """Begin at the first byte. `ahead`: first bytes and contents of ranges, which are not read again."""
+        super().__init__()
+        self._file, self._ahead = file, ahead
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        begin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at}.get(whence)
+        self._at = max(0, (self._file.size() if begin is None else begin) + offset)
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the io module hands a memoryview
+        """Fill `buffer` as far as the file goes. Raises ReadError."""
+        start, stop = self._at, self._at + len(buffer)
+        held = next((each for each in self._ahead if each[0] <= start and stop <= each[0] + len(each[1])), None)
+        if held is None:
+            count = self._file.read_into(memoryview(buffer), start)  # a slice of a bytearray would be a copy
+        else:
+            buffer[:] = memoryview(held[1])[start - held[0] : stop - held[0]]
+            count = len(buffer)
+        self._at += count
+        return count
+
+
+def open_stream(path: FilePath) -> io.RawIOBase:
+    """Return a local file or an object as a raw stream. Raises OSError for a local one."""
+    return open(path, "rb", buffering=0) if isinstance(path, str) else FileStream(path.open())
 
 
 def file_name(path: FilePath) -> str:
@@ -233,9 +275,14 @@ def read_file(path: bytes) -> bytes:
         raise read_error(path, 0, error) from error
 
 
+def read_path(path: FilePath) -> bytes:
+    """Return all bytes of a local file or an object. Raises ReadError."""
+    return read_file(os.fsencode(path)) if isinstance(path, str) else read_whole(path.open())
+
+
 def read_whole(file: ReadableFile) -> bytes:
     """Return all bytes of an open file or object. Raises ReadError."""
-    return file.read(0, _ANY_BYTES)
+    return read_file(file.path) if isinstance(file, OpenFile) else file.read(0, _ANY_BYTES)
 
 
 def read_member(file: ReadableFile, offset: int, length: int, check: int | None, *, skip: int = 0) -> bytes:

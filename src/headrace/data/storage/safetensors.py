@@ -15,6 +15,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import msgspec
@@ -159,23 +160,39 @@ class MappedArrays(dict[str, npt.NDArray[Any]]):
             raise DamagedFileError(str(error)) from error
 
 
-def read_arrays(path: str) -> tuple[MappedArrays, dict[str, str]]:
-    """Return the arrays in the file at `path`, and its metadata.
+class MappedFile:
+    """File of arrays, or of several such files one after another, mapped once."""
 
-    The header is checked here, arrays by `MappedArrays.check` or where they are read. Raises InvalidFileError
-    (DamagedFileError, UncheckedFileError), or OSError.
-    """
-    file = OpenFile(os.fsencode(path))
-    header, start = _read_header(file)
-    metadata = header.pop("__metadata__")
-    if not all(isinstance(value, str) for value in metadata.values()):
-        raise InvalidFileError("metadata is not a map of strings")
-    whole = file.read_by(lambda descriptor: mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
-    data = np.ndarray(len(whole), np.uint8, whole)[start:]
-    arrays = {name: _array(entry, data) for name, entry in header.items()}
-    at = {name: start + header[name]["data_offsets"][0] for name in arrays}
-    checks = _checks(arrays, at, metadata)
-    return MappedArrays(arrays, file, at, checks), metadata
+    def __init__(self, path: str) -> None:
+        """Open it. Raises ReadError."""
+        self.file = OpenFile(os.fsencode(path))
+
+    def read(self, at: int = 0, size: int | None = None) -> tuple[MappedArrays, dict[str, str]]:
+        """Return the arrays of the file that begins at byte `at` of this one, of `size` bytes, and its metadata.
+
+        The header is checked here, arrays by `MappedArrays.check` or where they are read. Raises InvalidFileError
+        (DamagedFileError, UncheckedFileError), or OSError.
+        """
+        header, length = _read_header(self.file, at)
+        metadata = header.pop("__metadata__")
+        if not all(isinstance(value, str) for value in metadata.values()):
+            raise InvalidFileError("metadata is not a map of strings")
+        start, stop = at + length, None if size is None else at + size
+        data = self._data[start:stop]
+        arrays = {name: _array(entry, data) for name, entry in header.items()}
+        places = {name: start + header[name]["data_offsets"][0] for name in arrays}
+        checks = _checks(arrays, places, metadata)
+        return MappedArrays(arrays, self.file, places, checks), metadata
+
+    @cached_property
+    def _data(self) -> npt.NDArray[np.uint8]:
+        whole = self.file.read_by(lambda descriptor: mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+        return np.ndarray(len(whole), np.uint8, whole)
+
+
+def read_arrays(path: str) -> tuple[MappedArrays, dict[str, str]]:
+    """Return the arrays in the file at `path`, and its metadata. Raises as `MappedFile.read` does."""
+    return MappedFile(path).read()
 
 
 def _checks(arrays: Arrays, at: dict[str, int], metadata: dict[str, str]) -> BlockChecks:
@@ -213,12 +230,13 @@ def _pieces(content: ArrayContent) -> Iterable[npt.NDArray[Any]]:
     return (content,) if isinstance(content, np.ndarray) else content.pieces()
 
 
-def _read_header(file: OpenFile) -> tuple[dict[str, Any], int]:
-    lead = file.read(0, 8)
+def _read_header(file: OpenFile, at: int) -> tuple[dict[str, Any], int]:
+    """Return the header that begins at byte `at`, and how many bytes it has, its length before it included."""
+    lead = file.read(at, 8)
     size = int.from_bytes(lead, "little")
     if len(lead) < 8 or size > _MAX_HEADER_BYTES:
         raise DamagedFileError(f"expected a header of at most {_MAX_HEADER_BYTES} bytes")
-    text = file.read(8, size)
+    text = file.read(at + 8, size)
     if len(text) < size:
         raise DamagedFileError("the header ends early")
     signed = text.startswith(_BEGINNING)

@@ -87,6 +87,11 @@ def identify_closely(file: OpenFile) -> FileIdentity:
     return FileIdentity(size, hashlib.blake2b(known.encode(), digest_size=16).hexdigest())
 
 
+def identify_rows(path: FilePath) -> FileIdentity:
+    """Return the identity of a file of rows: `identify_closely` of a local one, what the store states of an object."""
+    return identify_closely(OpenFile(os.fsencode(path))) if isinstance(path, str) else identify_archive(path)
+
+
 @dataclass(frozen=True)
 class Sidecar(Generic[T]):
     """Description of the index of a file: how it is built, and loaded again."""
@@ -178,12 +183,15 @@ def read_cached(place: str, format: str, load: Callable[[MappedArrays, dict[str,
         return None
 
 
-def build_cached(place: str, load: Callable[[], T | None], build: Callable[[int], object]) -> T:
+def build_cached(
+    place: str, load: Callable[[], T | None], build: Callable[[int], object], *, patience_s: float | None = None
+) -> T:
     """Return what `load` finds at `place` once one process, of several that may want it, has built it there.
 
-    `build` finishes the partial file with the given descriptor. Raises UnwritableError, and what `build` raises.
+    `build` finishes the partial file with the given descriptor. `patience_s`: how long others wait while it writes
+    nothing. Raises UnwritableError, and what `build` raises.
     """
-    with partial_file(place) as partial:
+    with partial_file(place, patience_s=patience_s) as partial:
         # Whoever held the lock before may have finished it. A damaged file is written over.
         with suppress(InvalidFileError):
             kept = load()

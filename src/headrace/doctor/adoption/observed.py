@@ -31,6 +31,8 @@ class ScriptData:
     """Of the training's own process, below any launcher."""
     is_launched: bool = False
     """Whether it is one of several ranks."""
+    stores: Sequence[str] = ()
+    """Stores that samples were read from, `s3://bucket`, the one with the most bytes first."""
 
     @property
     def dataset(self) -> Any:
@@ -134,6 +136,7 @@ def script_data(session: Session, view: TrainerView) -> ScriptData | None:
         is_batched=bool(batches),
         command=_own_command(session, view.trainer.pid),
         is_launched=len({trainer.rank for trainer in session.trainers}) > 1,
+        stores=[store.place for store in session.remote.stores],
     )
 
 

@@ -152,6 +152,11 @@ class ScriptRecipe:
             return f"the code of {name}.__getitem__ was not found"
         if isinstance(self.value, Computed):
             return f"what {name}.__getitem__ returns is not understood: {self.value.text} ({self.value.place})"
+        if self.data.stores:
+            return (
+                f"code of {name} itself asks {self.data.stores[0]} for samples, and which objects these are was not "
+                f"found: name them in a manifest, and open that with root= in the store"
+            )
         return f"where the data of {name} lies was not found"
 
     def _sample(self, dataset: Any, reader: SampleReader) -> KnownSample | None:

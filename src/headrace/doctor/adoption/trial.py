@@ -134,6 +134,8 @@ def loader_trial(
         why_not = ""
     if run is None or why_not:
         trial = LoaderTrial("not tried", why_not, module)
+    elif any("://" in value for value in recipe.constants.values()):
+        trial = LoaderTrial("in a store", "A trial would read the index and samples of the store once more.", module)
     else:
         request = LoaderTrialRequest.of(session, view.trainer.pid, run, module)
         expected_s, most_s = EXPECTED_S, 2 * MOST_S

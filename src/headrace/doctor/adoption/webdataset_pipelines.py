@@ -12,6 +12,7 @@ from .recipe import DataSource, KnownSample, RecipePart
 from .sample_code import SampleReader
 from .sample_values import Cell, Computed, Picture, transformed
 from .stand_ins import FunctionStandIn, LongList, StandIn, class_of
+from .store_shards import NotInStoreError, common_options, is_streamed, store_shard
 
 IMAGE_ENDS = ("jpg", "jpeg", "png", "webp", "ppm", "tif", "tiff", "bmp", "gif")
 
@@ -98,7 +99,9 @@ def _after_stage(value: Any, name: str, given: list[Any], settings: Mapping[str,
 
 
 def _is_decoder(thing: Any) -> bool:
-    return "Decoder" in class_of(thing) or "decode" in getattr(thing, "name", "")
+    """Tell webdataset's own decoding; a function of the script's may have any name."""
+    name = getattr(thing, "name", "")
+    return "Decoder" in class_of(thing) or ("decode" in name and name.startswith("webdataset."))
 
 
 def _applied(value: Any, function: Any, reader: SampleReader) -> Any:
@@ -120,6 +123,18 @@ def _shards(urls: Any) -> tuple[str, dict[str, str], list[RecipePart]] | None:
     listed = urls.first if isinstance(urls, LongList) else [urls] if isinstance(urls, str) else urls
     if not isinstance(listed, list) or not listed or not all(isinstance(url, str) for url in listed):
         return None
+    opened, parts = "hr.open(SOURCE)", list[RecipePart]()
+    if any(is_streamed(url) for url in listed):
+        try:
+            shards = [store_shard(url) for url in listed]
+            options = common_options(shards)
+        except NotInStoreError as error:
+            return opened, {"SOURCE": literal(listed[0])}, [RecipePart(listed[0], "", "", "no", str(error), "source")]
+        opened = f"hr.open(SOURCE, store_options={options!r})" if options else opened
+        notes = list(dict.fromkeys(note for shard in shards for note in shard.notes))
+        note = "; ".join(notes) or "tars of the store are read at any place, and not streamed from their starts"
+        parts.append(RecipePart(listed[0], "", opened, "check" if notes else "differs", note, "source"))
+        listed = [shard.address for shard in shards]
     code = literal(listed[0] if len(listed) == 1 else listed)
     count = urls.count if isinstance(urls, LongList) else len(listed)
     numbers = [re.search(r"(\d+)(?=\D*$)", url) for url in listed]
@@ -130,8 +145,4 @@ def _shards(urls: Any) -> tuple[str, dict[str, str], list[RecipePart]] | None:
         before, after = listed[0][: first.start()], listed[0][first.end() :]
         if [f"{before}{start + k:0{width}}{after}" for k in range(len(listed))] == listed:
             code = literal(f"{before}{{{start:0{width}}..{start + count - 1:0{width}}}}{after}")
-    parts = []
-    if any(url.startswith(("pipe:", "http://", "https://", "s3://", "gs://")) for url in listed):
-        note = "the Loader reads tars from a disk: copy them, or mount the store"
-        parts.append(RecipePart(listed[0], "", "", "no", note, "source"))
-    return "hr.open(SOURCE)", {"SOURCE": code}, parts
+    return opened, {"SOURCE": code}, parts

@@ -22,6 +22,7 @@ from ..measure import (
     uses_gpu,
     with_loaders_as_one,
 )
+from ..probe import without_credentials
 from ..quantities import duration
 from ..session.after_run import Calibration
 from ..session.model import Session
@@ -189,11 +190,15 @@ class Case:
         return prediction is not None and prediction.step_us <= (1 - WORTH) * self.step_us
 
     def edit(self, wanted: WantedEdit) -> Edit | None:
-        """Return the edit as a diff; None where it is not certain or changes two files. New ones are left out of it."""
+        """Return the edit as a diff; None where it is not certain, changes two files, or shows a credential near by.
+
+        New files are left out of it.
+        """
         files = [one for one in self.script.changed(wanted) or [] if one.before is not None]
         if len(files) != 1:
             return None
-        return Edit(files[0].path, files[0].line, files[0].diff(self.root_of([files[0].path])))
+        diff = files[0].diff(self.root_of([files[0].path]))
+        return Edit(files[0].path, files[0].line, diff) if without_credentials(diff) == diff else None
 
     def root_of(self, files: Sequence[str]) -> str:
         """Return the folder that a diff of these files names them from.

@@ -31,7 +31,7 @@ LEAST_SPEEDUP = 1.2
 """Gain below which a cache is not worth its memory, and a copy that may become stale."""
 LEAST_LOOKS = 4
 """Samples that were made twice, below which nothing is known of the rest."""
-LOADING = ("read", "lookup", "scan", "decode")
+LOADING = ("read", "remote", "lookup", "scan", "decode")
 """Categories whose result is that of the file."""
 BY_CLASS = {
     "CenterCrop", "ConvertImageDtype", "Grayscale", "LongestMaxSize", "Normalize", "PILToTensor", "Pad",

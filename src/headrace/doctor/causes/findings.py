@@ -52,6 +52,7 @@ from .processes import (
     note_findings,
     process_findings,
 )
+from .remote_reads import AGAIN, BANDWIDTH, LATENCY, remote_findings
 from .sample_functions import SAMPLE_FUNCTION, function_findings, in_short
 from .sequences import padding_findings
 from .stage_names import by_category, category, named, who
@@ -65,6 +66,8 @@ FUNCTION = 0.15
 """Share of a step that goes away with a function, from which the verdict names it."""
 OUT_OF_ORDER = "out-of-order"
 BEHIND = CROWDED | {
+    AGAIN,
+    BANDWIDTH,
     "cores",
     "data-parallel",
     DEVICE_PARTS,
@@ -72,6 +75,7 @@ BEHIND = CROWDED | {
     FEW_WORKERS,
     FIRST_STEPS,
     FULL_GC,
+    LATENCY,
     LOADER_LIMIT,
     OUT_OF_ORDER,
     "padding",
@@ -139,6 +143,7 @@ def _findings(
         around = [
             *loader_findings(session, main),
             *shard_findings(main),
+            *remote_findings(session, main),
             *padding_findings(main),
             *device_findings(session, main),
             *garbage_findings(session, main),

@@ -12,7 +12,7 @@ from .stage_names import category, look
 
 Settings = Mapping[str, Any]
 """Settings of the library's loader, by name, as far as the probe could read them."""
-OF_STORAGE = ("read", "lookup", "scan", "wait")
+OF_STORAGE = ("read", "remote", "lookup", "scan", "wait")
 """Categories of stages in which a worker waits for shards, or for the locks around them."""
 SHARDS = {
     "litdata.": (

@@ -41,6 +41,8 @@ def loader(case: Case) -> Proposal | None:
     trial = case.session.loader_trial
     if trial is None:
         return None
+    if trial.why == "in a store" and trial.degree != NONE:
+        return _untried(case, trial)
     why_not = _why_not(case, trial)
     run = case.recorded
     if why_not or run is None:
@@ -61,6 +63,16 @@ def loader(case: Case) -> Proposal | None:
         module = os.path.join(os.path.dirname(remedy.edit.file), f"{ADOPTED}.py")
         remedy = replace(remedy, costs=[*remedy.costs, f"a new file, {module}, which --apply writes, too"])
     return replace(proposal, remedy=remedy)
+
+
+def _untried(case: Case, trial: LoaderTrial) -> Proposal:
+    """Propose a Loader over a store: what reading ahead gains there, `remote-ahead` predicts."""
+    proposal = LOADER.titled(f"{LOADER.title} over the store ({trial.degree})").unpredicted(
+        f"{trial.detail} It is not tried without being asked. {trial.reason}".rstrip(),
+        costs=_costs(trial),
+        hint=_hint(case, is_exact=trial.degree == EXACT),
+    )
+    return replace(proposal, remedy=replace(proposal.remedy, degree=trial.degree, parts=trial.parts))
 
 
 def _why_not(case: Case, trial: LoaderTrial) -> str:

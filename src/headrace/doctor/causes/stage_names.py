@@ -19,6 +19,7 @@ from ..session.model import ProbedProcess, Session
 
 NAMES = {
     "read": "reading files",
+    "remote": "remote reads",
     "lookup": "archive lookup",
     "scan": "scanning archive headers",
     "decode": "decode",
@@ -47,6 +48,8 @@ _CONTENTS = (
 LOOK = {
     "read": "Look at where the files lie and how large they are: a local disk, fewer and larger files, or a page cache "
     "that holds them, are read faster.",
+    "remote": "Look at how many requests a sample makes, and at whether they wait for each other: headrace.Loader over "
+    "the store asks for them ahead, and cache= keeps them on a local disk.",
     "lookup": "Look at how members are found: tarfile reads its way through the archive, and each worker anew; "
     "an index of the members is read once.",
     "scan": "Look at how often archives are opened: their headers are read again each time; keep them open, or keep an "

@@ -112,8 +112,11 @@ def _network(host: Host) -> Iterator[Finding]:
     )
 
 
-def waiting_us(case: Case) -> float:
-    """Return how long a sample waits for storage: what reading does not compute, less the wait for a core."""
+def waiting_us(case: Case, *categories: str) -> float:
+    """Return how long a sample waits for files: what reading does not compute, less the wait for a core.
+
+    `categories` are those of the stages, `read` without any.
+    """
     waited, idle = 0.0, 0.0
     for maker in _makers(case):
         batches = maker.batches
@@ -122,13 +125,15 @@ def waiting_us(case: Case) -> float:
             idle += max(wall - sum(cpu for _, _, _, cpu in batches.stages[row]), 0)
             waited += delay or 0
     core_was_there = max(1 - waited / idle, 0.0) if idle > 0 else 1.0
-    return core_was_there * sum(max(one.wall_us - (one.cpu_us or 0.0), 0.0) for one in case.stages("read"))
+    return core_was_there * sum(
+        max(one.wall_us - (one.cpu_us or 0.0), 0.0) for one in case.stages(*(categories or ("read",)))
+    )
 
 
-def waiting_share(case: Case) -> float:
-    """Return the share of making a batch that waits for storage."""
+def waiting_share(case: Case, *categories: str) -> float:
+    """Return the share of making a batch that waits for files, or in these categories."""
     whole = sample_us(case.making.stages)
-    return waiting_us(case) / whole if whole else 0.0
+    return waiting_us(case, *categories) / whole if whole else 0.0
 
 
 def _makers(case: Case) -> list[BatchProducer]:

@@ -12,6 +12,7 @@ from ..measure import (
     PYTHON,
     SHUT_DOWN,
     START_UP,
+    STORE,
     TEXT,
     WAIT,
     Finding,
@@ -26,6 +27,7 @@ from ..session.model import Session
 from ..simulate import Prediction
 from .case import HIGH, LOW, MEDIUM, Case, Proposal, RemedyFamily, setting
 from .remedy import Factor
+from .remote_reads import store_words
 from .stage_names import named
 from .storage import waiting_share
 from .transfers import unpinned_copies
@@ -155,6 +157,8 @@ def _own_loader(view: TrainerView, making: LoaderProduction, cores: float | None
     elif sums.limit == MAP:
         said = f"{name} waits for map= in {counted(sums.map_workers, 'map worker')}"
         change = f"Look at map_workers (now {sums.map_workers}), or at augmentations that the core does itself."
+    elif sums.limit == STORE:
+        said, took, change = store_words(name, sums)
     elif sums.limit == TEXT:
         said = f"{name} waits for the tokenizer"
         change = "Look at a pack of tokens, or at cache=: the same text is tokenised in every epoch."
@@ -218,7 +222,7 @@ def _with_storage(case: Case, count: int, free: Prediction) -> tuple[Prediction,
     Whether storage gives more to more readers cannot be seen in a run with as many as there are. Where reading is a
     good part of the work, the prediction lies between both.
     """
-    now, share = case.recorded, waiting_share(case)
+    now, share = case.recorded, waiting_share(case, "read", "remote")
     if now is None or count <= case.workers or share < OFTEN_WAITING:
         return free, []
     at_most = now.batches_a_step / now.observed_us * 1e6

@@ -25,7 +25,7 @@ PLACE = re.compile(r"\('sample', (\d+)\)")
 """Text by which the evidence gives the place in its batch of a sample that has no key."""
 LOST = 0.5
 """Share of what a sample took beyond the usual, from which on waiting for a core explains it."""
-STORAGE = ("read", "lookup", "scan")
+STORAGE = ("read", "remote", "lookup", "scan")
 """Categories of stages that wait for storage, or for a network."""
 LINES_BUSY_US = 1_000_000
 """Time of stack samples from which the share of a line is known well enough to bound others: some 100 of them."""

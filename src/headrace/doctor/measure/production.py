@@ -30,10 +30,11 @@ CATEGORIES = {
     "map": "map",
     "text": "tokenise",
     "python": "python",
+    "store": "remote",
 }
 """Category of docs/doctor/stages.md for each stage of a Loader."""
 CORE = ("read", "probe", "decode", "resample", "augment")
-MAP, TEXT, PYTHON = "map", "text", "python"
+MAP, TEXT, PYTHON, STORE = "map", "text", "python", "store"
 SOURCE = "source"
 """Category of what is no loader at all: a function, or an iterator, that the loop calls for a batch."""
 LEAF = re.compile(r"\w+\[([\d,]*)\]")
@@ -42,11 +43,13 @@ BATCH_DIMS = 4
 """Dimensions of a batch of images."""
 COLOURS = {1, 3, 4}
 """First dimensions of what may be one image."""
-SUMMED = ("batches", "samples", "wall_s", "idle_s", "python_s")
+SUMMED = ("batches", "samples", "wall_s", "consumer_wait_s", "idle_s", "python_s")
 BUSY = 1 / 3
 """Share of their time that a Loader's threads work, below which they are not what limits: as `Stats.limit` has it."""
 ALWAYS = 0.5
 """The same of workers of `map=`, and of a tokenizer."""
+WAITING = 0.5
+"""Share of the consumer's wait that is for a store's answers, above which the store limits."""
 
 
 def batch_production(training: MeasuredTraining, join: Join) -> list[LoaderProduction]:
@@ -156,6 +159,10 @@ class FeedSums:
     items: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """By stage, as the next."""
     busy_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    fetch: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Remote reads, as `FetchStats.totals` counts them; empty where all files are on this machine."""
+    latency_s: dict[str, float] = field(default_factory=dict)
+    """Time until answers begin, by quantile, at the last count."""
     threads: int = 0
     map_workers: int = 0
 
@@ -168,6 +175,10 @@ class FeedSums:
                 for name, (items, busy_s) in feed.facts.get("stages", {}).items():
                     self.items[name] += sign * items
                     self.busy_s[name] += sign * busy_s
+                for name, count in feed.facts.get("fetch", {}).items():
+                    self.fetch[name] += sign * count
+        latency_s = last.facts.get("fetch_latency_s") or {}
+        self.latency_s |= {name: value for name, value in latency_s.items() if value is not None}
         self.threads = whole_fact(last.facts, "threads") or self.threads
         self.map_workers = whole_fact(last.facts, "map_workers") or self.map_workers
 
@@ -184,6 +195,8 @@ class FeedSums:
     @property
     def limit(self) -> str:
         """Name the stage that limits while the consumer waits, as headrace's `Stats.limit` finds it."""
+        if self.fetch.get("fetch_wait_seconds", 0.0) > WAITING * self.figures["consumer_wait_s"]:
+            return STORE
         wall_s = self.figures["wall_s"] or 1.0
         shares = {TEXT: self.busy_s[TEXT] / wall_s, MAP: self.busy_s[MAP] / (wall_s * max(self.map_workers, 1))}
         if not self.map_workers:

@@ -26,7 +26,7 @@ CALL = "call"
 """Category of functions that are followed in inspected samples only."""
 OF_A_BATCH = ("collate",)
 """Categories of stages that take a batch, and no sample."""
-LEFT_OUT = ("read", "lookup", "scan", "wait", "other", "serialise")
+LEFT_OUT = ("read", "remote", "lookup", "scan", "wait", "other", "serialise")
 """Categories that stand for files and the loader itself: findings of their own say what to do."""
 LONGEST = 2.0
 """Multiple of the median call that counts at most: a thread that lost its core says nothing of the function."""

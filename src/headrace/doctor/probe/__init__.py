@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
+    from .credentials import without_credentials
     from .imports import ImportWatch
     from .opened_files import MOST_HASHES
     from .probe import Probe
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 __all__ = [
     "KEYS", "MOST_HASHES", "SETTINGS_FILE", "SETTLING_STEPS", "UNDO", "ProbeSettings", "SessionClock", "active",
     "boot_id", "index_of", "observed_steps", "replayed_steps", "start", "start_when_needed", "stop", "tar_info",
+    "without_credentials",
 ]  # fmt: skip
 _HOMES = {
+    "credentials": ("without_credentials",),
     "opened_files": ("MOST_HASHES",),
     "remedies": ("KEYS",),
     "remedies.files": ("index_of", "tar_info"),

@@ -14,6 +14,7 @@ from .evidence_file import LONGEST_HELD_NS, MOST_HELD, EvidenceFile, Record
 from .opened_files import OpenedFiles
 from .overhead import ProductionCost, SampleTimingPace
 from .patches import Fault, HookGuard
+from .remote_reads import RemoteReadCounts
 from .settings import CoreUse, SessionClock, core_use
 from .stack_sampler import CodeLines, StackSampler
 from .stages import Account, CallTimer, Totals
@@ -69,6 +70,7 @@ class BatchRecorder:
         self.lines = CodeLines(evidence.name)
         self.collections = FullCollections()
         self.opened = OpenedFiles(evidence.name, lambda error: fault("opened files", error))
+        self.remote = RemoteReadCounts(evidence.name)
         self.price_sample: Callable[[], int] = lambda: 0
         """How to find what timing one sample costs, in ns; set by the hook that does."""
         self._begin_anew()
@@ -84,6 +86,8 @@ class BatchRecorder:
         self._due: int | None = None
         self._is_closed = False
         self._told_us = 0
+        self._ended = 0
+        """Batches since the last record of remote reads."""
         self._held: list[Record] = []
         """Of batches produced in the training thread."""
         self._written_at = 0
@@ -114,6 +118,7 @@ class BatchRecorder:
         batch.totals, batch.beside = self._stages.close()
         batch.end = time.monotonic_ns()
         self._lately_ns = batch.end - batch.start
+        self._ended += 1
         if batch.use_before is not None:
             batch.use = core_use(self._lately_ns).us_since(batch.use_before)
         if batch.samples:
@@ -136,7 +141,7 @@ class BatchRecorder:
         """
         started = time.thread_time_ns()
         samples = (batch.samples or 0) - batch.together
-        self.cost.total_ns += self.opened.spent_ns()
+        self.cost.total_ns += self.opened.spent_ns() + self.remote.take_spent_ns()
         self.cost.add_hooks(batch.totals, samples, batch.together)
         made = [self._record(batch, sent, serialise)] if self._evidence.wants(batch.index) else []
         if sent is None:
@@ -176,6 +181,7 @@ class BatchRecorder:
         """Begin anew in the child of a fork."""
         self.lines.take()
         self.opened.forked()
+        self.remote.forked()
         self.collections.forked()
         self._begin_anew()
 
@@ -206,6 +212,10 @@ class BatchRecorder:
         opened = self.opened.record(now)
         if opened is not None:
             records.append(opened)
+        remote = self.remote.record(now, self._ended)
+        if remote is not None:
+            records.append(remote)
+            self._ended = 0
         cost_us = (self.cost.total_ns + self.sampler.cost_ns) // 1000
         if cost_us != self._told_us:
             self._told_us = cost_us

@@ -17,6 +17,7 @@ import traceback
 from contextlib import suppress
 from typing import Any, Callable
 
+from .credentials import without_credentials
 from .settings import SessionClock
 
 VERSION = 1
@@ -33,6 +34,13 @@ LAST_BYTES = 64 << 10
 BLOCK = 64
 """Steps or batches that are written, or left out, together; more than a loader has workers, as a rule, so that the
 batches written are those of the steps written, whichever worker produced them."""
+FIGURES = frozenset(
+    (
+        *("step", "rest", "get", "fetch", "drained", "replayed", "device", "ready", "collective", "padding", "window"),
+        *("pass", "last", "loop", "calls", "batch", "look", "lines", "opened", "gc", "probe", "end"),
+    )
+)
+"""Kinds of records that hold numbers and words of ours; all others may hold a credential of the script's."""
 ERROR_LINES = 50
 ERROR_CHARS = 16_000
 
@@ -250,12 +258,14 @@ def json_line(record: tuple[Any, ...]) -> bytes:
     """Encode a record as UTF-8 JSON and a line feed.
 
     What JSON cannot hold becomes the nearest that it can: a number of another library the number, NaN and infinity
-    null, half a surrogate pair `?`, anything else its text.
+    null, half a surrogate pair `?`, anything else its text. Credentials are cut.
     """
     try:
         text = _encode(record)
     except (TypeError, ValueError):
         text = _encode(_plain(record))
+    if record[0] not in FIGURES:
+        text = without_credentials(text)
     return text.encode("utf-8", "replace") + b"\n"
 
 

@@ -21,6 +21,7 @@ MODULES = frozenset(
         "PIL.Image",
         "albumentations.core.transforms_interface",
         "cv2",
+        "fsspec.asyn",
         "h5py._hl.dataset",
         "h5py._hl.files",
         "h5py._hl.group",

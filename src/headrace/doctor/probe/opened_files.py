@@ -27,16 +27,12 @@ _HASHES = 1 << 32
 _CALLS = 16
 
 
-class OpensByFolder:
-    """Opens in one folder since the last record; in all those beneath it, too, where it `is_deep`."""
+class LeastHashes:
+    """The least of the hashes of names: how many names there are follows from how dense these lie."""
 
-    __slots__ = ("ends", "hashes", "is_deep", "limit", "opens", "path", "untold")
+    __slots__ = ("hashes", "limit", "untold")
 
-    def __init__(self, path: str, is_deep: bool = False) -> None:
-        self.path = path
-        self.is_deep = is_deep
-        self.opens = 0
-        self.ends: set[str] = set()
+    def __init__(self) -> None:
         self.hashes: set[int] = set()
         self.untold: set[int] = set()
         """Of `hashes`."""
@@ -55,6 +51,24 @@ class OpensByFolder:
             self.untold.discard(most)
             self.limit = max(self.hashes)
 
+    def take_hashes(self) -> list[int]:
+        """Return those that are new since the last call."""
+        hashes, self.untold = self.untold, set()
+        return sorted(hashes)
+
+
+class OpensByFolder(LeastHashes):
+    """Opens in one folder since the last record; in all those beneath it, too, where it `is_deep`."""
+
+    __slots__ = ("ends", "is_deep", "opens", "path")
+
+    def __init__(self, path: str, is_deep: bool = False) -> None:
+        super().__init__()
+        self.path = path
+        self.is_deep = is_deep
+        self.opens = 0
+        self.ends: set[str] = set()
+
     def add_end(self, end: str) -> None:
         """Count an ending; the empty one stands for all others."""
         self.ends.add(end if len(self.ends) < MOST_ENDS else "")
@@ -62,8 +76,7 @@ class OpensByFolder:
     def take(self) -> tuple[int, int, list[str], list[int]]:
         """Return what the record has behind the folder's name, and begin anew."""
         opens, self.opens = self.opens, 0
-        hashes, self.untold = self.untold, set()
-        return opens, int(self.is_deep), sorted(self.ends), sorted(hashes)
+        return opens, int(self.is_deep), sorted(self.ends), self.take_hashes()
 
 
 class OpenedFiles:

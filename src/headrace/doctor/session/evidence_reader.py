@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -20,14 +20,14 @@ from typing import Any, Union
 import msgspec
 from msgspec.structs import astuple
 
-from headrace.doctor.probe import MOST_HASHES, ProbeSettings
+from headrace.doctor.probe import ProbeSettings, without_credentials
 
 from . import evidence_schema as schema
 from . import model, producers, trainers
+from .merged_reads import NamedRecord, merge_opened, merge_remote
 
 UNNAMED = "other:unnamed"
 """Stage whose name was lost with the line that held it."""
-_HASHES = 1 << 32
 _TABLES = {
     "get": "gets",
     "fetch": "fetches",
@@ -96,42 +96,6 @@ def _append(table: Any, record: Any, **derived: Any) -> None:
         getattr(table, name).append(derived[name] if name in derived else getattr(record, name))
 
 
-def merge_opened(records: Iterable[tuple[Any, dict[int, str]]]) -> producers.FileOpens:
-    """Merge the `opened` records of all processes, each with the names of its file, those with the most opens first.
-
-    Paths whose names were lost are left out. A folder inside one that some process counted as a whole is part of that.
-    """
-    files: Counter[str] = Counter()
-    folders: list[tuple[str, Sequence[Any]]] = []
-    rest = 0
-    for record, names in records:
-        rest += record.rest
-        for name, opens in record.files:  # several names may be one path
-            if name in names:
-                files[names[name]] += opens
-        folders += [(names[name], counts) for name, *counts in record.folders if name in names]
-    deep = {path for path, (_, is_deep, *_) in folders if is_deep}
-    merged: dict[str, list[Sequence[Any]]] = {}
-    for path, counts in folders:
-        outermost = min((it for it in deep if path == it or path.startswith(f"{it}/")), key=len, default=path)
-        merged.setdefault(outermost, []).append(counts)
-    return producers.FileOpens(
-        files=[producers.OpenedFile(path, opens) for path, opens in files.most_common()],
-        folders=sorted((_folder(path, counts) for path, counts in merged.items()), key=lambda folder: -folder.opens),
-        rest=rest,
-    )
-
-
-def _folder(path: str, counts: Sequence[Sequence[Any]]) -> producers.OpenedFolder:
-    """Merge what processes counted in one folder: opens, whether as a whole, endings, and hashes of names."""
-    opens, deep, ends, hashes = zip(*counts, strict=True)
-    least = sorted(set[int]().union(*hashes))[:MOST_HASHES]
-    is_exact = len(least) < MOST_HASHES
-    # Of many values that are spread evenly, the n-th least lies where n parts of the range are passed.
-    names = len(least) if is_exact else round((len(least) - 1) * _HASHES / max(least[-1], 1))
-    return producers.OpenedFolder(path, sum(opens), names, is_exact, any(deep), sorted(set[str]().union(*ends)))
-
-
 def _known(flag: int | None) -> bool | None:
     return None if flag is None else bool(flag)
 
@@ -160,7 +124,8 @@ class ProcessEvidence:
         )
         self.trainer = trainers.Trainer(pid, self.process.host, rank=0)
         self.producer = producers.BatchProducer(pid, self.process.host, trainer=pid, worker=None)
-        self.opened: list[tuple[Any, dict[int, str]]] = []
+        self.opened: list[NamedRecord] = []
+        self.remote: list[NamedRecord] = []
         self.notes: list[model.SessionNote] = []
         self._names: dict[int, str] = {}
         self._shapes: dict[str, int] = {}
@@ -243,7 +208,7 @@ class ProcessEvidence:
         self.process.stacks.append(f"{record.what}: {record.text}")
 
     def _take_calls(self, record: schema.CallsRecord) -> None:
-        calls = [(self._names.get(what, "?"), self._names.get(place), *row) for what, place, *row in record.calls]
+        calls = [[self._names.get(what, "?"), self._names.get(place), *row] for what, place, *row in record.calls]
         told = {"time": record.t, "steps": record.steps, "calls": calls}
         self.process.facts.setdefault("calls", []).append(told)
 
@@ -318,6 +283,9 @@ class ProcessEvidence:
     def _take_opened(self, record: schema.OpenedRecord) -> None:
         self.opened.append((record, self._names))
 
+    def _take_remote(self, record: schema.RemoteRecord) -> None:
+        self.remote.append((record, self._names))
+
     def _take_probe(self, record: schema.ProbeRecord) -> None:
         self.producer.probe = record.us
 
@@ -338,7 +306,7 @@ def read_session(
     """Merge all evidence files of a session's folder, whose settings.json says what was asked for.
 
     All files use the session's clock. A note names each file that lacks its process's first line. Only the evidence
-    knows where the doctor ended a run.
+    knows where the doctor ended a run. Credentials are cut out of what the command was and said, as probes cut them.
     """
     settings = ProbeSettings.read(str(folder))
     paths = sorted(Path(settings.evidence).glob("*.jsonl"))
@@ -361,6 +329,8 @@ def read_session(
         if one is None
     ]
     told: list[model.SessionNote] = []
+    own = [replace(note, text=without_credentials(note.text)) for note in notes]
+    outcome = replace(outcome, command=_shown(outcome.command), last_lines=_shown(outcome.last_lines))
     if outcome.why != "interrupted" and any(one.process.ended == "steps" for one in whole):
         outcome = replace(outcome, why="steps")
     elif outcome.why == "failed" and (failed := [one for one in whole if _failed_in_replay(one)]):
@@ -377,10 +347,17 @@ def read_session(
         trainers=trainers,
         makers=producers,
         opened=merge_opened(opened for one in whole for opened in one.opened),
+        remote=merge_remote(remote for one in whole for remote in one.remote),
         machines=list(machines),
-        unreached=list(unreached),
-        notes=[*notes, *(note for one in whole for note in one.notes), *empty, *told],
+        unreached=[replace(one, command=without_credentials(one.command)) for one in unreached],
+        notes=[*own, *(note for one in whole for note in one.notes), *empty, *told],
     )
+
+
+def _shown(texts: Sequence[str]) -> list[str]:
+    """Return texts without credentials: the value of an option may be the text after it."""
+    between = "\x1f"  # white space to a pattern, and in no text
+    return without_credentials(between.join(texts)).split(between) if len(texts) else []
 
 
 def _failed_in_replay(one: ProcessEvidence) -> bool:

@@ -383,6 +383,17 @@ class OpenedRecord(EvidenceRecord):
     rest: int = 0
 
 
+class RemoteRecord(EvidenceRecord):
+    """Requests to stores since the last such record, and batches made meanwhile.
+
+    `stores` are store, requests, failed, bytes, time until answers began, requests by class of that time, and hashes.
+    """
+
+    t: Time
+    batches: int
+    stores: list[tuple[NameNumber, int, int, Bytes, Duration, list[tuple[int, int]], list[int]]]
+
+
 class ProbeRecord(EvidenceRecord):
     """Cost of the probe in this process so far."""
 

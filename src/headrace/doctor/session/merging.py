@@ -11,6 +11,7 @@ from typing import Any
 from headrace.errors import SessionError
 
 from . import model, producers, trainers
+from .merged_reads import joined_remote
 from .model import Session
 
 TIMES: dict[type, tuple[str, ...]] = {
@@ -51,6 +52,7 @@ def merged(sessions: Sequence[Session]) -> Session:
         whole.opened.files += other.opened.files
         whole.opened.folders += other.opened.folders
         whole.opened.rest += other.opened.rest
+        whole.remote = joined_remote(whole.remote, other.remote)
     whole.trainers.sort(key=lambda trainer: trainer.rank)
     return whole
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .after_run import LoaderTrial, MachineSurvey, Proof
-from .producers import BatchProducer, FileOpens
+from .producers import BatchProducer, FileOpens, RemoteReads
 from .trainers import Trainer
 
 FORMAT = "headrace-session"
@@ -113,6 +113,7 @@ class Session:
     trainers: list[Trainer] = field(default_factory=list)
     makers: list[BatchProducer] = field(default_factory=list)
     opened: FileOpens = field(default_factory=FileOpens)
+    remote: RemoteReads = field(default_factory=RemoteReads)
     machines: list[Machine] = field(default_factory=list)
     unreached: list[UnreachedProcess] = field(default_factory=list)
     notes: list[SessionNote] = field(default_factory=list)

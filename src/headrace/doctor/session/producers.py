@@ -131,6 +131,43 @@ class FileOpens:
 
 
 @dataclass
+class StoreReads:
+    """Requests to one store during batch production."""
+
+    place: str
+    """`s3://bucket`, or the host of a web server: `https://host`."""
+    requests: int
+    failed: int
+    """Requests that were answered by an error."""
+    bytes: int
+    first_us: int
+    """Time until the answers began, of all requests together."""
+    latencies: list[tuple[int, int]]
+    """Class of that time, and requests in it: class k begins at 2 ** (k / 8) microseconds."""
+    distinct: int
+    """Objects, or ranges of them, that were asked for; estimated unless `is_exact`."""
+    is_exact: bool
+
+    def latency_us(self, quantile: float) -> float:
+        """Return the latency that this share of the requests had at most."""
+        left = quantile * sum(count for _, count in self.latencies)
+        for step, count in self.latencies:
+            left -= count
+            if left <= 0:
+                return float(2 ** ((step + 0.5) / 8))
+        return 0.0
+
+
+@dataclass
+class RemoteReads:
+    """Requests to all stores, of all processes together, the store with the most bytes first."""
+
+    batches: int = 0
+    """Batches that were made meanwhile."""
+    stores: list[StoreReads] = field(default_factory=list)
+
+
+@dataclass
 class SourceLine:
     """Time in one line of the user's code: `file:line:function`."""
 

@@ -63,9 +63,12 @@ class WorkerProcess:
         self.pid = self._process.pid
 
     def hang_up(self) -> None:
-        """End the worker after its current row. Callable from any thread; it wakes whoever sends to the worker."""
+        """End the worker after its current row, also where it sends a result that nobody reads.
+
+        Callable from any thread; it wakes whoever sends to the worker.
+        """
         with suppress(OSError), socket.socket(fileno=os.dup(self.connection.fileno())) as ours:
-            ours.shutdown(socket.SHUT_WR)  # an OSError: it has ended, or was closed before
+            ours.shutdown(socket.SHUT_RDWR)  # an OSError: it has ended, or was closed before
 
     def end(self, wait_s: float) -> None:
         """Wait for its end, and kill it after that time."""

@@ -21,6 +21,7 @@ from . import (
     loop_calls,
     model_calls,
     own_loaders,
+    remote_libraries,
     training_calls,
     worker_queues,
 )
@@ -96,8 +97,10 @@ def library_hooks_of(probe: Probe) -> list[Hook]:
     """List the hooks on libraries whose calls are stages: docs/doctor/stages.md says which."""
     timer, opened = probe.timer, probe.batches.opened
     looks = image_libraries.DecoderLooks(timer, probe.batches.guard)
-    calls = {**file_libraries.FILE_CALLS, **image_libraries.IMAGE_CALLS}
+    calls = {**file_libraries.FILE_CALLS, **image_libraries.IMAGE_CALLS, **remote_libraries.REMOTE_CALLS}
+    counter = remote_libraries.RequestCounter(timer, probe.batches, probe.fault)
     return [
+        *(_hook(module, install, counter) for module, install in remote_libraries.REMOTE_HOOKS),
         # Within these a path is counted, or a call marked, behind the stand-in that is timed.
         _hook("h5py._hl.files", file_libraries.install_hdf5, timer, opened),
         _hook("cv2", image_libraries.install_opencv, timer, opened, probe.used),

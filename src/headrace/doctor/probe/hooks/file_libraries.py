@@ -215,18 +215,18 @@ def install_tarfile(timer: CallTimer, opened: OpenedFiles, tarfile: Any) -> None
     """Hook what tarfile opens, iterates and reads."""
     # Its own name for `open`, which it took before ours was there.
     timer.patches.replace(tarfile, "bltn_open", counted(timer.stages, opened, "file", is_reading))
-    headers = _each_timed(timer.stages, timer.stage("scan", "tarfile headers"))
+    headers = each_timed(timer.stages, timer.stage("scan", "tarfile headers"))
     timer.patches.replace(tarfile.TarFile, "__iter__", headers)
     timer.patches.replace(tarfile.ExFileObject, "read", timed_reads(timer.stages, timer.stage("read", "tarfile")))
 
 
-def _each_timed(stages: Stages, stage: int) -> Callable[[Any], Any]:
-    """Time header by header, as a stream is read. Not by a hook on `next`, which a scan calls for each member."""
+def each_timed(stages: Stages, stage: int) -> Callable[[Any], Any]:
+    """Time a stream item by item: a tar's headers, not by a hook on `next`, which a scan calls for each member."""
 
     def make(original: Any) -> Any:
         @functools.wraps(original)
-        def __iter__(tar: Any) -> Iterator[Any]:  # noqa: N807
-            members = original(tar)
+        def stream(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            members = iter(original(*args, **kwargs))
             while True:
                 account = stages.enter(stage)
                 try:
@@ -238,7 +238,7 @@ def _each_timed(stages: Stages, stage: int) -> Callable[[Any], Any]:
                         account.leave()
                 yield member
 
-        return __iter__
+        return stream
 
     return make
 

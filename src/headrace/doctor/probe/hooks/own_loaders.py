@@ -29,7 +29,10 @@ OWN_LOADERS = {
 """Headrace's own loaders and their iterators, by the module that defines them."""
 FEED_EVERY_NS = 500_000_000
 """Between two looks at what a loader reports of itself, which counts from the start of its pass."""
-FIGURES = ("batches", "samples", "threads", "map_workers", "prefetch", "wall_s", "idle_s", "python_s", "copy_s")
+FIGURES = (
+    *("batches", "samples", "threads", "map_workers", "prefetch", "wall_s", "consumer_wait_s", "idle_s", "python_s"),
+    "copy_s",
+)
 LONGEST_S = 1.0
 """That a thread waits for another one which writes."""
 MADE = "_headrace_made"
@@ -102,6 +105,10 @@ class _Feeds:
         facts = {name: getattr(stats, name) for name in FIGURES}
         facts["limit"] = stats.limit
         facts["stages"] = {name: [stage.items, stage.busy_s] for name, stage in stats.stages.items()}
+        fetch = getattr(stats, "fetch", None)  # of files in a store
+        if fetch is not None:
+            facts["fetch"] = {**fetch.totals(), "fewest_requests": fetch.fewest_requests}
+            facts["fetch_latency_s"] = {str(quantile): value for quantile, value in fetch.latency_s.items()}
         self._training.evidence.write(("feed", pass_.number, self._training.clock.now_us(), facts))
 
 

@@ -221,6 +221,7 @@ _CATEGORIES = {
     "lookup": "pink",
     "scan": "purple",
     "read": "amber",
+    "remote": "brown",
     "decode": "blue",
     "transform": "sky",
     "tokenise": "teal",

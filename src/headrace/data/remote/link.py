@@ -7,13 +7,16 @@ last answers, the pace is of the largest of them, and the bandwidth of all strea
 from __future__ import annotations
 
 import math
+import threading
 from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.fetch.requests import LinkModel
+from headrace.data.remote.requests import LinkModel
 
+STREAMS = 32
+"""Requests under way at once. Above it a store's own limit a client, or the machine's, is what one meets."""
 _KEPT = 256
 """Answers that a quantile is taken of: the last ones, since links change."""
 _ENOUGH = 16
@@ -41,6 +44,7 @@ class LinkMeter:
         self._busy_bytes = 0
         self._latency_s = _ASSUMED_LATENCY_S
         self._stream = _ASSUMED_STREAM
+        self._usual_s = math.inf
         self._fresh = 0
 
     def begin(self, now_s: float) -> None:
@@ -88,14 +92,15 @@ class LinkMeter:
 
     def hedge_after_s(self, size: int) -> float:
         """Return after how long a second request for the same bytes is worth it; inf before enough is known."""
-        if len(self._answers) < _ENOUGH:
-            return math.inf
-        usual_s = float(np.quantile(self._waits(), _HEDGE_QUANTILE))
-        return max(_LEAST_HEDGE_S, _HEDGE_FACTOR * (usual_s + size / self._stream))
+        return max(_LEAST_HEDGE_S, _HEDGE_FACTOR * (self._usual_s + size / self._stream))
 
-    def deadline_s(self, size: int) -> float:
-        """Return how long one answer may take before it counts as lost."""
-        return min(_MOST_DEADLINE_S, max(_LEAST_DEADLINE_S, _DEADLINE_FACTOR * self.expected_s(size)))
+    def deadline_s(self, size: int, attempt: int = 1) -> float:
+        """Return how long one answer may take before it counts as lost: twice as long at each further attempt.
+
+        A link that is slower than assumed is measured by no answer until one comes in time.
+        """
+        usual_s = max(_LEAST_DEADLINE_S, _DEADLINE_FACTOR * self.expected_s(size))
+        return min(_MOST_DEADLINE_S, math.ldexp(usual_s, attempt - 1))
 
     def _waits(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Return what each answer took beyond the time of its bytes."""
@@ -115,7 +120,34 @@ class LinkMeter:
         elif len(sizes) >= _ENOUGH and np.median(took_s) > 0:
             # Of one size: no slower than if all of the time were the bytes'.
             self._stream = max(self._stream, float(np.median(sizes) / np.median(took_s)))
-        self._latency_s = float(np.median(np.maximum(0.0, took_s - sizes / self._stream)))
+        waits_s = np.maximum(0.0, took_s - sizes / self._stream)
+        self._latency_s = float(np.median(waits_s))
+        if len(sizes) >= _ENOUGH:  # here and not at each request, which it would cost 100 µs
+            self._usual_s = float(np.quantile(waits_s, _HEDGE_QUANTILE))
+
+
+class StoreLink:
+    """Link to a store, measured by the blocking reads of all threads.
+
+    No thread waits for another one here: an answer that comes while another is taken in is left out. So a process that
+    was forked meanwhile finds a lock that is held, and goes on with what was measured before.
+    """
+
+    def __init__(self) -> None:
+        self._meter = LinkMeter()
+        self._lock = threading.Lock()
+
+    def answered(self, size: int, took_s: float) -> None:
+        """Take in a whole answer of `size` bytes, which took that long."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._meter.answered(size, took_s)
+            finally:
+                self._lock.release()
+
+    def model(self, streams: int) -> LinkModel:
+        """Return what requests are planned by, at so many streams."""
+        return self._meter.model(streams, 0.0)
 
 
 @dataclass

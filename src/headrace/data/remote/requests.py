@@ -20,11 +20,13 @@ Ints = NDArray[np.int64]
 
 _OBJECT_BITS = 45
 """An object has less than 32 TiB, so that (object, byte) is one sortable number."""
-_REQUEST_CPU_S = 150e-6
+_REQUEST_CPU_S = 300e-6
 """CPU time of a request in the client, however small it is."""
 _LARGEST_GAP_BYTES = 4 << 20
 _PART_BYTES = 1 << 20, 16 << 20
 """Least and most bytes of a request."""
+_FAST_PART_BYTES, _PART_S = 4 << 20, 0.04
+"""A request has at least what the whole link sends in that time, up to this size: its CPU time is that of 0.5 MB."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class LinkModel:
     def request_bytes(self) -> int:
         """Size above which a range is split: one stream sends four times as long as it waits, then."""
         least, most = _PART_BYTES
+        least = max(least, min(_FAST_PART_BYTES, int(_PART_S * self.bandwidth)))
         return min(max(int(4 * self.bandwidth / self.streams * self.latency_s), least), most)
 
 

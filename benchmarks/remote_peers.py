@@ -1,0 +1,128 @@
+"""Another loader over remote.py's store, in its own environment; prints its figures as one line of JSON.
+
+    python remote_peers.py prepare NAME TARS OUT      the photographs of a folder of tars in the loader's own form
+    python remote_peers.py run NAME PATTERN SCRATCH   one epoch over the store of $AWS_ENDPOINT_URL
+
+Each is set up as its documentation says, with two workers: webdataset reads tars by `pipe:curl`, shuffles shards and a
+buffer of 1,000 samples; litdata and streaming download chunks and shards of 64 MB over S3's interface into a folder, by
+boto3: litdata's other way, obstore, takes https alone, so leave obstore out of that environment.
+All decode by torchvision and crop by its transforms v2, as in benchmarks/peers.
+"""
+
+import json
+import os
+import sys
+import tarfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "peers"))
+BATCH, WORKERS = 256, 2
+PACKAGES = {"webdataset": "webdataset", "litdata": "litdata", "streaming": "mosaicml-streaming"}
+
+
+def photos(folder):
+    """Yield the bytes and the class of each photograph of the tars of a folder."""
+    for path in sorted(Path(folder).glob("*.tar")):
+        with tarfile.open(path) as tar:
+            content = {entry.name: tar.extractfile(entry).read() for entry in tar}
+        for name in sorted(content):
+            if name.endswith(".jpg"):
+                yield content[name], int(content[name.removesuffix("jpg") + "cls"])
+
+
+def as_stored(sample):
+    return {"image": sample[0], "label": sample[1]}
+
+
+def prepare(name, tars, out):
+    if name == "litdata":
+        import litdata
+
+        litdata.optimize(as_stored, list(photos(tars)), out, chunk_bytes="64MB", num_workers=1, verbose=False)
+    else:
+        import streaming
+
+        with streaming.MDSWriter(out=out, columns={"image": "bytes", "label": "int"}) as writer:
+            for sample in photos(tars):
+                writer.write(as_stored(sample))
+
+
+def steps():
+    from loaders.steps import Steps
+    from task import TASKS
+
+    return Steps(TASKS["train-uint8"])
+
+
+def webdataset(pattern, scratch):
+    import webdataset as wds
+
+    url = f"pipe:curl -s -L {os.environ['AWS_ENDPOINT_URL']}/photos/{pattern}"
+    dataset = (
+        wds.WebDataset(url, shardshuffle=100)
+        .shuffle(1000)
+        .to_tuple("jpg", "cls")
+        .map_tuple(steps(), int)
+        .batched(BATCH, partial=False)
+    )
+    return wds.WebLoader(dataset, batch_size=None, num_workers=WORKERS)
+
+
+def litdata(pattern, scratch):
+    import litdata
+
+    transform = steps()
+
+    class Photos(litdata.StreamingDataset):
+        def __getitem__(self, index):
+            sample = super().__getitem__(index)
+            return transform(sample["image"]), sample["label"]
+
+    options = {"endpoint_url": os.environ["AWS_ENDPOINT_URL"]}
+    dataset = Photos("s3://litdata", cache_dir=scratch, shuffle=True, drop_last=True, storage_options=options)
+    return litdata.StreamingDataLoader(dataset, batch_size=BATCH, num_workers=WORKERS)
+
+
+def streaming(pattern, scratch):
+    import streaming
+    from torch.utils.data import DataLoader
+
+    transform = steps()
+
+    class Photos(streaming.StreamingDataset):
+        def __getitem__(self, index):
+            sample = super().__getitem__(index)
+            return transform(sample["image"]), sample["label"]
+
+    dataset = Photos(remote="s3://streaming", local=scratch, shuffle=True, batch_size=BATCH)
+    return DataLoader(dataset, batch_size=BATCH, num_workers=WORKERS, drop_last=True)
+
+
+def run(name, pattern, scratch):
+    from processes import tree_cpu_s
+
+    loader = {"webdataset": webdataset, "litdata": litdata, "streaming": streaming}[name]
+    began_s = time.perf_counter()
+    images, used_s, first_s = 0, 0.0, 0.0
+    for images_of_batch, _ in loader(pattern, scratch):
+        first_s = first_s or time.perf_counter() - began_s
+        images += len(images_of_batch)
+        used_s = tree_cpu_s()
+    rate = images / (time.perf_counter() - began_s)
+    found = {"rate": rate, "first_s": first_s, "cpu_ms": used_s / images * 1e3, "images": images}
+    print(json.dumps({**found, "version": version(PACKAGES[name])}), flush=True)
+
+
+def main():
+    step, name, source, out = sys.argv[1:]
+    if step == "prepare":
+        prepare(name, source, out)
+        print(json.dumps({"prepared": name}))
+    else:
+        run(name, source, out)
+
+
+if __name__ == "__main__":
+    main()

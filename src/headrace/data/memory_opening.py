@@ -1,0 +1,113 @@
+"""Samples in memory, known by their type: tables, columns, rows, dicts, lists of images."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from headrace.data.byte_columns import BytesLike
+from headrace.data.open_arguments import OpenableSource, OpenArguments, path_of, root_arguments, root_of
+from headrace.data.sources.arrow_tables import open_memory_table, table_kind
+from headrace.data.sources.file_kind import is_image, kind_of
+from headrace.data.sources.image_folders import open_matched
+from headrace.data.sources.memory_samples import table_of_columns, table_of_paths, table_of_records, table_of_rows
+from headrace.data.sources.path_root import FolderRoot
+from headrace.data.table import SampleTable
+from headrace.errors import UsageError
+
+_LOOKED_AT = 8
+"""Images of many that are looked at: enough to notice a mistake."""
+
+
+def in_memory(where: Any, given: OpenArguments) -> OpenableSource | None:
+    """Return samples in memory; None where `where` names files."""
+    table = table_kind(where)
+    if table is not None:
+        return _held(table, "a table in memory", given, partial(open_memory_table, where, columns=given.columns))
+    if isinstance(where, np.ndarray) and where.ndim == 1:
+        where = where.tolist()
+    if isinstance(where, Mapping):
+        return _mapping(where, given)
+    if isinstance(where, list | tuple):
+        return _list(where, given)
+    if isinstance(where, str | os.PathLike | BytesLike) or (
+        not hasattr(where, "__iter__") and not hasattr(where, "__getitem__")
+    ):
+        return None
+    return _iterable(where, given)
+
+
+def _mapping(where: Mapping[str, Any], given: OpenArguments) -> OpenableSource:
+    """Return folders or patterns by column, or the columns themselves."""
+    if all(isinstance(each, str | os.PathLike) for each in where.values()):
+        paths = {name: path_of(path) for name, path in where.items()}
+        return OpenableSource("what is opened", "a mapping of folders", ("stage",), partial(open_matched, paths))
+    return _held("what is opened", "columns in memory", given, partial(table_of_columns, where, given.columns))
+
+
+def _list(where: Sequence[Any], given: OpenArguments) -> OpenableSource | None:
+    """Return a list of samples, by its first item; None for paths of archives or manifests."""
+    if not where:
+        raise UsageError("expected the paths of tars or zips, got an empty list")
+    first, subject = where[0], "what is opened"
+    if isinstance(first, Mapping):
+        return _held(subject, "dicts in memory", given, partial(table_of_records, where, given.columns))
+    if isinstance(first, tuple | list):
+        return _held(subject, "rows in memory", given, partial(table_of_rows, where, given.columns))
+    if isinstance(first, BytesLike):
+        here = FolderRoot(os.getcwd())
+        return OpenableSource(
+            subject, "images' bytes in memory", (), lambda: table_of_columns({"image": where}, None, root=here)
+        )
+    if not isinstance(first, str | os.PathLike):
+        return None
+    path = path_of(first)
+    # Images, rather than archives or manifests; of those below a root nothing can be told yet.
+    if is_image(os.path.abspath(path)) or (given.root is not None and not os.path.isfile(path)):
+        if given.root is None:
+            expect_images([path_of(path) for path in spread(where)])
+        source = f"{len(where):,} paths in memory"
+        return _held(subject, "a list of images", given, partial(table_of_paths, where, source=source), bare=True)
+    return None
+
+
+def _iterable(where: Any, given: OpenArguments) -> OpenableSource:
+    name = f"the {type(where).__name__}"
+    count = len(where) if hasattr(where, "__len__") else given.length
+    if count is None:
+        raise UsageError(
+            f"length: expected how many samples {name} gives, since it does not say, got none. State it as length=, or "
+            f"give a list"
+        )
+    records = where if hasattr(where, "__iter__") else (where[place] for place in range(count))
+    length = count if given.length is None else given.length
+    return _held(name, "an iterable", given, partial(table_of_records, records, given.columns, length=length), "length")
+
+
+def _held(
+    subject: str, what: str, given: OpenArguments, make: Callable[..., SampleTable], *more: str, bare: bool = False
+) -> OpenableSource:
+    """Return samples in memory, whose paths may lead into a root. `bare`: the only column is that of images."""
+
+    def make_table() -> SampleTable:
+        return make(root=root_of([os.path.abspath("memory")], given))
+
+    takes = ("root", *root_arguments(given), *(() if bare else ("classes", "columns")), *more)
+    return OpenableSource(subject, what, takes, make_table, labelled=True)
+
+
+def expect_images(paths: Sequence[str]) -> None:
+    """Raise UsageError for another kind of dataset among them. A damaged or missing image is a bad sample."""
+    for path in map(os.path.abspath, paths):
+        kind = kind_of(path) if os.path.isfile(path) else None
+        if kind is not None and kind.kind not in ("image", "other"):
+            raise UsageError(f"expected images alone, as the first is, got {kind.words}, {path}. Open them apart")
+
+
+def spread(items: Sequence[Any]) -> list[Any]:
+    """Return a few of them, with the first and the last."""
+    return [items[place] for place in sorted({round(at) for at in np.linspace(0, len(items) - 1, _LOOKED_AT)})]

@@ -1,0 +1,205 @@
+"""Bytes of many samples in stores, read in bulk: neighbours in one request, many requests under way, a block ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from headrace.data.columns import ColumnFiles, HeldParts, Location
+from headrace.data.remote.link import STREAMS, LinkMeter
+from headrace.data.remote.remote_file import ObjectPath
+from headrace.data.remote.requests import LinkModel, WantedRanges, plan_requests
+from headrace.data.storage.open_file import ReadableFile, read_whole
+from headrace.data.storage.strings import Ints
+from headrace.errors import OutsideRootError, ReadError
+
+_BLOCK, _BLOCK_BYTES = 512, 64 << 20
+"""Samples and bytes of a block. Two are in memory at once: one is used while the next one is on its way."""
+
+
+@dataclass(frozen=True, eq=False)
+class BulkPart:
+    """Part of an object that holds a sample's bytes, here or on its way."""
+
+    first: int
+    """Its first byte in the object."""
+    pieces: list[Future[bytes]]
+    whole: bool = False
+    """Whether it is all of the object."""
+
+    def data(self) -> bytes:
+        """Wait for the bytes. Raises as reading the object does."""
+        pieces = [piece.result() for piece in self.pieces]  # each attempt of a request has its deadline
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def over(self, file: ReadableFile) -> ReadableFile:
+        """Return the object as an open file, of which this part need not be asked for."""
+        return HeldFile(file, self)
+
+
+class HeldFile(ReadableFile):
+    """Open object of which a part is held in memory."""
+
+    def __init__(self, file: ReadableFile, part: BulkPart) -> None:
+        self.path = file.path
+        self._file, self._part = file, part
+
+    def __str__(self) -> str:
+        return str(self._file)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def read(self, offset: int, length: int) -> bytes:
+        data, start = self._part.data(), offset - self._part.first
+        if not self._part.whole and (start < 0 or start + length > len(data)):
+            return self._file.read(offset, length)
+        return data[start : start + length]
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        data = self.read(offset, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class BulkBlock(NamedTuple):
+    """Some samples of a column, and where their bytes are."""
+
+    positions: Ints
+    at: Location
+    parts: list[BulkPart | None]
+    """Part that each sample lies in; None for one without bytes."""
+
+    def held(self) -> HeldParts:
+        """Wait for all bytes, and return them for the core. Raises as reading does."""
+        numbers = {part: number for number, part in enumerate(dict.fromkeys(self.parts)) if part is not None}
+        ranks = {part: rank for rank, part in enumerate(numbers)}
+        held_in = [-1 if part is None else ranks[part] for part in self.parts]
+        return [part.data() for part in numbers], [part.first for part in numbers], np.array(held_in, np.int64)
+
+
+@contextmanager
+def read_in_bulk(
+    files: ColumnFiles, locate: Callable[[Ints], Location], count: int, *, most_bytes: int | None = None
+) -> Iterator[Iterator[BulkBlock]]:
+    """Yield the samples of a remote column block by block; `locate` finds them by their positions, from 0 to `count`.
+
+    `most_bytes`: of each sample's bytes the first ones alone; None: all. What is compressed is read whole. The blocks
+    raise what locating does, and their parts what reading does.
+    """
+    pool = ThreadPoolExecutor(STREAMS, thread_name_prefix="headrace-bulk")
+
+    def blocks() -> Iterator[BulkBlock]:
+        ahead: BulkBlock | None = None
+        for positions, at, ranges in _blocks(files, locate, count, most_bytes):
+            following = BulkBlock(positions, at, _ask(pool, ranges))
+            if ahead is not None:
+                yield ahead
+            ahead = following
+        if ahead is not None:
+            yield ahead
+
+    try:
+        yield blocks()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _Ranges(NamedTuple):
+    """Ranges of a block's samples; the arrays have one entry a sample."""
+
+    objects: list[ObjectPath | None]
+    """None for a sample without bytes."""
+    start: Ints
+    stop: Ints | None
+    """None: whole objects, whose size is not known."""
+    most_bytes: int | None
+
+    @property
+    def sizes(self) -> Ints:
+        return np.zeros(len(self.start), np.int64) if self.stop is None else self.stop - self.start
+
+
+def _blocks(
+    files: ColumnFiles, locate: Callable[[Ints], Location], count: int, most_bytes: int | None
+) -> Iterator[tuple[Ints, Location, _Ranges]]:
+    for first in range(0, count, _BLOCK):
+        positions = np.arange(first, min(first + _BLOCK, count))
+        at = locate(positions)
+        ranges = _ranges(files, at, most_bytes)
+        cuts = np.flatnonzero(np.diff(np.cumsum(ranges.sizes) // _BLOCK_BYTES)) + 1
+        if not len(cuts):
+            yield positions, at, ranges
+            continue
+        for part in np.split(positions, cuts):
+            at = locate(part)
+            yield part, at, _ranges(files, at, most_bytes)
+
+
+def _ranges(files: ColumnFiles, at: Location, most_bytes: int | None) -> _Ranges:
+    """Return where samples' bytes lie, with the headers that are checked before them."""
+    files = files if at.files is None else at.files
+    known = {number: _object(files, number) for number in np.unique(at.path_id).tolist()}
+    objects = [known[number] for number in at.path_id.tolist()]
+    stored = at.stored(most_bytes)
+    if stored is None or at.length is None:
+        return _Ranges(objects, np.zeros(len(objects), np.int64), None, most_bytes)
+    objects = [path if size >= 0 else None for path, size in zip(objects, at.length.tolist(), strict=True)]
+    return _Ranges(objects, *stored, None if at.zipped is not None else most_bytes)
+
+
+def _object(files: ColumnFiles, number: int) -> ObjectPath | None:
+    """Return an object of a column; None where there is none, or none that may be read: whoever needs it says why."""
+    try:
+        if not files.path(number):
+            return None
+        path = files.object(number)
+    except (OutsideRootError, ReadError):
+        return None
+    assert isinstance(path, ObjectPath), "objects in stores are of one kind"
+    return path
+
+
+def _ask(pool: ThreadPoolExecutor, ranges: _Ranges) -> list[BulkPart | None]:
+    if ranges.stop is None:
+        most = ranges.most_bytes
+        return [
+            None if path is None else BulkPart(0, [_from_start(pool, path, most)], whole=most is None)
+            for path in ranges.objects
+        ]
+    found: list[BulkPart | None] = [None] * len(ranges.objects)
+    there = [row for row, path in enumerate(ranges.objects) if path is not None]
+    if not there:
+        return found
+    paths = {str(path): path for path in ranges.objects if path is not None}
+    numbers = {name: number for number, name in enumerate(paths)}
+    by_number = list(paths.values())
+    rows = np.array(there, np.int64)
+    number_of = np.array([numbers[str(ranges.objects[row])] for row in there], np.int64)
+    wanted = WantedRanges(number_of, ranges.start[rows], ranges.stop[rows], rows)
+    plan = plan_requests(wanted, by_number[0].store.link.model(STREAMS))
+    parts: dict[int, BulkPart] = {}
+    for part in plan.by_need():
+        pieces = [
+            pool.submit(by_number[each.object].open().read, each.start, each.bytes) for each in plan.requests(part)
+        ]
+        parts[part] = BulkPart(int(plan.start[part]), pieces)
+    for row, part in zip(there, plan.part_of.tolist(), strict=True):
+        found[row] = parts[part]
+    return found
+
+
+def _from_start(pool: ThreadPoolExecutor, path: ObjectPath, most_bytes: int | None) -> Future[bytes]:
+    file = path.open()
+    return pool.submit(read_whole, file) if most_bytes is None else pool.submit(file.read, 0, most_bytes)
+
+
+def link_of(files: ColumnFiles, streams: int = STREAMS) -> LinkModel:
+    """Return what requests to the store of a column are planned by, as the answers so far have it."""
+    path = next(filter(None, (_object(files, number) for number in range(len(files)))), None)
+    return LinkMeter().model(streams, 0.0) if path is None else path.store.link.model(streams)

@@ -1,0 +1,244 @@
+"""Reads of stores: whether latency or bandwidth limits them, what is downloaded again, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..measure import BOUND, FeedSums, Finding, LoaderProduction, TrainerView
+from ..quantities import counted, duration, number, percent, size
+from ..session.model import Session
+from ..session.producers import StoreReads
+from ..simulate import StageChange
+from .case import LOW, MEDIUM, WORTH, Case, Change, Proposal, RemedyFamily
+from .remedy import untimed
+from .stage_names import category
+from .storage import waiting_share
+
+REMOTE = "remote"
+"""Category of the stages."""
+LATENCY, BANDWIDTH, AGAIN = "remote-latency", "remote-bandwidth", "remote-again"
+AHEAD = RemedyFamily("remote-ahead", "reads of the store asked for ahead")
+KEPT = RemedyFamily("remote-cache", "the store's samples cached on a local disk")
+BY_LATENCY = 0.5
+"""Share of remote reads that passes before answers begin, from which latency limits them."""
+OFTEN = 1.5
+"""Requests for the same, from which it is downloaded again."""
+ENOUGH = 8
+"""Requests below which nothing is said of how often they ask for the same."""
+FAILING = 0.01
+"""Share of requests answered by an error, from which it is worth a word."""
+LARGE_BYTES = 1 << 20
+"""Of a request, from which more of them in one gain little."""
+DISK_ASSUMED = (0.0, 0.1)
+"""Share of a remote read that a local disk takes in its place."""
+ASK_AHEAD = (
+    'A headrace.Loader over headrace.open("s3://…") knows the order, and has up to 32 requests under way; '
+    'order="windowed" reads neighbours in one'
+)
+KEEP = 'cache="disk:/PATH:SIZE" of a headrace.Loader keeps samples on a local disk, shared by all ranks of a node'
+
+
+@dataclass(frozen=True)
+class RemoteFigures:
+    """Remote reads of one loader's makers, a batch. Times are microseconds."""
+
+    stores: list[StoreReads]
+    requests: float
+    bytes: float
+    wait_us: float
+    """Time in remote reads."""
+    first_us: float
+    """Time until answers began, of all requests, also of those that were under way at once."""
+    share: float
+    """Of making a batch."""
+    samples: float
+
+    @classmethod
+    def of(cls, session: Session, making: LoaderProduction) -> RemoteFigures | None:
+        """Return the figures; None where no request was counted, or no stage waited for any."""
+        stages = [one for one in making.stages if one.category == REMOTE]
+        remote, share = session.remote, sum(one.share for one in stages)
+        sample_us = sum(one.wall_us for one in stages)
+        if not remote.stores or not remote.batches or sample_us <= 0:
+            return None
+        wait_us = share * making.batch_us
+        return cls(
+            stores=remote.stores,
+            requests=sum(one.requests for one in remote.stores) / remote.batches,
+            bytes=sum(one.bytes for one in remote.stores) / remote.batches,
+            wait_us=wait_us,
+            first_us=sum(one.first_us for one in remote.stores) / remote.batches,
+            share=share,
+            samples=wait_us / sample_us,
+        )
+
+    @property
+    def latency(self) -> float:
+        """Share of remote reads that passes before an answer begins."""
+        return min(self.first_us / self.wait_us, 1.0)
+
+    @property
+    def store(self) -> StoreReads:
+        """Store with the most bytes."""
+        return self.stores[0]
+
+    @property
+    def place(self) -> str:
+        return self.store.place if len(self.stores) == 1 else f"{self.store.place} and {len(self.stores) - 1} more"
+
+    def rate(self, making: LoaderProduction) -> tuple[float, float]:
+        """Return bytes a second while any maker reads, and the share of the makers' time in which one does."""
+        reading = 1 - (1 - min(self.share * making.busy, 1.0)) ** max(making.workers, 1)
+        apart_us = making.batch_us / max(making.busy * max(making.workers, 1), 1e-9)  # between batches of all makers
+        return (self.bytes / (apart_us * reading) * 1e6 if reading > 0 else 0.0), reading
+
+    def words(self) -> str:
+        """Return requests, bytes and latency in words."""
+        store, a_sample = self.store, self.requests / self.samples
+        each = f"{size(self.bytes / self.requests)} each" if self.requests else size(self.bytes)
+        said = [
+            f"{self.place}: {number(a_sample) if a_sample >= 0.1 else f'{a_sample:.2g}'} requests a sample, {each}",
+            f"answers begin after {duration(store.latency_us(0.5))} (95 %: {duration(store.latency_us(0.95))})",
+        ]
+        failed, requests = (sum(getattr(one, name) for one in self.stores) for name in ("failed", "requests"))
+        if failed >= FAILING * requests:
+            said.append(f"{percent(failed / requests)} of them were answered by an error")
+        return ", ".join(said)
+
+
+def remote_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
+    """Yield what limits the remote reads that steps wait for, and what of them asks for the same again."""
+    making = next((one for one in view.batch_production if one.loader in view.training.fed), None)
+    figures = None if making is None or making.threads else RemoteFigures.of(session, making)
+    weight = (view.wait_share or 0.0) * sum(part.share for part in view.causes.parts if category(part.name) == REMOTE)
+    if making is None or figures is None or weight < BOUND:
+        return
+    sample_us = figures.wait_us / figures.samples
+    if figures.latency >= BY_LATENCY:
+        yield Finding(
+            LATENCY,
+            weight,
+            f"Latency limits remote reads: {percent(figures.latency)} of the {duration(sample_us)} that a sample waits "
+            "for them passes before an answer begins.",
+            figures.words(),
+            f"{ASK_AHEAD}. More workers have more requests under way, and each needs no core. {KEEP}.",
+        )
+    else:
+        rate, reading = figures.rate(making)
+        bound = "" if view.budget is None else _bound(view.budget.mean_us, view.budget.micro_batches, figures, rate)
+        yield Finding(
+            BANDWIDTH,
+            weight,
+            f"Bandwidth limits remote reads: {size(rate)} a second{bound}.",
+            f"{figures.words()}; {percent(reading)} of the time something is read, and {percent(1 - figures.latency)} "
+            "of a read passes after its answer began",
+            "Look at what the link and the store give more connections at once, and at fewer bytes: smaller or better "
+            f"compressed images, no column that is not used. {KEEP}.",
+        )
+    yield from _downloaded_again(figures, weight)
+
+
+def _bound(step_us: float, batches: float, figures: RemoteFigures, rate: float) -> str:
+    """Return the lower bound of a step that its bytes give, if the link gives no more."""
+    bytes_a_step = figures.bytes * max(batches, 1.0)
+    bound_us = bytes_a_step / rate * 1e6 if rate > 0 else 0.0
+    if bound_us <= 0:
+        return ""
+    took = duration(min(bound_us, step_us))
+    return f". At that rate the {size(bytes_a_step)} of a step take {took}, however they are read"
+
+
+def _downloaded_again(figures: RemoteFigures, weight: float) -> Iterator[Finding]:
+    for store in figures.stores:
+        times = store.requests / max(store.distinct, 1)
+        if store.requests < ENOUGH or times < OFTEN:
+            continue
+        about = "" if store.is_exact else "about "
+        yield Finding(
+            AGAIN,
+            weight * (1 - 1 / times),
+            f"The same is downloaded {about}{number(times)} times from {store.place}.",
+            f"{counted(store.requests, 'request')} for {about}{store.distinct:,} ranges, {size(store.bytes)}",
+            f"{KEEP}: what fits is downloaded once.",
+        )
+
+
+def store_words(name: str, sums: FeedSums) -> tuple[str, str, str]:
+    """Return what a Loader of Headrace's waits for at its store: in short, with figures, and what to look at."""
+    fetch = sums.fetch
+    requests, bytes_ = fetch["fetch_requests"], fetch["fetch_bytes"]
+    waited = fetch["fetch_wait_seconds"] / max(sums.figures["consumer_wait_s"], 1e-9)
+    each = f", {size(bytes_ / requests)} each" if requests else ""
+    figures = [f"{counted(round(requests), 'request')}{each}, {size(bytes_)}"]
+    if fetch["fewest_requests"]:
+        figures.append(f"{number(requests / fetch['fewest_requests'])} × the fewest that there could be")
+    if fetch["fetch_retries"]:
+        figures.append(f"{counted(round(fetch['fetch_retries']), 'retry')}, {fetch['fetch_throttled']:.0f} throttled")
+    median_s, most_s = sums.latency_s.get("0.5"), sums.latency_s.get("0.99")
+    if median_s is not None and most_s is not None:
+        figures.append(f"answers begin after {duration(median_s * 1e6)} (99 %: {duration(most_s * 1e6)})")
+    change = 'Look at order="windowed", which reads neighbours in one request, and at cache="disk:/PATH:SIZE"'
+    if requests and bytes_ / requests >= LARGE_BYTES:
+        change = 'Requests are large: look at what the link gives, at cache="disk:/PATH:SIZE", and at smaller files'
+    said = f"{name} waits for its store's answers {percent(min(waited, 1.0))} of the time that a batch is waited for"
+    return said, ", ".join(figures), f"{change}."
+
+
+def remote_ahead(case: Case) -> Proposal | None:
+    """Propose requests that are made before a sample is needed, where latency limits them."""
+    figures = _figures(case)
+    if figures is None:
+        return None
+    share = waiting_share(case, REMOTE)
+    if share < WORTH:
+        return AHEAD.would_not(f"Waiting for {figures.place} is {percent(share)} of making a batch.")
+    if figures.latency < BY_LATENCY:
+        why = f"Answers begin after {percent(figures.latency)} of a remote read: bandwidth limits it, not latency."
+        return AHEAD.would_not(why)
+    why = (
+        f"A sample waits {duration(figures.wait_us / figures.samples)} for {figures.words()}, one after another. Asked "
+        "for ahead, requests run side by side; what their bytes then take is not known from this run: from nothing to "
+        "the time after an answer begins."
+    )
+    moved = 1 - figures.latency
+    prediction = case.predict_between(_left(moved / 2), _left(0.0), _left(moved))
+    return AHEAD.tried(
+        case,
+        _left(moved / 2),
+        prediction=prediction,
+        why=why,
+        confidence=MEDIUM,
+        costs=["memory for the bytes on their way: 1 GB at most"],
+        hint='headrace.Loader(headrace.open("s3://…"), order="windowed", …), or more workers',
+    )
+
+
+def remote_cache(case: Case) -> Proposal | None:
+    """Propose samples cached on a local disk, which gives what it holds from the second epoch on."""
+    figures = _figures(case)
+    if figures is None or waiting_share(case, REMOTE) < WORTH:
+        return None
+    length = case.facts.get("length")
+    batches = length if isinstance(length, int) else None
+    whole = f"{size(figures.bytes * batches)} for the whole dataset" if batches else "the dataset's bytes"
+    left = untimed(*DISK_ASSUMED)
+    return KEPT.tried(
+        case,
+        _left(left.usual),
+        prediction=case.predict_factor(left, _left),
+        why=f"Each epoch downloads {figures.place} again; a local disk gives it without a request. {left.basis} The "
+        "first epoch is as it is now.",
+        confidence=LOW,
+        costs=[f"{whole} of a local disk, from the second epoch on"],
+        hint='headrace.Loader(…, cache="disk:/PATH:SIZE"), or a copy of the files on a local disk',
+    )
+
+
+def _figures(case: Case) -> RemoteFigures | None:
+    return RemoteFigures.of(case.session, case.making)
+
+
+def _left(wait: float) -> Change:
+    """Return the change that leaves this share of what remote reads wait."""
+    return lambda setup: replace(setup, stages={REMOTE: StageChange(wait=wait), **setup.stages})

@@ -1,0 +1,333 @@
+"""Hooks on libraries that read objects of stores, and web servers' files.
+
+A stage is a call in which the thread waits: of boto3, fsspec's filesystems, obstore, requests, urllib3, httpx, urllib,
+and reads of webdataset's pipes. Requests are counted one level below, where each of them is made: http.client, which
+urllib3 and so botocore and requests rest on, httpx, aiohttp, which fsspec's filesystems rest on, and a pipe's process.
+Nothing is imported, and no byte is touched: sizes are those that answers announce.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+import time
+from typing import Any, Callable
+
+from ..batch_production import BatchRecorder
+from ..patches import Fault, Function, HookGuard, stand_in
+from ..remote_reads import NAMED, OTHERS, place_of
+from ..stages import MOST_STAGES, CallTimer, timed_call
+from .file_libraries import SMALL_BYTES, TimedCall, each_timed
+
+REMOTE = "remote"
+"""Category of the stages."""
+HTTPX = ("httpx._client", "httpx2._client")
+"""Modules of httpx, and of the library that came after it."""
+HTTPX_MODELS = ("httpx._models", "httpx2._models")
+REMOTE_CALLS: dict[str, list[TimedCall]] = {
+    "s3transfer.futures": [("TransferFuture.result", REMOTE, "boto3 transfer")],
+    "requests.sessions": [("Session.send", REMOTE, "requests")],
+    "urllib.request": [("OpenerDirector.open", REMOTE, "urllib")],
+    "urllib3.connectionpool": [("HTTPConnectionPool.urlopen", REMOTE, "urllib3")],
+    "huggingface_hub.hf_file_system": [
+        ("HfFileSystemFile._fetch_range", REMOTE, "HfFileSystem"),
+        ("HfFileSystemStreamFile.read", REMOTE, "HfFileSystem"),
+    ],
+    "huggingface_hub.file_download": [("hf_hub_download", REMOTE, "hf_hub_download")],
+    **{module: [("Client.send", REMOTE, module.partition(".")[0])] for module in HTTPX},
+}
+"""Calls that are stages, by the module that defines them."""
+ASKED = "_headrace_asked"
+"""Attribute of a connection: method and path of the request that it was last given, and when."""
+PIPE = "_headrace_pipe"
+"""Attribute of a pipe of webdataset's: its store, what it reads, when it began, and its stage."""
+OBSTORE_READS = ("get", "get_range", "get_ranges", "head")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"']+")
+_OBSTORE_SCHEMES = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}
+
+
+class RequestCounter:
+    """Parts of the hooks that count: each is guarded, and never raises."""
+
+    def __init__(self, timer: CallTimer, batches: BatchRecorder, fault: Fault) -> None:
+        self.timer = timer
+        self.stages = timer.stages
+        self._reads = batches.remote
+        self._known: dict[str, int] = {}
+        guard = HookGuard(fault, "remote reads")
+        self.ask, self.answer, self.count = guard(self._ask), guard(self._answer), guard(self._count)
+        self.begin_pipe, self.read_pipe = guard(self._begin_pipe), guard(self._read_pipe)
+        self.count_call = guard(self._count_call)
+
+    def stage(self, label: str) -> int:
+        """Return the stage of a label; of labels, no more are remembered than there are stages."""
+        stage = self._known.get(label)
+        if stage is None:
+            stage = self.timer.stage(REMOTE, label)
+            if len(self._known) < MOST_STAGES:
+                self._known[label] = stage
+        return stage
+
+    # http.client.
+
+    def _ask(self, connection: Any, method: Any, url: Any) -> None:
+        vars(connection)[ASKED] = (method, str(url), time.monotonic_ns())
+
+    def _answer(self, connection: Any, response: Any) -> None:
+        method, url, begun = vars(connection).pop(ASKED)
+        if "://" not in url:  # as a proxy is asked
+            scheme = "https" if "HTTPS" in type(connection).__name__ else "http"
+            url = f"{scheme}://{connection.host}{url}"
+        self._count(method, url, begun, response.status, response.headers)
+
+    def _count(self, method: Any, url: Any, begun_ns: int, status: int, headers: Any) -> None:
+        """Count an answer by its head."""
+        size = headers.get("Content-Length") if method == "GET" else None
+        asked = f"{method} {str(url).partition('?')[0]} {headers.get('Content-Range')}"
+        bytes_ = int(size) if size and size.isdigit() else 0
+        self._reads.answered(place_of(url), asked, begun_ns, bytes_, failed=status >= 400)
+
+    # Pipes of webdataset.
+
+    def _begin_pipe(self, pipe: Any, begun_ns: int, command: Any) -> None:
+        text = command if isinstance(command, str) else shlex.join(map(str, command))
+        found = _ADDRESS.search(text)
+        if found is None:  # `cat` of a file
+            vars(pipe)[PIPE] = (None, "", 0, self.timer.stage("read", "webdataset pipe"))
+            return
+        address = found[0].partition("?")[0]
+        scheme, _, rest = address.partition("://")
+        is_web = scheme in ("http", "https")
+        place = place_of(address) if is_web else OTHERS if "@" in rest else f"{scheme}://{rest.partition('/')[0]}"
+        vars(pipe)[PIPE] = (place, address, begun_ns, self.stage("webdataset pipe"))
+
+    def _read_pipe(self, pipe: Any, data: Any) -> None:
+        place, address, begun_ns, stage = vars(pipe)[PIPE]
+        size = len(data)
+        if place is None:
+            return
+        if begun_ns:
+            self._reads.answered(place, address, begun_ns, size)
+            vars(pipe)[PIPE] = (place, address, 0, stage)
+        else:
+            self._reads.more(place, size)
+
+    # obstore.
+
+    def _count_call(self, begun_ns: int, args: Any, kwargs: Any, given: Any) -> None:
+        store, path = args[:2]
+        size = sum(map(len, given)) if isinstance(given, list) else len(given) if hasattr(given, "__len__") else 0
+        asked = f"{path} {args[2:]} {sorted(kwargs.items())}"
+        self._reads.answered(_store_place(store), asked, begun_ns, size)
+
+
+def install_http(counter: RequestCounter, client: Any) -> None:
+    """Hook http.client: of each request the head of its answer, and reads of its body."""
+
+    def putrequest(original: Function, connection: Any, method: Any, url: Any, *args: Any, **kwargs: Any) -> Any:
+        if counter.stages.is_counting:
+            counter.ask(connection, method, url)
+        return original(connection, method, url, *args, **kwargs)
+
+    def getresponse(original: Function, connection: Any, *args: Any, **kwargs: Any) -> Any:
+        response = original(connection, *args, **kwargs)
+        if ASKED in vars(connection):
+            counter.answer(connection, response)
+        return response
+
+    patches = counter.timer.patches
+    patches.around(client.HTTPConnection, "putrequest", putrequest)
+    patches.around(client.HTTPConnection, "getresponse", getresponse)
+    install_body("HTTPResponse", "http.client", counter, client)
+
+
+def install_body(kind: str, label: str, counter: RequestCounter, module: Any) -> None:
+    """Hook reads of an answer's body: urllib3's, which requests and botocore rest on, and `get_object`'s of boto3."""
+    stages, stage = counter.stages, counter.stage(label)
+
+    def read(original: Function, body: Any, *args: Any, **kwargs: Any) -> Any:
+        size = args[0] if args else kwargs.get("amt")
+        if type(size) is int and 0 <= size < SMALL_BYTES:
+            return original(body, *args, **kwargs)
+        account = stages.enter(stage)
+        if account is None:
+            return original(body, *args, **kwargs)
+        try:
+            return original(body, *args, **kwargs)
+        finally:
+            account.leave()
+
+    counter.timer.patches.around(getattr(module, kind), "read", read)
+
+
+def install_botocore(counter: RequestCounter, client: Any) -> None:
+    """Hook calls of boto3's clients by their operation. What they ask for names the bucket."""
+
+    def call(original: Function, its_client: Any, operation: Any, parameters: Any) -> Any:
+        if not counter.stages.is_counting:
+            return original(its_client, operation, parameters)
+        token = NAMED.set(_bucket(parameters))
+        try:
+            return timed_call(counter.stages, counter.stage(f"boto3 {operation}"), original)(
+                its_client, operation, parameters
+            )
+        finally:
+            NAMED.reset(token)
+
+    counter.timer.patches.around(client.BaseClient, "_make_api_call", call)
+
+
+def install_aiobotocore(counter: RequestCounter, client: Any) -> None:
+    """Name the bucket of s3fs's requests, which run in a thread of fsspec's."""
+
+    def make(original: Function) -> Function:
+        @functools.wraps(original)
+        async def call(its_client: Any, operation: Any, parameters: Any) -> Any:
+            token = NAMED.set(_bucket(parameters))
+            try:
+                return await original(its_client, operation, parameters)
+            finally:
+                NAMED.reset(token)
+
+        return call
+
+    counter.timer.patches.replace(client.AioBaseClient, "_make_api_call", make)
+
+
+def install_fsspec(counter: RequestCounter, asyn: Any) -> None:
+    """Hook what fsspec's filesystems wait in for their thread of requests: S3, GCS, Azure, HTTP and others."""
+
+    def sync(original: Function, loop: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+        if not counter.stages.is_counting:
+            return original(loop, function, *args, **kwargs)
+        owner = getattr(function, "__self__", args[0] if args else None)
+        stage = counter.stage(f"fsspec {type(getattr(owner, 'fs', owner)).__name__}")
+        return timed_call(counter.stages, stage, original)(loop, function, *args, **kwargs)
+
+    counter.timer.patches.around(asyn, "sync", sync)
+
+
+def install_aiohttp(counter: RequestCounter, client: Any) -> None:
+    """Count the requests of aiohttp, in whatever thread its loop runs."""
+    counter.timer.patches.replace(client.ClientSession, "_request", _awaited(counter, "status", lambda *asked: asked))
+
+
+def install_httpx(counter: RequestCounter, client: Any) -> None:
+    """Count the requests of httpx, also of its asynchronous client."""
+
+    def send(original: Function, its_client: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        begun = time.monotonic_ns()
+        response = original(its_client, request, *args, **kwargs)
+        if counter.stages.is_counting:
+            counter.count(request.method, request.url, begun, response.status_code, response.headers)
+        return response
+
+    patches, unseen = counter.timer.patches, "its requests were"
+    patches.hook_around(client, "Client._send_single_request", send, unseen)
+    make = _awaited(counter, "status_code", lambda request: (request.method, request.url))
+    patches.hook(client, "AsyncClient._send_single_request", make, unseen)
+
+
+def _awaited(
+    counter: RequestCounter, status: str, asked: Callable[..., tuple[Any, Any]]
+) -> Callable[[Function], Function]:
+    """Return what makes a coroutine that counts its answer; `asked` returns method and address of its arguments."""
+
+    def make(original: Function) -> Function:
+        @functools.wraps(original)
+        async def request(client: Any, *args: Any, **kwargs: Any) -> Any:
+            begun = time.monotonic_ns()
+            response = await original(client, *args, **kwargs)
+            if counter.stages.is_counting:
+                counter.count(*asked(*args), begun, getattr(response, status), response.headers)
+            return response
+
+        return request
+
+    return make
+
+
+def install_httpx_models(counter: RequestCounter, models: Any) -> None:
+    """Hook bodies that a script streams, piece by piece."""
+    stage = counter.stage(models.__name__.partition(".")[0])
+    counter.timer.patches.replace(models.Response, "iter_raw", each_timed(counter.stages, stage))
+
+
+def install_pipes(counter: RequestCounter, gopen: Any) -> None:
+    """Hook webdataset's pipes: the process that is started is a request, and a stage is what reading waits for it."""
+
+    def begin(original: Function, pipe: Any, *args: Any, **kwargs: Any) -> None:
+        begun = time.monotonic_ns()
+        original(pipe, *args, **kwargs)
+        counter.begin_pipe(pipe, begun, args[0] if args else "")
+
+    def read(original: Function, pipe: Any, *size: Any) -> Any:
+        known = vars(pipe).get(PIPE)
+        if known is None or not counter.stages.is_counting:
+            return original(pipe, *size)
+        if size and type(size[0]) is int and 0 <= size[0] < SMALL_BYTES:
+            data = original(pipe, *size)
+        else:
+            data = timed_call(counter.stages, known[-1], original)(pipe, *size)
+        counter.read_pipe(pipe, data)
+        return data
+
+    counter.timer.patches.around(gopen.Pipe, "__init__", begin)
+    counter.timer.patches.around(gopen.Pipe, "read", read)
+
+
+def install_obstore(counter: RequestCounter, obstore: Any) -> None:
+    """Hook obstore's functions, which its stores' methods call. What `get` gives reads its bytes outside of Python."""
+
+    def make(name: str) -> Callable[[Function], Function]:
+        stage = counter.stage(f"obstore {name}")
+
+        def replaced(original: Function) -> Function:
+            time_call = timed_call(counter.stages, stage, original)
+
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if not counter.stages.is_counting:
+                    return original(*args, **kwargs)
+                begun = time.monotonic_ns()
+                given = time_call(*args, **kwargs)
+                counter.count_call(begun, args, kwargs, given)
+                return given
+
+            return stand_in(original, call)
+
+        return replaced
+
+    for name in OBSTORE_READS:
+        counter.timer.patches.replace(obstore, name, make(name))
+
+
+def _bucket(parameters: Any) -> str | None:
+    bucket = parameters.get("Bucket") if isinstance(parameters, dict) else None
+    return f"s3://{bucket}" if isinstance(bucket, str) and "@" not in bucket else None
+
+
+def _store_place(store: Any) -> str:
+    """Return the store of an object of obstore's, by its class and its bucket."""
+    scheme = _OBSTORE_SCHEMES.get(type(store).__name__)
+    if scheme is None:
+        return place_of(getattr(store, "url", "")) if hasattr(store, "url") else OTHERS
+    config = store.config
+    name = config.get("bucket") or config.get("container_name") or ""
+    return f"{scheme}://{name}"
+
+
+REMOTE_HOOKS: list[tuple[str, Callable[[RequestCounter, Any], None]]] = [
+    ("http.client", install_http),
+    ("urllib3.response", functools.partial(install_body, "HTTPResponse", "urllib3")),
+    ("botocore.response", functools.partial(install_body, "StreamingBody", "boto3 body")),
+    ("botocore.client", install_botocore),
+    ("aiobotocore.client", install_aiobotocore),
+    ("fsspec.asyn", install_fsspec),
+    ("aiohttp.client", install_aiohttp),
+    *((module, install_httpx) for module in HTTPX),
+    *((module, install_httpx_models) for module in HTTPX_MODELS),
+    ("webdataset.gopen", install_pipes),
+    ("obstore", install_obstore),
+]
+"""What hooks libraries that make requests, by module."""

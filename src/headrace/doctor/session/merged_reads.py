@@ -1,0 +1,106 @@
+"""What all processes of a run read together: files that they opened, and requests to stores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from headrace.doctor.probe import MOST_HASHES
+
+from .producers import FileOpens, OpenedFile, OpenedFolder, RemoteReads, StoreReads
+
+NamedRecord = tuple[Any, dict[int, str]]
+"""Record of a process, and the names in its file by their numbers."""
+_HASHES = 1 << 32
+
+
+def merge_opened(records: Iterable[NamedRecord]) -> FileOpens:
+    """Merge the `opened` records of all processes, each with the names of its file, those with the most opens first.
+
+    Paths whose names were lost are left out. A folder inside one that some process counted as a whole is part of that.
+    """
+    files: Counter[str] = Counter()
+    folders: list[tuple[str, Sequence[Any]]] = []
+    rest = 0
+    for record, names in records:
+        rest += record.rest
+        for name, opens in record.files:  # several names may be one path
+            if name in names:
+                files[names[name]] += opens
+        folders += [(names[name], counts) for name, *counts in record.folders if name in names]
+    deep = {path for path, (_, is_deep, *_) in folders if is_deep}
+    merged: dict[str, list[Sequence[Any]]] = {}
+    for path, counts in folders:
+        outermost = min((it for it in deep if path == it or path.startswith(f"{it}/")), key=len, default=path)
+        merged.setdefault(outermost, []).append(counts)
+    return FileOpens(
+        files=[OpenedFile(path, opens) for path, opens in files.most_common()],
+        folders=sorted((_folder(path, counts) for path, counts in merged.items()), key=lambda folder: -folder.opens),
+        rest=rest,
+    )
+
+
+def _folder(path: str, counts: Sequence[Sequence[Any]]) -> OpenedFolder:
+    """Merge what processes counted in one folder: opens, whether as a whole, endings, and hashes of names."""
+    opens, deep, ends, hashes = zip(*counts, strict=True)
+    names, is_exact = _names_of(hashes)
+    return OpenedFolder(path, sum(opens), names, is_exact, any(deep), sorted(set[str]().union(*ends)))
+
+
+def merge_remote(records: Iterable[NamedRecord]) -> RemoteReads:
+    """Merge the `remote` records of all processes. Stores whose names were lost are left out."""
+    batches = 0
+    stores: dict[str, list[Sequence[Any]]] = {}
+    for record, names in records:
+        batches += record.batches
+        for name, *counts in record.stores:
+            if name in names:
+                stores.setdefault(names[name], []).append(counts)
+    merged = sorted((_store(place, counts) for place, counts in stores.items()), key=lambda store: -store.bytes)
+    return RemoteReads(batches, merged)
+
+
+def joined_remote(first: RemoteReads, second: RemoteReads) -> RemoteReads:
+    """Join what two nodes read. Whether both asked for the same is not known: it counts as different."""
+    stores = {store.place: store for store in first.stores}
+    for store in second.stores:
+        same = stores.get(store.place)
+        if same is None:
+            stores[store.place] = store
+            continue
+        stores[store.place] = StoreReads(
+            store.place,
+            requests=same.requests + store.requests,
+            failed=same.failed + store.failed,
+            bytes=same.bytes + store.bytes,
+            first_us=same.first_us + store.first_us,
+            latencies=_latencies([same.latencies, store.latencies]),
+            distinct=same.distinct + store.distinct,
+            is_exact=False,
+        )
+    return RemoteReads(first.batches + second.batches, sorted(stores.values(), key=lambda store: -store.bytes))
+
+
+def _store(place: str, counts: Sequence[Sequence[Any]]) -> StoreReads:
+    """Merge what processes counted of one store."""
+    requests, failed, sizes, first_us, latencies, hashes = zip(*counts, strict=True)
+    sums = sum(requests), sum(failed), sum(sizes), sum(first_us)
+    return StoreReads(place, *sums, _latencies(latencies), *_names_of(hashes))
+
+
+def _latencies(each: Iterable[Iterable[tuple[int, int]]]) -> list[tuple[int, int]]:
+    counted: Counter[int] = Counter()
+    for latencies in each:
+        for step, count in latencies:
+            counted[step] += count
+    return sorted(counted.items())
+
+
+def _names_of(hashes: Iterable[Iterable[int]]) -> tuple[int, bool]:
+    """Return how many names there were, by the least hashes of each process; and whether that is exact."""
+    least = sorted(set[int]().union(*hashes))[:MOST_HASHES]
+    if len(least) < MOST_HASHES:
+        return len(least), True
+    # Of many values that are spread evenly, the n-th least lies where n parts of the range are passed.
+    return round((len(least) - 1) * _HASHES / max(least[-1], 1)), False

@@ -1,0 +1,82 @@
+"""Objects in stores as requests name them, by number, and their sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from headrace.data import ColumnFiles, FailedRequestError, ObjectPath, RangeRequest, Request, remote_error
+from headrace.errors import ChangedError, HeadraceError, NotFoundError
+from headrace.system import work_through
+
+_SIZES_AT_ONCE = 32
+
+
+@dataclass(eq=False)
+class NumberedObject:
+    """Object under the number by which requests name it."""
+
+    number: int
+    path: ObjectPath
+
+
+class Objects:
+    """Objects by number, as long as anybody has one: loose images are as many as samples."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._by_name: WeakValueDictionary[str, NumberedObject] = WeakValueDictionary()
+        self._by_number: WeakValueDictionary[int, NumberedObject] = WeakValueDictionary()
+
+    def numbered(self, path: ObjectPath) -> NumberedObject:
+        name = str(path)
+        found = self._by_name.get(name)
+        if found is None:
+            found = self._by_name[name] = self._by_number[self._count] = NumberedObject(self._count, path)
+            self._count += 1
+        return found
+
+    def __getitem__(self, number: int) -> NumberedObject:
+        return self._by_number[number]
+
+    async def read_range(self, number: int, start: int, stop: int) -> memoryview:
+        """Return the bytes [start, stop). Raises FailedRequestError."""
+        path = self[number].path
+        data, _ = await path.store.read_async(path.key, start, stop, path.pin)
+        return data
+
+    def connections(self, number: int) -> int:
+        return self[number].path.store.connections
+
+    def renew(self, number: int, before: int) -> None:
+        self[number].path.store.renew(before)
+
+    def failed(self, request: Request, failure: FailedRequestError, attempts: int) -> HeadraceError:
+        path = self[request.object].path
+        error = remote_error(failure, RangeRequest(str(path), request.start, request.stop), attempts=attempts)
+        if isinstance(error, ChangedError | NotFoundError):
+            path.outdated()
+        return error
+
+
+def object_of(files: ColumnFiles, number: int) -> ObjectPath | None:
+    """Return an object of a column; None where a sample has none, or a local file. Raises as `path` does."""
+    path = files.object(number)
+    assert path is None or isinstance(path, ObjectPath), "objects in stores are of one kind"
+    return path
+
+
+def ask_sizes(paths: Sequence[ObjectPath]) -> None:
+    """Ask for the sizes of objects that nothing states, several at once. Raises as opening them does."""
+
+    def ask(path: ObjectPath) -> None:
+        path.open().size()
+
+    if paths:
+        work_through(paths, ask, name="fetch-sizes", threads=min(_SIZES_AT_ONCE, len(paths)))
+
+
+def object_bytes(path: ObjectPath | None) -> int:
+    """Return the bytes of a whole object. Raises as opening it does."""
+    return 0 if path is None else path.open().size()

@@ -1,0 +1,132 @@
+"""What limits reads of stores: recorded runs whose link is known, and what is said where nothing does."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from golden_sessions import prescribed, session_of
+from markupsafe import escape
+
+from headrace.doctor.causes import Prescription, diagnose
+from headrace.doctor.measure import Diagnosis
+from headrace.doctor.report import text
+from headrace.doctor.report.html.page import html_page
+from headrace.doctor.report.trace import trace
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.producers import RemoteReads, StoreReads
+from headrace.doctor.session.storage import encode_session
+
+LATENCY_US, BANDWIDTH, BATCH = 20_000, 400_000, 8
+"""Of the links of cases/remote_*.py."""
+BOTO3, FSSPEC, PIPE = "remote_boto3", "remote_fsspec", "remote_pipe"
+Found = tuple[Session, Diagnosis, Prescription]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
+    """Each recorded run, its diagnosis and its prescription."""
+    runs = {}
+    for name in (BOTO3, FSSPEC, PIPE):
+        session = session_of(name, tmp_path_factory.mktemp(name))
+        runs[name] = (session, *prescribed(name, session))
+    return runs
+
+
+def remote(diagnosis: Diagnosis) -> dict[str, Any]:
+    return {one.code: one for one in diagnosis.findings if one.code.startswith("remote")}
+
+
+@pytest.mark.parametrize(("name", "requests"), [(BOTO3, 1), (FSSPEC, 2)])
+def test_one_request_after_another_is_latency(name: str, requests: int, found: dict[str, Found]) -> None:
+    session, diagnosis, prescription = found[name]
+    said = remote(diagnosis)
+    assert set(said) == {"remote-latency", "remote-again"}
+    assert said["remote-latency"].weight > 0.5
+    assert f"{requests}.0 requests a sample" in said["remote-latency"].evidence
+    assert "is remote reads (" in diagnosis.verdict
+    (store,) = session.remote.stores
+    assert store.requests / session.remote.batches == pytest.approx(requests * BATCH, rel=0.05)
+    assert LATENCY_US <= store.latency_us(0.05) <= store.latency_us(0.5) < 4 * LATENCY_US
+    remedies = {one.code: one for one in prescription.remedies}
+    assert prescription.lower_bounds is not None
+    assert remedies["remote-ahead"].prediction is not None
+    assert remedies["remote-ahead"].prediction.step_us < 0.8 * prescription.lower_bounds.observed_us
+    assert remedies["workers"].helps
+    assert not remedies["staging"].helps
+
+
+def test_a_link_that_is_full_is_bandwidth_and_its_rate_is_the_links(found: dict[str, Found]) -> None:
+    session, diagnosis, prescription = found[PIPE]
+    said = remote(diagnosis)
+    assert set(said) == {"remote-bandwidth", "remote-again"}
+    rate = re.search(r"(\d+) kB a second", said["remote-bandwidth"].text)
+    assert rate is not None
+    assert float(rate[1]) * 1e3 == pytest.approx(BANDWIDTH, rel=0.15)
+    assert "Bandwidth limits remote reads" in diagnosis.verdict
+    remedies = {one.code: one for one in prescription.remedies}
+    assert not remedies["remote-ahead"].helps
+    assert "bandwidth limits it" in remedies["remote-ahead"].why
+    assert remedies["remote-cache"].helps
+    (store,) = session.remote.stores
+    assert (store.distinct, store.is_exact) == (4, True)  # shards
+
+
+@pytest.mark.parametrize("name", [BOTO3, FSSPEC, PIPE])
+def test_no_report_shows_what_the_script_is_trusted_with(name: str, found: dict[str, Found]) -> None:
+    """All three have credentials in their code: in a URL, a header, and arguments of a client."""
+    session, diagnosis, prescription = found[name]
+    shown = [text(session, diagnosis, prescription), html_page(session, diagnosis, prescription)]
+    shown += ["".join(trace(session, diagnosis)), encode_session(session).decode()]
+    assert not any("planted" in one.lower() for one in shown)
+
+
+def test_an_odd_name_of_a_store_is_only_seen(found: dict[str, Found]) -> None:
+    session, _, prescription = found[BOTO3]
+    odd = changed(session, place="s3://<b>\x1b[2J")
+    diagnosis = diagnose(odd)
+    page = html_page(odd, diagnosis, prescription)
+    assert str(escape("s3://<b>")) in page
+    for shown in (text(odd, diagnosis, prescription), page):
+        assert "\x1b[2J" not in shown
+
+
+def test_an_edit_that_would_show_a_credential_is_a_hint(found: dict[str, Found]) -> None:
+    prescription = found[FSSPEC][2]
+    workers = next(one for one in prescription.remedies if one.code == "workers")
+    assert workers.helps
+    assert workers.edit is None
+    assert "num_workers" in workers.hint
+    assert prescription.patch == ""
+
+
+def changed(session: Session, **figures: Any) -> Session:
+    store = replace(session.remote.stores[0], **figures)
+    return replace(session, remote=RemoteReads(session.remote.batches, [store]))
+
+
+def test_errors_of_the_store_are_told(found: dict[str, Found]) -> None:
+    session, diagnosis, _ = found[BOTO3]
+    requests = session.remote.stores[0].requests
+    said = remote(diagnose(changed(session, failed=requests // 4)))
+    assert "25 % of them were answered by an error" in said["remote-latency"].evidence
+    assert "error" not in remote(diagnosis)["remote-latency"].evidence
+
+
+def test_what_is_asked_for_once_is_not_downloaded_again(found: dict[str, Found]) -> None:
+    session = found[BOTO3][0]
+    once = changed(session, distinct=session.remote.stores[0].requests)
+    assert set(remote(diagnose(once))) == {"remote-latency"}
+
+
+def test_without_requests_nothing_is_said(found: dict[str, Found]) -> None:
+    assert remote(diagnose(replace(found[BOTO3][0], remote=RemoteReads()))) == {}
+
+
+def test_a_quantile_of_latency_is_known_to_within_a_class() -> None:
+    store = StoreReads("s3://b", 100, 0, 0, 0, [(80, 50), (96, 45), (120, 5)], 100, True)
+    assert store.latency_us(0.5) == pytest.approx(2**10, rel=0.1)
+    assert store.latency_us(0.95) == pytest.approx(2**12, rel=0.1)
+    assert store.latency_us(0.99) == pytest.approx(2**15, rel=0.1)

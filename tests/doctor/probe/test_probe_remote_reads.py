@@ -1,0 +1,277 @@
+"""Reads of a store by the libraries that scripts use: stages, requests and bytes as the server counts them."""
+
+from __future__ import annotations
+
+import io
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import httpx
+import httpx2
+import pytest
+import requests
+import torch.utils.data  # noqa: F401  # hooks come with it
+import urllib3
+from library_probe import LibraryProbe, library_probe
+from obstore.store import S3Store
+from store_servers import KEY_ID, SECRET, StoreServer, running_store
+from webdataset.gopen import gopen
+
+from headrace.doctor.probe.remote_reads import MOST_STORES, OTHERS, RemoteReadCounts, named_host, place_of
+from headrace.doctor.session.evidence_schema import RemoteRecord
+from headrace.doctor.session.merged_reads import joined_remote, merge_remote
+
+DATA = bytes(range(256)) * 160
+KEY = "photos/a b.bin"
+USER, QUERY = "planted-user:planted-pw", "X-Amz-Signature=planted-signature&sig=planted-sig"
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[StoreServer]:
+    with running_store({KEY: DATA}) as server:
+        # Threads and connections that these libraries keep for good.
+        S3Store("bucket", **_options(server)).get_range(KEY, start=0, end=1)
+        fsspec.filesystem("http").cat_file(server.url(KEY), start=0, end=1)
+        yield server
+
+
+@pytest.fixture
+def probed(tmp_path: Path) -> Iterator[LibraryProbe]:
+    with library_probe(tmp_path / "session") as probed:
+        yield probed
+
+
+def _options(server: StoreServer) -> dict[str, Any]:
+    return {**server.options, "client_options": {"allow_http": True}}
+
+
+def by_requests(server: StoreServer) -> int:
+    with requests.Session() as session:
+        return len(session.get(server.url(KEY, user=USER, query=QUERY)).content)
+
+
+def by_requests_in_pieces(server: StoreServer) -> int:
+    with requests.Session() as session, session.get(server.url(KEY), stream=True) as answer:
+        return sum(map(len, answer.iter_content(10_000)))
+
+
+def by_urllib3(server: StoreServer) -> int:
+    with urllib3.PoolManager() as pool:
+        return len(pool.request("GET", server.url(KEY), headers={"Range": "bytes=100-9999"}).data)
+
+
+def by_urllib(server: StoreServer) -> int:
+    with urllib.request.urlopen(server.url(KEY, query=QUERY)) as answer:
+        return len(answer.read())
+
+
+def by_httpx(server: StoreServer) -> int:
+    return len(httpx.get(server.url(KEY, user=USER, query=QUERY)).content)
+
+
+def by_httpx2_in_pieces(server: StoreServer) -> int:
+    with httpx2.stream("GET", server.url(KEY)) as answer:
+        return sum(map(len, answer.iter_bytes()))
+
+
+def by_fsspec(server: StoreServer) -> int:
+    return len(fsspec.filesystem("http").cat_file(server.url(KEY), start=10, end=8010))
+
+
+def by_fsspec_file(server: StoreServer) -> int:
+    with fsspec.filesystem("http").open(server.url(KEY), block_size=8192) as file:
+        return len(file.read(10_000)) + len(file.read(100))
+
+
+def by_obstore(server: StoreServer) -> int:
+    store = S3Store("bucket", **_options(server))
+    pieces = store.get_ranges(KEY, starts=[0, 20_000], ends=[5000, 25_000])
+    return len(store.get_range(KEY, start=50, length=7000)) + sum(map(len, pieces))
+
+
+def by_pipe(server: StoreServer) -> int:
+    secret = 'pipe:curl -s -H "Authorization: Bearer planted-bearer" '
+    with gopen(secret + server.url(KEY, user=USER, query=QUERY)) as pipe:
+        return len(pipe.read(10_000)) + len(pipe.read())
+
+
+def by_curl(server: StoreServer) -> int:
+    with gopen(server.url(KEY)) as pipe:
+        return len(pipe.read())
+
+
+def by_boto3(server: StoreServer) -> int:
+    return len(_boto3(server).get_object(Bucket="bucket", Key=KEY)["Body"].read())
+
+
+def by_boto3_transfer(server: StoreServer) -> int:
+    into = io.BytesIO()
+    _boto3(server).download_fileobj("bucket", KEY, into)
+    return into.tell()
+
+
+def by_s3fs(server: StoreServer) -> int:
+    s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")
+    system = s3fs.S3FileSystem(endpoint_url=server.endpoint, key=KEY_ID, secret=SECRET, skip_instance_cache=True)
+    return len(system.cat_file(f"bucket/{KEY}", start=0, end=6000))
+
+
+def _boto3(server: StoreServer) -> Any:
+    boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
+    given = {"aws_access_key_id": KEY_ID, "aws_secret_access_key": SECRET, "region_name": "us-east-1"}
+    return boto3.client("s3", endpoint_url=server.endpoint, **given)
+
+
+BUCKET, HOST = "s3://bucket", "http://127.0.0.1"
+KEEPS = pytest.mark.leaks(reason="the loop of fsspec's thread keeps a thread for look-ups of hosts")
+READERS: list[Any] = [
+    (by_requests, {"remote:requests"}, HOST),
+    (by_requests_in_pieces, {"remote:requests", "remote:urllib3"}, HOST),
+    (by_urllib3, {"remote:urllib3"}, HOST),
+    (by_urllib, {"remote:urllib", "remote:http.client"}, HOST),
+    (by_httpx, {"remote:httpx"}, HOST),
+    (by_httpx2_in_pieces, {"remote:httpx2"}, HOST),
+    (by_fsspec, {"remote:fsspec HTTPFileSystem"}, HOST),
+    (by_fsspec_file, {"remote:fsspec HTTPFileSystem"}, HOST),
+    (by_obstore, {"remote:obstore get_range", "remote:obstore get_ranges"}, BUCKET),
+    (by_pipe, {"remote:webdataset pipe"}, HOST),
+    (by_curl, {"remote:webdataset pipe"}, HOST),
+    (by_boto3, {"remote:boto3 GetObject", "remote:boto3 body"}, BUCKET),
+    (by_boto3_transfer, {"remote:boto3 transfer"}, BUCKET),
+    pytest.param(by_s3fs, {"remote:fsspec S3FileSystem"}, BUCKET, marks=KEEPS),
+]
+
+
+@pytest.mark.parametrize(("read", "stages", "place"), READERS, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_read_is_a_stage_and_its_requests_are_those_that_the_server_saw(
+    read: Callable[[StoreServer], int], stages: set[str], place: str, probed: LibraryProbe, store: StoreServer
+) -> None:
+    read(store)  # connections and imports
+    store.requests.clear()
+    take(probed)
+    found = probed.calls(lambda: read(store))
+    (row,) = take(probed)
+    gets = [one for one in store.requests if one.method == "GET"]
+    sizes = [len(DATA) if one.start is None else min(one.end or len(DATA), len(DATA)) - one.start for one in gets]
+    assert {name for name in found if name.startswith("remote:")} == stages
+    # obstore counts its calls: it makes one request of neighbours, whose gap it reads and throws away.
+    seen = 2 if read is by_obstore else len(store.requests)
+    assert row[:3] == [place, seen, 0]
+    assert row[3] == (probed.result if read is by_obstore else sum(sizes))
+    assert probed.result <= row[3]
+    assert sum(count for _, count in row[5]) == seen
+    assert 0 < row[4] < 20e6
+    text = Path(probed.probe.evidence.path).read_text()
+    assert "planted" not in text
+    assert "photos" not in text
+
+
+def take(probed: LibraryProbe) -> list[list[Any]]:
+    """Rows of the record of what came since, by the stores' names, once they are in the evidence."""
+    record = probed.probe.batches.remote.record(0, 1)
+    if record is None:
+        return []
+    probed.probe.evidence.write(record)
+    names = {number: text for text, number in probed.probe.evidence.names.items()}
+    return [[names[number], *counts] for number, *counts in record[3]]
+
+
+def test_errors_count_as_failed_and_reach_the_script(probed: LibraryProbe, store: StoreServer) -> None:
+    take(probed)
+    with httpx.Client() as client:
+        assert probed.calls(lambda: client.get(store.url("missing"))) == {"remote:httpx": 1}
+    assert probed.result.status_code == 404
+    ((_, seen, failed, *_),) = take(probed)
+    assert (seen, failed) == (1, 1)
+    with pytest.raises(requests.ConnectionError):
+        probed.calls(lambda: requests.get("http://127.0.0.1:9/x", timeout=5))
+    assert take(probed) == []
+
+
+def test_outside_of_a_batch_nothing_counts(probed: LibraryProbe, store: StoreServer) -> None:
+    take(probed)
+    with requests.Session() as session:
+        assert session.get(store.url(KEY)).content == DATA
+    assert take(probed) == []
+
+
+def test_a_pipe_without_an_address_is_a_read_of_files(probed: LibraryProbe, tmp_path: Path) -> None:
+    path = tmp_path / "part.bin"
+    path.write_bytes(DATA)
+    take(probed)
+
+    def work() -> bytes:
+        with gopen(f"pipe:cat {path}") as pipe:
+            return bytes(pipe.read())
+
+    assert probed.calls(work) == {"read:webdataset pipe": 1}
+    assert probed.result == DATA
+    assert take(probed) == []
+
+
+def test_fsspecs_files_on_this_machine_are_no_remote_reads(probed: LibraryProbe, tmp_path: Path) -> None:
+    (tmp_path / "part.bin").write_bytes(DATA)
+    take(probed)
+    assert not any(
+        "remote" in name for name in probed.calls(lambda: fsspec.filesystem("file").cat(f"{tmp_path}/part.bin"))
+    )
+    assert take(probed) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("https://photos.s3.eu-west-1.amazonaws.com/a/b.jpg?X-Amz-Signature=planted", "s3://photos"),
+        ("https://s3.eu-west-1.amazonaws.com/photos/a/b.jpg", "s3://photos"),
+        ("https://storage.googleapis.com/photos/a.jpg", "gs://photos"),
+        ("https://storage.googleapis.com/download/storage/v1/b/photos/o/a?alt=media", "gs://photos"),
+        ("https://photos.storage.googleapis.com/a.jpg", "gs://photos"),
+        ("https://account.blob.core.windows.net/photos/a.jpg?sig=planted", "az://photos"),
+        ("https://huggingface.co/datasets/a/b/resolve/main/c.tar", "hf://"),
+        ("https://cas-bridge.xethub.hf.co/xet/1", "hf://"),
+        ("http://planted-user:planted@host:8080/a?b=planted", "http://host"),
+        ("http://planted-user/planted@host/a", OTHERS),
+        ("http://[planted", OTHERS),
+        (None, OTHERS),
+    ],
+)
+def test_a_store_is_named_by_its_bucket_or_host_only(url: Any, place: str) -> None:
+    assert place_of(url) == place
+
+
+def test_a_host_that_only_ends_like_a_clouds_is_a_host() -> None:
+    assert named_host("https", "notamazonaws.com", "/a/b") == "https://notamazonaws.com"
+
+
+def test_requests_of_all_processes_are_merged_and_the_distinct_ones_estimated() -> None:
+    names: dict[str, int] = {}
+    rows = []
+    for process in range(2):
+        reads = RemoteReadCounts(lambda text: names.setdefault(text, len(names)))
+        for number in range(3000):  # two thirds of them are the other's, too
+            reads.answered("s3://photos", f"GET {number + 1000 * process}", 0, 100, failed=number % 100 == 0)
+        reads.more("s3://photos", 7)
+        record = reads.record(5, 10)
+        assert record is not None
+        rows.append((RemoteRecord(*record[1:]), {number: text for text, number in names.items()}))
+        assert reads.record(6, 0) is None
+        assert reads.record(6, 3) == ("remote", 6, 3, [])
+    merged = merge_remote(rows)
+    (store,) = merged.stores
+    assert (merged.batches, store.requests, store.failed, store.bytes) == (20, 6000, 60, 2 * 300_007)
+    assert not store.is_exact
+    assert store.distinct == pytest.approx(4000, rel=0.4)
+    nodes = joined_remote(merged, merge_remote(rows[:1]))
+    assert (nodes.batches, nodes.stores[0].requests, nodes.stores[0].is_exact) == (30, 9000, False)
+
+
+def test_stores_beyond_the_most_are_one() -> None:
+    reads = RemoteReadCounts(lambda text: 0)
+    for number in range(MOST_STORES + 5):
+        reads.answered(f"https://host{number}", "GET /", 0, 1)
+    record = reads.record(0, 1)
+    assert record is not None
+    assert [row[1] for row in record[3]] == [1] * MOST_STORES + [5]

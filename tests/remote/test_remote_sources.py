@@ -1,0 +1,219 @@
+"""Every source opened from a store gives what the same files give on this machine: samples, identity, batches."""
+
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from loader_data import encode, photograph
+from servers import SECRET, StoreServer
+
+import headrace as hr
+from headrace.errors import ChangedError, NotFoundError, UsageError
+
+COUNT = 12
+CLASSES = ("cat", "dog", "emu é")
+NAMES = [f"train/{CLASSES[number % 3]}/{number:02} x.jpg" for number in range(COUNT)]
+PHOTOS = [encode(photograph(number, 30, 36), "JPEG") for number in range(COUNT)]
+LABELS = [name.split("/")[1] for name in NAMES]
+
+
+def write_rows(root: Path) -> None:
+    """Manifests and annotations that name the photographs, and tables that hold them."""
+    with open(root / "list.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("image", "label"), *zip(NAMES, LABELS, strict=True)])
+    lines = [json.dumps({"image": name, "label": label}) for name, label in zip(NAMES, LABELS, strict=True)]
+    (root / "list.jsonl").write_text("\n".join(lines))
+    images = [{"id": number, "file_name": name} for number, name in enumerate(NAMES)]
+    marks = [{"id": number, "image_id": number // 2, "caption": f"{number}"} for number in range(COUNT)]
+    (root / "coco.json").write_text(json.dumps({"images": images, "annotations": marks}))
+    pq.write_table(pa.table({"image": NAMES, "label": LABELS}), root / "paths.parquet", row_group_size=5)
+    photos: list[dict[str, Any] | None] = [
+        {"bytes": data, "path": name} for data, name in zip(PHOTOS, NAMES, strict=True)
+    ]
+    photos[3], photos[7] = None, {"bytes": None, "path": NAMES[7]}
+    table = pa.table({"image": photos, "label": list(range(COUNT)), "words": [f"w{each}" for each in LABELS]})
+    photos[7] = {"bytes": None, "path": f"../{NAMES[7]}"}
+    deeper = table.set_column(0, "image", pa.array(photos))
+    (root / "rows").mkdir()
+    pq.write_table(deeper.slice(0, 7), root / "rows/train-00000-of-00002.parquet", row_group_size=3)
+    pq.write_table(deeper.slice(7), root / "rows/train-00001-of-00002.parquet", row_group_size=3)
+    with pa.ipc.new_stream(str(root / "stream.arrow"), table.schema) as stream:
+        stream.write_table(table, max_chunksize=5)
+    packed = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(str(root / "packed.arrow"), table.schema, options=packed) as file_of_arrow:
+        file_of_arrow.write_table(table, max_chunksize=5)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("sources")
+    for name, data in zip(NAMES, PHOTOS, strict=True):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    (root / "train/cat/.hidden").write_bytes(b"1")
+    (root / "train/dog/notes.txt").write_bytes(b"1")
+    write_rows(root)
+    return root
+
+
+@pytest.fixture
+def remote(store: StoreServer, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
+    files = (path for path in folder.rglob("*") if path.is_file())
+    store.objects.update((str(path.relative_to(folder)), path.read_bytes()) for path in files)
+    return store
+
+
+def batches(dataset: hr.Dataset) -> list[Any]:
+    loader = hr.Loader(
+        dataset, {"image": hr.Image()}, view=hr.RandomResizedCrop(16), batch_size=5, seed=1, output="numpy",
+        threads=2, shuffle=True, on_error="skip",
+    )  # fmt: skip
+    return [batch["image"] for batch in loader]
+
+
+def assert_same(ours: hr.Dataset, theirs: hr.Dataset) -> None:
+    assert ours.fingerprint == theirs.fingerprint
+    assert list(ours.keys) == list(theirs.keys)
+    assert (ours.classes, ours.skipped, ours.fields) == (theirs.classes, theirs.skipped, theirs.fields)
+    for number in range(len(theirs)):
+        mine, other = ours[number], theirs[number]
+        assert mine.keys() == other.keys()
+        assert all(np.array_equal(mine[name], other[name]) for name in other)
+    for mine, other in zip(batches(ours), batches(theirs), strict=True):
+        assert np.array_equal(mine, other)
+
+
+def test_a_source_gives_what_it_gives_on_this_machine(remote: StoreServer, folder: Path) -> None:
+    rows = ["list.csv", "list.jsonl", "paths.parquet", "rows/", "rows/train-*.parquet", "stream.arrow", "packed.arrow"]
+    for where in ("train/", "train/**/*.jpg", "coco.json", *rows):  # one test: connections take a while to close
+        opened = hr.open(f"s3://bucket/{where}", store_options=remote.options)
+        local = hr.open(str(folder / where))
+        assert_same(opened, local)
+        data = pickle.dumps(opened[2:])
+        assert SECRET.encode() not in data
+        sent = pickle.loads(data)
+        assert sent.fingerprint == local[2:].fingerprint
+
+
+def test_a_prefix_needs_no_slash_and_takes_classes(remote: StoreServer, folder: Path) -> None:
+    options: dict[str, Any] = {"store_options": remote.options}
+    assert_same(hr.open("s3://bucket/train", **options), hr.open(folder / "train"))
+    chosen = ["emu é", "cat"]
+    assert_same(hr.open("s3://bucket/train", classes=chosen, **options), hr.open(folder / "train", classes=chosen))
+    with pytest.raises(NotFoundError, match=r"s3://bucket/nothing, bytes .*could not be read"):
+        hr.open("s3://bucket/nothing", **options)
+    with pytest.raises(UsageError, match="a web server has no listing"):
+        hr.open(remote.url("train/"))
+
+
+def test_a_listing_pins_each_image(remote: StoreServer) -> None:
+    opened = hr.open("s3://bucket/train/", store_options=remote.options)
+    before = len(remote.requests)
+    list(batches(opened))
+    assert {seen.method for seen in remote.requests[before:]} == {"GET"}  # sizes are known
+    assert len(remote.requests) - before == COUNT
+    remote.objects[NAMES[4]] = PHOTOS[5]
+    with pytest.raises(ChangedError, match=r"s3://bucket/train/dog/04 x\.jpg, bytes 0 to \d+"):
+        batches(opened)
+    assert hr.open("s3://bucket/train/", store_options=remote.options).fingerprint == opened.fingerprint
+    del remote.objects[NAMES[4]]
+    with pytest.raises(NotFoundError, match=r"s3://bucket/train/dog/04 x\.jpg, bytes 0 to \d+"):
+        batches(opened)
+
+
+def test_a_listing_is_kept_until_it_is_a_day_old_or_outdated(
+    remote: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listings() -> int:
+        remote.requests.clear()
+        hr.open("s3://bucket/train/", store_options=remote.options)
+        return sum("list-type" in seen.query for seen in remote.requests)
+
+    assert [listings(), listings()] == [1, 0]
+    remote.objects["train/cat/new.jpg"] = PHOTOS[0]
+    opened = hr.open("s3://bucket/train/", store_options=remote.options)
+    assert len(opened) == COUNT  # as it was listed
+    remote.objects[NAMES[3]] = PHOTOS[5]
+    with pytest.raises(ChangedError, match=r"s3://bucket/train/cat/03 x\.jpg"):
+        opened.read("image", list(opened.keys).index("cat/03 x.jpg"))
+    assert len(hr.open("s3://bucket/train/", store_options=remote.options)) == COUNT + 1
+    assert listings() == 0
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 24 * 3600 + 1)
+    assert listings() == 1
+    remote.objects = {name: data + b" " for name, data in remote.objects.items()}  # another upload
+    assert listings() == 1
+
+
+def test_addresses_in_columns(remote: StoreServer, folder: Path, tmp_path: Path) -> None:
+    texts = [
+        f"s3://bucket/{name}" if number % 3 == 0 else remote.url(name) if number % 3 == 1 else str(folder / name)
+        for number, name in enumerate(NAMES)
+    ]
+    options: dict[str, Any] = {"store_options": remote.options}
+    with open(tmp_path / "mixed.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("image", "label"), *zip(texts, LABELS, strict=True)])
+    local = hr.open(folder / "list.csv")
+    for opened in (
+        hr.open(tmp_path / "mixed.csv", store_options=remote.options | {"client_options": {"allow_http": True}}),
+        hr.open(list(zip(texts, LABELS, strict=True)), **options),
+    ):
+        assert [opened.read("image", number) for number in range(COUNT)] == PHOTOS
+        assert [len(batch) for batch in batches(opened)] == [5, 5, 2]
+        for mine, other in zip(batches(opened), batches(local), strict=True):
+            assert np.array_equal(mine, other)
+        assert pickle.loads(pickle.dumps(opened)).fingerprint == opened.fingerprint
+    images = hr.open([f"s3://bucket/{name}" for name in NAMES], **options)
+    assert images.key(0) == f"s3://bucket/{NAMES[0]}"
+    assert [images.read("image", number) for number in range(COUNT)] == PHOTOS
+
+
+def test_signatures_of_addresses_are_not_shown(remote: StoreServer) -> None:
+    signed = [remote.url(name, user="me:pass", query="sig=SECRET") for name in [*NAMES[:2], "gone.jpg"]]
+    opened = hr.open([(each, number) for number, each in enumerate(signed)])
+    assert opened.read("image", 1) == PHOTOS[1]
+    with pytest.raises(NotFoundError) as caught:
+        opened.read("image", 2)
+    for shown in (str(caught.value), repr(opened), opened.key(1), str(opened.paths("image", np.arange(3)))):
+        assert "SECRET" not in shown
+        assert "pass" not in shown
+
+
+def test_only_needed_columns_of_parquet_are_read(remote: StoreServer) -> None:
+    rows = 4000
+    wide = pa.table({"other": [bytes(2000) + str(row).encode() for row in range(rows)], "label": range(rows)})
+    out = pa.BufferOutputStream()
+    pq.write_table(wide, out, row_group_size=1000, compression="none", use_dictionary=False)
+    remote.objects["wide.parquet"] = out.getvalue().to_pybytes()
+    remote.requests.clear()
+    opened = hr.open("s3://bucket/wide.parquet", columns=["label"], store_options=remote.options)
+    assert opened.labels().tolist() == list(range(rows))
+    assert remote.bytes_read() < 200_000 < len(remote.objects["wide.parquet"])
+    remote.requests.clear()
+    again = hr.open("s3://bucket/wide.parquet", columns=["label"], store_options=remote.options)
+    assert again.fingerprint == opened.fingerprint
+    assert remote.bytes_read() <= 1024  # the rest is in the cache folder
+
+
+def test_a_manifest_in_a_store_names_members_of_tars_there(remote: StoreServer, folder: Path) -> None:
+    import io
+    import tarfile
+
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name in NAMES:
+            tar.add(folder / name, name)
+    remote.objects["shards/a.tar"] = out.getvalue()
+    opened = hr.open("s3://bucket/list.csv", root="s3://bucket/shards/*.tar", store_options=remote.options)
+    for mine, other in zip(batches(opened), batches(hr.open(folder / "list.csv")), strict=True):
+        assert np.array_equal(mine, other)

@@ -1,0 +1,79 @@
+"""Headers of one large tar asked for ahead: fewer waits, and the index that a scan from the front makes."""
+
+from __future__ import annotations
+
+import io
+import random
+import tarfile
+import threading
+from pathlib import Path
+
+import pytest
+from servers import StoreServer
+from test_remote_archives import tar_of
+
+import headrace as hr
+from headrace.data.archives.tar_index import build_tar_index
+from headrace.data.remote.link import StoreLink
+from headrace.data.remote.listing import Stores
+from headrace.data.remote.requests import LinkModel
+
+
+def tar_within(seed: int, format: int) -> bytes:
+    """Members of mixed sizes: tars as data, among them such as begin in no block, long names, links and folders."""
+    draw = random.Random(seed)
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w", format=format) as tar:
+        for number in range(400):
+            name = f"{'é' if number % 9 == 0 else 'e'}{number:04}" + "n" * (180 if number % 31 == 0 else 0)
+            data = draw.randbytes(draw.choice((0, 300, 9000, 24_000)))
+            if number % 5 == 0:  # what looks like the tar itself
+                data = tar_of({f"false/{number}.{each}.jpg": bytes(draw.randrange(9000)) for each in range(4)})
+                data = data[:-1024] if number % 2 else b"x" * 100 + data
+            info = tarfile.TarInfo(f"{name}.jpg")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+            if number % 50 == 0:
+                link = tarfile.TarInfo(f"{name}.link")
+                link.type, link.linkname = tarfile.SYMTYPE, f"{name}.jpg"
+                tar.addfile(link)
+    return target.getvalue()
+
+
+@pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_data_that_holds_headers_is_no_member(
+    store: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: int
+) -> None:
+    monkeypatch.setattr(StoreLink, "model", lambda _, streams: LinkModel(0.001, 1e6, streams))
+    data = tar_within(format, format)
+    store.objects["t.tar"] = data
+    (tmp_path / "t.tar").write_bytes(data)
+    remote, outline = build_tar_index(Stores(store.options).path("s3://bucket/t.tar"))
+    local, same = build_tar_index(str(tmp_path / "t.tar"))
+    assert outline == same
+    assert remote.keys() == local.keys()
+    assert all((remote[name] == local[name]).all() for name in local)
+    with tarfile.open(tmp_path / "t.tar") as tar:
+        assert remote["members.offset"].tolist() == [member.offset_data for member in tar]
+
+
+def test_headers_far_apart_are_asked_for_side_by_side(
+    store: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(StoreLink, "model", lambda _, streams: LinkModel(0.001, 1e6, streams))
+    draw = random.Random(3)
+    data = {f"{number:04}.jpg": bytes(draw.randrange(6000, 18_000)) for number in range(600)}
+    store.objects["t.tar"] = tar_of(data)
+    scan, seen = threading.current_thread().name, []
+    read = hr.data.remote.remote_file.RemoteFile.read
+
+    def noted(self, offset, length):
+        seen.append(threading.current_thread().name)
+        return read(self, offset, length)
+
+    monkeypatch.setattr(hr.data.remote.remote_file.RemoteFile, "read", noted)
+    opened = hr.open("s3://bucket/t.tar", store_options=store.options)
+    assert list(opened.keys) == [name.removesuffix(".jpg") for name in data]
+    assert seen.count(scan) < 150, "the others were there when the scan came"
+    assert len(seen) < 600 * 1.2
