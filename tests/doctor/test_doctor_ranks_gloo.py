@@ -7,7 +7,8 @@ from observed_runs import observe, python
 
 pytestmark = pytest.mark.alone
 
-LATE_US = 30_000
+LEAST_US = 0.75 * 30_000
+"""Rank 1 sleeps 30 ms a step longer, and longer still on a busy machine: what it took is held against what it took."""
 
 
 @pytest.fixture
@@ -21,14 +22,15 @@ def test_the_late_rank_is_named_with_its_stage(ranks):
     assert late.late > 0.9 > 0.1 > early.late
     assert late.cause is not None
     assert late.cause.startswith("decode:")
-    assert late.lateness_us == pytest.approx(LATE_US, rel=0.25)
+    assert late.lateness_us is not None
+    assert LEAST_US < late.lateness_us < 2 * _more_data_wait_us(ranks)
 
 
 def test_the_other_rank_waits_for_a_peer_and_not_for_data(ranks):
     early, late = sorted(ranks.diagnosis.ranks, key=lambda view: view.rank)
-    assert early.peer_wait_us == pytest.approx(LATE_US, rel=0.25)
-    assert late.peer_wait_us < LATE_US / 4
-    assert late.data_wait_us - early.data_wait_us == pytest.approx(LATE_US, rel=0.25)
+    assert LEAST_US < early.peer_wait_us < 2 * _more_data_wait_us(ranks)
+    assert late.peer_wait_us < early.peer_wait_us / 3
+    assert _more_data_wait_us(ranks) > LEAST_US
 
 
 def test_the_report_says_all_of_that_in_words(ranks):
@@ -51,3 +53,8 @@ def test_data_parallel_is_recognised(tmp_path):
     found = next(finding for finding in observed.diagnosis.findings if finding.code == "data-parallel")
     assert "2 devices" in found.text
     assert "DistributedDataParallel" in found.advice
+
+
+def _more_data_wait_us(ranks) -> float:
+    early, late = sorted(ranks.diagnosis.ranks, key=lambda view: view.rank)
+    return late.data_wait_us - early.data_wait_us
