@@ -16,7 +16,7 @@ from archives import add_file
 
 import headrace as hr
 from headrace import _core
-from headrace.data import Dataset, FailedRequestError, FailureKind, ObjectPath, native_paths
+from headrace.data import Dataset, FailedRequestError, FailureKind, LinkModel, ObjectPath, native_paths
 from headrace.data.remote import requests
 from headrace.errors import NotFoundError, ReadError
 from headrace.fetch import FetchAhead, FetchCancelled
@@ -170,17 +170,35 @@ def test_every_step_has_its_bytes_and_none_stay(remote: RemoteDataset, passes: l
     assert stats.wanted_bytes == sum(map(len, expected)) + 512 * SAMPLES
 
 
-def test_memory_stays_within_its_limit_and_a_round(remote: RemoteDataset, passes: list[Pass]) -> None:
-    one = Pass(remote, plan_of(batch_size=2), limit=12_000)
+@pytest.mark.parametrize("gap_bytes", [0, 1 << 30], ids=["no gap read", "all gaps read"])
+def test_memory_stays_within_its_limit_whatever_lies_between_samples(
+    remote: RemoteDataset, passes: list[Pass], monkeypatch: pytest.MonkeyPatch, gap_bytes: int
+) -> None:
+    monkeypatch.setattr(LinkModel, "gap_bytes", gap_bytes)
+    limit = 12_000  # a step is up to 6 kB of samples, from three tars of some 30 kB
+    one = Pass(remote, plan_of(batch_size=2), limit=limit)
     passes.append(one)
-    most = 0
-    for _ in one.steps():
-        most = max(most, one.ahead.stats().held_bytes)
-    # A step is up to 4 kB of samples; neighbours and what lies between them come along, from three tars of some 30 kB.
-    assert 0 < most < 3 * 35_000
-    small = Pass(remote, plan_of(batch_size=2), limit=1)
-    passes.append(small)
-    assert [len(data) for _, data in small.steps()] == [2] * 30
+    held, ahead = [], []
+    for step in range(one.plan.steps):
+        one.ahead.begin(step)
+        held.append(one.ahead.stats().held_bytes)
+        ahead.append(one.ahead.is_planned(step + 1))
+        one.ahead.end(step)
+    assert 0 < max(held) <= limit
+    assert one.ahead.stats().held_bytes == 0
+    assert sum(ahead) > one.plan.steps // 2
+
+
+def test_a_step_above_the_limit_has_its_own_samples_and_no_more(
+    remote: RemoteDataset, passes: list[Pass], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LinkModel, "gap_bytes", 1 << 30)
+    one = Pass(remote, plan_of(batch_size=2), limit=1)
+    passes.append(one)
+    expected = [remote.local.read("bin", index) for index in range(SAMPLES)]
+    for samples, data in one.steps():
+        assert data == [expected[at] for at in samples.tolist()]
+        assert one.ahead.stats().held_bytes == sum(512 + len(each) for each in data)
 
 
 def test_neighbours_are_read_together(remote: RemoteDataset, passes: list[Pass]) -> None:

@@ -44,7 +44,7 @@ from headrace.data.remote.remote_errors import (
     remote_error,
 )
 from headrace.data.remote.remote_file import ObjectPath
-from headrace.data.remote.requests import LinkModel, Request, WantedRanges, plan_requests
+from headrace.data.remote.requests import LinkModel, Request, RequestPlan, WantedRanges, plan_requests
 from headrace.data.sample_arrays import cached_array, file_versions, mapped_zeros, position_blocks, release_pages
 from headrace.data.sizes import image_sizes
 from headrace.data.sources.file_kind import compression_of, decompress_command, refuse_compressed

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
@@ -17,23 +17,25 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.data import (
-    Dataset,
-    HeldParts,
-    WantedRanges,
-    plan_requests,
-)
+from headrace.data import Dataset, HeldParts, RequestPlan, WantedRanges, plan_requests
 from headrace.fetch.executor import FetchCounts, FetchThread
 from headrace.fetch.objects import NumberedObject, Objects, ask_sizes, object_bytes, object_of
-from headrace.fetch.read_groups import groups_of, memory_limit
-from headrace.plan import EpochPlan
+from headrace.fetch.read_groups import (
+    Ints,
+    LocatedGroup,
+    Place,
+    ReadRound,
+    WantedPlaces,
+    groups_of,
+    memory_limit,
+)
+from headrace.plan import EpochPlan, ReadGroup
 
 _NOW = -1
 """Need of what somebody waits for already, ahead of every step."""
 _ROUNDS = 4
 """Rounds that share the memory: while one is used up, others are on their way."""
 
-Ints: TypeAlias = NDArray[np.int64]
 Cached: TypeAlias = Callable[[str, Ints], NDArray[np.bool_]]
 """Tells of which samples, by base id, the bytes of a column need not be read."""
 
@@ -52,23 +54,6 @@ class _Part:
     of: NumberedObject
     places: int = 0
     """Samples of columns that lie in it and that a step begun or planned has."""
-
-
-Place: TypeAlias = tuple[str, int]
-"""A column, and a sample's position in the dataset."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Wanted:
-    """Ranges of samples that there are, and which sample of which column each is of."""
-
-    places: list[Place]
-    ranges: WantedRanges
-    objects: list[NumberedObject]
-    """Those that the ranges are of."""
-
-    def only(self, rows: Ints) -> _Wanted:
-        return _Wanted([self.places[row] for row in rows.tolist()], self.ranges.only(rows), self.objects)
 
 
 @dataclass(frozen=True)
@@ -129,14 +114,19 @@ class FetchAhead:
         limit_bytes: int,
         cached: Cached | None = None,
     ) -> None:
-        """Fetch these columns from `first_step` on, about `limit_bytes` at once, but what is `cached`.
+        """Fetch these columns from `first_step` on, but what is `cached`.
 
-        What the plan reads together, such as a window, is planned together, whatever its bytes.
+        At most `limit_bytes` are in memory or on their way. The step that begins may need more than is left of them:
+        then its own samples come, or its windows, and what lies between samples is not read.
         """
         self._dataset, self._columns = dataset, tuple(columns)
         self._limit, self._cached = limit_bytes, cached
         self._groups, self._alone = groups_of(plan, epoch, first_step)
         self._next = next(self._groups, None)
+        self._put_back: deque[LocatedGroup] = deque()
+        """Groups before the next one that there was no room for."""
+        self._read_share = 1.0
+        """Bytes read of those wanted, of the last round."""
         self._objects = Objects()
         self._thread = FetchThread(self._objects)
         self._lock = threading.Lock()
@@ -169,17 +159,28 @@ class FetchAhead:
         """Tell whether all bytes that a step needs have arrived; False for one that is not planned yet."""
         with self._lock:
             parts = [self._part_of[place] for place in self._steps.get(step, ())]
-        return self._is_planned(step) and all(part is None or part.data.done() for part in parts)
+        return self.is_planned(step) and all(part is None or part.data.done() for part in parts)
+
+    def is_planned(self, step: int) -> bool:
+        """Tell whether all that a step needs has been asked for, or is cached."""
+        first = self._unplanned
+        return first is None or first > step
 
     def begin(self, step: int) -> None:
         """Plan what `step` needs, and as many steps after it as there is room for."""
-        while self._next is not None:
-            if self._is_planned(step) and self._held_bytes + self._limit // _ROUNDS > self._limit:
+        while self._unplanned is not None:
+            is_needed = not self.is_planned(step)
+            if not is_needed and self._held_bytes + self._limit // _ROUNDS > self._limit:
                 return
-            self._plan_round()
+            if not self._plan_round(is_needed=is_needed):
+                return
 
-    def _is_planned(self, step: int) -> bool:
-        return self._next is None or self._next.first_step > step
+    @property
+    def _unplanned(self) -> int | None:
+        """First step of which something is not planned; None where all is."""
+        if self._put_back:
+            return self._put_back[0].first_step
+        return None if self._next is None else self._next.first_step
 
     def end(self, step: int) -> None:
         """Let go of the bytes of a step whose samples have all been decoded."""
@@ -211,7 +212,8 @@ class FetchAhead:
         missing = np.array(rows, np.int64)
         if len(missing):
             wanted = self._wanted(column, samples[missing], np.full(len(missing), _NOW))
-            parts |= zip(wanted.places, self._fetch(wanted.ranges), strict=True)
+            plan = plan_requests(wanted.ranges, self._thread.model())
+            parts |= zip(wanted.places, self._fetch(wanted.ranges, plan), strict=True)
         numbers = {part: number for number, part in enumerate(dict.fromkeys(parts.values()))}
         held_in = [numbers[parts[place]] if place in parts else -1 for place in places]
         return [self._data(part) for part in numbers], [part.first for part in numbers], np.array(held_in, np.int64)
@@ -225,47 +227,62 @@ class FetchAhead:
         with self._lock:
             return FetchStats(counts, latency_s, self._held_bytes, self._wanted_bytes, self._fewest, self._wait_s)
 
-    def _plan_round(self) -> None:
-        """Plan the requests of the next steps together."""
-        size = 0
-        fresh: dict[Place, None] = {}
-        cached: dict[Place, None] = {}
-        found: list[_Wanted] = []
-        used: list[tuple[int, Place]] = []
-        while self._next is not None and size < max(1, self._limit // _ROUNDS):
-            _, samples, steps = self._next
-            for column in self._columns:
-                wanted = self._wanted(column, samples, steps)
-                used += zip(wanted.ranges.need.tolist(), wanted.places, strict=True)
-                cached |= dict.fromkeys(self._cached_places(column, wanted.places))
-                rows = []
-                for row, place in enumerate(wanted.places):  # a step may have a sample twice
-                    if place not in self._part_of and place not in fresh and place not in cached:
-                        fresh[place] = None
-                        rows.append(row)
-                new = wanted if len(rows) == len(wanted.places) else wanted.only(np.array(rows, np.int64))
-                found.append(new)
-                size += new.ranges.bytes
-            self._next = next(self._groups, None)
+    def _plan_round(self, *, is_needed: bool) -> bool:
+        """Plan the requests of the next steps together, of as many as fit. Tell whether any did.
+
+        Where the first one `is_needed`, it is planned in any case.
+        """
+        link, room = self._thread.model(), self._limit - self._held_bytes
+        found = self._next_round()
+        ranges = found.ranges()
+        plan = plan_requests(ranges, link)
+        while plan.bytes > room and len(found.groups) > 1:
+            self._put_back.extendleft(reversed(found.cut(int(len(found.groups) * room / plan.bytes))))
+            ranges = found.ranges()
+            plan = plan_requests(ranges, link)
+        if plan.bytes > room:
+            plan = plan_requests(ranges, link, gap_bytes=0)
+            if plan.bytes > room and not is_needed:
+                self._put_back.extendleft(reversed(found.groups))
+                return False
+        self._keep(found, self._fetch(ranges, plan))
+        self._alone = max(0, self._alone - len(found.groups))
+        self._read_share = max(1.0, plan.bytes / max(1, ranges.bytes))
+        return True
+
+    def _next_round(self) -> ReadRound:
+        """Take groups off what is not planned: as many as are expected to read their part of the memory."""
+        found = ReadRound()
+        wanted_bytes = 0
+        while self._unplanned is not None and wanted_bytes * self._read_share < max(1, self._limit // _ROUNDS):
+            if self._put_back:
+                group = self._put_back.popleft()
+            else:
+                assert self._next is not None
+                group = self._locate(self._next)
+                self._next = next(self._groups, None)
+            wanted_bytes += found.add(group, self._part_of)
             if self._alone:
-                self._alone -= 1
                 break
-        ranges = WantedRanges.joined([wanted.ranges for wanted in found])
-        parts = self._fetch(ranges)
+        return found
+
+    def _keep(self, found: ReadRound, parts: list[_Part]) -> None:
+        """Note which part has each sample of a round that is not in memory, and the steps that use each."""
         with self._lock:
-            for place in cached:
-                self._part_of.setdefault(place, None)
-            for place, part in zip(fresh, parts, strict=True):
+            for group in found.groups:
+                for place in group.cached:
+                    self._part_of.setdefault(place, None)
+            for place, part in zip(found.fresh(), parts, strict=True):
                 self._part_of[place] = part
                 part.places += 1
-            for step, place in used:
-                self._steps[step].append(place)
-                self._uses[place] += 1
+            for group in found.groups:
+                for step, place in group.used():
+                    self._steps[step].append(place)
+                    self._uses[place] += 1
             self._held_bytes += sum(part.bytes for part in set(parts))
 
-    def _fetch(self, ranges: WantedRanges) -> list[_Part]:
+    def _fetch(self, ranges: WantedRanges, plan: RequestPlan) -> list[_Part]:
         """Ask for ranges, and return the part that each will lie in."""
-        plan = plan_requests(ranges, self._thread.model())
         parts: dict[int, _Part] = {}
         for number in plan.by_need():
             requests = list(plan.requests(number))
@@ -276,6 +293,14 @@ class FetchAhead:
         self._fewest += plan.fewest
         return [parts[number] for number in plan.part_of.tolist()]
 
+    def _locate(self, group: ReadGroup) -> LocatedGroup:
+        wanted, cached = [], set[Place]()
+        for column in self._columns:
+            found = self._wanted(column, group.samples, group.steps)
+            wanted.append(found)
+            cached.update(self._cached_places(column, found.places))
+        return LocatedGroup(group.first_step, wanted, cached)
+
     def _cached_places(self, column: str, places: list[Place]) -> list[Place]:
         """Return those that need not be fetched, unless they turn out to be damaged."""
         if self._cached is None or not places:
@@ -284,7 +309,7 @@ class FetchAhead:
         ids = samples if self._dataset.base_ids is None else self._dataset.base_ids[samples]
         return [places[row] for row in np.flatnonzero(self._cached(column, ids)).tolist()]
 
-    def _wanted(self, column: str, samples: Ints, need: Ints) -> _Wanted:
+    def _wanted(self, column: str, samples: Ints, need: Ints) -> WantedPlaces:
         """Locate the samples that are there, with the headers that the core checks before their data."""
         at = self._dataset.locate(column, samples)
         files = self._dataset.files(column) if at.files is None else at.files
@@ -302,7 +327,7 @@ class FetchAhead:
         named = {at_id: self._objects.numbered(path) for at_id, path in objects.items() if path is not None}
         numbers = np.array([named[at_id].number for at_id in at.path_id[rows].tolist()], np.int64)
         ranges = WantedRanges(numbers, start[rows], stop[rows], need[rows])
-        return _Wanted([(column, sample) for sample in samples[rows].tolist()], ranges, list(named.values()))
+        return WantedPlaces([(column, sample) for sample in samples[rows].tolist()], ranges, list(named.values()))
 
     def _data(self, part: _Part) -> Any:
         """Wait for a part's bytes."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice
+from typing import TypeAlias
 
-from headrace.data import Dataset
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.data import Dataset, WantedRanges
 from headrace.errors import UsageError
+from headrace.fetch.objects import NumberedObject
 from headrace.plan import EpochPlan, ReadGroup, UniformPlan, mean_sample_bytes, reads_by_step
 from headrace.system import available_to_rank
 
@@ -18,6 +24,76 @@ _WINDOWS = 2
 sample, which is near the window's end."""
 _FIRST_SHARE = 16
 """Of the first window, the part whose samples are fetched one by one."""
+
+Ints: TypeAlias = NDArray[np.int64]
+Place: TypeAlias = tuple[str, int]
+"""A column, and a sample's position in the dataset."""
+
+
+@dataclass(frozen=True, eq=False)
+class WantedPlaces:
+    """Ranges of samples that there are, and which sample of which column each is of."""
+
+    places: list[Place]
+    ranges: WantedRanges
+    objects: list[NumberedObject]
+    """Those that the ranges are of."""
+
+    def only(self, rows: Ints) -> WantedPlaces:
+        return WantedPlaces([self.places[row] for row in rows.tolist()], self.ranges.only(rows), self.objects)
+
+
+@dataclass(frozen=True, eq=False)
+class LocatedGroup:
+    """Samples that are planned together, with their ranges column by column, and those that are cached."""
+
+    first_step: int
+    wanted: list[WantedPlaces]
+    cached: set[Place]
+
+    def used(self) -> Iterator[tuple[int, Place]]:
+        """Yield the step of each sample with the sample."""
+        for wanted in self.wanted:
+            yield from zip(wanted.ranges.need.tolist(), wanted.places, strict=True)
+
+
+@dataclass(eq=False)
+class ReadRound:
+    """Groups whose requests are planned at once, and what of each is to be fetched: the rest is in memory or cached."""
+
+    groups: list[LocatedGroup] = field(default_factory=list)
+    _fetched: list[list[WantedPlaces]] = field(default_factory=list)
+    _places: set[Place] = field(default_factory=set)
+
+    def add(self, group: LocatedGroup, in_memory: Container[Place]) -> int:
+        """Add a group, and return the bytes that are to be fetched for it."""
+        fetched = []
+        for wanted in group.wanted:
+            rows = []
+            for row, place in enumerate(wanted.places):  # a step may have a sample twice
+                if place not in in_memory and place not in self._places and place not in group.cached:
+                    self._places.add(place)
+                    rows.append(row)
+            fetched.append(wanted if len(rows) == len(wanted.places) else wanted.only(np.array(rows, np.int64)))
+        self.groups.append(group)
+        self._fetched.append(fetched)
+        return sum(each.ranges.bytes for each in fetched)
+
+    def cut(self, count: int) -> list[LocatedGroup]:
+        """Keep `count` groups, at least one and not all, and return the others."""
+        count = min(max(1, count), len(self.groups) - 1)
+        cut = self.groups[count:]
+        del self.groups[count:], self._fetched[count:]
+        return cut
+
+    def fresh(self) -> Iterator[Place]:
+        """Yield the samples that are to be fetched, as their ranges come."""
+        for wanted in chain.from_iterable(self._fetched):
+            yield from wanted.places
+
+    def ranges(self) -> WantedRanges:
+        """Return what is to be fetched."""
+        return WantedRanges.joined([wanted.ranges for wanted in chain.from_iterable(self._fetched)])
 
 
 def groups_of(plan: EpochPlan, epoch: int, first_step: int) -> tuple[Iterator[ReadGroup], int]:

@@ -141,13 +141,14 @@ class RequestPlan:
             yield Request(int(self.object[part]), first, last, int(self.need[part]))
 
 
-def plan_requests(wanted: WantedRanges, link: LinkModel) -> RequestPlan:
+def plan_requests(wanted: WantedRanges, link: LinkModel, *, gap_bytes: int | None = None) -> RequestPlan:
     """Return the parts to fetch for these ranges, each of which lies in exactly one.
 
-    Ranges of one object share a part where no more than `link.gap_bytes` lie between them, up to
-    `link.request_bytes` in all. A range that is larger is a part of its own, in several requests.
+    Ranges of one object share a part where no more than `gap_bytes` lie between them, by default those that are cheaper
+    to read over this link, up to `link.request_bytes` in all. A range that is larger is a part of its own, in several
+    requests.
     """
-    order, first = _runs(wanted, link.gap_bytes)
+    order, first = _runs(wanted, link.gap_bytes if gap_bytes is None else gap_bytes)
     start, stop = wanted.start[order], wanted.stop[order]
     fewest = 0
     if len(first):
