@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from processes import DEADLINE_S, eventually, in_fork
 from virtual_time import MadeStore, content, reset, run_virtually
 
 from headrace.data import FailedRequestError, FailureKind
 from headrace.data.remote.requests import Request
 from headrace.errors import HeadraceError, ReadError
+from headrace.fetch import executor
 from headrace.fetch.executor import FetchThread, RequestRunner
 
 
@@ -199,19 +201,100 @@ def test_a_failure_reaches_who_waits_for_the_part() -> None:
         thread.close()
 
 
-def test_a_thread_that_cannot_be_started_leaves_no_loop_open(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def loops(monkeypatch: pytest.MonkeyPatch) -> list[asyncio.AbstractEventLoop]:
+    """Loops that threads have made."""
     made: list[asyncio.AbstractEventLoop] = []
-    make = asyncio.new_event_loop
 
-    def kept() -> asyncio.AbstractEventLoop:
-        made.append(make())
-        return made[-1]
+    class KnownLoop(executor._ThreadLoop):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
 
+    monkeypatch.setattr(executor, "_ThreadLoop", KnownLoop)
+    return made
+
+
+def test_a_thread_that_cannot_be_started_leaves_no_loop_open(
+    monkeypatch: pytest.MonkeyPatch, loops: list[asyncio.AbstractEventLoop]
+) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(asyncio, "new_event_loop", kept)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         FetchThread(MadeStore(lambda _: 0.0))
-    assert [loop.is_closed() for loop in made] == [True]
+    assert [loop.is_closed() for loop in loops] == [True]
+
+
+def test_a_thread_interrupted_as_it_starts_ends(
+    monkeypatch: pytest.MonkeyPatch, loops: list[asyncio.AbstractEventLoop]
+) -> None:
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        FetchThread(MadeStore(lambda _: 0.0))
+    assert eventually(lambda: all(loop.is_closed() for loop in loops))
+
+
+class Reluctant(MadeStore):
+    """Store whose requests end only some turns of the loop after they were cancelled, and once the test lets them."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _: 1000.0)
+        self.was_cancelled, self.may_end = threading.Event(), threading.Event()
+
+    async def read_range(self, number: int, start: int, stop: int) -> bytes:
+        try:
+            return await super().read_range(number, start, stop)
+        finally:
+            self.was_cancelled.set()
+            while not self.may_end.is_set():
+                await asyncio.sleep(0.001)
+
+
+def test_a_thread_closed_by_several_at_once_ends_whole(loops: list[asyncio.AbstractEventLoop]) -> None:
+    """As by the pass's owner and by its own thread: the later ones stopped the loop as it let go of requests."""
+    store = Reluctant()
+    thread = FetchThread(store)
+    waiting = thread.fetch(requests(1))
+    thread.model()
+    first, second = (threading.Thread(target=thread.close) for _ in range(2))
+    first.start()
+    assert store.was_cancelled.wait(DEADLINE_S)
+    second.start()
+    asked = threading.Thread(target=thread.counts)  # the loop has no turn for it any more
+    asked.start()
+    for _ in range(3):
+        thread._end()
+    store.may_end.set()
+    for each in (first, second, asked):
+        each.join(DEADLINE_S)
+        assert not each.is_alive()
+    assert waiting.cancelled()
+    assert [loop.is_closed() for loop in loops] == [True]
+
+
+def test_a_fork_has_no_loop_and_leaves_that_of_the_thread_alone(loops: list[asyncio.AbstractEventLoop]) -> None:
+    store = MadeStore(lambda at: 1000.0 if at == 0 else 0.0)
+    busy, idle = FetchThread(store), FetchThread(store)
+    busy.fetch(requests(1))
+    assert eventually(lambda: len(store.seen) == 1)
+
+    def in_child() -> bytes:
+        are_closed = [loop.is_closed() for loop in loops]
+        busy.close()
+        return f"{are_closed} {busy.counts()[0].requests}".encode()
+
+    try:
+        assert in_fork(in_child)() == b"[True, True] 1"
+        # No timer of its own wakes this loop: only the descriptor that it watches.
+        assert bytes(idle.fetch([Request(1, 5, 6, 0)]).result(DEADLINE_S)) == content(1, 5, 6)
+    finally:
+        busy.close()
+        idle.close()

@@ -128,7 +128,6 @@ class FetchAhead:
         self._read_share = 1.0
         """Bytes read of those wanted, of the last round."""
         self._objects = Objects()
-        self._thread = FetchThread(self._objects)
         self._lock = threading.Lock()
         self._part_of: dict[Place, _Part | None] = {}
         """None for what is cached."""
@@ -136,6 +135,7 @@ class FetchAhead:
         self._steps: defaultdict[int, list[Place]] = defaultdict(list)
         self._held_bytes = self._wanted_bytes = self._fewest = 0
         self._wait_s = 0.0
+        self._thread = FetchThread(self._objects)  # last: nobody would close it if something else failed
 
     @classmethod
     def of(

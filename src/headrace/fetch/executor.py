@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import os
 import random
+import selectors
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -30,7 +32,7 @@ from headrace.data import (
     StreamLimit,
 )
 from headrace.errors import HeadraceError
-from headrace.system import THREAD_PREFIX, close_at_exit
+from headrace.system import THREAD_PREFIX, close_at_exit, close_in_forks
 
 _QUANTILES = (0.5, 0.95, 0.99)
 
@@ -218,27 +220,57 @@ class RequestRunner:
         return data
 
 
+class _ThreadLoop(asyncio.SelectorEventLoop):
+    """Event loop that a fork of this process can close.
+
+    Not on epoll: that is one object of both processes, and a loop that ends in the fork would take its own file
+    descriptors out of it, so that this one never woke up again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(selectors.PollSelector())
+        self._process = os.getpid()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """True if this process is a fork of that one, so that no thread runs the loop here."""
+        return self._process != os.getpid()
+
+    def is_running(self) -> bool:
+        return super().is_running() and not self.is_elsewhere
+
+    def close_in_fork(self) -> None:
+        """Close this process's copies of the file descriptors."""
+        self.set_default_executor(ThreadPoolExecutor(1))  # a thread that is not here may hold that one's lock
+        self.close()
+
+
 class FetchThread:
     """Thread that runs requests for others, until it is closed. Futures of a closed one are cancelled."""
 
     def __init__(self, reader: RangeReader, *, streams: int = STREAMS) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = _ThreadLoop()
         self._runner = RequestRunner(reader, streams=streams, retries=REMOTE_RETRIES)
         self._futures: set[Future[Any]] = set()
+        self._ending = threading.Lock()
+        """Held from the first `close` on."""
         self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}fetch", daemon=True)
+        close_in_forks(self)
         try:
             self._thread.start()
-        except BaseException:  # a process may have no more threads
+        except RuntimeError:  # a process may have no more threads
             self._loop.close()
+            raise
+        except BaseException:  # of a signal: the thread begins, and nobody could close it
+            self._end()
             raise
         close_at_exit(self)
 
     def fetch(self, requests: Sequence[Request]) -> Future[Any]:
         """Fetch one part by its requests, and return what will be its bytes: a buffer."""
-        future: Future[Any] = Future()
-        self._futures.add(future)
-        future.add_done_callback(self._futures.discard)
-        self._call(lambda: self._loop.create_task(self._part(requests, future)))
+        future = self._future()
+        if not self._call(lambda: self._loop.create_task(self._part(requests, future))):
+            raise HeadraceError("the fetching thread has ended: this pass is closed")
         return future
 
     def model(self) -> LinkModel:
@@ -255,12 +287,17 @@ class FetchThread:
         return found
 
     def close(self) -> None:
-        """End the thread; what is under way is let go of."""
-        if self._loop.is_closed():
+        """End the thread; what is under way is let go of. Any thread may call this, at the same time as others."""
+        if self._loop.is_elsewhere:
+            self._loop.close_in_fork()
             return
-        self._call(self._loop.stop)
+        self._end()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+    def _end(self) -> None:
+        if self._ending.acquire(blocking=False):  # a second stop would break off what the loop does before it closes
+            self._call(self._loop.stop)
 
     def _run(self) -> None:
         loop = self._loop
@@ -274,20 +311,26 @@ class FetchThread:
                     task.cancel()
                 loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
             loop.close()
-            for future in list(self._futures):  # parts that the loop had not heard of yet
+            for future in list(self._futures):  # what the loop had not heard of yet
                 future.cancel()
 
-    def _call(self, work: Callable[[], object]) -> None:
+    def _future(self) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
+        return future
+
+    def _call(self, work: Callable[[], object]) -> bool:
+        """Run `work` in the thread soon. Return False if that has ended."""
         try:
             self._loop.call_soon_threadsafe(work)
-        except RuntimeError as error:
-            raise HeadraceError("the fetching thread has ended: this pass is closed") from error
+        except RuntimeError:
+            return False
+        return True
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
         """Return what `ask` returns in the thread, or here once that has ended."""
-        if self._loop.is_closed():
-            return ask()
-        answer: Future[Any] = Future()
+        answer = self._future()
 
         def work() -> None:
             try:
@@ -295,8 +338,10 @@ class FetchThread:
             except BaseException as error:
                 answer.set_exception(error)
 
-        self._call(work)
-        return answer.result()
+        try:
+            return answer.result() if self._call(work) else ask()
+        except CancelledError:
+            return ask()
 
     async def _part(self, requests: Sequence[Request], future: Future[Any]) -> None:
         size = requests[-1].stop - requests[0].start
