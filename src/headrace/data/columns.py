@@ -119,8 +119,41 @@ def outside_root_text(why: str) -> str:
     return f"{why}. Correct it, or open without root=, and absolute paths are taken as they are"
 
 
-HeldParts: TypeAlias = tuple[list["Buffer"], list[int], Ints]
-"""Parts of files in memory, the first byte of each in its file, and which of them each sample lies in (-1: in none)."""
+class HeldParts(NamedTuple):
+    """Parts of files in memory, and which of them each sample of a batch lies in."""
+
+    data: list[Buffer]
+    first: list[int]
+    """First byte of each part in its file."""
+    part_of: Ints
+    """Part of each sample; -1: in none."""
+    unpacked: list[dict[int, Any]]
+    """What a column of packed values has found in each part, by the unit's number; lives as long as the part does."""
+
+
+class PackedValues(Protocol):
+    """Ranges of stored bytes in which a batch's values are found once they are read."""
+
+    @property
+    def start(self) -> Ints:
+        """First byte that is read, in the file."""
+        ...
+
+    @property
+    def stop(self) -> Ints:
+        """Byte after the last one that is read."""
+        ...
+
+    def unpacked(self, at: Location, held: HeldParts) -> tuple[Location, HeldParts]:
+        """Return where the values lie in what is held. Raises DatasetError where it is damaged."""
+        ...
+
+    def read(self, file: ReadableFile, at: Location, known: dict[int, Any]) -> bytes | None:
+        """Return the value of the one sample that is located; None where it is null. Raises as reading does.
+
+        `known`: what has been found in the file, by the unit's number; more is added.
+        """
+        ...
 
 
 class ZipLocation(NamedTuple):
@@ -155,6 +188,8 @@ class Location(NamedTuple):
     """None: bytes lie there as they are. Else offset, length and check are given."""
     files: ColumnFiles | None = None
     """What `path_id` counts in, where it is not the column's `files`: those of this batch alone."""
+    packed: PackedValues | None = None
+    """None: offset and length are those of the values. Else they are estimates until the bytes are read."""
 
     def stored(self, most_bytes: int | None = None) -> tuple[Ints, Ints] | None:
         """Return the first byte and the end of what is stored, with the header that is checked; None for whole files.
@@ -164,6 +199,8 @@ class Location(NamedTuple):
         """
         if self.offset is None or self.length is None:
             return None
+        if self.packed is not None:
+            return self.packed.start, self.packed.stop
         if self.zipped is not None:
             return self.offset, self.offset + np.minimum(self.zipped.room, _ZIP_HEADER_BYTES + self.zipped.packed)
         length = self.length if most_bytes is None else np.minimum(self.length, most_bytes)
@@ -173,18 +210,30 @@ class Location(NamedTuple):
     def native(self, paths: Paths | None, held: HeldParts | None = None) -> Ranges:
         """Return the same for the core; `paths` are the column's files, for batches without files of their own.
 
-        `held`: parts of the files that are in memory, and are read from there.
+        `held`: parts of the files that are in memory, and are read from there; packed values are in such parts alone.
+        Raises DatasetError for packed values that are damaged.
         """
+        if self.packed is not None:
+            assert held is not None, "packed values lie in objects"
+            at, held = self.packed.unpacked(self, held)
+            return at.native(paths, held)
         own = paths if self.files is None else native_paths(self.files)
         assert own is not None, "names that lie in memory are the column's, others come with the batch"
-        return Ranges(own, self.path_id, self.offset, self.length, self.check, self.zipped, held)
+        return Ranges(own, self.path_id, self.offset, self.length, self.check, self.zipped, held and held[:3])
 
 
 class ByteColumn(ABC):
     """Column of bytes: where those of each sample lie, by sample id."""
 
     kind: ClassVar[str] = "bytes"
+    names_content: ClassVar[bool] = False
+    """Whether `parts` tells values from others of the same lengths, so that none needs to be looked at."""
     files: ColumnFiles
+
+    @property
+    def unit_bytes(self) -> int | None:
+        """Bytes that are read for a single value, in the mean, where they are more than its own; else None."""
+        return None
 
     @abstractmethod
     def locate(self, ids: Ints) -> Location:

@@ -359,6 +359,11 @@ class Dataset:
                 continue
             # `image` and `jpg` are mostly the same bytes: read once.
             at = column.locate(np.array([base_id]))
+            if at.packed is not None:
+                data = self._read(name, column, base_id)
+                if data is not None:
+                    sample[name] = data
+                continue
             place = (id(column.files), *(-2 if part is None else int(part[0]) for part in at[:3]))
             data = seen[place] if place in seen else self._read(name, column, base_id)
             if data is not None:
@@ -377,6 +382,8 @@ class Dataset:
         if at.length[0] == MISSING:
             raise ReadError(f"no file of that name is {self.table.place}")
         file = _opened(column, at, part)
+        if at.packed is not None:
+            return at.packed.read(file, at, {} if part is None else part.unpacked)
         if at.zipped is not None:
             return read_zipped(file, at, key=self.table.keys[base_id], field=name)
         return read_member(file, int(at.offset[0]), int(at.length[0]), None if at.check is None else int(at.check[0]))

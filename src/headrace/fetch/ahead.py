@@ -11,7 +11,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -54,6 +54,8 @@ class _Part:
     of: NumberedObject
     places: int = 0
     """Samples of columns that lie in it and that a step begun or planned has."""
+    unpacked: dict[int, Any] = field(default_factory=dict)
+    """What has been found in it, of a column of packed values."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,13 @@ class FetchAhead:
             parts |= zip(wanted.places, self._fetch(wanted.ranges, plan), strict=True)
         numbers = {part: number for number, part in enumerate(dict.fromkeys(parts.values()))}
         held_in = [numbers[parts[place]] if place in parts else -1 for place in places]
-        return [self._data(part) for part in numbers], [part.first for part in numbers], np.array(held_in, np.int64)
+        found = list(numbers)
+        return HeldParts(
+            [self._data(part) for part in found],
+            [part.first for part in found],
+            np.array(held_in, np.int64),
+            [part.unpacked for part in found],
+        )
 
     def close(self) -> None:
         """End the thread and let go of everything. Whoever waits for bytes gets FetchCancelled."""

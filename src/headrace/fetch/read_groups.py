@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TypeAlias
@@ -121,10 +121,12 @@ def memory_limit(dataset: Dataset, plan: EpochPlan) -> int:
 def check_window_memory(dataset: Dataset, columns: Sequence[str], plan: EpochPlan) -> None:
     """Raise UsageError where a plan's windows of remote samples do not fit into the memory that this rank may take.
 
-    Samples count with the mean of the dataset; nothing is checked where it does not know how long they are.
+    Samples count with the mean of the dataset; nothing is checked where it does not know how long they are. Of values
+    that are read by pages, a batch of the global order has to fit with a page for each of its samples.
     """
     if not any(dataset.files(column).is_remote for column in columns):
         return
+    _check_batch_memory(dataset, columns, plan)
     needed, free = _windows_bytes(dataset, plan), available_to_rank()
     if free is None or needed <= free:
         return
@@ -140,6 +142,31 @@ def check_window_memory(dataset: Dataset, columns: Sequence[str], plan: EpochPla
 
 
 def _windows_bytes(dataset: Dataset, plan: EpochPlan) -> int:
-    """Return the bytes of the windows in memory, by the mean of the dataset; 0 without windows."""
-    samples = plan.window_samples if isinstance(plan, UniformPlan) else 0
-    return _WINDOWS * samples * (mean_sample_bytes(dataset) or 0) if samples else 0
+    """Return the bytes of the windows in memory, by the mean of the dataset; 0 without windows.
+
+    A block of values that are read by pages begins and ends in the middle of one.
+    """
+    if not isinstance(plan, UniformPlan) or not plan.window_samples:
+        return 0
+    assert plan.window is not None
+    edges = plan.window.blocks * sum(_unit_bytes(dataset, dataset.fields))
+    return _WINDOWS * (plan.window_samples * (mean_sample_bytes(dataset) or 0) + edges)
+
+
+def _check_batch_memory(dataset: Dataset, columns: Sequence[str], plan: EpochPlan) -> None:
+    units, free = _unit_bytes(dataset, columns), available_to_rank()
+    if not units or free is None or not isinstance(plan, UniformPlan) or plan.window_samples:
+        return
+    needed = plan.batch_size * sum(units)
+    if needed > free:
+        raise UsageError(
+            f"order: expected batches whose pages of parquet fit into the {free / 1e9:,.1f} GB of memory that are free "
+            f"for this rank, got {plan.batch_size:,} samples that are read by {sum(units):,} bytes each = "
+            f"{needed / 1e9:,.1f} GB. Pass order='windowed', which reads neighbours together"
+        )
+
+
+def _unit_bytes(dataset: Dataset, columns: Iterable[str]) -> list[int]:
+    """Return, of each column whose values are read by pages, the mean bytes of one."""
+    held = [dataset.table.bytes_of(column).unit_bytes for column in columns if dataset.has_bytes(column)]
+    return [each for each in held if each is not None]

@@ -21,6 +21,7 @@ from headrace.data.byte_columns import (
 )
 from headrace.data.columns import Column
 from headrace.data.manifest.manifest_columns import ManifestColumns, ManifestSource, check_names, load_manifest_columns
+from headrace.data.manifest.packed_column import PageUnits, open_packed_column
 from headrace.data.remote.remote_file import CopiedObject, ObjectPath
 from headrace.data.sources.file_kind import TEXT_SUFFIXES, kind_of
 from headrace.data.storage import safetensors
@@ -165,6 +166,11 @@ def _byte_column(
     root: PathRoot,
     cache: str | None,
 ) -> Column:
+    if format_of(paths[0]) == ".parquet" and not isinstance(paths[0], str):
+        rows = [file.rows for file in kept.files]
+        packed = open_packed_column(paths, names, rows, column, read=partial(_page_units, column), cache=cache)
+        if packed is not None:
+            return packed
     found = [_values(path, name, column, cache) for path, name in zip(paths, names, strict=True)]
     for path, file, (_, values) in zip(paths, kept.files, found, strict=True):
         if len(values.length) != file.rows:
@@ -175,6 +181,12 @@ def _byte_column(
     files = RowFiles.of([file for file, _ in found])
     path_id, values = join_values([(number, values) for number, (_, values) in enumerate(found)])
     return column_of_values(column, files, path_id, values, root)
+
+
+def _page_units(column: str, path: FilePath, name: str) -> PageUnits | None:
+    from headrace.data.manifest.parquet_files import ParquetRows
+
+    return ParquetRows(path, name).page_units(column)
 
 
 def _values(path: FilePath, name: str, column: str, cache: str | None) -> tuple[ValuesFile, ByteRanges]:

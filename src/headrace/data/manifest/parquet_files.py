@@ -5,15 +5,29 @@ Of an object the footer is read by its tail, and then the column chunks that are
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.data.manifest.manifest_columns import BATCH_ROWS
+from headrace.data.manifest.packed_column import PageUnits
+from headrace.data.manifest.parquet_pages import (
+    CODECS,
+    PLAIN_ENCODINGS,
+    InvalidPageError,
+    PageSpan,
+    offset_index_spans,
+    read_offset_index,
+)
 from headrace.data.manifest.typed_rows import DAMAGED, TypedPart
-from headrace.data.storage.open_file import FilePath, FileStream, ReadableFile, unreadable
+from headrace.data.storage.open_file import FilePath, FileStream, ReadableFile, open_path, unreadable
+from headrace.data.storage.strings import Ints
 from headrace.errors import EmptyDatasetError, HeadraceError
 from headrace.system import default_threads, work_through
 
@@ -25,6 +39,8 @@ _TAIL_BYTES = 64 << 10
 _AHEAD_BYTES = 256 << 20
 """Bytes of column chunks of an object in memory at once, but for a row group that has more."""
 _REQUESTS_AT_ONCE = 16
+_LOOKED_AT, _LOOKED_AT_BYTES = 4, 4 << 10
+"""Pages of a file, and bytes of each, that tell its content from another of the same sizes."""
 _GAP_BYTES = 128 << 10
 """Bytes between two chunks that are read rather than left out by a second request."""
 
@@ -42,7 +58,9 @@ class ParquetRows(TypedPart):
         self.path = path
         self.name = name
         self._metadata: pq.FileMetaData | None = None
-        with self._open(self._tail()) as file:
+        self._size = open_path(path).size()
+        self._end = self._tail()
+        with self._open(self._end) as file:
             self.schema = file.schema_arrow
             self._metadata = file.metadata
             self.rows = file.metadata.num_rows
@@ -81,6 +99,71 @@ class ParquetRows(TypedPart):
         return sum(
             chunk.total_uncompressed_size for number in range(self.groups) for chunk in self._chunks(number, [column])
         )
+
+    def page_units(self, column: str) -> PageUnits | None:
+        """Return the pages of a column of bytes that are read together; None where values have to be decoded at once.
+
+        Such are columns whose nulls may stand for files, values that repeat, encodings and compressions that
+        `unpack_pages` does not read, and chunks of more than 256 MB without an index of their pages. Raises
+        DatasetError for a damaged footer.
+        """
+        assert self._metadata is not None
+        leaf = f"{column}.bytes" if pa.types.is_struct(self.schema.field(column).type) else column
+        places = [n for n in range(len(self._metadata.schema)) if self._metadata.schema.column(n).path == leaf]
+        if len(places) != 1:
+            return None
+        schema = self._metadata.schema.column(places[0])
+        if schema.physical_type != "BYTE_ARRAY" or schema.max_repetition_level:
+            return None
+        chunks = [self._metadata.row_group(number).column(places[0]) for number in range(self.groups)]
+        if not all(_unpackable(chunk, expects_files=leaf != column) for chunk in chunks):
+            return None
+        try:
+            spans = self._pages_of(chunks, places[0])
+        except InvalidPageError as error:
+            raise self.damaged(error) from error
+        if max((stop - start for pages in spans for start, stop, _ in pages), default=0) > _AHEAD_BYTES:
+            return None
+        kinds = [(CODECS.index(chunk.compression), schema.max_definition_level) for chunk in chunks]
+        table = [(*page, *kind) for pages, kind in zip(spans, kinds, strict=True) for page in pages]
+        start, stop, rows, codec, level = np.array(table, np.int64).reshape(-1, 5).T
+        return PageUnits(start, stop, rows, codec.astype(np.int32), level.astype(np.int32), self._hashes(start, stop))
+
+    def _pages_of(self, chunks: Sequence[pq.ColumnChunkMetaData], place: int) -> list[list[tuple[int, int, int]]]:
+        """Return first byte, end and rows of what is read together of each chunk: its pages, or all of it."""
+        wholes = [(*chunk_span(chunk), chunk.num_values) for chunk in chunks]
+        indexed = [chunk.has_offset_index and not chunk.has_dictionary_page for chunk in chunks]
+        places = offset_index_spans(memoryview(self._footer())) if any(indexed) else []
+        spans = [places[number][place] if known else None for number, known in enumerate(indexed)]
+        read = iter(self._read_all([(span[0], span[0] + span[1]) for span in spans if span is not None]))
+        found = []
+        for whole, span in zip(wholes, spans, strict=True):
+            pages = [whole] if span is None else _page_spans(read_offset_index(memoryview(next(read))), whole)
+            if not all(0 < start < stop <= self._size for start, stop, _ in pages):
+                raise InvalidPageError(f"pages lie beyond the {self._size:,} bytes of the file")
+            found.append([page for page in pages if page[2]])
+        return found
+
+    def _footer(self) -> bytes:
+        size = int.from_bytes(self._read_all([(self._size - 8, self._size - 4)])[0], "little")
+        return self._read_all([(max(0, self._size - 8 - size), self._size - 8)])[0]
+
+    def _read_all(self, spans: Sequence[Span]) -> list[bytes]:
+        """Return the content of ranges, from the end that was read before where they lie there."""
+        known, tail = self._end[0] if self._end else (self._size, b"")
+        missing = [span for span in spans if span[0] < known]
+        read = dict(read_spans(open_path(self.path), missing)) if missing else {}
+        return [read[start] if start < known else tail[start - known : stop - known] for start, stop in spans]
+
+    def _hashes(self, start: Ints, stop: Ints) -> npt.NDArray[np.uint64]:
+        """Return hashes of bytes in the middle of a few pages: sizes alone are equal where images are of one size."""
+        hashes = np.zeros(len(start), np.uint64)
+        looked_at = np.unique(np.linspace(0, len(start) - 1, _LOOKED_AT).astype(np.int64))
+        middle = [int(start[page] + stop[page]) // 2 for page in looked_at]
+        ends = [min(int(stop[page]), at + _LOOKED_AT_BYTES) for page, at in zip(looked_at, middle, strict=True)]
+        for page, data in zip(looked_at, self._read_all(list(zip(middle, ends, strict=True))), strict=True):
+            hashes[page] = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+        return hashes
 
     def _chunks(self, number: int, columns: Sequence[str]) -> Iterator[pq.ColumnChunkMetaData]:
         """Yield the column chunks of these columns, or of what is inside them, in one row group."""
@@ -129,7 +212,7 @@ class ParquetRows(TypedPart):
         if isinstance(self.path, str):
             return []
         file = self.path.open()
-        begin = max(0, file.size() - _TAIL_BYTES)
+        begin = max(0, self._size - _TAIL_BYTES)
         return [(begin, file.read(begin, _TAIL_BYTES))]
 
     @contextmanager
@@ -148,6 +231,24 @@ class ParquetRows(TypedPart):
         except OSError as error:
             # Also what the decoder of its metadata raises, then without a number.
             raise self.damaged(error) if error.errno is None else unreadable(self.name, error) from error
+
+
+def _unpackable(chunk: pq.ColumnChunkMetaData, *, expects_files: bool) -> bool:
+    """Tell whether pages of a chunk give its values. `expects_files`: a null may stand for a file."""
+    known = chunk.compression in CODECS and PLAIN_ENCODINGS.issuperset(chunk.encodings)
+    nulls = chunk.statistics.null_count if chunk.is_stats_set and chunk.statistics.has_null_count else None
+    return known and (not expects_files or nulls == 0)
+
+
+def _page_spans(pages: Sequence[PageSpan], whole: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+    """Return first byte, end and rows of each page of a chunk. Raises InvalidPageError where they are not its pages."""
+    first = [page.first_row for page in pages] + [whole[2]]
+    rows = [stop - start for start, stop in pairwise(first)]
+    if first[0] or min(rows, default=0) < 0:
+        raise InvalidPageError("the rows of pages do not follow each other")
+    if any(page.start < whole[0] or page.start + page.bytes > whole[1] for page in pages):
+        raise InvalidPageError("pages lie outside their column")
+    return [(page.start, page.start + page.bytes, count) for page, count in zip(pages, rows, strict=True)]
 
 
 def chunk_span(chunk: pq.ColumnChunkMetaData) -> Span:

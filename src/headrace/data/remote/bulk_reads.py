@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -31,11 +31,16 @@ class BulkPart:
     pieces: list[Future[bytes]]
     whole: bool = False
     """Whether it is all of the object."""
+    unpacked: dict[int, Any] = field(default_factory=dict)
+    """What has been found in it, of a column of packed values."""
 
     def data(self) -> bytes:
         """Wait for the bytes. Raises as reading the object does."""
-        pieces = [piece.result() for piece in self.pieces]  # each attempt of a request has its deadline
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if len(self.pieces) > 1:
+            joined: Future[bytes] = Future()
+            joined.set_result(b"".join(piece.result() for piece in self.pieces))
+            self.pieces[:] = [joined]
+        return self.pieces[0].result()  # each attempt of a request has its deadline
 
     def over(self, file: ReadableFile) -> ReadableFile:
         """Return the object as an open file, of which this part need not be asked for."""
@@ -80,7 +85,13 @@ class BulkBlock(NamedTuple):
         numbers = {part: number for number, part in enumerate(dict.fromkeys(self.parts)) if part is not None}
         ranks = {part: rank for rank, part in enumerate(numbers)}
         held_in = [-1 if part is None else ranks[part] for part in self.parts]
-        return [part.data() for part in numbers], [part.first for part in numbers], np.array(held_in, np.int64)
+        parts = list(numbers)
+        return HeldParts(
+            [part.data() for part in parts],
+            [part.first for part in parts],
+            np.array(held_in, np.int64),
+            [part.unpacked for part in parts],
+        )
 
 
 @contextmanager
@@ -96,8 +107,10 @@ def read_in_bulk(
 
     def blocks() -> Iterator[BulkBlock]:
         ahead: BulkBlock | None = None
+        last: _LastPart = (None, None)
         for positions, at, ranges in _blocks(files, locate, count, most_bytes):
-            following = BulkBlock(positions, at, _ask(pool, ranges))
+            following = BulkBlock(positions, at, _ask(pool, ranges, last))
+            last = ranges.last(), following.parts[-1]
             if ahead is not None:
                 yield ahead
             ahead = following
@@ -120,9 +133,18 @@ class _Ranges(NamedTuple):
     """None: whole objects, whose size is not known."""
     most_bytes: int | None
 
+    def last(self) -> _RangeKey | None:
+        """Return the last sample's range, which the next block may begin with."""
+        return None if self.stop is None else (str(self.objects[-1]), int(self.start[-1]), int(self.stop[-1]))
+
     @property
     def sizes(self) -> Ints:
-        return np.zeros(len(self.start), np.int64) if self.stop is None else self.stop - self.start
+        """Bytes that each sample adds: a page that several neighbours lie in counts once."""
+        if self.stop is None:
+            return np.zeros(len(self.start), np.int64)
+        again = np.zeros(len(self.start), bool)
+        again[1:] = (self.start[1:] == self.start[:-1]) & (self.stop[1:] == self.stop[:-1])
+        return np.where(again, 0, self.stop - self.start)
 
 
 def _blocks(
@@ -150,7 +172,7 @@ def _ranges(files: ColumnFiles, at: Location, most_bytes: int | None) -> _Ranges
     if stored is None or at.length is None:
         return _Ranges(objects, np.zeros(len(objects), np.int64), None, most_bytes)
     objects = [path if size >= 0 else None for path, size in zip(objects, at.length.tolist(), strict=True)]
-    return _Ranges(objects, *stored, None if at.zipped is not None else most_bytes)
+    return _Ranges(objects, *stored, most_bytes if at.zipped is None and at.packed is None else None)
 
 
 def _object(files: ColumnFiles, number: int) -> ObjectPath | None:
@@ -165,7 +187,12 @@ def _object(files: ColumnFiles, number: int) -> ObjectPath | None:
     return path
 
 
-def _ask(pool: ThreadPoolExecutor, ranges: _Ranges) -> list[BulkPart | None]:
+_RangeKey: TypeAlias = tuple[str, int, int]
+_LastPart: TypeAlias = tuple[_RangeKey | None, BulkPart | None]
+"""Range of the last sample of the block before, and the part that it lies in."""
+
+
+def _ask(pool: ThreadPoolExecutor, ranges: _Ranges, last: _LastPart) -> list[BulkPart | None]:
     if ranges.stop is None:
         most = ranges.most_bytes
         return [
@@ -173,7 +200,13 @@ def _ask(pool: ThreadPoolExecutor, ranges: _Ranges) -> list[BulkPart | None]:
             for path in ranges.objects
         ]
     found: list[BulkPart | None] = [None] * len(ranges.objects)
+    key, part_before = last
     there = [row for row, path in enumerate(ranges.objects) if path is not None]
+    if key is not None and part_before is not None:
+        again = [row for row in there if (int(ranges.start[row]), int(ranges.stop[row])) == key[1:]]
+        for row in (row for row in again if str(ranges.objects[row]) == key[0]):
+            found[row] = part_before
+        there = [row for row in there if found[row] is None]
     if not there:
         return found
     paths = {str(path): path for path in ranges.objects if path is not None}

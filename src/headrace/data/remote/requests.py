@@ -73,7 +73,11 @@ class WantedRanges:
 
     @property
     def bytes(self) -> int:
-        return int((self.stop - self.start).sum())
+        """Bytes of the ranges; one that is wanted several times, as of a page with several samples, counts once."""
+        order = np.lexsort((self.stop, self.start, self.object))
+        known = np.stack([self.object, self.start, self.stop])[:, order]
+        new = np.concatenate([[True], (known[:, 1:] != known[:, :-1]).any(axis=0)])[: len(order)]
+        return int((known[2] - known[1])[new].sum())
 
     def only(self, rows: Ints) -> WantedRanges:
         return WantedRanges(self.object[rows], self.start[rows], self.stop[rows], self.need[rows])
