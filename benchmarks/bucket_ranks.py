@@ -29,7 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import headrace as hr
-from headrace.data.columns import ColumnFiles, FileColumn, ValueColumn
+from headrace.data.columns import FileColumn, ValueColumn
+from headrace.data.location import ColumnFiles
 from headrace.data.storage.strings import StringColumn
 from headrace.data.table import SampleTable
 from headrace.plan import EpochPlan, Order, ViewedImages, plan_of

@@ -26,7 +26,7 @@ import json, sys, threading, time
 import numpy as np
 import headrace as hr
 from headrace.data.columns import FileColumn, ValueColumn
-from headrace.data.columns import ColumnFiles as Files
+from headrace.data.location import ColumnFiles as Files
 from headrace.data.storage.strings import StringColumn, Strings
 from headrace.data.table import SampleTable as Table
 from headrace.plan import ViewedImages as Images, Order, plan_of

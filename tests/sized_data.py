@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 import headrace as hr
-from headrace.data.columns import Column, ColumnFiles, FileColumn, ListColumn, TextColumn, ValueColumn
+from headrace.data.columns import Column, FileColumn, ListColumn, TextColumn, ValueColumn
+from headrace.data.location import ColumnFiles
 from headrace.data.storage.strings import StringColumn
 from headrace.data.table import SampleTable
 

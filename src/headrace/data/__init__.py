@@ -12,23 +12,18 @@ from headrace.data.archives.zip_index import ZIP, ZipMember, ZipMembers
 from headrace.data.archives.zip_reading import DamagedEntryError, ZipEntry, read_entry, refusal
 from headrace.data.class_names import label_column, parse_labels
 from headrace.data.columns import (
-    ABSENT,
     KEY,
     ByteColumn,
-    ColumnFiles,
     FileColumn,
     HeldColumn,
-    HeldParts,
     KeyColumn,
     ListColumn,
-    Location,
     RangeColumn,
     TextColumn,
     ValueColumn,
-    native_paths,
-    outside_root_text,
 )
 from headrace.data.dataset import Dataset
+from headrace.data.location import ABSENT, ColumnFiles, HeldParts, Location, native_paths, outside_root_text
 from headrace.data.native_reading import read_members
 from headrace.data.opening import Where
 from headrace.data.opening import open_dataset as open

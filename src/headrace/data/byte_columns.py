@@ -15,19 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headrace.data.columns import (
-    ABSENT,
-    MISSING,
-    ByteColumn,
-    Column,
-    ColumnFiles,
-    ColumnPart,
-    ListedObjects,
-    Location,
-    NamedFileColumn,
-    RangeColumn,
-    TextColumn,
-)
+from headrace.data.columns import ByteColumn, Column, ColumnPart, NamedFileColumn, RangeColumn, TextColumn
+from headrace.data.location import ABSENT, MISSING, ColumnFiles, ListedObjects, Location
 from headrace.data.storage.file_writing import write_all
 from headrace.data.storage.open_file import DescriptorOwner, FilePath
 from headrace.data.storage.strings import Ints, StringColumn

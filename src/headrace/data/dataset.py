@@ -16,7 +16,8 @@ import numpy.typing as npt
 from headrace.data.archives.zip_reading import read_zipped
 from headrace.data.byte_columns import MemoryColumn
 from headrace.data.class_names import label_column, named_classes, parse_labels, rows_of_values
-from headrace.data.columns import ABSENT, KEY, MISSING, ByteColumn, Column, ColumnFiles, KeyColumn, Location, TextColumn
+from headrace.data.columns import KEY, ByteColumn, Column, KeyColumn, TextColumn
+from headrace.data.location import ABSENT, MISSING, ColumnFiles, Location
 from headrace.data.remote.addresses import show_address
 from headrace.data.remote.bulk_reads import BulkPart, read_in_bulk
 from headrace.data.selection import (

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from headrace import _core
 from headrace.data.array_files import array_size, holds_array
-from headrace.data.columns import HeldParts, Location, native_paths
 from headrace.data.dataset import Dataset
+from headrace.data.location import HeldParts, Location, native_paths
 from headrace.data.pillow_images import picture_size
 from headrace.data.remote.bulk_reads import BulkBlock, link_of, read_in_bulk
 from headrace.data.sample_arrays import mapped_zeros, position_blocks

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headrace.data.columns import ByteColumn, ColumnFiles
+from headrace.data.columns import ByteColumn
 from headrace.data.dataset import Dataset
+from headrace.data.location import ColumnFiles
 from headrace.data.storage import safetensors
 from headrace.data.storage.file_writing import UnwritableError, finish_partial_file, no_room, scratch_file
 from headrace.data.storage.safetensors import Arrays, InvalidFileError, checked_array

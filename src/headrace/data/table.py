@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from headrace.data.columns import MISSING, ByteColumn, Column, TextColumn
+from headrace.data.columns import ByteColumn, Column, TextColumn
+from headrace.data.location import MISSING
 from headrace.data.remote.addresses import show_address
 from headrace.data.storage.strings import Strings
 from headrace.errors import ChangedError, HeadraceError, NotFoundError, OutsideRootError, ReadError, UsageError

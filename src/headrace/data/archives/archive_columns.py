@@ -17,16 +17,8 @@ import numpy.typing as npt
 
 from headrace._core import SampleFinder
 from headrace.data.archives.archive_members import ArchiveMembers, GroupedMembers, JoinedArray
-from headrace.data.columns import (
-    ABSENT,
-    MISSING,
-    ByteColumn,
-    ColumnFiles,
-    ColumnPart,
-    ListedObjects,
-    Location,
-    ZipLocation,
-)
+from headrace.data.columns import ByteColumn, ColumnPart
+from headrace.data.location import ABSENT, MISSING, ColumnFiles, ListedObjects, Location, ZipLocation
 from headrace.data.sources.file_kind import IMAGE_EXTENSIONS
 from headrace.data.storage.open_file import FilePath
 from headrace.data.storage.strings import Ints, StringColumn, Strings

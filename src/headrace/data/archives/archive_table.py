@@ -23,8 +23,9 @@ from headrace.data.archives.archive_columns import (
 from headrace.data.archives.archive_index import ArchiveKind, SampleIndex
 from headrace.data.archives.merged_index import MergedIndex
 from headrace.data.class_names import Classes, names_text, renumbering
-from headrace.data.columns import ABSENT, Column, ValueColumn
+from headrace.data.columns import Column, ValueColumn
 from headrace.data.dataset import Dataset
+from headrace.data.location import ABSENT
 from headrace.data.native_reading import read_members
 from headrace.data.sources.memory_samples import columns_of, shown
 from headrace.data.storage.open_file import FilePath, file_name

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from headrace._core import Limits
-from headrace.data.columns import Location
+from headrace.data.location import Location
 from headrace.data.storage.open_file import ReadableFile, read_exactly
 from headrace.errors import ChangedError, DecodeError, LimitError, SampleError, UnsupportedError
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from headrace.data.byte_columns import ByteRanges
-from headrace.data.columns import ABSENT
+from headrace.data.location import ABSENT
 from headrace.data.manifest.typed_rows import TypedPart, bytes_and_paths
 from headrace.data.storage.open_file import FilePath, StoredPath, unreadable
 from headrace.data.storage.strings import Ints, StringColumn

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from headrace.data.byte_columns import ByteRanges, MemoryFile, ValuesFile
-from headrace.data.columns import ABSENT
+from headrace.data.location import ABSENT
 from headrace.data.storage import safetensors
 from headrace.data.storage.file_writing import UnwritableError, finish_partial_file, partial_file, write_all
 from headrace.data.storage.open_file import FilePath

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.data.byte_columns import RowFiles
-from headrace.data.columns import ByteColumn, ColumnFiles, ColumnPart, HeldParts, Location
+from headrace.data.columns import ByteColumn, ColumnPart
+from headrace.data.location import ColumnFiles, HeldParts, Location
 from headrace.data.manifest.parquet_pages import CODECS, InvalidPageError, UnpackedValues, unpack_pages
 from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.storage import safetensors

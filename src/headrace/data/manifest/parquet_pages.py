@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.data.columns import ABSENT
+from headrace.data.location import ABSENT
 from headrace.data.storage.strings import Ints
 
 PLAIN_ENCODINGS = frozenset({"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"})

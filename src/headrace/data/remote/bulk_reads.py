@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from headrace.data.columns import ColumnFiles, HeldParts, Location
+from headrace.data.location import ColumnFiles, HeldParts, Location
 from headrace.data.remote.link import STREAMS, LinkMeter
 from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.remote.requests import LinkModel, WantedRanges, plan_requests

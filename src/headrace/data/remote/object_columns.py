@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headrace.data.columns import ColumnFiles, Location, NamedFileColumn
+from headrace.data.columns import NamedFileColumn
+from headrace.data.location import ColumnFiles, Location
 from headrace.data.remote.addresses import is_remote
 from headrace.data.remote.listing import Stores
 from headrace.data.remote.remote_file import ObjectPath, pin_of, tag_of

@@ -21,7 +21,8 @@ from headrace.data.byte_columns import (
     column_of_values,
     join_values,
 )
-from headrace.data.columns import ABSENT, Column, ColumnFiles, RangeColumn
+from headrace.data.columns import Column, RangeColumn
+from headrace.data.location import ABSENT, ColumnFiles
 from headrace.data.storage.open_file import OpenFile, unreadable
 from headrace.data.storage.strings import Ints, NumberKeys, StringColumn
 from headrace.data.table import PathRoot, SampleTable

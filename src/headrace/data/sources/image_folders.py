@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.data.class_names import Classes, renumbering
-from headrace.data.columns import Column, ColumnFiles, FileColumn, ValueColumn
+from headrace.data.columns import Column, FileColumn, ValueColumn
+from headrace.data.location import ColumnFiles
 from headrace.data.remote.addresses import show_address
 from headrace.data.remote.listing import Listing, Stores
 from headrace.data.remote.object_columns import NamedObjects, ObjectColumn, SeenObjects

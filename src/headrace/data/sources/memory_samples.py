@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from headrace.data.byte_columns import BytesLike, GrowingBytes, MemoryColumn
 from headrace.data.class_names import names_text
-from headrace.data.columns import ABSENT, Column, HeldColumn, ListColumn
+from headrace.data.columns import Column, HeldColumn, ListColumn
+from headrace.data.location import ABSENT
 from headrace.data.manifest.manifest_columns import find_key, key_strings
 from headrace.data.remote.addresses import show_address
 from headrace.data.remote.object_columns import holds_addresses

@@ -13,7 +13,8 @@ from headrace.data.archives.archive_index import ArchiveKind
 from headrace.data.archives.archive_members import ArchiveMembers
 from headrace.data.archives.tar_index import TAR
 from headrace.data.archives.zip_index import ZIP
-from headrace.data.columns import ByteColumn, ColumnFiles, NamedFileColumn
+from headrace.data.columns import ByteColumn, NamedFileColumn
+from headrace.data.location import ColumnFiles
 from headrace.data.remote.addresses import is_remote
 from headrace.data.remote.listing import Stores
 from headrace.data.remote.object_columns import NamedObjects, ObjectColumn, holds_addresses
