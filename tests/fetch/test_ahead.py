@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,15 @@ class FileStore:
     hangs: bool = False
     renewed: int = 0
 
-    async def read_async(self, key: str, start: int, end: int, _pin: object) -> tuple[memoryview, None]:
+    async def read_async(
+        self, key: str, start: int, end: int, _pin: object, begun: Callable[[], None]
+    ) -> tuple[memoryview, None]:
         self.asked.append((key, start, end))
         failures = self.fails.get((Path(key).name, start)) or self.fails.get((Path(key).name, -1))
         if failures:
             raise failures.pop()
         await asyncio.sleep(1000 if self.hangs else 0)
+        begun()
         return memoryview(Path(key).read_bytes()[start:end]), None
 
     @property

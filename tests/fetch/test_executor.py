@@ -117,6 +117,30 @@ def test_a_request_that_lags_is_sent_a_second_time() -> None:
     assert took_s < 600 / 8 * 0.02 + 0.3  # neither took its two seconds
 
 
+def test_a_large_answer_that_begins_late_is_asked_for_again_before_its_bytes_would_be_late() -> None:
+    """Of bodies that take from 0.5 to 1.5 s, the whole answer lags after 2 s: its first byte does after 50 ms."""
+    store = MadeStore(lambda at: 2.0 if at == 300 else 0.02, body_s=lambda at: 0.5 + at % 11 / 10)
+    (found, runner), _ = run_virtually(run(store, requests(400), streams=8))
+    assert found == [content(each.object, each.start, each.stop) for each in requests(400)]
+    assert (runner.counts.hedges, runner.counts.hedges_won) == (1, 1)
+    (lagging, *same) = store.seen[300][2:]
+    times = [time_s for time_s, _, *place in store.seen if place == [lagging, *same]]
+    assert times[1] - times[0] == pytest.approx(0.05)
+
+
+def test_an_answer_that_stops_in_the_middle_is_asked_for_again() -> None:
+    store = MadeStore(lambda _: 0.02, body_s=lambda at: 50.0 if at == 300 else 0.1)
+    (found, runner), took_s = run_virtually(run(store, requests(400), streams=8))
+    assert found == [content(each.object, each.start, each.stop) for each in requests(400)]
+    assert (runner.counts.hedges, runner.counts.hedges_won) == (1, 1)
+    assert took_s < 400 / 8 * 0.12 + 0.5
+
+
+def test_latency_is_the_time_to_the_first_byte() -> None:
+    _, runner = run_virtually(run(MadeStore(lambda _: 0.02, body_s=lambda _: 3.0), requests(40)))[0]
+    assert runner.link.latency_s(0.5) == pytest.approx(0.02)
+
+
 def test_second_requests_are_a_small_share_even_where_all_lag() -> None:
     store = MadeStore(lambda at: 0.02 if at < 100 else 2.0)
     (_, runner), _ = run_virtually(run(store, requests(500), streams=8))

@@ -51,22 +51,27 @@ Answer = float | tuple[float, Exception | bytes]
 
 
 class MadeStore:
-    """Store whose answers take the time that `answer` says for each request, numbered as they come in."""
+    """Store whose answers begin after the time that `answer` says for each request, numbered as they come in.
 
-    def __init__(self, answer: Callable[[int], Answer]) -> None:
-        self._answer = answer
+    Their bytes take `body_s` more.
+    """
+
+    def __init__(self, answer: Callable[[int], Answer], *, body_s: Callable[[int], float] = lambda _: 0.0) -> None:
+        self._answer, self._body_s = answer, body_s
         self.seen: list[tuple[float, int, int, int]] = []
         """Time, object, start and stop of each request."""
         self.under_way = self.most_under_way = self.renewed = 0
 
-    async def read_range(self, number: int, start: int, stop: int) -> bytes:
-        answer = self._answer(len(self.seen))
+    async def read_range(self, number: int, start: int, stop: int, begun: Callable[[], None]) -> bytes:
+        answer, body_s = self._answer(len(self.seen)), self._body_s(len(self.seen))
         self.seen.append((asyncio.get_running_loop().time(), number, start, stop))
         after_s, what = answer if isinstance(answer, tuple) else (answer, content(number, start, stop))
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         try:
             await asyncio.sleep(after_s)
+            begun()
+            await asyncio.sleep(body_s)
         finally:
             self.under_way -= 1
         if isinstance(what, Exception):

@@ -40,8 +40,8 @@ _QUANTILES = (0.5, 0.95, 0.99)
 class RangeReader(Protocol):
     """Reader of ranges of numbered objects."""
 
-    async def read_range(self, number: int, start: int, stop: int) -> Any:
-        """Return the bytes [start, stop) as a buffer.
+    async def read_range(self, number: int, start: int, stop: int, begun: Callable[[], None]) -> Any:
+        """Return the bytes [start, stop) as a buffer. Call `begun` once the answer begins.
 
         Raises FailedRequestError, which says what kind of failure it is.
         """
@@ -172,15 +172,20 @@ class RequestRunner:
             await asyncio.sleep(following.pause_s)
 
     async def _hedged(self, request: Request, attempt: int) -> Any:
-        """Return the first of up to two answers to the same request, the second sent once the first one lags."""
+        """Return the first of up to two answers to the same request.
+
+        The second is sent where the first one has not begun in time, or is not whole in time.
+        """
+        loop = asyncio.get_running_loop()
         self._budget.requests += 1
-        tasks = {asyncio.ensure_future(self._read(request, attempt))}
-        wait_s: float | None = self.link.hedge_after_s(request.bytes)
+        begun, began_s = asyncio.Event(), loop.time()
+        tasks = {asyncio.ensure_future(self._read(request, attempt, begun))}
+        lags_s = [each for each in self.link.hedge_after_s(request.bytes) if each < float("inf")]
         failure: Exception | None = None
         second: asyncio.Task[Any] | None = None
         try:
             while tasks:
-                timeout = None if wait_s is None or wait_s == float("inf") else wait_s
+                timeout = max(0.0, began_s + lags_s[0] - loop.time()) if lags_s else None
                 done, tasks = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     error = task.exception()
@@ -189,10 +194,11 @@ class RequestRunner:
                         return task.result()
                     failure = error if isinstance(error, Exception) else failure
                 if not done:
-                    wait_s = None
-                    if self._budget.take():
+                    del lags_s[0]
+                    if (not lags_s or not begun.is_set()) and self._budget.take():
+                        lags_s.clear()
                         self.counts.hedges += 1
-                        second = asyncio.ensure_future(self._read(request, attempt))
+                        second = asyncio.ensure_future(self._read(request, attempt, asyncio.Event()))
                         tasks = tasks | {second}
         finally:
             for task in tasks:
@@ -200,14 +206,19 @@ class RequestRunner:
         assert failure is not None
         raise failure
 
-    async def _read(self, request: Request, attempt: int) -> Any:
+    async def _read(self, request: Request, attempt: int, begun: asyncio.Event) -> Any:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
+
+        def begin() -> None:
+            self.link.began(loop.time() - began_s)
+            begun.set()
+
         deadline_s = self.link.deadline_s(request.bytes, attempt)
         self.counts.requests += 1
         try:
             async with asyncio.timeout(deadline_s):
-                data = await self._reader.read_range(request.object, request.start, request.stop)
+                data = await self._reader.read_range(request.object, request.start, request.stop, begin)
         except TimeoutError as error:
             self._limit.throttled()  # what shares the link with fewer others may come in time
             raise FailedRequestError(FailureKind.PASSING, f"no whole answer within {deadline_s:.0f} s") from error

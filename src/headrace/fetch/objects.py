@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -40,10 +40,10 @@ class Objects:
     def __getitem__(self, number: int) -> NumberedObject:
         return self._by_number[number]
 
-    async def read_range(self, number: int, start: int, stop: int) -> memoryview:
-        """Return the bytes [start, stop). Raises FailedRequestError."""
+    async def read_range(self, number: int, start: int, stop: int, begun: Callable[[], None]) -> memoryview:
+        """Return the bytes [start, stop). Call `begun` once the answer begins. Raises FailedRequestError."""
         path = self[number].path
-        data, _ = await path.store.read_async(path.key, start, stop, path.pin)
+        data, _ = await path.store.read_async(path.key, start, stop, path.pin, begun)
         return data
 
     def connections(self, number: int) -> int:

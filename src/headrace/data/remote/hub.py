@@ -11,7 +11,7 @@ import asyncio
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, NoReturn
@@ -147,11 +147,13 @@ class HubStore(ObjectStore):
             f"file, and upload it with huggingface_hub"
         )
 
-    async def read_async(self, key: str, start: int, end: int, pin: ObjectPin | None) -> tuple[memoryview, ObjectPin]:
+    async def read_async(
+        self, key: str, start: int, end: int, pin: ObjectPin | None, begun: Callable[[], None]
+    ) -> tuple[memoryview, ObjectPin]:
         """Do the same as `read` in an event loop."""
         place, claimed = await self._place_async(key)
         try:
-            data, found = await place.web.read_async(place.key, start, end, None)
+            data, found = await place.web.read_async(place.key, start, end, None, begun)
         except FailedRequestError as failure:
             self._refused(key, claimed, failure)
         return data, _checked(place, found, pin)

@@ -39,12 +39,14 @@ class LinkMeter:
 
     def __init__(self) -> None:
         self._answers: deque[tuple[int, float]] = deque(maxlen=_KEPT)
+        self._begun: deque[float] = deque(maxlen=_KEPT)
+        """Times to the first byte."""
         self._busy_since: float | None = None
         self._busy_s = 0.0
         self._busy_bytes = 0
         self._latency_s = _ASSUMED_LATENCY_S
         self._stream = _ASSUMED_STREAM
-        self._usual_s = math.inf
+        self._usual_s = self._usual_first_s = math.inf
         self._fresh = 0
 
     def begin(self, now_s: float) -> None:
@@ -57,6 +59,10 @@ class LinkMeter:
         if self._busy_since is not None:
             self._busy_s += now_s - self._busy_since
             self._busy_since = None
+
+    def began(self, after_s: float) -> None:
+        """Take in the time after which an answer began."""
+        self._begun.append(after_s)
 
     def answered(self, size: int, took_s: float) -> None:
         """Take in a whole answer of `size` bytes, which took that long."""
@@ -81,18 +87,22 @@ class LinkMeter:
         return LinkModel(self._latency_s, bandwidth, streams)
 
     def latency_s(self, quantile: float) -> float | None:
-        """Return a quantile of the latency, the time of the bytes apart; None before there are answers."""
-        if not self._answers:
-            return None
-        return float(np.quantile(self._waits(), quantile))
+        """Return a quantile of the time to the first byte; None before an answer began."""
+        return float(np.quantile(self._begun, quantile)) if self._begun else None
 
     def expected_s(self, size: int) -> float:
         """Return how long an answer of that size takes in the median."""
         return self._latency_s + size / self._stream
 
-    def hedge_after_s(self, size: int) -> float:
-        """Return after how long a second request for the same bytes is worth it; inf before enough is known."""
-        return max(_LEAST_HEDGE_S, _HEDGE_FACTOR * (self._usual_s + size / self._stream))
+    def hedge_after_s(self, size: int) -> tuple[float, float]:
+        """Return after how long a second request for the same bytes is worth it; inf before enough is known.
+
+        The first time is of an answer that has not begun, the second of one that is not whole. Of a large one the
+        second alone would find a late beginning when most of its delay is over.
+        """
+        usual_s = self._usual_first_s, self._usual_s + size / self._stream
+        first_s, whole_s = (max(_LEAST_HEDGE_S, _HEDGE_FACTOR * each) for each in usual_s)
+        return min(first_s, whole_s), whole_s
 
     def deadline_s(self, size: int, attempt: int = 1) -> float:
         """Return how long one answer may take before it counts as lost: twice as long at each further attempt.
@@ -101,11 +111,6 @@ class LinkMeter:
         """
         usual_s = max(_LEAST_DEADLINE_S, _DEADLINE_FACTOR * self.expected_s(size))
         return min(_MOST_DEADLINE_S, math.ldexp(usual_s, attempt - 1))
-
-    def _waits(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Return what each answer took beyond the time of its bytes."""
-        sizes, took_s = (np.array(column, float) for column in zip(*self._answers, strict=True))
-        return np.maximum(0.0, took_s - sizes / self._stream)
 
     def _fit(self) -> None:
         """Fit latency and a stream's pace to the answers: by their medians above and below the median size."""
@@ -124,6 +129,8 @@ class LinkMeter:
         self._latency_s = float(np.median(waits_s))
         if len(sizes) >= _ENOUGH:  # here and not at each request, which it would cost 100 µs
             self._usual_s = float(np.quantile(waits_s, _HEDGE_QUANTILE))
+            if len(self._begun) >= _ENOUGH:
+                self._usual_first_s = float(np.quantile(self._begun, _HEDGE_QUANTILE))
 
 
 class StoreLink:

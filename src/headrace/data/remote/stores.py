@@ -15,7 +15,7 @@ import pickle
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FunctionType
@@ -229,10 +229,13 @@ class ObjectStore:
         """Make an object of the file at `path`, in the place of what had that key. Raises FailedRequestError."""
         self._try(lambda obstore, store: obstore.put(store, key, Path(path)))
 
-    async def read_async(self, key: str, start: int, end: int, pin: ObjectPin | None) -> tuple[memoryview, ObjectPin]:
-        """Do the same as `read` in an event loop."""
+    async def read_async(
+        self, key: str, start: int, end: int, pin: ObjectPin | None, begun: Callable[[], None]
+    ) -> tuple[memoryview, ObjectPin]:
+        """Do the same as `read` in an event loop. Call `begun` once the answer begins."""
         try:
             answer = await self._obstore().get_async(self._connection(), key, options=_get_options(start, end, pin))
+            begun()
             found = _checked_pin(answer.meta, pin)
             return _checked_bytes(memoryview(await answer.bytes_async()), start, end, found), found
         except UsageError:
