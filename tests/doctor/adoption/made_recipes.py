@@ -30,6 +30,27 @@ def pixels_of(image):
     return (torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255 - MEAN) / STD
 """
 
+PAIRED = """
+class CLASS(Dataset):
+    def __init__(self, root):
+        self.root = root
+        self.names = sorted(name[:-4] for name in os.listdir(os.path.join(root, "images")))
+
+    def __len__(self):
+        return len(self.names)
+
+    def __getitem__(self, index):
+        name = self.names[index]
+        image = Image.open(os.path.join(self.root, "images", name + ".ENDING")).convert("RGB")
+        mask = Image.open(os.path.join(self.root, "masks", name + ".png"))
+"""
+"""Head of a dataset of images with a mask each, by the same name in two folders."""
+
+
+def paired(name, ending):
+    """Return the head of such a dataset, up to where its sample is made of `image` and `mask`."""
+    return PAIRED.replace("CLASS", name).replace("ENDING", ending)
+
 
 def loaded(text, path: Path):
     """Import a script of this text."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from made_recipes import loaded, recipe_of
+from made_recipes import loaded, paired, recipe_of
 from PIL import Image
 from recorded_scripts import recorded, script_text
 from torch.utils.data import DataLoader
@@ -170,22 +170,14 @@ def scaled(image, mask, size=48, scales=(1.0, 1.0)):
     x, y = random.randint(0, image.width - size), random.randint(0, image.height - size)
     return image.crop((x, y, x + size, y + size)), mask.crop((x, y, x + size, y + size))
 
-
-class Scaled(Dataset):
-    def __init__(self, root):
-        self.root = root
-        self.names = sorted(name[:-4] for name in os.listdir(os.path.join(root, "images")))
-
-    def __len__(self):
-        return len(self.names)
-
-    def __getitem__(self, index):
-        name = self.names[index]
-        image = Image.open(os.path.join(self.root, "images", name + ".png")).convert("RGB")
-        mask = Image.open(os.path.join(self.root, "masks", name + ".png"))
+"""
+SCALED += (
+    paired("Scaled", "png")
+    + """\
         image, mask = scaled(image, mask)
         return torch.from_numpy(np.array(image)).permute(2, 0, 1), torch.from_numpy(np.array(mask)).long()
 """
+)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from made_recipes import CENTER, TENSOR, described_recipe, differences, image_folder, known, loaded, recipe_of
+from made_recipes import CENTER, TENSOR, described_recipe, differences, image_folder, known, loaded, paired, recipe_of
 from PIL import Image
 
 from headrace.doctor.adoption import adopt, compare_with_script
@@ -35,20 +35,8 @@ class Photos(Dataset):
         STEP
         return pixels_of(image), label
 """
-PAIRS = """
-class Pairs(Dataset):
-    def __init__(self, root):
-        self.root = root
-        self.names = sorted(name[:-4] for name in os.listdir(os.path.join(root, "images")))
-
-    def __len__(self):
-        return len(self.names)
-
-    def __getitem__(self, index):
-        name = self.names[index]
-        image = Image.open(os.path.join(self.root, "images", name + ".jpg")).convert("RGB")
-        mask = Image.open(os.path.join(self.root, "masks", name + ".png"))
-        return {"image": pixels_of(image), "mask": torch.from_numpy(np.array(mask)).long(), "name": name}
+PAIRS = f"""{paired("Pairs", "jpg")}\
+        return {{"image": pixels_of(image), "mask": torch.from_numpy(np.array(mask)).long(), "name": name}}
 """
 LISTED = """
 class Listed(Dataset):

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import takewhile
 from typing import Any
 
 from .loader_call import AROUND, LoaderCall, UncertainEditError, argument, loader_call
@@ -88,7 +87,7 @@ def for_import(module: str) -> str:
         names = {one.id for one in getattr(node, "targets", ()) if isinstance(one, ast.Name)}
         if is_check or (names and names <= CHECK_ONLY):
             unwanted.append(node)
-    text = source.with_replaced(_without_lines(source, unwanted))
+    text = source.with_replaced(source.without_lines(unwanted))
     text = text.replace(f'\n\n{FROM_SCRATCH}"""', '"""', 1).replace(f"\n{FROM_SCRATCH}", "", 1)
     return f"{text.rstrip()}\n"
 
@@ -132,7 +131,7 @@ def _behind_prefetcher(found: LoaderCall) -> Replacement:
     source, call = found
     statement = next((one for one in ast.walk(source.tree) if isinstance(one, ast.Assign) and one.value is call), None)
     name = None if statement is None or len(statement.targets) != 1 else dotted(statement.targets[0])
-    if statement is None or name is None or not _is_timms(found) or not is_alone(source, statement):
+    if statement is None or name is None or not _is_timms(found) or not source.is_alone(statement):
         raise UncertainEditError
     place = source.line_start((statement.end_lineno or statement.lineno) + 1)
     indent = source.between(source.line_start(statement.lineno), source.start(statement))
@@ -309,7 +308,7 @@ class UnusedCode:
             elif not bound:
                 self._forget_import(name)
         whole = [statement for statement, gone in self.aliases.items() if len(gone) == len(_names(statement))]
-        yield from _without_lines(self.source, [*self.statements, *whole])
+        yield from self.source.without_lines([*self.statements, *whole])
         for statement, gone in self.aliases.items():
             if statement not in whole:
                 yield from self._without(statement, gone)
@@ -326,7 +325,7 @@ class UnusedCode:
             for block in (getattr(node, part, None) for part in ("body", "orelse", "finalbody")):
                 for statement in block if isinstance(block, list) and len(block) > 1 else ():
                     is_it = isinstance(statement, ast.Assign) and statement.targets == [name]
-                    if is_it and is_alone(self.source, statement) and self._makes_only(statement.value):
+                    if is_it and self.source.is_alone(statement) and self._makes_only(statement.value):
                         found: ast.stmt = statement
                         return found
         return None
@@ -347,7 +346,7 @@ class UnusedCode:
 
     def _forget_import(self, name: str) -> None:
         for statement in self.source.tree.body:
-            if isinstance(statement, (ast.Import, ast.ImportFrom)) and is_alone(self.source, statement):
+            if isinstance(statement, (ast.Import, ast.ImportFrom)) and self.source.is_alone(statement):
                 for alias in statement.names:
                     if (alias.asname or alias.name) == name:  # `import torch.utils` binds more than it names
                         self.aliases.setdefault(statement, []).append(alias)
@@ -371,31 +370,6 @@ def _names(statement: ast.stmt) -> list[ast.alias]:
     return statement.names if isinstance(statement, (ast.Import, ast.ImportFrom)) else []
 
 
-def is_alone(source: ScriptSource, statement: ast.stmt) -> bool:
-    """Tell whether nothing else but a comment stands on a statement's lines."""
-    first = source.between(source.line_start(statement.lineno), source.start(statement))
-    end = statement.end_lineno or statement.lineno
-    last = source.between(source.end(statement), source.line_start(end + 1)).strip()
-    return not first.strip() and (not last or last.startswith("#"))
-
-
 def _is_method_of_made(call: ast.Call) -> bool:
     """Tell whether a call is of a method of what another call made: `WebDataset(urls).shuffle(100)`."""
     return isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call)
-
-
-def _without_lines(source: ScriptSource, statements: Iterable[ast.stmt]) -> Iterator[Replacement]:
-    """Yield what removes statements with their lines, and of the blank lines around each the fewer ones."""
-    lines = source.text.splitlines()
-
-    def blank(numbers: Iterable[int]) -> list[int]:
-        inside = (number for number in numbers if 0 < number <= len(lines))
-        return list(takewhile(lambda number: not lines[number - 1].strip(), inside))
-
-    gone: set[int] = set()
-    for statement in statements:
-        end = statement.end_lineno or statement.lineno
-        before, after = blank(range(statement.lineno - 1, 0, -1)), blank(range(end + 1, len(lines) + 1))
-        gone |= {*range(statement.lineno, end + 1), *(before if len(before) <= len(after) else after)}
-    for number in sorted(gone):
-        yield Replacement(source.line_start(number), source.line_start(number + 1), "")

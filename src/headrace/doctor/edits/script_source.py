@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 
 from ..session.model import Session
 
@@ -100,6 +101,29 @@ class ScriptSource:
         for piece in sorted(set(replacements), key=lambda one: (one.start, one.end, one.order), reverse=True):
             text = text[: piece.start] + piece.new.encode() + text[piece.end :]
         return text.decode()
+
+    def is_alone(self, statement: ast.stmt) -> bool:
+        """Tell whether nothing else but a comment stands on a statement's lines."""
+        first = self.between(self.line_start(statement.lineno), self.start(statement))
+        end = statement.end_lineno or statement.lineno
+        last = self.between(self.end(statement), self.line_start(end + 1)).strip()
+        return not first.strip() and (not last or last.startswith("#"))
+
+    def without_lines(self, statements: Iterable[ast.stmt]) -> Iterator[Replacement]:
+        """Yield what removes statements with their lines, and of the blank lines around each the fewer ones."""
+        lines = self.text.splitlines()
+
+        def blank(numbers: Iterable[int]) -> list[int]:
+            inside = (number for number in numbers if 0 < number <= len(lines))
+            return list(takewhile(lambda number: not lines[number - 1].strip(), inside))
+
+        gone: set[int] = set()
+        for statement in statements:
+            end = statement.end_lineno or statement.lineno
+            before, after = blank(range(statement.lineno - 1, 0, -1)), blank(range(end + 1, len(lines) + 1))
+            gone |= {*range(statement.lineno, end + 1), *(before if len(before) <= len(after) else after)}
+        for number in sorted(gone):
+            yield Replacement(self.line_start(number), self.line_start(number + 1), "")
 
     def importing(self, module: str) -> list[Replacement]:
         """Put `import module` behind the last import at the top of the file; nothing where it is there."""

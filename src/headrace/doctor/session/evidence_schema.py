@@ -29,8 +29,6 @@ StageRow = tuple[NameNumber, int, Duration, Duration]
 """Stage, calls, wall time and CPU time, without the stages inside it."""
 NO_ROWS: Any = []
 """Default of a field that lists something. msgspec gives each record its own."""
-
-
 RECORDS: dict[str, type[EvidenceRecord]] = {}
 """All kinds of record, in the order in which they are described."""
 
