@@ -25,7 +25,7 @@ from headrace.plan import UniformPlan, WindowShape
 SAMPLES = 60
 
 
-@dataclass
+@dataclass(eq=False)
 class FileStore:
     """Files of this machine as objects of a store, and the ranges that were asked for."""
 

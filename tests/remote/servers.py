@@ -141,6 +141,8 @@ def _handler(store: StoreServer) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
             bucket, _, key = unquote(parts.path).lstrip("/").partition("/")
+            if f"{key}?{parts.query}" in store.objects:  # as a server of downloads by number
+                key = f"{key}?{parts.query}"
             asked = self.headers.get("Range", "")
             start, _, last = asked.removeprefix("bytes=").partition("-")
             found = Seen(

@@ -257,6 +257,15 @@ def test_credentials_stay_in_their_process(store: StoreServer, monkeypatch: pyte
     assert "(access_key_id, secret_access_key) are not sent to other processes" in error_of(there, ReadError)
 
 
+def test_a_proxys_password_stays_in_its_process(store: StoreServer) -> None:
+    options = {"proxy_url": f"http://me:{SECRET}@127.0.0.1:{store.port}"}
+    path = opened(store, anonymous=True, client_options=options)
+    sent = pickle.dumps(path)
+    assert SECRET.encode() not in sent
+    store.fault = lambda _: Answer(407, "ProxyAuthenticationRequired")
+    assert "proxy_url) are not sent to other processes" in error_of(pickle.loads(sent), ReadError)
+
+
 def test_patterns_list_and_braces_do_not(store: StoreServer) -> None:
     keys = ["t/000.tar", "t/001.tar", "t/x/002.tar", "t/x/y z é/003.tar", "t/notes.txt", "u/000.tar"]
     store.objects.update(dict.fromkeys(keys, b"x"))

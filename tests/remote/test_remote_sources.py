@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from loader_data import encode, photograph
 from servers import SECRET, StoreServer
+from test_remote_archives import tar_of
 
 import headrace as hr
 from headrace.errors import ChangedError, NotFoundError, UsageError
@@ -187,6 +188,20 @@ def test_signatures_of_addresses_are_not_shown(remote: StoreServer) -> None:
     for shown in (str(caught.value), repr(opened), opened.key(1), str(opened.paths("image", np.arange(3)))):
         assert "SECRET" not in shown
         assert "pass" not in shown
+
+
+def test_addresses_that_differ_in_their_query_are_other_objects(remote: StoreServer) -> None:
+    queries = [f"id={number}" for number in range(COUNT)]
+    remote.objects |= {f"get?{query}": photo for query, photo in zip(queries, PHOTOS, strict=True)}
+    opened = hr.open([(remote.url("get", query=query), 0) for query in queries])
+    assert [opened.read("image", number) for number in range(COUNT)] == PHOTOS
+    local = hr.open({"image": PHOTOS})
+    for mine, other in zip(batches(opened), batches(local), strict=True):
+        assert np.array_equal(mine, other)
+    for number, query in enumerate(queries):
+        remote.objects[f"tar?{query}"] = tar_of({f"{number}.cls": b"%d" % number})
+    tars = hr.open([remote.url("tar", query=query) for query in queries])
+    assert tars.column("cls") == [b"%d" % number for number in range(COUNT)]
 
 
 def test_only_needed_columns_of_parquet_are_read(remote: StoreServer) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -26,14 +26,13 @@ class Objects:
 
     def __init__(self) -> None:
         self._count = 0
-        self._by_name: WeakValueDictionary[str, NumberedObject] = WeakValueDictionary()
+        self._by_identity: WeakValueDictionary[Hashable, NumberedObject] = WeakValueDictionary()
         self._by_number: WeakValueDictionary[int, NumberedObject] = WeakValueDictionary()
 
     def numbered(self, path: ObjectPath) -> NumberedObject:
-        name = str(path)
-        found = self._by_name.get(name)
+        found = self._by_identity.get(path.identity)
         if found is None:
-            found = self._by_name[name] = self._by_number[self._count] = NumberedObject(self._count, path)
+            found = self._by_identity[path.identity] = self._by_number[self._count] = NumberedObject(self._count, path)
             self._count += 1
         return found
 

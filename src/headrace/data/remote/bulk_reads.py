@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -82,10 +82,9 @@ class BulkBlock(NamedTuple):
 
     def held(self) -> HeldParts:
         """Wait for all bytes, and return them for the core. Raises as reading does."""
-        numbers = {part: number for number, part in enumerate(dict.fromkeys(self.parts)) if part is not None}
-        ranks = {part: rank for rank, part in enumerate(numbers)}
-        held_in = [-1 if part is None else ranks[part] for part in self.parts]
-        parts = list(numbers)
+        parts = list(dict.fromkeys(part for part in self.parts if part is not None))
+        numbers = {part: number for number, part in enumerate(parts)}
+        held_in = [-1 if part is None else numbers[part] for part in self.parts]
         return HeldParts(
             [part.data() for part in parts],
             [part.first for part in parts],
@@ -135,7 +134,10 @@ class _Ranges(NamedTuple):
 
     def last(self) -> _RangeKey | None:
         """Return the last sample's range, which the next block may begin with."""
-        return None if self.stop is None else (str(self.objects[-1]), int(self.start[-1]), int(self.stop[-1]))
+        path = self.objects[-1]
+        if self.stop is None or path is None:
+            return None
+        return path.identity, int(self.start[-1]), int(self.stop[-1])
 
     @property
     def sizes(self) -> Ints:
@@ -187,7 +189,7 @@ def _object(files: ColumnFiles, number: int) -> ObjectPath | None:
     return path
 
 
-_RangeKey: TypeAlias = tuple[str, int, int]
+_RangeKey: TypeAlias = tuple[Hashable, int, int]
 _LastPart: TypeAlias = tuple[_RangeKey | None, BulkPart | None]
 """Range of the last sample of the block before, and the part that it lies in."""
 
@@ -204,16 +206,18 @@ def _ask(pool: ThreadPoolExecutor, ranges: _Ranges, last: _LastPart) -> list[Bul
     there = [row for row, path in enumerate(ranges.objects) if path is not None]
     if key is not None and part_before is not None:
         again = [row for row in there if (int(ranges.start[row]), int(ranges.stop[row])) == key[1:]]
-        for row in (row for row in again if str(ranges.objects[row]) == key[0]):
-            found[row] = part_before
+        for row in again:
+            path = ranges.objects[row]
+            found[row] = part_before if path is not None and path.identity == key[0] else None
         there = [row for row in there if found[row] is None]
     if not there:
         return found
-    paths = {str(path): path for path in ranges.objects if path is not None}
-    numbers = {name: number for number, name in enumerate(paths)}
+    objects = [path for row in there if (path := ranges.objects[row]) is not None]
+    paths = {path.identity: path for path in objects}
+    numbers = {identity: number for number, identity in enumerate(paths)}
     by_number = list(paths.values())
     rows = np.array(there, np.int64)
-    number_of = np.array([numbers[str(ranges.objects[row])] for row in there], np.int64)
+    number_of = np.array([numbers[path.identity] for path in objects], np.int64)
     wanted = WantedRanges(number_of, ranges.start[rows], ranges.stop[rows], rows)
     plan = plan_requests(wanted, by_number[0].store.link.model(STREAMS))
     parts: dict[int, BulkPart] = {}

@@ -76,13 +76,15 @@ class Stores:
         options = self._options
         if among_others and address.store.is_web:
             options = {name: value for name, value in (options or {}).items() if name in _OF_CONNECTIONS}
-        if address.store not in self._stores:
-            if len(self._stores) == _MOST_STORES:  # each web address with a signature has a connection of its own
-                del self._stores[next(iter(self._stores))]
+        store = self._stores.get(address.store)  # other threads add and remove some
+        if store is None:
+            if len(self._stores) >= _MOST_STORES:  # each web address with a signature has a connection of its own
+                self._stores.pop(next(iter(list(self._stores))), None)
             given = None if among_others and address.store.is_web else self._given
             made = ObjectStore.of(address.store, options, given)
-            self._stores[address.store] = replace(made, left_out=self._left_out) if self._left_out else made
-        return ObjectPath(self._stores[address.store], address.key)
+            store = replace(made, left_out=self._left_out) if self._left_out else made
+            self._stores[address.store] = store
+        return ObjectPath(store, address.key)
 
     def resolve(self, text: str) -> list[ObjectPath]:
         """Return the objects that an address names: braces in the order written, globs in the order of their keys.
@@ -98,9 +100,10 @@ class Stores:
 
     def _in_repository(self, address: ObjectAddress) -> ObjectPath:
         if address.store not in self._repositories:
-            self._repositories[address.store] = _open_repository(address.store, self._options, self._given)
+            store, folder = _open_repository(address.store, self._options, self._given)
+            store = replace(store, left_out=self._left_out) if self._left_out else store
+            self._repositories[address.store] = store, folder
         store, folder = self._repositories[address.store]
-        store = replace(store, left_out=self._left_out) if self._left_out else store
         return ObjectPath(store, "/".join(filter(None, (folder, address.key))))
 
     def _matching(self, pattern: ObjectPath) -> list[ObjectPath]:

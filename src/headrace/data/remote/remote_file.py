@@ -77,6 +77,11 @@ class ObjectPath:
         return ObjectPath, (self.store, self.key, dict(self.known), self.listing)
 
     @property
+    def identity(self) -> tuple[ObjectStore, str]:
+        """Store and key. They tell objects apart whose addresses differ only in what messages leave out."""
+        return self.store, self.key
+
+    @property
     def name(self) -> str:
         """Last part of the key."""
         return self.key.rpartition("/")[2]

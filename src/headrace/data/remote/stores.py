@@ -22,7 +22,7 @@ from types import FunctionType
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import unquote
 
-from headrace.data.remote.addresses import StoreAddress
+from headrace.data.remote.addresses import StoreAddress, show_address
 from headrace.data.remote.link import StoreLink
 from headrace.data.remote.remote_errors import FailedRequestError, FailureKind, failure_of
 from headrace.errors import UsageError
@@ -285,8 +285,10 @@ class ObjectStore:
 
     def _connection(self) -> Any:
         """Return obstore's store of this process."""
-        if self._connected.get("process") == os.getpid() and "store" in self._connected:
-            return self._connected["store"]
+        if self._connected.get("process") == os.getpid():
+            store = self._connected.get("store")  # another thread may take it away to renew it
+            if store is not None:
+                return store
         self._obstore()  # a forked process has its own from here on
         if self.given == b"":
             raise UsageError(
@@ -383,6 +385,9 @@ def without_credentials(options: Mapping[str, Any]) -> tuple[dict[str, Any], tup
             inner, names = without_credentials(value)
             kept[name] = inner
             left_out += names
+        elif isinstance(value, str) and show_address(value) != value:  # of a proxy, with its password
+            kept[name] = show_address(value)
+            left_out.append(name)
         elif isinstance(value, FunctionType) or not _SECRET_OPTION.search(name) or _NAMES_A_FILE.search(name):
             kept[name] = value
         else:

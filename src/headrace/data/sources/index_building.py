@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -146,13 +146,13 @@ def indexable_paths(where: Iterable[str], stores: Stores | None = None) -> list[
     Raises NotFoundError or EmptyDatasetError; for addresses also UsageError and ReadError.
     """
     stores = Stores() if stores is None else stores
-    found: dict[str, FilePath] = {}
+    found: dict[Hashable, FilePath] = {}
     for text in where:
         paths = (
             _objects(text, stores) if is_remote(text) else (p for named in resolve_paths(text) for p in _files(named))
         )
         for path in paths:
-            found.setdefault(str(path), path)
+            found.setdefault(path.identity if isinstance(path, ObjectPath) else str(path), path)
     return list(found.values())
 
 
