@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -273,9 +273,9 @@ class Reluctant(MadeStore):
         super().__init__(lambda _: 1000.0)
         self.was_cancelled, self.may_end = threading.Event(), threading.Event()
 
-    async def read_range(self, number: int, start: int, stop: int) -> bytes:
+    async def read_range(self, number: int, start: int, stop: int, begun: Callable[[], None]) -> bytes:
         try:
-            return await super().read_range(number, start, stop)
+            return await super().read_range(number, start, stop, begun)
         finally:
             self.was_cancelled.set()
             while not self.may_end.is_set():
