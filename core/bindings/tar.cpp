@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "bindings.hpp"
 #include "common/fault.hpp"
@@ -68,11 +69,20 @@ RangeReader python_reader(nb::callable read) {
     };
 }
 
-nb::tuple scan_remote_tar(const std::string& name, std::int64_t size, nb::callable read, std::int64_t min_bytes,
-                          std::int64_t max_bytes, std::int64_t close_bytes) {
-    if (size < 0 || min_bytes < tar_block_bytes || max_bytes < min_bytes || close_bytes < 0)
-        throw nb::value_error("expected a size, and windows of at least 512 bytes");
-    TarScanner scanner(name, size, python_reader(read), {min_bytes, max_bytes, close_bytes});
+// Calls `growth()`, which returns (min_bytes, max_bytes, close_bytes), with the GIL.
+GrowthSource python_growth(nb::callable growth) {
+    return [growth] {
+        nb::gil_scoped_acquire acquire;
+        const auto [least, most, close] = nb::cast<std::tuple<std::int64_t, std::int64_t, std::int64_t>>(growth());
+        if (least < tar_block_bytes || most < least || close < 0)
+            throw nb::value_error("expected windows of at least 512 bytes");
+        return WindowGrowth{least, most, close};
+    };
+}
+
+nb::tuple scan_remote_tar(const std::string& name, std::int64_t size, nb::callable read, nb::callable growth) {
+    if (size < 0) throw nb::value_error("expected a size");
+    TarScanner scanner(name, size, python_reader(read), python_growth(growth));
     return members_of(scanner);
 }
 
@@ -89,11 +99,10 @@ void bind_tar(nb::module_& m) {
         "Members of a tar: (names uint8[], name_offsets uint64[n + 1], type uint8[n], data_offset int64[n],\n"
         "size int64[n], check uint32[n], links uint8[], link_offsets uint64[l + 1], link_of int64[l], skipped dict of\n"
         "what is no regular file). OSError: cannot be read. ValueError: not a tar, damaged, or beyond a limit.");
-    m.def("scan_remote_tar", &scan_remote_tar, nb::arg("name"), nb::arg("size"), nb::arg("read"), nb::arg("min_bytes"),
-          nb::arg("max_bytes"), nb::arg("close_bytes"),
+    m.def("scan_remote_tar", &scan_remote_tar, nb::arg("name"), nb::arg("size"), nb::arg("read"), nb::arg("growth"),
           "Members of a tar of `size` bytes that `read(offset, length)` reads, as scan_tar has them. Pieces of\n"
-          "min_bytes are read, and of up to max_bytes where headers lie within close_bytes of each other. Raises what\n"
-          "`read` raises, too.");
+          "min_bytes are read, and of up to max_bytes where headers lie within close_bytes of each other. `growth()`\n"
+          "returns these three, and is asked ahead of each piece. Raises what `read` raises, too.");
     m.def("tar_header_check", &header_check, nb::arg("block"),
           "The identity hash of a 512-byte tar header block, as scan_tar reports it.");
 }

@@ -16,8 +16,8 @@ std::int64_t padded(std::int64_t size) { return (size + tar_block_bytes - 1) / t
 
 TarScanner::TarScanner(const std::string& path) : path_(path), file_(path) {}
 
-TarScanner::TarScanner(const std::string& name, std::int64_t size, RangeReader reader, WindowGrowth growth)
-    : path_(name), file_(size, std::move(reader), growth) {}
+TarScanner::TarScanner(const std::string& name, std::int64_t size, RangeReader reader, GrowthSource growth)
+    : path_(name), file_(size, std::move(reader), std::move(growth)) {}
 
 bool TarScanner::advance(int headers) {
     for (int i = 0; i < headers; ++i)

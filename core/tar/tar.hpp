@@ -37,7 +37,7 @@ class TarScanner {
 public:
     explicit TarScanner(const std::string& path);
     // Scans `size` bytes that `reader` reads, which messages call `name`.
-    TarScanner(const std::string& name, std::int64_t size, RangeReader reader, WindowGrowth growth);
+    TarScanner(const std::string& name, std::int64_t size, RangeReader reader, GrowthSource growth);
 
     // Reads up to `headers` more headers; false once the end is reached. In slices, so that a caller can be
     // interrupted between them.

@@ -30,7 +30,7 @@ std::int64_t read_file(int fd, const std::string& path, std::uint8_t* to, std::i
 
 }  // namespace
 
-FileWindow::FileWindow(const std::string& path) : window_(growth_.min_bytes) {
+FileWindow::FileWindow(const std::string& path) : growth_([] { return WindowGrowth{}; }) {
     // Without O_NONBLOCK, opening a FIFO would wait for a writer.
     fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd_ < 0) throw Fault(Code::io, path + ": could not be opened: " + std::strerror(errno));
@@ -38,7 +38,6 @@ FileWindow::FileWindow(const std::string& path) : window_(growth_.min_bytes) {
     const bool known = fstat(fd_, &info) == 0;
     if (known && S_ISREG(info.st_mode)) {
         size_ = info.st_size;
-        bytes_.resize(growth_.max_bytes);
         reader_ = [fd = fd_, path](std::uint8_t* to, std::int64_t offset, std::int64_t length) {
             return read_file(fd, path, to, offset, length);
         };
@@ -48,8 +47,8 @@ FileWindow::FileWindow(const std::string& path) : window_(growth_.min_bytes) {
     throw Fault(Code::io, path + ": expected a regular file");
 }
 
-FileWindow::FileWindow(std::int64_t size, RangeReader reader, WindowGrowth growth)
-    : reader_(std::move(reader)), growth_(growth), size_(size), window_(growth.min_bytes) {}
+FileWindow::FileWindow(std::int64_t size, RangeReader reader, GrowthSource growth)
+    : reader_(std::move(reader)), growth_(std::move(growth)), size_(size) {}
 
 FileWindow::~FileWindow() {
     if (fd_ >= 0) close(fd_);
@@ -57,16 +56,21 @@ FileWindow::~FileWindow() {
 
 const std::uint8_t* FileWindow::block(std::int64_t offset) {
     if (!holds(offset, tar_block_bytes)) {
-        const bool close = blocks_ > 0 && offset > start_ && offset - start_ <= blocks_ * growth_.close_bytes;
-        window_ = close ? std::min(2 * window_, growth_.max_bytes) : growth_.min_bytes;
+        const WindowGrowth growth = growth_();
+        const bool close = needed_ > 0 && offset > start_ && offset - start_ <= needed_ * growth.close_bytes;
+        window_ = close ? std::min(2 * window_, growth.max_bytes) : growth.min_bytes;
         const std::int64_t wanted = std::min(window_, size_ - offset);
         if (wanted < tar_block_bytes) return nullptr;
         if (static_cast<std::int64_t>(bytes_.size()) < wanted) bytes_.resize(wanted);
         start_ = offset;
         held_ = reader_(bytes_.data(), offset, wanted);
-        blocks_ = 0;
+        least_ = growth.min_bytes;
+        needed_ = reach_ = 0;
     }
-    ++blocks_;
+    if (offset + tar_block_bytes > reach_) {
+        ++needed_;
+        reach_ = offset + least_;
+    }
     return holds(offset, tar_block_bytes) ? bytes_.data() + (offset - start_) : nullptr;
 }
 

@@ -15,8 +15,11 @@ struct WindowGrowth {
     std::int64_t min_bytes = 1536;  // a PAX header, its records and the member's header; or a header, a label and the
                                     // next header
     std::int64_t max_bytes = 1 << 18;
-    std::int64_t close_bytes = 4096;  // from block to block: a page of the file is read in any case
+    std::int64_t close_bytes = 8192;  // read rather than left out by one more read of min_bytes
 };
+
+// Asked ahead of each read: how windows grow may depend on what reads have cost so far.
+using GrowthSource = std::function<WindowGrowth()>;
 
 // Reads up to length bytes at offset; fewer only at the end. Throws Fault(io), or what the caller's function throws.
 using RangeReader = std::function<std::int64_t(std::uint8_t* to, std::int64_t offset, std::int64_t length)>;
@@ -26,7 +29,7 @@ public:
     // Opens path. Throws Fault(io) if that fails or it is not a regular file.
     explicit FileWindow(const std::string& path);
     // Sees what `reader` reads, of `size` bytes in all, such as an object in a store.
-    FileWindow(std::int64_t size, RangeReader reader, WindowGrowth growth);
+    FileWindow(std::int64_t size, RangeReader reader, GrowthSource growth);
     ~FileWindow();
     FileWindow(const FileWindow&) = delete;
     FileWindow& operator=(const FileWindow&) = delete;
@@ -44,13 +47,15 @@ private:
         return offset >= start_ && offset + length <= start_ + held_;
     }
     RangeReader reader_;
-    WindowGrowth growth_;
+    GrowthSource growth_;
     int fd_ = -1;
     std::int64_t size_ = 0;
     std::vector<std::uint8_t> bytes_;
     std::int64_t start_ = 0, held_ = 0;  // bytes_ holds the file's [start_, start_ + held_)
-    std::int64_t window_;
-    std::int64_t blocks_ = 0;  // that the window was asked for
+    std::int64_t window_ = 0;
+    std::int64_t least_ = 0;   // min_bytes of this window
+    std::int64_t needed_ = 0;  // windows of min_bytes that would have held the blocks asked for
+    std::int64_t reach_ = 0;   // end of the last of these
 };
 
 }  // namespace headrace

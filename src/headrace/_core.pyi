@@ -222,9 +222,7 @@ def scan_remote_tar(
     name: str,
     size: int,
     read: Callable[[int, int], bytes],
-    min_bytes: int,
-    max_bytes: int,
-    close_bytes: int,
+    growth: Callable[[], tuple[int, int, int]],
 ) -> tuple[
     NDArray[np.uint8],
     NDArray[np.uint64],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.errors import HeadraceError
-from headrace.tools.terminal import Json, byte_progress, console_for, file_progress, say, some, track, write_json
+from headrace.tools.terminal import Json, byte_progress, console_for, say, some, track, write_json
 
 if TYPE_CHECKING:
     from headrace.data import IndexOutcome
@@ -48,15 +48,35 @@ def index(
     json: Json = None,
 ) -> None:
     """Build the indices of archives ahead of training. Existing indices are left alone."""
-    from headrace.data import Stores, UnindexedFile, build_indices, indexable_paths, merge_indices, merged_target
+    from rich.console import Console
+    from rich.filesize import decimal
+
+    from headrace.data import (
+        ScanLog,
+        ScanState,
+        Stores,
+        UnindexedFile,
+        build_indices,
+        indexable_paths,
+        merge_indices,
+        merged_target,
+    )
 
     console, folder = console_for(json), None if cache is None else str(cache.absolute())
     given = {"endpoint": endpoint, "profile": profile, "anonymous": anonymous or None}
     stores = Stores({name: value for name, value in given.items() if value is not None})
     target = None if to is None else merged_target(to, stores)
     files = indexable_paths(paths, stores)
-    with file_progress(console, "Indexing", len(files)) as update:
-        outcomes = build_indices(files, cache=folder, threads=threads, tick=lambda done: update(len(done)))
+    errors, log = Console(stderr=True), ScanLog(files, advice=None)
+    with byte_progress(errors, "Indexing") as update:
+
+        def tick(state: ScanState) -> None:
+            done = f"Indexing, {state.done:,} of {state.archives:,} archives, {decimal(state.read_bytes)} read"
+            update(done, state.passed_bytes, state.total_bytes)
+            if not errors.is_terminal:
+                log.look(state)
+
+        outcomes = build_indices(files, cache=folder, threads=threads, tick=tick)
     say(console, index_lines(outcomes))
     documents = [
         {"path": one.path, "error": str(one.error)} if isinstance(one, UnindexedFile) else asdict(one)

@@ -51,17 +51,6 @@ def track(items: Iterable[T], what: str, total: int, console: Console) -> Iterat
 
 
 @contextmanager
-def file_progress(console: Console, what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar of files, and give a function that sets how many are done."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("", total=total)
-        yield lambda done: progress.update(bar, completed=done)
-
-
-@contextmanager
 def byte_progress(console: Console, what: str) -> Iterator[Callable[[str, int, int | None], None]]:
     """Show a bar of bytes, and give a function that sets its text, the bytes done, and of how many."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn

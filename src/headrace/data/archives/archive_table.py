@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from headrace.data.archives.archive_columns import (
     archive_files,
 )
 from headrace.data.archives.archive_index import ArchiveKind, SampleIndex
+from headrace.data.archives.archive_scans import open_each
 from headrace.data.archives.merged_index import MergedIndex
 from headrace.data.class_names import Classes, names_text, renumbering
 from headrace.data.columns import Column, ValueColumn
@@ -34,8 +34,6 @@ from headrace.data.table import SampleTable
 from headrace.errors import DatasetError, EmptyDatasetError, UsageError
 from headrace.system import default_threads
 
-_INDEXING_THREADS = 8  # a scan waits for the disk, not for the processor
-_REMOTE_INDEXING_THREADS = 32  # and of an object for one answer after another
 _KEYS_IN_MESSAGE = 5
 _JSON = "json"
 _JSON_BLOCK = 1024
@@ -88,19 +86,9 @@ def open_archives(
 def _open_indices(
     kind: ArchiveKind[Any], paths: Sequence[FilePath], cache: str | None, merged: MergedIndex | None
 ) -> list[SampleIndex[Any]]:
-    if len(paths) == 1 or merged is not None:
+    if merged is not None:
         return [kind.open_index(path, cache=cache, merged=merged) for path in paths]
-    with ThreadPoolExecutor(indexing_threads(paths), thread_name_prefix="headrace-index") as pool:
-        try:
-            return list(pool.map(lambda path: kind.open_index(path, cache=cache), paths))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def indexing_threads(paths: Sequence[FilePath]) -> int:
-    """Return how many of these archives are indexed at once."""
-    return _INDEXING_THREADS if all(isinstance(path, str) for path in paths) else _REMOTE_INDEXING_THREADS
+    return open_each(paths, lambda path: kind.open_index(path, cache=cache), cache=cache)
 
 
 def _source(kind: ArchiveKind[Any], paths: Sequence[FilePath]) -> str:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from headrace._core import scan_remote_tar, scan_tar
 from headrace.data.archives.archive_index import ArchiveKind, index_arrays
 from headrace.data.archives.archive_members import END, ArchiveMembers, NameTable
-from headrace.data.archives.tar_lookahead import WINDOW_BYTES, scanning
+from headrace.data.archives.tar_lookahead import scanning
 from headrace.data.remote.link import STREAMS
 from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.storage.open_file import FilePath
@@ -192,11 +192,8 @@ def _scan(path: FilePath) -> Any:
     assert isinstance(path, ObjectPath), "archives in stores are read in place"
     file = path.open()
     size = file.size()
-    link = path.link_model(STREAMS)
-    with scanning(file, size, link) as ahead:
-        return scan_remote_tar(
-            str(path), size, ahead.read, WINDOW_BYTES, max(WINDOW_BYTES, link.request_bytes), link.gap_bytes
-        )
+    with scanning(file, size, lambda: path.link_model(STREAMS)) as ahead:
+        return scan_remote_tar(str(path), size, ahead.read, ahead.growth)
 
 
 def build_tar_index(path: FilePath) -> tuple[Arrays, str]:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from headrace.data.archives.archive_index import ArchiveKind
-from headrace.data.archives.archive_table import indexing_threads
+from headrace.data.archives.archive_scans import ScanProgress, ScanState, indexing_threads
 from headrace.data.archives.merged_index import MergedFile, check_merged_target, write_merged_index
 from headrace.data.archives.tar_index import TAR
 from headrace.data.archives.zip_index import ZIP
@@ -87,19 +87,22 @@ def build_indices(
     *,
     cache: str | None,
     threads: int | None = None,
-    tick: Callable[[Sequence[IndexOutcome]], None] | None = None,
+    tick: Callable[[ScanState], None] | None = None,
 ) -> list[IndexOutcome]:
     """Build the missing indices, several at once, and return what each file has now, in the order of `paths`.
 
     `threads`: files at once; None: 8, of objects 32, since a scan waits for the disk or the store, not the processor.
-    `tick` is called now and then with what is done so far. A file that cannot be indexed stops no other.
+    `tick` is called now and then with how far the scans are. A file that cannot be indexed stops no other.
     """
     done: dict[int, IndexOutcome] = {}
     threads = indexing_threads(paths) if threads is None else threads
+    progress = ScanProgress()
+    progress.expect(paths, cache=cache)
 
     def work(number: int) -> None:
         try:
-            done[number] = index_file(paths[number], cache=cache)
+            with progress.scan(paths[number]):
+                done[number] = index_file(paths[number], cache=cache)
         except HeadraceError as error:
             done[number] = UnindexedFile(str(paths[number]), error)
 
@@ -111,7 +114,9 @@ def build_indices(
             work,
             name="index",
             threads=min(threads, len(paths)),
-            tick=None if tick is None else lambda: tick(list(done.values())),
+            one_is_here=all(isinstance(path, str) for path in paths),
+            stop=progress.stop,
+            tick=None if tick is None else lambda: tick(progress.state()),
         )
     return [done[number] for number in range(len(paths))]
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from headrace.data.archives.archive_columns import MemberPlaces, NamedMemberColumn, archive_files
 from headrace.data.archives.archive_index import ArchiveKind
 from headrace.data.archives.archive_members import ArchiveMembers
+from headrace.data.archives.archive_scans import open_each
 from headrace.data.archives.tar_index import TAR
 from headrace.data.archives.zip_index import ZIP
 from headrace.data.columns import ByteColumn, NamedFileColumn
@@ -94,8 +95,13 @@ def open_archive_root(paths: Sequence[FilePath], cache: str | None) -> ArchiveRo
                 f"Give one kind"
             )
     archives: ArchiveKind[Any] = ZIP if kinds[0].kind == "zip" else TAR
-    identities = [identify_archive(path) for path in paths]
-    members = [archives.open_members(*each, cache=cache) for each in zip(paths, identities, strict=True)]
+
+    def open_one(path: FilePath) -> tuple[FileIdentity, ArchiveMembers]:
+        identity = identify_archive(path)
+        return identity, archives.open_members(path, identity, cache=cache)
+
+    opened = open_each(paths, open_one, cache=cache)
+    identities, members = [identity for identity, _ in opened], [each for _, each in opened]
     return ArchiveRoot(paths, cache, identities, archive_files(paths), members, MemberPlaces(members))
 
 

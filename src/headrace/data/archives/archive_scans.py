@@ -1,0 +1,192 @@
+"""Scans of several archives at once: how far they are, how long the rest takes, and who is told of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from threading import Lock
+from typing import NamedTuple, TypeVar
+
+from headrace.data.storage.open_file import FilePath
+from headrace.data.storage.sidecar import identify_archive, sidecar_places
+from headrace.errors import HeadraceError
+from headrace.system import Stop, work_through
+
+T = TypeVar("T")
+
+_INDEXING_THREADS = 8  # a scan waits for the disk, not for the processor
+_REMOTE_INDEXING_THREADS = 32  # and of an object for one answer after another
+_MEASURED_S = 2.0
+"""Time after which what was passed so far says how long the rest takes."""
+_LONG_S = 10.0
+"""Scans that take longer are announced."""
+_AGAIN_S = 10.0
+"""Seconds between two records of how far they are."""
+_logger = logging.getLogger("headrace")
+
+
+class ScanState(NamedTuple):
+    """How far the scans of some archives are."""
+
+    archives: int
+    """Archives to scan."""
+    done: int
+    """Those of them that are scanned."""
+    total_bytes: int
+    """Size of all of them."""
+    passed_bytes: int
+    """Bytes that lie behind the scans. Most of them are skipped."""
+    read_bytes: int
+    """Bytes that were read of them, those of headers looked for ahead included."""
+    wall_s: float
+    """Time since the first was begun."""
+
+    @property
+    def left_s(self) -> float | None:
+        """Time that the rest takes at the pace so far; None before there is one."""
+        if not self.passed_bytes or self.wall_s < _MEASURED_S:
+            return None
+        return (self.total_bytes - self.passed_bytes) * self.wall_s / self.passed_bytes
+
+    @property
+    def expected_read_bytes(self) -> int:
+        """Bytes that all scans together read if the rest is as what they passed."""
+        return self.read_bytes * self.total_bytes // max(1, self.passed_bytes)
+
+
+class ScanProgress:
+    """Sizes of archives, and the places that their scans have reached. Threads may share it."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.stop = Stop()
+        """Ends the scans soon after it is set."""
+        self._clock, self._lock = clock, Lock()
+        self._sizes: dict[str, int] = {}
+        self._passed: dict[str, int] = {}
+        self._done = self._read_bytes = 0
+        self._began_s: float | None = None
+
+    def expect(self, paths: Sequence[FilePath], *, cache: str | None) -> None:
+        """Find the archives that have no index yet, and their sizes. Errors are left to the scans."""
+
+        def look(path: FilePath) -> None:
+            with suppress(HeadraceError):
+                identity = identify_archive(path)
+                if not any(map(os.path.exists, sidecar_places(path, identity, cache))):
+                    self._sizes[str(path)] = identity.bytes
+
+        work_through(paths, look, name="index", threads=min(_REMOTE_INDEXING_THREADS, len(paths)))
+
+    @contextmanager
+    def scan(self, path: FilePath) -> Iterator[None]:
+        """Take in what `note_scan` says in this thread, and take the archive as passed in the end."""
+        name = str(path)
+        with self._lock:
+            self._began_s = self._clock() if self._began_s is None else self._began_s
+        token = _scan.set((self, name))
+        try:
+            yield
+        finally:
+            _scan.reset(token)
+            with self._lock:
+                if name in self._sizes:
+                    self._passed[name] = self._sizes[name]
+                    self._done += 1
+
+    def reached(self, name: str, offset: int, read_bytes: int) -> None:
+        """Take in that a scan has passed `offset` bytes, and read `read_bytes` more. Raises Stopped if it is to end."""
+        self.stop.check()
+        with self._lock:
+            self._read_bytes += read_bytes
+            if name in self._sizes:
+                self._passed[name] = max(self._passed.get(name, 0), min(offset, self._sizes[name]))
+
+    def state(self) -> ScanState:
+        """Return how far all scans are."""
+        with self._lock:
+            wall_s = 0.0 if self._began_s is None else self._clock() - self._began_s
+            total, passed = sum(self._sizes.values()), sum(self._passed.values())
+            return ScanState(len(self._sizes), self._done, total, passed, self._read_bytes, wall_s)
+
+
+_scan: ContextVar[tuple[ScanProgress, str] | None] = ContextVar("scan", default=None)
+
+
+def note_scan(offset: int, read_bytes: int) -> None:
+    """Note that the scan that this thread does has passed `offset` bytes, and read `read_bytes` more."""
+    scan = _scan.get()
+    if scan is not None:
+        progress, name = scan
+        progress.reached(name, offset, read_bytes)
+
+
+def indexing_threads(paths: Sequence[FilePath]) -> int:
+    """Return how many of these archives are indexed at once."""
+    return _INDEXING_THREADS if all(isinstance(path, str) for path in paths) else _REMOTE_INDEXING_THREADS
+
+
+def open_each(paths: Sequence[FilePath], open_one: Callable[[FilePath], T], *, cache: str | None) -> list[T]:
+    """Return `open_one` of each archive, in their order, several at once.
+
+    Where objects are scanned that have no index yet, and that takes long, log records say how long. Raises the first
+    error.
+    """
+    if len(paths) == 1 and isinstance(paths[0], str):
+        return [open_one(paths[0])]
+    progress, found = ScanProgress(), dict[int, T]()
+    remote = [path for path in paths if not isinstance(path, str)]
+    progress.expect(remote, cache=cache)
+    log = ScanLog(remote)
+
+    def work(number: int) -> None:
+        with progress.scan(paths[number]):
+            found[number] = open_one(paths[number])
+
+    work_through(
+        range(len(paths)),
+        work,
+        name="index",
+        threads=min(indexing_threads(paths), len(paths)),
+        one_is_here=not progress.state().archives,
+        stop=progress.stop,
+        tick=lambda: log.look(progress.state()),
+    )
+    return [found[number] for number in range(len(paths))]
+
+
+_ADVICE = "Build a merged index once, and open with it as index=: headrace index ARCHIVES --to PLACE.headrace"
+
+
+class ScanLog:
+    """Log records of scans that take long: the first is a warning, later ones are not."""
+
+    def __init__(self, paths: Sequence[FilePath], *, advice: str | None = _ADVICE) -> None:
+        """Take the archives, and what the warning says of how to do without."""
+        self._paths, self._advice = paths, advice
+        self._next_s: float | None = None
+
+    def look(self, state: ScanState) -> None:
+        """Write a record, if there is one to write."""
+        left_s = state.left_s
+        if left_s is None:
+            return
+        if self._next_s is None and state.wall_s + left_s > _LONG_S:
+            _logger.warning("%s%s", self._text(state, left_s), "" if self._advice is None else f". {self._advice}")
+        elif self._next_s is not None and state.wall_s >= self._next_s:
+            _logger.info("%s", self._text(state, left_s))
+        else:
+            return
+        self._next_s = state.wall_s + _AGAIN_S
+
+    def _text(self, state: ScanState, left_s: float) -> str:
+        first, last = self._paths[0], self._paths[-1]
+        where = f"{first}" if len(self._paths) == 1 else f"{first} … {last}"
+        return (
+            f"indexing {state.archives:,} archives without an index, {where}: {state.passed_bytes / 1e9:.2f} of "
+            f"{state.total_bytes / 1e9:.2f} GB scanned, about {left_s:.0f} s left, "
+            f"{state.expected_read_bytes / 1e9:.2f} GB to read in all"
+        )
