@@ -145,7 +145,7 @@ class HeaderLookahead:
     def _go_on(self, offset: int) -> None:
         """Have threads follow headers ahead of the scan, where these lie too far apart to be read together."""
         distance = offset // self._asked
-        if self._asked < _ENOUGH or distance <= max(_near_bytes(self._link()), WINDOW_BYTES):
+        if self._asked < _ENOUGH or distance <= _near_bytes(self._link()):
             return
         length = -(-_HEADERS_A_STRETCH * distance // _BLOCK) * _BLOCK
         self._next = max(self._next, offset + length)
@@ -237,7 +237,7 @@ os.register_at_fork(after_in_child=_scans.reset)
 def _near_bytes(link: LinkModel) -> int:
     """Return the gap between headers up to which what lies between is read."""
     reached = replace(link, bandwidth=max(link.bandwidth, _scans.pace()))
-    return min(reached.gap_bytes, MOST_GAP_BYTES)
+    return min(max(reached.gap_bytes, WINDOW_BYTES), MOST_GAP_BYTES)
 
 
 @contextmanager
