@@ -97,6 +97,55 @@ def test_parquet_with_images_as_the_hub_stores_them(hub: HubServer) -> None:
     assert opened.labels().tolist() == [*range(6)]
 
 
+ROWS = {"data/train-00000-of-00002.parquet": (0, 3), "data/train-00001-of-00002.parquet": (3, 6)}
+
+
+def table_bytes(first: int, stop: int) -> bytes:
+    target = io.BytesIO()
+    pq.write_table(
+        pa.table({"image": [bytes([at]) * 900 for at in range(first, stop)], "label": [*range(first, stop)]}), target
+    )
+    return target.getvalue()
+
+
+def test_a_whole_repository_of_one_split_is_opened(hub: HubServer) -> None:
+    files = {name: table_bytes(*rows) for name, rows in ROWS.items()}
+    hub.datasets["me/rows"] = Repository()
+    hub.datasets["me/rows"].commit({**files, "README.md": SMALL, ".gitattributes": b"x"})
+    for address in ("me/rows", "me/rows/", "me/rows@main"):
+        opened = opened_at(hub, address)
+        assert opened.labels().tolist() == [*range(6)]
+        assert opened.read("image", 4) == b"\4" * 900
+    assert len(opened_at(hub, "me/set")) == 20  # its tars
+
+
+def test_a_repository_of_several_splits_says_what_to_open(hub: HubServer) -> None:
+    files = {name: table_bytes(*rows) for name, rows in ROWS.items()}
+    hub.datasets["me/splits"] = Repository()
+    hub.datasets["me/splits"].commit({**files, "data/test-00000-of-00001.parquet": table_bytes(0, 2)})
+    with pytest.raises(
+        UsageError, match=r"/data/test\*\.parquet, hf://datasets/me/splits@\w+/data/train\*\.parquet$"
+    ) as caught:
+        opened_at(hub, "me/splits")
+    named = str(caught.value).partition("Open one of them: ")[2].split(", ")
+    sizes = [len(hr.open(each, store_options={"endpoint": hub.endpoint})) for each in named]
+    assert sizes == [2, 6]
+
+
+def test_a_saved_dataset_in_a_repository_is_its_arrow_files(hub: HubServer, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
+    image = encode(photograph(1, 30, 30), "JPEG")
+    rows = {"image": [{"bytes": image, "path": None}] * 4, "label": [0, 1, 1, 0]}
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "saved")
+    hub.datasets["me/saved"] = Repository()
+    hub.datasets["me/saved"].commit({path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()})
+    opened = opened_at(hub, "me/saved")
+    assert opened.classes == ("cat", "dog")
+    assert opened.labels().tolist() == [0, 1, 1, 0]
+    assert opened.read("image", 3) == image
+
+
 def test_files_of_git_itself_are_read_on_the_hub(hub: HubServer) -> None:
     path = one(hub, "me/set/README.md")
     assert path.open().read(6, 6) == SMALL[6:12]

@@ -34,6 +34,7 @@ from headrace.data.open_arguments import (
     shown,
 )
 from headrace.data.remote.addresses import is_remote, show_address
+from headrace.data.remote.hub import HubStore
 from headrace.data.remote.listing import Stores, kept_listing, list_prefix, prefix_path
 from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.sources.arrow_tables import is_saved_dataset, open_saved_dataset
@@ -42,6 +43,7 @@ from headrace.data.sources.file_kind import ROW_KINDS, FileKind, kind_of, refuse
 from headrace.data.sources.image_folders import open_folder, open_objects, open_prefix
 from headrace.data.sources.memory_samples import table_of_paths
 from headrace.data.sources.path_root import FolderRoot, Root
+from headrace.data.sources.repository_files import files_of_split
 from headrace.data.sources.shard_commands import refuse_shard_commands
 from headrace.data.storage.open_file import FilePath, StoredPath, file_name
 from headrace.data.storage.paths import resolve_paths
@@ -212,6 +214,13 @@ def _prefix(path: ObjectPath, given: OpenArguments) -> OpenableSource:
     rows = listing.files(lambda names: rows_among(str(path), names), beside=is_beside_rows)
     if rows:
         return _without_stage(_files(rows, kind_of(rows[0]), given))
+    if not path.key and isinstance(path.store, HubStore):
+        names = list(listing.names)
+        files = files_of_split(str(path), names)
+        if files:
+            number_of = {name: number for number, name in enumerate(names)}
+            found = [listing.path(number_of[name]) for name in files]
+            return _without_stage(_files(found, kind_of(found[0]), given))
     open_table = partial(open_prefix, listing, classes=given.classes)
     return OpenableSource(path.name or str(path), "a folder", ("classes", "cache", *OF_STORES), open_table)
 

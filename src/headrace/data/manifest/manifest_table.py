@@ -49,7 +49,9 @@ ROW_SUFFIXES = (*TEXT_SUFFIXES, *TYPED_SUFFIXES)
 """Suffixes of files of rows."""
 _FOLDER_SUFFIXES = tuple(suffix for suffix in ROW_SUFFIXES if suffix != ".txt")
 """Suffixes that make a folder one of rows: texts lie in many."""
-_BESIDE = re.compile(r"readme|licen[cs]e|dataset_infos?\.json|.*\.(md|headrace|headrace\.partial)$", re.IGNORECASE)
+_BESIDE = re.compile(
+    r"readme|licen[cs]e|dataset_infos?\.json|state\.json|.*\.(md|headrace|headrace\.partial)$", re.IGNORECASE
+)
 """Names that may lie there as well."""
 _SHARD = re.compile(r"(?P<split>.+?)[-_.]\d+-of-\d+([-_.].*)?$")
 _SPLIT = re.compile(
@@ -269,6 +271,12 @@ def is_beside_rows(name: str) -> bool:
     return name.startswith(".") or _BESIDE.match(name) is not None
 
 
+def split_of(stem: str) -> str | None:
+    """Return the split that a file's name without its suffix tells, as the Hub has them; None: it tells none."""
+    match = _SPLIT.match(stem) or _SHARD.match(stem)
+    return None if match is None else match["split"]
+
+
 def rows_among(folder: str, names: Sequence[str]) -> Sequence[str]:
     """Return the names in a folder, sorted, if all are of files of rows; else none.
 
@@ -277,9 +285,7 @@ def rows_among(folder: str, names: Sequence[str]) -> Sequence[str]:
     suffixes = {os.path.splitext(name)[1].lower() for name in names}
     if len(suffixes) != 1 or suffixes.isdisjoint(_FOLDER_SUFFIXES):
         return []
-    stems = [os.path.splitext(name)[0] for name in names]
-    matches = [_SPLIT.match(stem) or _SHARD.match(stem) for stem in stems]
-    splits = dict.fromkeys(None if match is None else match["split"] for match in matches)  # as the Hub has them
+    splits = dict.fromkeys(split_of(os.path.splitext(name)[0]) for name in names)
     if len(splits) > 1:
         named = [split for split in splits if split is not None]
         others = " and files of none" if None in splits else ""
