@@ -192,7 +192,8 @@ def _in_stores(where: Any, parts: Sequence[Any], given: OpenArguments) -> Openab
     try:
         first = kind_of(paths[0])
     except NotFoundError:
-        below = list_prefix(paths[0]) if len(parts) == 1 and len(paths) == 1 else None
+        is_alone = len(parts) == 1 and len(paths) == 1 and not paths[0].store.address.is_web
+        below = list_prefix(paths[0]) if is_alone else None
         if below is None or not len(below):
             raise
         return _prefix(paths[0], given)

@@ -18,8 +18,9 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 from urllib.parse import quote, urlsplit
 
 from headrace.data.remote.addresses import HUB_SCHEME, StoreAddress
+from headrace.data.remote.connections import without_credentials
 from headrace.data.remote.remote_errors import FailedRequestError, FailureKind, kind_of_status
-from headrace.data.remote.stores import ListedObject, ObjectPin, ObjectStore, without_credentials
+from headrace.data.remote.stores import ListedObject, ObjectPin, ObjectStore
 from headrace.errors import UsageError
 
 _TIMEOUT_S = 20.0

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.data.remote.addresses import HUB_SCHEME, ObjectAddress, StoreAddress, parse_address
+from headrace.data.remote.connections import without_credentials
 from headrace.data.remote.hub import HubStore
 from headrace.data.remote.remote_errors import RangeRequest
 from headrace.data.remote.remote_file import ObjectPath, pin_of, tag_of, with_remote_retries
-from headrace.data.remote.stores import ListedObject, ObjectStore, without_credentials
+from headrace.data.remote.stores import ListedObject, ObjectStore
 from headrace.data.storage.file_writing import UnwritableError, finish_partial_file
 from headrace.data.storage.paths import brace_parts
 from headrace.data.storage.safetensors import (

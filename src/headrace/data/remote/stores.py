@@ -6,39 +6,26 @@ survive a fork, and whoever waited for them would wait for ever: a forked proces
 
 from __future__ import annotations
 
-import base64
 import importlib
 import importlib.machinery
 import importlib.util
 import os
 import pickle
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FunctionType
 from typing import Any, ClassVar, NamedTuple
-from urllib.parse import unquote
 
-from headrace.data.remote.addresses import StoreAddress, show_address
+from headrace.data.remote.addresses import StoreAddress
+from headrace.data.remote.connections import connect, without_credentials
 from headrace.data.remote.link import StoreLink
 from headrace.data.remote.remote_errors import FailedRequestError, FailureKind, failure_of
 from headrace.errors import UsageError
 
-REQUEST_TIMEOUT = "30s"
-"""Deadline of one request, the whole answer included, unless client_options say otherwise."""
-_CONNECT_TIMEOUT = "5s"
 _KEYS_AT_ONCE = 1000
-_NO_RETRIES = {"max_retries": 0}
-"""Attempts are counted, named and paced here: see `remote_file`."""
-_SECRET_OPTION = re.compile(r"secret|token|key|sas|password|credential|bearer|authorization|header", re.IGNORECASE)
-_NAMES_A_FILE = re.compile(r"_(file|path)$", re.IGNORECASE)
 _MODULE = "obstore._obstore"
-_ENDPOINTS = {"s3": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"), "gs": ("GOOGLE_BASE_URL",), "http": (), "https": ()}
-_AZURE_ENDPOINTS = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
-"""Variables in which obstore looks for another endpoint, by scheme. It has to be told to take one without TLS."""
 
 
 class ObjectPin(NamedTuple):
@@ -295,7 +282,7 @@ class ObjectStore:
                 f"{self.address}: expected a store= that can be pickled, since this process was forked. Give "
                 f"store_options=, or set the credentials in the environment"
             )
-        store = _connect(self.address, self.options) if self.given is None else pickle.loads(self.given)
+        store = connect(self.address, self.options) if self.given is None else pickle.loads(self.given)
         self._connected.update(process=os.getpid(), store=store)
         return store
 
@@ -319,77 +306,3 @@ def _checked_bytes(data: memoryview, start: int, end: int, pin: ObjectPin) -> me
     if len(data) != expected:
         raise FailedRequestError(FailureKind.PASSING, f"expected {expected} bytes, got {len(data)}")
     return data
-
-
-def _connect(address: StoreAddress, options: Mapping[str, Any]) -> Any:
-    stores: Any = importlib.import_module("obstore.store")
-    config = dict(options)
-    client: dict[str, Any] = {
-        "timeout": REQUEST_TIMEOUT,
-        "connect_timeout": _CONNECT_TIMEOUT,
-        **dict(config.pop("client_options", {})),
-    }
-    if address.scheme == "gs" and "endpoint" in config:  # as obstore calls it there
-        config["base_url"] = config.pop("endpoint")
-    named = (os.environ.get(name) for name in _ENDPOINTS.get(address.scheme, _AZURE_ENDPOINTS))
-    endpoint = config.get("endpoint") or config.get("base_url") or next(filter(None, named), "")
-    if str(endpoint).startswith("http://") or address.scheme == "http":
-        client["allow_http"] = True
-    if address.credential is not None:
-        token = base64.b64encode(unquote(address.credential).encode()).decode()
-        client["default_headers"] = {**client.get("default_headers", {}), "authorization": f"Basic {token}"}
-    anonymous, profile = config.pop("anonymous", None), config.pop("profile", None)
-    given: dict[str, Any] = {"client_options": client, "retry_config": config.pop("retry_config", _NO_RETRIES)}
-    provider = config.pop("credential_provider", None)
-    if profile is not None:
-        provider = _profile_provider(address, profile)
-    if provider is not None:
-        given["credential_provider"] = provider
-    if anonymous:
-        config["skip_signature"] = True
-    try:
-        if address.is_web:
-            return stores.HTTPStore.from_url(address.connection, **config, **given)
-        if address.scheme == "s3":
-            return stores.S3Store(address.name, config=config, **given)
-        if address.scheme == "gs":
-            return stores.GCSStore(address.name, config=config, **given)
-        if address.scheme == "az":
-            return stores.AzureStore(address.name, config=config, **given)
-        return stores.from_url(address.connection, config=config, **given)
-    except Exception as error:
-        why, names = type(error).__name__, ", ".join(sorted(options)) or "none"
-    raise UsageError(
-        f"{address}: expected options that obstore's store takes as store_options=, got {names} ({why}). See "
-        f"https://developmentseed.org/obstore/"
-    )
-
-
-def _profile_provider(address: StoreAddress, profile: str) -> Any:
-    if address.scheme != "s3":
-        raise UsageError(f"{address}: profile: expected none in store_options=, which only s3:// has. Leave it out")
-    try:
-        import boto3
-        from obstore.auth.boto3 import Boto3CredentialProvider
-    except ImportError as error:
-        raise UsageError("store_options profile needs boto3, which is not installed: pip install boto3") from error
-    return Boto3CredentialProvider(boto3.Session(profile_name=profile))
-
-
-def without_credentials(options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the options that other processes may have, and the names of the others."""
-    kept: dict[str, Any] = {}
-    left_out: list[str] = []
-    for name, value in options.items():
-        if isinstance(value, Mapping):
-            inner, names = without_credentials(value)
-            kept[name] = inner
-            left_out += names
-        elif isinstance(value, str) and show_address(value) != value:  # of a proxy, with its password
-            kept[name] = show_address(value)
-            left_out.append(name)
-        elif isinstance(value, FunctionType) or not _SECRET_OPTION.search(name) or _NAMES_A_FILE.search(name):
-            kept[name] = value
-        else:
-            left_out.append(name)
-    return kept, tuple(left_out)
