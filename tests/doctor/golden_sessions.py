@@ -80,7 +80,7 @@ RECORDINGS = [
     _case("fault_threads"),
     _case("fault_tokeniser"),
     _case("healthy_compute"),
-    _case("remote_boto3"),  # needs boto3
+    _case("remote_boto3"),
     _case("remote_fsspec"),
     _case("remote_pipe"),
     _case("two_decode_augmentation"),

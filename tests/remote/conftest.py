@@ -1,9 +1,10 @@
-"""One store for all tests of a process, emptied before each, and no pauses between attempts."""
+"""Two stores for all tests of a process: one of our own that fails as told, emptied before each, and moto's."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from servers import StoreServer, running_store
@@ -12,6 +13,9 @@ from headrace.data.remote import remote_file
 from headrace.data.remote.listing import Stores
 from headrace.data.remote.remote_errors import REMOTE_RETRIES
 from headrace.fetch import executor
+
+if TYPE_CHECKING:
+    from moto_store import MotoStore
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +34,23 @@ def store(running: StoreServer, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
     monkeypatch.setattr(remote_file, "pause", lambda _: None)
     monkeypatch.setattr(executor, "REMOTE_RETRIES", replace(REMOTE_RETRIES, first_pause_s=0.001, most_pause_s=0.01))
     return running
+
+
+@pytest.fixture(scope="session")
+def running_s3() -> Iterator[MotoStore]:
+    """moto's server, imported where it is used: that takes most of a second."""
+    from moto_store import running_moto
+
+    with running_moto() as server:
+        server.make_bucket()
+        server.put("warm", b"x")
+        Stores(server.options).path(server.address("warm")).open().read(0, 1)
+        yield server
+
+
+@pytest.fixture
+def moto(running_s3: MotoStore) -> Iterator[MotoStore]:
+    """The same server, with an empty bucket of the test's own."""
+    running_s3.make_bucket()
+    yield running_s3
+    running_s3.remove_buckets()

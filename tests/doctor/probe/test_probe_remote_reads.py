@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import fsspec
 import httpx
 import httpx2
 import pytest
 import requests
+import s3fs
 import torch.utils.data  # noqa: F401  # hooks come with it
 import urllib3
 from library_probe import LibraryProbe, library_probe
@@ -114,13 +116,11 @@ def by_boto3_transfer(server: StoreServer) -> int:
 
 
 def by_s3fs(server: StoreServer) -> int:
-    s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")
     system = s3fs.S3FileSystem(endpoint_url=server.endpoint, key=KEY_ID, secret=SECRET, skip_instance_cache=True)
     return len(system.cat_file(f"bucket/{KEY}", start=0, end=6000))
 
 
 def _boto3(server: StoreServer) -> Any:
-    boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
     given = {"aws_access_key_id": KEY_ID, "aws_secret_access_key": SECRET, "region_name": "us-east-1"}
     return boto3.client("s3", endpoint_url=server.endpoint, **given)
 
