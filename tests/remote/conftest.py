@@ -30,6 +30,7 @@ def running() -> Iterator[StoreServer]:
 def store(running: StoreServer, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
     running.objects.clear()
     running.requests.clear()
+    running.uploads.clear()
     running.fault, running.states_etags, running.modified_s = None, True, 1_700_000_000.0
     monkeypatch.setattr(remote_file, "pause", lambda _: None)
     monkeypatch.setattr(executor, "REMOTE_RETRIES", replace(REMOTE_RETRIES, first_pause_s=0.001, most_pause_s=0.01))

@@ -50,6 +50,8 @@ class StoreServer:
     def __init__(self, objects: Mapping[str, bytes] | None = None, *, bucket: str = "bucket") -> None:
         self.bucket = bucket
         self.objects: dict[str, bytes] = dict(objects or {})
+        self.uploads: dict[str, dict[int, bytes]] = {}
+        """Parts that have come, by upload and number."""
         self.requests: list[Seen] = []
         self.fault: Fault | None = None
         self.states_etags = True
@@ -132,11 +134,37 @@ def _handler(store: StoreServer) -> type[BaseHTTPRequestHandler]:
             self.do_GET()
 
         def do_PUT(self) -> None:
-            data = self.rfile.read(int(self.headers["Content-Length"]))
-            key = unquote(urlsplit(self.path).path).lstrip("/").partition("/")[2]
-            store.requests.append(Seen("PUT", key, None, None, dict(self.headers), ""))
-            store.objects[key] = data
-            self.answer(200, b"", {"ETag": etag(data)})
+            parts = urlsplit(self.path)
+            data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            key = unquote(parts.path).lstrip("/").partition("/")[2]
+            query = parse_qs(parts.query, keep_blank_values=True)
+            found = Seen(self.command, key, None, None, dict(self.headers), parts.query)
+            store.requests.append(found)
+            fault = store.fault(found) if store.fault is not None else None
+            upload = query.get("uploadId", [""])[0]
+            if fault is not None:
+                self.answer(fault.status, _error(fault.code), fault.headers)
+            elif "uploads" in query:
+                upload = f"upload-{len(store.requests)}"
+                store.uploads[upload] = {}
+                self.answer(200, _upload("Initiate", f"<UploadId>{upload}</UploadId>"), {})
+            elif self.command == "DELETE":
+                store.uploads.pop(upload, None)
+                self.answer(204, b"", {})
+            elif self.command == "PUT" and upload:
+                store.uploads[upload][int(query["partNumber"][0])] = data
+                self.answer(200, b"", {"ETag": etag(data)})
+            else:
+                pieces = sorted(store.uploads.pop(upload).items()) if upload else [(1, data)]
+                store.objects[key] = b"".join(piece for _, piece in pieces)
+                tag = etag(store.objects[key])
+                self.answer(200, _upload("Complete", f"<ETag>{escape(tag)}</ETag>") if upload else b"", {"ETag": tag})
+
+        def do_POST(self) -> None:
+            self.do_PUT()
+
+        def do_DELETE(self) -> None:
+            self.do_PUT()
 
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
@@ -211,6 +239,10 @@ def _handler(store: StoreServer) -> type[BaseHTTPRequestHandler]:
 def _error(code: str) -> bytes:
     """Return what S3 answers: it repeats who asked."""
     return f"<Error><Code>{code}</Code><Message>m</Message><AWSAccessKeyId>{KEY_ID}</AWSAccessKeyId></Error>".encode()
+
+
+def _upload(what: str, content: str) -> bytes:
+    return f"<{what}MultipartUploadResult>{content}</{what}MultipartUploadResult>".encode()
 
 
 def _listing(store: StoreServer, query: Mapping[str, list[str]]) -> bytes:

@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import KEY_ID, SECRET, StoreServer, etag
+from servers import KEY_ID, SECRET, Answer, Seen, StoreServer, etag
 from test_remote_archives import MEMBERS, tar_of, zip_of
 from typer.testing import CliRunner, Result
 
 import headrace as hr
 from headrace.data.archives import merged_index
+from headrace.data.remote.listing import Stores
+from headrace.data.remote.remote_file import write_object
 from headrace.data.storage import file_writing
 from headrace.data.storage.file_writing import UnwritableError, partial_file
-from headrace.errors import ChangedError, DatasetError, NotFoundError, UsageError
+from headrace.errors import ChangedError, DatasetError, NotFoundError, ReadError, UsageError
 from headrace.tools.command_line import app
 
 INDEX = "s3://bucket/i x/index.headrace"
@@ -69,6 +71,41 @@ def test_the_command_indexes_addresses(shards: StoreServer, tmp_path: Path) -> N
     assert "expected objects of which an index is kept" in str(command("s3://bucket/none/").exception)
     shards.objects["list.csv"] = b"image\n"
     assert "expected a tar or a zip in a store" in str(command("s3://bucket/list.csv").exception)
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_the_command_reaches_the_store_that_it_is_told(
+    shards: StoreServer, monkeypatch: pytest.MonkeyPatch, signed: bool
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    done = command(BRACES, "--to", INDEX, "--endpoint", shards.endpoint, *([] if signed else ["--anonymous"]))
+    assert done.exit_code == 0, done.output
+    assert {"authorization" in seen.headers for seen in shards.requests} == {signed}
+    assert asked(shards).count("PUT i x/index.headrace") == 1
+
+
+def test_a_large_index_appears_whole_or_not_at_all(shards: StoreServer, tmp_path: Path) -> None:
+    """obstore sends what is larger than 5 MB in parts."""
+    path = Stores(shards.options).path(INDEX)
+    source = tmp_path / "large"
+    source.write_bytes(os.urandom(1 << 20) * 11)
+    shards.objects[path.key] = b"the earlier one"
+    seen: list[bytes] = []
+
+    def fails(seen_now: Seen) -> Answer | None:
+        seen.append(shards.objects[path.key])
+        return Answer(403, "AccessDenied") if "partNumber=3" in seen_now.query else None
+
+    shards.fault = fails
+    with pytest.raises(ReadError, match=r"s3://bucket/i x/index\.headrace: could not be written"):
+        write_object(path, str(source))
+    assert shards.objects[path.key] == b"the earlier one"
+    shards.fault = None
+    shards.fail_first(2, Answer(503))  # passes
+    write_object(path, str(source))
+    assert shards.objects[path.key] == source.read_bytes()
+    assert set(seen) == {b"the earlier one"}
+    assert shards.uploads == {}, "no part of the upload that failed is left"
 
 
 def test_a_merged_index_replaces_every_request_for_headers(indexed: StoreServer) -> None:
