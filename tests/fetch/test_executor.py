@@ -169,6 +169,28 @@ def test_a_store_that_asks_for_fewer_requests_gets_fewer() -> None:
     assert max(begun.values()) <= 16  # never all 32 at once again so soon
 
 
+def test_long_latency_gets_more_streams_and_large_requests_do_not() -> None:
+    def most(size: int, latency_s: float) -> int:
+        sizes = [size + number % 2 * 3 * size for number in range(600)]
+        wanted = [Request(0, 0, each, number) for number, each in enumerate(sizes)]
+        store = MadeStore(lambda at: latency_s + sizes[at] / 2e6)
+        run_virtually(run(store, wanted, streams=8, most_streams=40))
+        return store.most_under_way
+
+    assert most(1_000, 1.0) == 40
+    assert most(1_000, 0.001) == 8
+    assert most(40_000, 0.01) == 8
+
+
+def test_a_store_that_refuses_more_streams_keeps_few() -> None:
+    refused = FailedRequestError(FailureKind.PASSING, "503 SlowDown")
+    store = MadeStore(lambda _: (1.0, refused) if store.under_way >= 20 else 1.0)
+    (found, runner), _ = run_virtually(run(store, requests(800), streams=8, most_streams=64))
+    assert found == [content(each.object, each.start, each.stop) for each in requests(800)]
+    assert 0 < runner.counts.throttled < 200
+    assert max(len([1 for begun, *_ in store.seen[-100:] if begun == at]) for at, *_ in store.seen[-100:]) <= 20
+
+
 def test_what_is_cancelled_ends_and_leaves_nothing_under_way() -> None:
     async def work(store: MadeStore) -> list[Any]:
         runner = RequestRunner(store)
@@ -287,7 +309,7 @@ def test_a_thread_closed_by_several_at_once_ends_whole(loops: list[asyncio.Abstr
     store = Reluctant()
     thread = FetchThread(store)
     waiting = thread.fetch(requests(1))
-    thread.model()
+    assert eventually(lambda: len(store.seen) == 1)
     first, second = (threading.Thread(target=thread.close) for _ in range(2))
     first.start()
     assert store.was_cancelled.wait(DEADLINE_S)

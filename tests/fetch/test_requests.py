@@ -11,7 +11,7 @@ from headrace.data.remote.requests import LinkModel, RequestPlan, WantedRanges, 
 from headrace.errors import UsageError
 
 SLOW = LinkModel(latency_s=0.08, bandwidth=25e6, streams=16)
-"""Gap of 125,000 bytes, requests of 1 MiB at most."""
+"""Gap of 122,249 bytes, requests of 1 MiB at most."""
 
 
 def wanted(*ranges: tuple[int, int, int, int]) -> WantedRanges:
@@ -30,9 +30,23 @@ def test_neighbours_share_a_request_and_take_the_earliest_need() -> None:
 
 
 def test_a_gap_is_read_as_long_as_that_is_cheaper_than_a_request() -> None:
-    assert SLOW.gap_bytes == 125_000
-    assert len(plan_requests(wanted((0, 0, 10, 0), (0, 125_010, 125_020, 0)), SLOW)) == 1
-    assert len(plan_requests(wanted((0, 0, 10, 0), (0, 125_011, 125_020, 0)), SLOW)) == 2
+    assert SLOW.gap_bytes == 122_249
+    assert len(plan_requests(wanted((0, 0, 10, 0), (0, 122_259, 122_269, 0)), SLOW)) == 1
+    assert len(plan_requests(wanted((0, 0, 10, 0), (0, 122_260, 122_270, 0)), SLOW)) == 2
+
+
+def test_a_gap_on_a_fast_link_is_worth_the_cpu_time_of_a_request() -> None:
+    fast, faster = (LinkModel(latency_s=0.02, bandwidth=bandwidth, streams=128) for bandwidth in (1e9, 1e12))
+    assert fast.gap_bytes < faster.gap_bytes < 0.5e6  # reading it is never free
+    few = LinkModel(latency_s=0.02, bandwidth=1e9, streams=2)
+    assert few.gap_bytes > 10 * fast.gap_bytes  # where a store bears few requests, their latency counts
+
+
+def test_streams_hold_twice_what_is_under_way_on_the_link() -> None:
+    link = LinkModel(latency_s=0.1, bandwidth=500e6, streams=32)
+    assert link.streams_for(500_000) == 200
+    assert link.streams_for(5_000_000) == 20
+    assert LinkModel(latency_s=0.0, bandwidth=500e6, streams=32).streams_for(0) == 1
 
 
 def test_a_range_inside_another_needs_no_part_of_its_own() -> None:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from headrace.data import (
+    MOST_STREAMS,
     REMOTE_RETRIES,
     STREAMS,
     FailedRequestError,
@@ -85,12 +86,15 @@ class RequestRunner:
         reader: RangeReader,
         *,
         streams: int = STREAMS,
+        most_streams: int | None = None,
         retries: RetryPolicy = REMOTE_RETRIES,
         seed: int | None = None,
     ) -> None:
+        """Run `streams` requests at once, and up to `most_streams` where the link is measured to need them."""
         self._reader, self._retries = reader, retries
         self.link = LinkMeter()
         self.counts = FetchCounts()
+        self._streams, self._most_streams = streams, most_streams or streams
         self._limit = StreamLimit(streams)
         self._budget = HedgeBudget()
         self._random = random.Random(seed)
@@ -227,6 +231,7 @@ class RequestRunner:
             raise FailedRequestError(FailureKind.PASSING, f"expected {request.bytes:,} bytes, got {size:,}")
         self.counts.bytes += size
         self.link.answered(size, loop.time() - began_s)
+        self._limit.most = self.link.streams(self._streams, self._most_streams, loop.time())
         self._limit.answered()
         return data
 
@@ -261,7 +266,7 @@ class FetchThread:
 
     def __init__(self, reader: RangeReader, *, streams: int = STREAMS) -> None:
         self._loop = _ThreadLoop()
-        self._runner = RequestRunner(reader, streams=streams, retries=REMOTE_RETRIES)
+        self._runner = RequestRunner(reader, streams=streams, most_streams=MOST_STREAMS, retries=REMOTE_RETRIES)
         self._futures: set[Future[Any]] = set()
         self._ending = threading.Lock()
         """Held from the first `close` on."""

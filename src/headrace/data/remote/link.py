@@ -16,7 +16,9 @@ import numpy as np
 from headrace.data.remote.requests import LinkModel
 
 STREAMS = 32
-"""Requests under way at once. Above it a store's own limit a client, or the machine's, is what one meets."""
+"""Requests under way at once at least, and before the link is measured. Fewer wait longer, for the same CPU time."""
+MOST_STREAMS = 128
+"""Requests under way at once where latency is long and requests are small. Each is a connection of its own."""
 _KEPT = 256
 """Answers that a quantile is taken of: the last ones, since links change."""
 _ENOUGH = 16
@@ -47,6 +49,7 @@ class LinkMeter:
         self._latency_s = _ASSUMED_LATENCY_S
         self._stream = _ASSUMED_STREAM
         self._usual_s = self._usual_first_s = math.inf
+        self._mean_bytes = 0.0
         self._fresh = 0
 
     def begin(self, now_s: float) -> None:
@@ -85,6 +88,13 @@ class LinkMeter:
         # What arrived may be all that was asked for: the streams' own pace is the other bound.
         bandwidth = max(self.bandwidth(now_s), min(streams, 4) * self._stream)
         return LinkModel(self._latency_s, bandwidth, streams)
+
+    def streams(self, least: int, most: int, now_s: float) -> int:
+        """Return how many requests like the last ones the rate so far takes, within bounds."""
+        if len(self._answers) < _ENOUGH:
+            return least
+        link = LinkModel(self._latency_s, self.bandwidth(now_s), least)
+        return min(max(link.streams_for(self._mean_bytes), least), most)
 
     def latency_s(self, quantile: float) -> float | None:
         """Return a quantile of the time to the first byte; None before an answer began."""
@@ -125,6 +135,7 @@ class LinkMeter:
         elif len(sizes) >= _ENOUGH and np.median(took_s) > 0:
             # Of one size: no slower than if all of the time were the bytes'.
             self._stream = max(self._stream, float(np.median(sizes) / np.median(took_s)))
+        self._mean_bytes = float(sizes.mean())
         waits_s = np.maximum(0.0, took_s - sizes / self._stream)
         self._latency_s = float(np.median(waits_s))
         if len(sizes) >= _ENOUGH:  # here and not at each request, which it would cost 100 µs
@@ -177,15 +188,18 @@ class StreamLimit:
 
     def __init__(self, most: int) -> None:
         self.most = most
+        """How many the link can use; it changes as the link is measured."""
         self._now = float(most)
+        self._was_throttled = False
 
     @property
     def now(self) -> int:
         return max(1, int(self._now))
 
     def throttled(self) -> None:
+        self._was_throttled = True
         self._now = max(1.0, self._now / 2)
 
     def answered(self) -> None:
-        """Take in an answer: one more stream for each round of as many answers as there are streams."""
-        self._now = min(float(self.most), self._now + 1 / self._now)
+        """Take in an answer: one more stream, or, once the store refused some, one for as many answers as there are."""
+        self._now = min(float(self.most), self._now + (1 / self._now if self._was_throttled else 1))

@@ -1,11 +1,12 @@
 """Requests for the byte ranges that the next steps need: neighbours share one, large ranges take several. Pure.
 
 A store answers after a latency, whatever it is asked for, and then sends at a bandwidth. Reading the gap between two
-ranges is cheaper than a second request while its bytes take less time than a request's share of the latency.
+ranges is cheaper than a second request while its bytes take less time, on the link and of the CPU, than a request does.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,6 +23,10 @@ _OBJECT_BITS = 45
 """An object has less than 32 TiB, so that (object, byte) is one sortable number."""
 _REQUEST_CPU_S = 300e-6
 """CPU time of a request in the client, however small it is."""
+_BYTE_CPU_S = 0.9e-9
+"""CPU time of a byte in the client, the kernel's included. Both: least squares over runs of `benchmarks/remote.py`."""
+_STREAM_GAIN = 2.0
+"""Bytes that may be under way, of those that latency x bandwidth takes. BBR's window has the same gain."""
 _LARGEST_GAP_BYTES = 4 << 20
 _PART_BYTES = 1 << 20, 16 << 20
 """Least and most bytes of a request."""
@@ -48,7 +53,7 @@ class LinkModel:
     def gap_bytes(self) -> int:
         """Largest gap that is read rather than left out by a second request."""
         request_s = max(self.latency_s / self.streams, _REQUEST_CPU_S)
-        return min(int(self.bandwidth * request_s), _LARGEST_GAP_BYTES)
+        return min(int(request_s / (1 / self.bandwidth + _BYTE_CPU_S)), _LARGEST_GAP_BYTES)
 
     @property
     def request_bytes(self) -> int:
@@ -56,6 +61,14 @@ class LinkModel:
         least, most = _PART_BYTES
         least = max(least, min(_FAST_PART_BYTES, int(_PART_S * self.bandwidth)))
         return min(max(int(4 * self.bandwidth / self.streams * self.latency_s), least), most)
+
+    def streams_for(self, request_bytes: float) -> int:
+        """Return how many requests of that size may be under way: twice what latency x bandwidth takes.
+
+        So a bandwidth that is what the streams let through grows with them, and one that is the link's, or all that is
+        asked for, does not.
+        """
+        return max(1, math.ceil(_STREAM_GAIN * self.latency_s * self.bandwidth / max(1.0, request_bytes)))
 
 
 @dataclass(frozen=True, eq=False)
