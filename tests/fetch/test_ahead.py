@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from archives import add_file
+from processes import eventually
 
 import headrace as hr
 from headrace import _core
@@ -20,6 +21,7 @@ from headrace.data import Dataset, FailedRequestError, FailureKind, LinkModel, O
 from headrace.data.remote import requests
 from headrace.errors import NotFoundError, ReadError
 from headrace.fetch import FetchAhead, FetchCancelled
+from headrace.fetch.fetch_stats import WaitClock
 from headrace.plan import UniformPlan, WindowShape
 
 SAMPLES = 60
@@ -34,6 +36,8 @@ class FileStore:
     fails: dict[tuple[str, int], list[FailedRequestError]] = field(default_factory=dict)
     hangs: bool = False
     renewed: int = 0
+    before: Callable[[], object] | None = None
+    """What the store waits for before it answers."""
 
     async def read_async(
         self, key: str, start: int, end: int, _pin: object, begun: Callable[[], None]
@@ -42,6 +46,8 @@ class FileStore:
         failures = self.fails.get((Path(key).name, start)) or self.fails.get((Path(key).name, -1))
         if failures:
             raise failures.pop()
+        if self.before is not None:
+            await asyncio.to_thread(self.before)
         await asyncio.sleep(1000 if self.hangs else 0)
         begun()
         return memoryview(Path(key).read_bytes()[start:end]), None
@@ -217,6 +223,46 @@ def test_a_sample_that_comes_again_is_held_until_its_last_use(remote: RemoteData
     found = [samples.tolist() for samples, _ in one.steps()]
     assert len(set(found[0]) & set(found[1])) == 30
     assert one.ahead.stats().held_bytes == 0
+
+
+def test_waits_for_bytes_count_and_those_that_the_consumer_notices_among_them() -> None:
+    now_s = 0.0
+    clock = WaitClock(lambda: now_s)
+    with clock.consumer_waits():
+        now_s += 1  # a batch is decoded
+    with clock.batch_waits():
+        now_s += 2  # there are batches that are ready
+        with clock.consumer_waits():
+            now_s += 4
+            with clock.batch_waits():  # another thread's, at the same time
+                now_s += 8
+            now_s += 16
+        assert (clock.wait_s, clock.stall_s) == (30, 28)
+        now_s += 32
+    now_s += 64
+    assert (clock.wait_s, clock.stall_s) == (62, 28)
+
+
+def test_a_stall_is_what_a_store_takes_of_the_wait_for_a_batch(remote: RemoteDataset, passes: list[Pass]) -> None:
+    """The store answers nothing until the consumer waits; one that waits for decoding waits for no store."""
+    answer = threading.Event()
+    remote.store.before = answer.wait
+    one = Pass(remote, plan_of())
+    passes.append(one)
+    one.ahead.begin(0)
+    samples = one.plan.batch(0, 0).samples
+    feed = threading.Thread(target=one.ahead.held, args=("bin", samples))
+    feed.start()
+    assert eventually(lambda: one.ahead.waits.wait_s > 0)
+    with one.ahead.waits.consumer_waits():
+        answer.set()
+        feed.join(20)
+    stats = one.ahead.stats()
+    assert 0 < stats.stall_s <= stats.wait_s
+    with one.ahead.waits.consumer_waits():
+        one.ahead.held("bin", samples)
+    after = one.ahead.stats()
+    assert (after.wait_s, after.stall_s) == (stats.wait_s, stats.stall_s)
 
 
 def test_what_is_cached_is_not_fetched_unless_it_is_asked_for_again(remote: RemoteDataset, passes: list[Pass]) -> None:

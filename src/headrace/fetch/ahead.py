@@ -7,9 +7,8 @@ samples in one request, the most urgent first, no more bytes at once than there 
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -18,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.data import Dataset, HeldParts, RequestPlan, WantedRanges, plan_requests
-from headrace.fetch.executor import FetchCounts, FetchThread
+from headrace.fetch.executor import FetchThread
+from headrace.fetch.fetch_stats import FetchStats, WaitClock
 from headrace.fetch.objects import NumberedObject, Objects, ask_sizes, object_bytes, object_of
 from headrace.fetch.read_groups import (
     Ints,
@@ -58,50 +58,6 @@ class _Part:
     """What has been found in it, of a column of packed values."""
 
 
-@dataclass(frozen=True)
-class FetchStats:
-    """Remote reads of a pass."""
-
-    counts: FetchCounts
-    latency_s: Mapping[float, float | None]
-    """Quantiles 0.5, 0.95 and 0.99 of the time to the first byte; None before an answer."""
-    held_bytes: int
-    """Bytes in memory or on their way, now."""
-    wanted_bytes: int
-    """Bytes of the samples themselves. What was fetched beyond them lay between."""
-    fewest_requests: int
-    """Requests that the samples take at least, planned round by round over this link."""
-    wait_s: float
-    """Time in which a batch could not begin because its bytes were not there. High: the store limits the run."""
-
-    def totals(self) -> dict[str, float]:
-        """Return what grows over a pass, by name."""
-        counts = self.counts
-        return {
-            "fetch_requests": counts.requests,
-            "fetch_bytes": counts.bytes,
-            "fetch_retries": counts.retries,
-            "fetch_throttled": counts.throttled,
-            "fetch_hedges": counts.hedges,
-            "fetch_wait_seconds": self.wait_s,
-        }
-
-    def __str__(self) -> str:
-        counts = self.counts
-        beyond = counts.bytes / self.wanted_bytes - 1 if self.wanted_bytes else 0.0
-        words = [f"{counts.requests:,} requests", f"{counts.bytes / 1e6:,.1f} MB"]
-        if beyond > 0.005:
-            words.append(f"{beyond:.0%} of it between samples")
-        if counts.retries:
-            words.append(f"{counts.retries:,} retries ({counts.throttled:,} as the store asked for fewer)")
-        if counts.hedges:
-            words.append(f"{counts.hedges:,} sent twice, {counts.hedges_won:,} of them answered first")
-        quantiles = [f"{each * 1e3:,.0f}" for each in self.latency_s.values() if each is not None]
-        if quantiles:
-            words.append(f"latency {' / '.join(quantiles)} ms (50, 95, 99 %)")
-        return f"store: {', '.join(words)}; batches waited {self.wait_s:.2f} s for it"
-
-
 class FetchAhead:
     """Remote bytes of one pass. One thread begins and ends steps, in order; any thread asks for bytes."""
 
@@ -136,7 +92,7 @@ class FetchAhead:
         self._uses: Counter[Place] = Counter()
         self._steps: defaultdict[int, list[Place]] = defaultdict(list)
         self._held_bytes = self._wanted_bytes = self._fewest = 0
-        self._wait_s = 0.0
+        self.waits = WaitClock()
         self._thread = FetchThread(self._objects)  # last: nobody would close it if something else failed
 
     @classmethod
@@ -233,7 +189,8 @@ class FetchAhead:
     def stats(self) -> FetchStats:
         counts, latency_s = self._thread.counts()
         with self._lock:
-            return FetchStats(counts, latency_s, self._held_bytes, self._wanted_bytes, self._fewest, self._wait_s)
+            held, wanted, fewest = self._held_bytes, self._wanted_bytes, self._fewest
+        return FetchStats(counts, latency_s, held, wanted, fewest, self.waits.wait_s, self.waits.stall_s)
 
     def _plan_round(self, *, is_needed: bool) -> bool:
         """Plan the requests of the next steps together, of as many as fit. Tell whether any did.
@@ -341,10 +298,8 @@ class FetchAhead:
         """Wait for a part's bytes."""
         if part.data.done() and not part.data.cancelled():
             return part.data.result()
-        began_s = time.perf_counter()
         try:
-            return part.data.result()  # each attempt of a request has its deadline
+            with self.waits.batch_waits():
+                return part.data.result()  # each attempt of a request has its deadline
         except CancelledError:
             raise FetchCancelled from None
-        finally:
-            self._wait_s += time.perf_counter() - began_s

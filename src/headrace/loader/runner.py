@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
 from headrace import _core
@@ -115,7 +115,8 @@ class Runner:
 
     def take(self) -> tuple[Batch, int]:
         ready, asked_s = self._channel.ready, time.perf_counter()
-        taken = self._channel.take()
+        with nullcontext() if self._ahead is None else self._ahead.waits.consumer_waits():
+            taken = self._channel.take()
         self._tuned.took(asked_s, time.perf_counter(), ready)
         return taken
 

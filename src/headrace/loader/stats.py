@@ -81,7 +81,7 @@ class Stats:
             return "start"
         if self.consumer_wait_s < 0.02 * self.wall_s:
             return "consumer"
-        if self.fetch is not None and self.fetch.wait_s > 0.5 * self.consumer_wait_s:
+        if self.fetch is not None and self.fetch.stall_s > 0.5 * self.consumer_wait_s:
             return "store"
         core_s = sum(self.stages[name].busy_s for name in STAGES)
         core_share = core_s / (core_s + self.idle_s) if core_s else 0.0

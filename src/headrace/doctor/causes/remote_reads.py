@@ -168,7 +168,7 @@ def store_words(name: str, sums: FeedSums) -> tuple[str, str, str]:
     """Return what a Loader of Headrace's waits for at its store: in short, with figures, and what to look at."""
     fetch = sums.fetch
     requests, bytes_ = fetch["fetch_requests"], fetch["fetch_bytes"]
-    waited = fetch["fetch_wait_seconds"] / max(sums.figures["consumer_wait_s"], 1e-9)
+    waited = fetch["fetch_stall_seconds"] / max(sums.figures["consumer_wait_s"], 1e-9)
     each = f", {size(bytes_ / requests)} each" if requests else ""
     figures = [f"{counted(round(requests), 'request')}{each}, {size(bytes_)}"]
     if fetch["fewest_requests"]:

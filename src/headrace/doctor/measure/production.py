@@ -195,7 +195,7 @@ class FeedSums:
     @property
     def limit(self) -> str:
         """Name the stage that limits while the consumer waits, as headrace's `Stats.limit` finds it."""
-        if self.fetch.get("fetch_wait_seconds", 0.0) > WAITING * self.figures["consumer_wait_s"]:
+        if self.fetch.get("fetch_stall_seconds", 0.0) > WAITING * self.figures["consumer_wait_s"]:
             return STORE
         wall_s = self.figures["wall_s"] or 1.0
         shares = {TEXT: self.busy_s[TEXT] / wall_s, MAP: self.busy_s[MAP] / (wall_s * max(self.map_workers, 1))}
