@@ -115,6 +115,25 @@ def test_errors_of_the_store_are_told(found: dict[str, Found]) -> None:
     assert "error" not in remote(diagnosis)["remote-latency"].evidence
 
 
+@pytest.mark.parametrize(
+    ("request_bytes", "code", "said"),
+    [
+        (5_800, "remote-latency", "The client's work on small requests limits remote reads"),
+        (200_000, "remote-bandwidth", "Bandwidth limits remote reads"),
+    ],
+)
+def test_small_answers_are_not_limited_by_bandwidth(
+    request_bytes: int, code: str, said: str, found: dict[str, Found]
+) -> None:
+    """As where boto3 asks for the size first, and starts threads for each transfer."""
+    session = found[BOTO3][0]
+    (store,) = session.remote.stores
+    diagnosis = diagnose(changed(session, first_us=store.first_us // 3, bytes=request_bytes * store.requests))
+    (finding,) = (one for one in remote(diagnosis).values() if one.code != "remote-again")
+    assert finding.code == code
+    assert finding.text.startswith(said)
+
+
 def test_what_is_asked_for_once_is_not_downloaded_again(found: dict[str, Found]) -> None:
     session = found[BOTO3][0]
     once = changed(session, distinct=session.remote.stores[0].requests)

@@ -115,14 +115,22 @@ def by_boto3_transfer(server: StoreServer) -> int:
     return into.tell()
 
 
+def by_boto3_resource(server: StoreServer) -> int:
+    of = boto3.resource("s3", endpoint_url=server.endpoint, **_signed())
+    return sum(map(len, of.Bucket("bucket").Object(KEY).get()["Body"].iter_chunks(10_000)))
+
+
 def by_s3fs(server: StoreServer) -> int:
     system = s3fs.S3FileSystem(endpoint_url=server.endpoint, key=KEY_ID, secret=SECRET, skip_instance_cache=True)
     return len(system.cat_file(f"bucket/{KEY}", start=0, end=6000))
 
 
 def _boto3(server: StoreServer) -> Any:
-    given = {"aws_access_key_id": KEY_ID, "aws_secret_access_key": SECRET, "region_name": "us-east-1"}
-    return boto3.client("s3", endpoint_url=server.endpoint, **given)
+    return boto3.client("s3", endpoint_url=server.endpoint, **_signed())
+
+
+def _signed() -> dict[str, str]:
+    return {"aws_access_key_id": KEY_ID, "aws_secret_access_key": SECRET, "region_name": "us-east-1"}
 
 
 BUCKET, HOST = "s3://bucket", "http://127.0.0.1"
@@ -140,6 +148,7 @@ READERS: list[Any] = [
     (by_pipe, {"remote:webdataset pipe"}, HOST),
     (by_curl, {"remote:webdataset pipe"}, HOST),
     (by_boto3, {"remote:boto3 GetObject", "remote:boto3 body"}, BUCKET),
+    (by_boto3_resource, {"remote:boto3 GetObject", "remote:boto3 body"}, BUCKET),
     (by_boto3_transfer, {"remote:boto3 transfer"}, BUCKET),
     pytest.param(by_s3fs, {"remote:fsspec S3FileSystem"}, BUCKET, marks=KEEPS),
 ]

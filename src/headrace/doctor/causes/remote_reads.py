@@ -22,6 +22,8 @@ AHEAD = RemedyFamily("remote-ahead", "reads of the store asked for ahead")
 KEPT = RemedyFamily("remote-cache", "the store's samples cached on a local disk")
 BY_LATENCY = 0.5
 """Share of remote reads that passes before answers begin, from which latency limits them."""
+FIRST_FLIGHT_BYTES = 10 * 1460
+"""Bytes that come with the beginning of an answer (RFC 6928): whatever passes after it is not the link's bandwidth."""
 OFTEN = 1.5
 """Requests for the same, from which it is downloaded again."""
 ENOUGH = 8
@@ -79,6 +81,16 @@ class RemoteFigures:
         return min(self.first_us / self.wait_us, 1.0)
 
     @property
+    def is_small(self) -> bool:
+        """True where a request's bytes come with the beginning of its answer."""
+        return 0 < self.bytes <= self.requests * FIRST_FLIGHT_BYTES
+
+    @property
+    def waits_for_answers(self) -> bool:
+        """True where fewer requests one after another would help, and more bandwidth would not."""
+        return self.latency >= BY_LATENCY or self.is_small
+
+    @property
     def store(self) -> StoreReads:
         """Store with the most bytes."""
         return self.stores[0]
@@ -115,11 +127,12 @@ def remote_findings(session: Session, view: TrainerView) -> Iterator[Finding]:
     if making is None or figures is None or weight < BOUND:
         return
     sample_us = figures.wait_us / figures.samples
-    if figures.latency >= BY_LATENCY:
+    if figures.waits_for_answers:
+        limit = "Latency limits" if figures.latency >= BY_LATENCY else "The client's work on small requests limits"
         yield Finding(
             LATENCY,
             weight,
-            f"Latency limits remote reads: {percent(figures.latency)} of the {duration(sample_us)} that a sample waits "
+            f"{limit} remote reads: {percent(figures.latency)} of the {duration(sample_us)} that a sample waits "
             "for them passes before an answer begins.",
             figures.words(),
             f"{ASK_AHEAD}. More workers have more requests under way, and each needs no core. {KEEP}.",
@@ -193,7 +206,7 @@ def remote_ahead(case: Case) -> Proposal | None:
     share = waiting_share(case, REMOTE)
     if share < WORTH:
         return AHEAD.would_not(f"Waiting for {figures.place} is {percent(share)} of making a batch.")
-    if figures.latency < BY_LATENCY:
+    if not figures.waits_for_answers:
         why = f"Answers begin after {percent(figures.latency)} of a remote read: bandwidth limits it, not latency."
         return AHEAD.would_not(why)
     why = (
