@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
+from typing import Any
+
 import pytest
 from browser import CHROMIUM, DRIVER, WHY_NOT
 from observed_runs import KeptRun, measured, observe, python, torchrun
+
+from headrace.doctor.simulate import prediction
+from headrace.doctor.simulate.pipeline import SimulatedSteps, simulated
+
+Simulations = dict[bytes, SimulatedSteps]
+"""Results by all that they depend on."""
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Without a browser the page is only parsed, and nobody sees how it looks: that is said, and not only counted."""
     if CHROMIUM is None or DRIVER is None:
         terminalreporter.write_line(f"The HTML report was not tried in a browser: {WHY_NOT}", yellow=True)
+
+
+@pytest.fixture(scope="session")
+def all_simulations() -> Simulations:
+    return {}
+
+
+@pytest.fixture
+def kept_simulations(all_simulations: Simulations, monkeypatch: pytest.MonkeyPatch) -> Simulations:
+    """Simulate nothing twice: prescriptions of similar runs try the same setups, 30 times each in a module."""
+
+    def once(setup: Any, work: Any, *, first: int = 0, steps: int) -> SimulatedSteps:
+        key = hashlib.sha256(pickle.dumps((setup, work, first, steps))).digest()
+        if key not in all_simulations:
+            all_simulations[key] = simulated(setup, work, first=first, steps=steps)
+        return all_simulations[key]
+
+    monkeypatch.setattr(prediction, "simulated", once)
+    return all_simulations
 
 
 @pytest.fixture(scope="session")

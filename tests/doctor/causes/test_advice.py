@@ -21,6 +21,8 @@ from headrace.doctor.session.model import ProbedProcess, Session
 from headrace.doctor.session.producers import SlowSample
 from headrace.doctor.session.trainers import MeasuredWindow, Trainer
 
+pytestmark = pytest.mark.usefixtures("kept_simulations")
+
 BASELINE_US = 100_000.0
 
 

@@ -25,6 +25,8 @@ from headrace.doctor.probe.sample_digests import digest_of
 from headrace.doctor.report.remedy_text import first_gain
 from headrace.doctor.session.model import Machine, Session
 
+pytestmark = pytest.mark.usefixtures("kept_simulations")
+
 ENDLESS = 10**6
 """Steps to measure: the run ends by itself."""
 

@@ -36,6 +36,8 @@ from headrace.doctor.session.model import Session, SessionNote
 from headrace.doctor.session.producers import FileOpens
 from headrace.doctor.session.trainers import LoaderFacts, TrainerPass
 
+pytestmark = pytest.mark.usefixtures("kept_simulations")
+
 FEW = MadeRun()
 """Two workers, a batch in 10 ms, a step of 3.5 ms: 5 ms a step, of which 1.5 ms are waited for."""
 TAR = MadeRun(

@@ -16,6 +16,8 @@ from headrace.doctor.measure import host_of, main_view_of
 from headrace.doctor.prove.prover import attempts
 from headrace.doctor.session.model import Session
 
+pytestmark = pytest.mark.usefixtures("kept_simulations")
+
 RUN = MadeRun(steps=40, forward=4_000, backward=6_000, cpu=1.0)
 SPUN_US = 9_000
 OPENMP = {"torch_threads": 2, "parallel_backend": "OpenMP", "wait_policy": None}

@@ -25,6 +25,8 @@ from headrace.doctor.tune.report import Paste, TuneResult, keywords_of, not_payi
 from headrace.doctor.tune.run import TuneBaseline, TuneTrials, baseline_of, measured_steps
 from headrace.errors import TuneError
 
+pytestmark = pytest.mark.usefixtures("kept_simulations")
+
 SLOW = {"decode:PIL.Image.load": 38_000}
 SCRIPT = """
 from torch.utils.data import DataLoader
