@@ -27,17 +27,19 @@ from headrace.errors import HeadraceError
 
 WINDOW_BYTES = 4 << 10
 """Least that a scan asks for at once."""
-MOST_GAP_BYTES = 64 << 10
+MOST_GAP_BYTES = 128 << 10
 """Most bytes that are read rather than left out by one more request, however fast the link is. Bytes that leave a
 store's region are paid for: so the number of members bounds what an index reads, not their size."""
 _MOST_PIECE_BYTES = 4 << 20
 """Most that is asked for at once: the CPU time of a request is that of half a megabyte."""
 _BLOCK = tarfile.BLOCKSIZE
-_ENOUGH = 16
-"""Headers after which their distance is known well enough."""
-_HEADERS_A_STRETCH = 64
-"""Headers that a thread follows before it goes on elsewhere: looking for the first one takes a header's distance of
-bytes, so that it is a small part of the whole, and little is in memory at once."""
+_HEADER_STREAMS = 4 * STREAMS
+"""Requests for headers alone under way at once: they hardly use the link's bandwidth, but wait for its latency."""
+_ENOUGH = 4
+"""Headers after which their distance is known well enough: each of them costs a latency."""
+_HEADERS_A_STRETCH = 12, 64
+"""Fewest and most headers that a thread follows before it goes on elsewhere: looking for the first one takes a header's
+distance of bytes, so that it is a small part of the whole, and little is in memory at once."""
 
 
 class _Stretch(NamedTuple):
@@ -63,7 +65,7 @@ class HeaderLookahead:
     def __init__(self, file: ReadableFile, size: int, link: Callable[[], LinkModel]) -> None:
         """Read an object of `size` bytes over a link, asked for as it is measured."""
         self._file, self._size, self._link = file, size, link
-        self._pool = ThreadPoolExecutor(STREAMS, thread_name_prefix="headrace-headers")
+        self._pool = ThreadPoolExecutor(_HEADER_STREAMS, thread_name_prefix="headrace-headers")
         self._stretches: deque[_Stretch] = deque()
         self._ready: dict[int, bytes] = {}
         self._pieces: deque[_Piece] = deque()
@@ -123,7 +125,7 @@ class HeaderLookahead:
             parts.append(data[at - piece.start : stop - piece.start])
             at = min(stop, piece.stop)
         # One more than went before, so that no more than half is in vain where headers lie farther apart from here on.
-        ahead = min(len(self._pieces) + 2, _scans.share() - 1) if length == self.growth()[1] else 0
+        ahead = min(len(self._pieces) + 2, _scans.share(STREAMS) - 1) if length == self.growth()[1] else 0
         end = self._pieces[-1].stop if self._pieces else stop
         while len(self._pieces) < ahead and end < self._size:
             start, end = end, min(end + length, self._size)
@@ -147,9 +149,11 @@ class HeaderLookahead:
         distance = offset // self._asked
         if self._asked < _ENOUGH or distance <= _near_bytes(self._link()):
             return
-        length = -(-_HEADERS_A_STRETCH * distance // _BLOCK) * _BLOCK
+        threads, (fewest, most) = _scans.share(_HEADER_STREAMS), _HEADERS_A_STRETCH
+        headers = min(max((self._size - offset) // distance // threads, fewest), most)
+        length = -(-headers * distance // _BLOCK) * _BLOCK
         self._next = max(self._next, offset + length)
-        while len(self._stretches) < _scans.share() and self._next < self._size:
+        while len(self._stretches) < threads and self._next < self._size:
             start, stop = self._next // _BLOCK * _BLOCK, self._next + length
             found = self._pool.submit(self._follow, start, min(stop, self._size), distance)
             self._stretches.append(_Stretch(start, stop, found))
@@ -210,9 +214,9 @@ class _ScansUnderWay:
         self._paces: deque[float] = deque(maxlen=_PACES)
         self._bytes, self._since_s = 0, 0.0
 
-    def share(self) -> int:
-        """Return how many streams each scan has."""
-        return max(1, STREAMS // max(1, self.count))
+    def share(self, streams: int) -> int:
+        """Return how many of these streams each scan has."""
+        return max(1, streams // max(1, self.count))
 
     def arrived(self, size: int, now_s: float) -> None:
         """Take in bytes that have come."""
