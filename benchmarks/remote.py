@@ -8,7 +8,7 @@ interleaved, and medians are printed, as tables of Markdown. PHOTOS come from be
 
     throughput   images/s against local files, requests, CPU time by stage, hit rate
     limited      bandwidth limits: the share of the link that is used
-    stragglers   1 % of requests at 2 s, with and without second requests
+    stragglers   1 % of requests at 2 s, with and without second requests, at full speed and at a training step's pace
     first        first batch of a cold process with the index there, and opening without an index
     memory       resident memory over 20 epochs of a small set
     peers        webdataset, litdata and streaming, in the Python given by --peers
@@ -26,6 +26,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+from remote_run import BATCH
 from remote_servers import Link, make_tars, pattern, served
 
 HERE = Path(__file__).parent
@@ -149,11 +150,11 @@ def throughput(bench):
             f"{middle(runs, lambda run: run['server_ms']):.3f}",
             f"{middle(runs, lambda run: run['server_ms'] / (run['server_ms'] + sum(run['cpu_ms'].values()))):.0%}",
             show(middle(runs, lambda run: run["hit_rate"])),
-            show(middle(runs, lambda run: run.get("wait_s") and run["wait_s"] / run["wall_s"])),
+            show(middle(runs, lambda run: run.get("stall_s") and run["stall_s"] / run["wall_s"])),
         ])  # fmt: skip
     table(["", "images/s", "of local", "requests", "of the lower bound", "bytes read of wanted",
            "decoding, CPU ms", "fetching, CPU ms", "of decoding", "server, CPU ms", "server's share", "hits",
-           "waits for bytes"], rows)  # fmt: skip
+           "waits for the store"], rows)  # fmt: skip
 
 
 def limited(bench):
@@ -174,20 +175,28 @@ def limited(bench):
 
 
 def stragglers(bench):
-    slow = {"slow_share": 0.01, "slow_s": 2.0}
+    """Run as fast as batches come, then with training steps that take twice as long, whose waits are stalls."""
+    slow = link(LATENCIES_S[0], slow_share=0.01, slow_s=2.0)
     cases = {}
     for order in ("global", "windowed"):
         spec = {"order": order, "warm_epochs": 0}
         cases[f"{order}, none slow"] = link(LATENCIES_S[0]), spec
-        cases[f"{order}, 1 % at 2 s"] = link(LATENCIES_S[0], **slow), spec
-        cases[f"{order}, 1 % at 2 s, no second requests"] = link(LATENCIES_S[0], **slow), {**spec, "hedge": False}
+        cases[f"{order}, 1 % at 2 s"] = slow, spec
+        cases[f"{order}, 1 % at 2 s, no second requests"] = slow, {**spec, "hedge": False}
     found = bench.interleaved(cases, bench.args.rounds)
+    step_s = {order: 2 * BATCH / middle(found[f"{order}, none slow"], lambda run: run["rate"])
+              for order in ("global", "windowed")}  # fmt: skip
+    paced = bench.interleaved(
+        {name: (over, {**spec, "step_s": step_s[spec["order"]]}) for name, (over, spec) in cases.items()},
+        bench.args.rounds,
+    )
     print(f"## 1 % of requests take 2 s, {LATENCIES_S[0] * 1e3:.0f} ms\n")
-    table(["", "images/s", "waits for bytes", "longest wait, ms", "requests", "sent twice"], [
+    table(["", "images/s", "waits for the store", "requests", "sent twice", "stall of paced training", "longest, ms"], [
         [name, f"{middle(runs, lambda run: run['rate']):,.0f}",
-         f"{middle(runs, lambda run: run['wait_s'] / run['wall_s']):.1%}",
-         f"{middle(runs, lambda run: run['longest_s']) * 1e3:,.0f}",
-         f"{middle(runs, lambda run: run['requests']):,.0f}", f"{middle(runs, lambda run: run['hedges']):,.0f}"]
+         f"{middle(runs, lambda run: run['stall_s'] / run['wall_s']):.1%}",
+         f"{middle(runs, lambda run: run['requests']):,.0f}", f"{middle(runs, lambda run: run['hedges']):,.0f}",
+         f"{middle(paced[name], lambda run: run['waited_s'] / run['wall_s']):.1%}",
+         f"{middle(paced[name], lambda run: run['longest_s']) * 1e3:,.0f}"]
         for name, runs in found.items()
     ])  # fmt: skip
 

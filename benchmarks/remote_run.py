@@ -39,6 +39,8 @@ class Run:
     """Only so many of the dataset's."""
     steps: int | None = None
     """Steps of the one epoch, after which it is left."""
+    step_s: float = 0.0
+    """Time that the loop spends on each batch, as a training step would."""
 
 
 def store_options(endpoint):
@@ -69,21 +71,24 @@ def thread_cpu_s():
     return found
 
 
-def epoch(loader, steps):
+def epoch(loader, steps, step_s):
     """Run an epoch, and return its figures from the second batch on, when all threads are there."""
     began_s = time.perf_counter()
     batches = iter(loader)
     count = len(next(batches)["image"])
     first_s, before = time.perf_counter() - began_s, thread_cpu_s()
     images, last = 0, 0
-    used, longest_s, asked_s = before, 0.0, time.perf_counter()
+    time.sleep(step_s)
+    used, longest_s, waited_s, asked_s = before, 0.0, 0.0, time.perf_counter()
     for step, batch in enumerate(batches, 2):
+        waited_s += time.perf_counter() - asked_s
         longest_s = max(longest_s, time.perf_counter() - asked_s)
         images += len(batch["image"])
         if step <= max(3, len(loader) - 8):  # before the last ones are decoded: the threads end then
             used, last = thread_cpu_s(), images
         if step == steps:
             break
+        time.sleep(step_s)
         asked_s = time.perf_counter()
     wall_s = time.perf_counter() - began_s
     stats = loader.stats()
@@ -92,6 +97,7 @@ def epoch(loader, steps):
         "wall_s": wall_s,
         "first_s": first_s,
         "longest_s": longest_s,
+        "waited_s": waited_s,
         "cpu_ms": {stage: (used[stage] - before[stage]) / max(1, last) * 1e3 for stage in used},
         "hit_rate": None if stats.cache is None else stats.cache.hit_rate,
         "rss_mb": rss_mb(),
@@ -106,6 +112,7 @@ def epoch(loader, steps):
             "hedges": counts.hedges,
             "retries": counts.retries,
             "wait_s": stats.fetch.wait_s,
+            "stall_s": stats.fetch.stall_s,
         }
     return found
 
@@ -138,7 +145,7 @@ def main():
     for _ in range(run.warm_epochs):
         for _ in loader:
             pass
-    epochs = [epoch(loader, run.steps) for _ in range(run.epochs)]
+    epochs = [epoch(loader, run.steps, run.step_s) for _ in range(run.epochs)]
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     print(json.dumps({"open_s": open_s, "samples": len(dataset), "epochs": epochs, "peak_mb": peak_mb}))
 
