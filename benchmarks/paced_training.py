@@ -8,6 +8,8 @@ the mean of the steps' wall time and of the training thread's CPU time, in micro
 
 from __future__ import annotations
 
+import http.client
+import io
 import itertools
 import json
 import math
@@ -37,15 +39,42 @@ class Samples(Dataset[torch.Tensor]):
         return self.sample
 
 
+class MemorySocket:
+    """Connection to a store that answers at once, from memory: neither a server nor the network is measured."""
+
+    ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 65536\r\n\r\n" + bytes(1 << 16)
+
+    def sendall(self, data: bytes) -> None:
+        pass
+
+    def makefile(self, mode: str) -> io.BytesIO:
+        return io.BytesIO(self.ANSWER)
+
+
+class StoredSamples(Samples):
+    """Samples of which each is one request, by what urllib3, requests and boto3 rest on."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        connection = http.client.HTTPConnection("store.example")
+        connection.sock = MemorySocket()
+        connection.request("GET", f"/bucket/{index:08}.jpg")
+        connection.getresponse().read()
+        return self.sample
+
+
 def train(
-    step_s: float, workers: int, steps: int, after_step: Callable[[int], object] = lambda number: None
+    step_s: float,
+    workers: int,
+    steps: int,
+    after_step: Callable[[int], object] = lambda number: None,
+    samples: type[Samples] = Samples,
 ) -> tuple[list[float], list[float]]:
     """Wall and CPU microseconds of each step; `after_step(number)` is called after each, beginning with 1."""
     torch.set_num_threads(1)
     model = torch.nn.Linear(16, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     wall, cpu = [time.perf_counter()], [time.thread_time()]
-    for batch in DataLoader(Samples(BATCH * steps), batch_size=BATCH, num_workers=workers):
+    for batch in DataLoader(samples(BATCH * steps), batch_size=BATCH, num_workers=workers):
         loss = model(batch).sum()
         time.sleep(step_s)
         optimizer.zero_grad()

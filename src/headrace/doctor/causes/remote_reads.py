@@ -234,7 +234,7 @@ def remote_cache(case: Case) -> Proposal | None:
         return None
     length = case.facts.get("length")
     batches = length if isinstance(length, int) else None
-    whole = f"{size(figures.bytes * batches)} for the whole dataset" if batches else "the dataset's bytes"
+    whole = f"at most {size(figures.bytes * batches)} for the whole dataset" if batches else "the dataset's bytes"
     left = untimed(*DISK_ASSUMED)
     return KEPT.tried(
         case,

@@ -1,9 +1,10 @@
 """Hooks on libraries that read objects of stores, and web servers' files.
 
-A stage is a call in which the thread waits: of boto3, fsspec's filesystems, obstore, requests, urllib3, httpx, urllib,
-and reads of webdataset's pipes. Requests are counted one level below, where each of them is made: http.client, which
-urllib3 and so botocore and requests rest on, httpx, aiohttp, which fsspec's filesystems rest on, and a pipe's process.
-Nothing is imported, and no byte is touched: sizes are those that answers announce.
+A stage is a call in which the thread waits: of boto3, PyTorch's connector for S3, fsspec's filesystems, obstore,
+requests, urllib3, httpx, urllib, and reads of webdataset's pipes. Requests are counted one level below, where each of
+them is made: http.client, which urllib3 and so botocore and requests rest on, httpx, aiohttp, which fsspec's
+filesystems rest on, and a pipe's process. Nothing is imported, and no byte is touched: sizes are those that answers
+announce, except the connector's, whose pieces are counted.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class RequestCounter:
         guard = HookGuard(fault, "remote reads")
         self.ask, self.answer, self.count = guard(self._ask), guard(self._answer), guard(self._count)
         self.begin_pipe, self.read_pipe = guard(self._begin_pipe), guard(self._read_pipe)
-        self.count_call = guard(self._count_call)
+        self.count_call, self.count_object = guard(self._count_call), guard(self._count_object)
 
     def stage(self, label: str) -> int:
         """Return the stage of a label; of labels, no more are remembered than there are stages."""
@@ -120,6 +121,14 @@ class RequestCounter:
         size = sum(map(len, given)) if isinstance(given, list) else len(given) if hasattr(given, "__len__") else 0
         asked = f"{path} {args[2:]} {sorted(kwargs.items())}"
         self._reads.answered(_store_place(store), asked, begun_ns, size)
+
+    # PyTorch's connector.
+
+    def _count_object(self, begun_ns: int, bucket: Any, asked: str) -> Callable[[int], None]:
+        """Count an object that was asked for; return what counts its bytes."""
+        place = _bucket({"Bucket": bucket}) or OTHERS
+        self._reads.answered(place, asked, begun_ns, 0)
+        return functools.partial(self._reads.more, place)
 
 
 def install_http(counter: RequestCounter, client: Any) -> None:
@@ -302,6 +311,42 @@ def install_obstore(counter: RequestCounter, obstore: Any) -> None:
         counter.timer.patches.replace(obstore, name, make(name))
 
 
+class CountedStream:
+    """Stream of the connector's in which each piece is timed and its bytes counted."""
+
+    def __init__(self, stream: Any, read: Function, count: Function) -> None:
+        self._stream, self._read, self._count = stream, read, count
+
+    def __iter__(self) -> CountedStream:
+        return self
+
+    def __next__(self) -> Any:
+        piece = self._read(self._stream)
+        self._count(len(piece))
+        return piece
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def install_s3_connector(counter: RequestCounter, client: Any) -> None:
+    """Hook PyTorch's connector for S3, which makes requests outside of Python: objects asked for, and pieces."""
+    stages, stage = counter.stages, counter.stage("s3torchconnector")
+    read = timed_call(stages, stage, next)
+
+    def ask(original: Function, its_client: Any, bucket: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
+        if not stages.is_counting:
+            return original(its_client, bucket, key, *args, **kwargs)
+        begun = time.monotonic_ns()
+        given = timed_call(stages, stage, original)(its_client, bucket, key, *args, **kwargs)
+        asked = f"{original.__name__} {key} {args} {sorted(kwargs.items())}"
+        count = counter.count_object(begun, bucket, asked)
+        return given if count is None or not hasattr(given, "__next__") else CountedStream(given, read, count)
+
+    for method in ("_get_object_stream", "head_object"):
+        counter.timer.patches.hook_around(client, f"S3Client.{method}", ask, "its requests were")
+
+
 def _bucket(parameters: Any) -> str | None:
     bucket = parameters.get("Bucket") if isinstance(parameters, dict) else None
     return f"s3://{bucket}" if isinstance(bucket, str) and "@" not in bucket else None
@@ -329,5 +374,6 @@ REMOTE_HOOKS: list[tuple[str, Callable[[RequestCounter, Any], None]]] = [
     *((module, install_httpx_models) for module in HTTPX_MODELS),
     ("webdataset.gopen", install_pipes),
     ("obstore", install_obstore),
+    ("s3torchconnector._s3client._s3client", install_s3_connector),
 ]
 """What hooks libraries that make requests, by module."""
