@@ -62,6 +62,11 @@ std::uint64_t SpaceMap::room() const {
     return all == 0 ? 0 : ((all - 1) * kGroupUnits + units_of(all - 1)) * kUnit;
 }
 
+std::uint64_t SpaceMap::largest() const {
+    const std::uint64_t all = groups();
+    return all == 0 ? 0 : units_of(0) * kUnit;  // no later group is larger than the first
+}
+
 bool SpaceMap::is_place(std::uint64_t offset, std::uint64_t bytes) const {
     if (offset < data_at(0)) return false;
     const std::uint64_t inside = (offset - first_) % kGroupBytes;
@@ -108,7 +113,7 @@ int SpaceMap::rebuild() {
     std::uint64_t taken = 0;
     int error = 0;
     file_.each_entry(0, entries_, [&](std::uint64_t index, const CacheEntry& entry) {
-        if (entry.state != CacheState::kept || error != 0) return;
+        if (entry.state != CacheState::kept || entry.bytes == 0 || error != 0) return;
         const std::uint64_t count = taken_by(entry.bytes) / kUnit;
         if (!is_place(entry.offset, entry.bytes) || entry.offset > limit_ || entry.offset + count * kUnit > limit_) {
             error = file_.set_entry(index, CacheEntry{});

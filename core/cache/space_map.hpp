@@ -26,6 +26,8 @@ public:
     // Bytes of a file that hold no data, and those that may.
     std::uint64_t overhead() const { return first_ + groups() * kMapBytes; }
     std::uint64_t room() const;
+    // Most bytes that one entry may take, since it lies in one group.
+    std::uint64_t largest() const;
     // Whether an entry may lie there.
     bool is_place(std::uint64_t offset, std::uint64_t bytes) const;
 

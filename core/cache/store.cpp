@@ -271,6 +271,7 @@ std::optional<std::uint64_t> Store::allocate(std::uint64_t bytes) {
     }
     if (space_ == Space::grows) return append(bytes);
     if (bytes == 0) return cache_data_at(entries_);
+    if (SpaceMap::taken_by(bytes) > map_.largest()) return std::nullopt;  // others that are dropped make no room for it
     const SpaceMap::Taken taken = map_.take(bytes);
     if (!taken.offset) stop(taken.error != 0 ? taken.error : kFull);
     return taken.offset;

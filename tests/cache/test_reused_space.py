@@ -70,6 +70,21 @@ def test_entries_of_all_sizes_and_of_none(store):
     assert not any(store.get(index) for index in sizes)
 
 
+def test_an_entry_too_large_for_any_place_leaves_room_for_others(store):
+    assert not store.put(0, bytes(61 * UNIT))  # one unit more than there are
+    assert store.stats().stopped is None
+    assert store.put(1, bytes(60 * UNIT))
+
+
+def test_an_entry_without_bytes_is_there_when_the_file_is_opened_again(tmp_path):
+    first = reused(tmp_path)
+    assert first.put(3, b"")
+    assert first.put(4, value_of(4))
+    del first
+    again = reused(tmp_path)
+    assert [again.get(3), again.get(4)] == [b"", value_of(4)]
+
+
 def test_a_model_of_it(tmp_path):
     """Random puts and evictions of random sizes against a dict."""
     rng, store, model, sizes = random.Random(7), reused(tmp_path, limit=400_000), {}, {}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import pickle
 import re
+import threading
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +219,31 @@ def test_a_loader_goes_on_when_addresses_expire(hub: HubServer) -> None:
     for batch, again in zip(hr.Loader(dataset, **options), batches, strict=True):
         hub.expire()
         assert np.array_equal(batch["image"], again)
+
+
+def test_a_read_that_is_given_up_leaves_the_address_to_others(hub: HubServer) -> None:
+    path = one(hub, "me/set/README.md")
+    held = threading.Event()
+
+    async def give_up() -> None:
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1) as pool:
+            loop.set_default_executor(pool)
+            pool.submit(held.wait)  # so that the search has to queue
+            try:
+                reading = asyncio.ensure_future(path.store.read_async(path.key, 0, 5, None, lambda: None))
+                await asyncio.sleep(0)
+                reading.cancel()
+                await asyncio.wait([reading])
+            finally:
+                held.set()
+
+    asyncio.run(give_up())
+    assert isinstance(path.store, hub_stores.HubStore)
+    claimed, is_ours = path.store._places().claim(path.key)
+    assert not is_ours
+    claimed.result(20)
+    assert path.open().read(0, 5) == SMALL[:5]
 
 
 def test_connections_are_bounded(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -280,6 +280,10 @@ def test_patterns_list_and_braces_do_not(store: StoreServer) -> None:
     assert "prefix=t%2F" in store.requests[-1].query
     assert named("s3://bucket/t/**/*.tar") == keys[:4]
     assert named("s3://bucket/t/00[!0].tar") == ["t/001.tar"]
+    assert named("s3://bucket/t/00[^0].tar") == ["t/000.tar"]  # as glob has it: one of these two
+    for none in ("t[!a]*.tar", "t/00[9-0].tar"):
+        with pytest.raises(NotFoundError):
+            named(f"s3://bucket/{none}")
     assert named("s3://bucket/*/00?.tar") == ["t/000.tar", "t/001.tar", "u/000.tar"]
     assert all(path.pin is not None for path in stores.resolve("s3://bucket/t/*.tar"))
     with pytest.raises(NotFoundError, match=r"objects that match s3://bucket/t/\*.zip, got none below s3://bucket/t"):

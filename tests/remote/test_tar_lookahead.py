@@ -14,6 +14,7 @@ from test_remote_archives import tar_of
 
 import headrace as hr
 from headrace.data.archives.tar_index import build_tar_index
+from headrace.data.archives.tar_lookahead import _after, _next_header
 from headrace.data.remote.link import StoreLink
 from headrace.data.remote.listing import Stores
 from headrace.data.remote.requests import LinkModel
@@ -55,6 +56,16 @@ def test_data_that_holds_headers_is_no_member(
     assert all((remote[name] == local[name]).all() for name in local)
     with tarfile.open(tmp_path / "t.tar") as tar:
         assert remote["members.offset"].tolist() == [member.offset_data for member in tar]
+
+
+def test_a_header_that_leads_back_leads_nowhere() -> None:
+    member = tarfile.TarInfo("a")
+    member.size = -1024
+    back = member.tobuf(tarfile.GNU_FORMAT)
+    member.size = 512
+    assert _next_header(back, 0) is None
+    assert _after(0, member.tobuf(tarfile.GNU_FORMAT) + bytes(512) + back) is None
+    assert _next_header(member.tobuf(tarfile.GNU_FORMAT), 0) == 1024
 
 
 def test_headers_far_apart_are_asked_for_side_by_side(

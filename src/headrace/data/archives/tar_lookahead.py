@@ -197,6 +197,8 @@ def _next_header(data: bytes, place: int) -> int | None:
         member = tarfile.TarInfo.frombuf(data[place : place + _BLOCK], "utf-8", "surrogateescape")
     except tarfile.HeaderError:
         return None
+    if member.size < 0:  # as a field in base 256 can say; following it would go round for ever
+        return None
     has_data = member.isreg() or member.type not in tarfile.SUPPORTED_TYPES or member.type in b"xgXLK"
     return place + _BLOCK + (-(-member.size // _BLOCK) * _BLOCK if has_data else 0)
 

@@ -201,7 +201,8 @@ class HubStore(ObjectStore):
         places = self._places()
         claimed, is_ours = places.claim(key)
         if is_ours:
-            await asyncio.to_thread(self._find, key, claimed)
+            # Shielded: whoever gives up here must not take the search away from others, who wait for the claim.
+            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._find, key, claimed))
         place = await asyncio.shield(asyncio.wrap_future(claimed))
         places.use(key, place)
         return place, claimed

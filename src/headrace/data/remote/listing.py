@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import os
 import re
@@ -305,8 +306,8 @@ def _pieces(pattern: str) -> Iterator[str]:
             yield ".*"
             at += 2
         elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
-            inner = pattern[at + 1 : end].replace("\\", "\\\\")
-            yield f"[{'^' + inner[1:] if inner[0] == '!' else inner}]"
+            characters = fnmatch.translate(pattern[at : end + 1]).removeprefix("(?s:").rpartition(")")[0]
+            yield f"(?!/){characters}"
             at = end + 1
         else:
             yield {"*": "[^/]*", "?": "[^/]"}.get(pattern[at], re.escape(pattern[at]))
