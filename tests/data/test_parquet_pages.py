@@ -84,9 +84,9 @@ def values_in(data: bytes, units: PageUnits) -> list[bytes | None]:
     for start, stop, rows, codec, level, _ in zip(*units, strict=True):
         pages = data[start:stop]
         values = unpack_pages(memoryview(pages), rows=int(rows), codec=CODECS[codec], most_level=int(level))
-        memory = pages if values.data is None else values.data
+        memory = memoryview(pages) if values.data is None else values.data
         for offset, length in zip(values.offset.tolist(), values.length.tolist(), strict=True):
-            found.append(None if length < 0 else memory[offset : offset + length])
+            found.append(None if length < 0 else bytes(memory[offset : offset + length]))
     return found
 
 

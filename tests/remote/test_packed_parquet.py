@@ -156,3 +156,20 @@ def test_batches_of_which_the_pages_do_not_fit_are_refused(
     with pytest.raises(UsageError, match=r"64 samples that are read by .* Pass order='windowed'"):
         hr.Loader(data, {"image": hr.Raw()}, **options)
     hr.Loader(data, {"image": hr.Raw()}, order=hr.Windowed(block_bytes=1 << 20, window_blocks=2), **options)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_epoch_in_windows_reads_pages_about_once(
+    form: str, written: dict[str, list[bytes]], remote: StoreServer
+) -> None:
+    """Steps and windows that need a page which is in memory for others take it from there."""
+    data = opened(remote, written[form])
+    order = hr.Windowed(block_bytes=800_000, window_blocks=3)
+    shape = order.resolve(data)
+    remote.requests.clear()
+    loader = hr.Loader(data, {"image": hr.Raw()}, batch_size=16, shuffle=True, order=order, output="numpy")
+    assert sum(len(batch["image"]) for batch in loader) == ROWS
+    assert remote.bytes_read() < 1.6 * sum(map(len, PHOTOS))
+    assert order.resolve(data) == shape  # whatever of the pages has been seen meanwhile
+    if form == "as pyarrow writes":
+        assert shape.block == 40  # its row groups

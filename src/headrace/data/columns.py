@@ -37,9 +37,19 @@ class ByteColumn(ABC):
         """Bytes that are read for a single value, in the mean, where they are more than its own; else None."""
         return None
 
+    @property
+    def unit_rows(self) -> int | None:
+        """Samples that are read together at least, where nearly all of them are in units of so many; else None."""
+        return None
+
     @abstractmethod
     def locate(self, ids: Ints) -> Location:
         """Locate a whole batch at once; no id is negative."""
+
+    def stored_bytes(self, ids: Ints) -> Ints | None:
+        """Return how many bytes samples take where they are stored, now as ever after; None where nothing tells."""
+        at = self.locate(ids)
+        return at.length if at.zipped is None else at.zipped.packed
 
     def path(self, at: Location, row: int = 0) -> bytes:
         """Return the file that row `row` of a batch lies in; empty for none. Raises as `ColumnFiles.path` does."""

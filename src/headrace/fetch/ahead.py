@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +90,9 @@ class FetchAhead:
         self._lock = threading.Lock()
         self._part_of: dict[Place, _Part | None] = {}
         """None for what is cached."""
+        self._by_range: WeakValueDictionary[tuple[int, int, int], _Part] = WeakValueDictionary()
+        """Parts by the pages that lie in them, as (object, start, stop), of columns whose samples share pages."""
+        self._paged = {column for column in columns if dataset.table.bytes_of(column).unit_bytes is not None}
         self._uses: Counter[Place] = Counter()
         self._steps: defaultdict[int, list[Place]] = defaultdict(list)
         self._held_bytes = self._wanted_bytes = self._fewest = 0
@@ -256,15 +260,32 @@ class FetchAhead:
             parts[number] = _Part(requests[0].start, size, self._thread.fetch(requests), of)
         self._wanted_bytes += ranges.bytes
         self._fewest += plan.fewest
-        return [parts[number] for number in plan.part_of.tolist()]
+        found = [parts[number] for number in plan.part_of.tolist()]
+        if self._paged:
+            keys = zip(ranges.object.tolist(), ranges.start.tolist(), ranges.stop.tolist(), strict=True)
+            self._by_range.update(zip(keys, found, strict=True))
+        return found
 
     def _locate(self, group: ReadGroup) -> LocatedGroup:
         wanted, cached = [], set[Place]()
         for column in self._columns:
             found = self._wanted(column, group.samples, group.steps)
+            if column in self._paged:
+                self._share(found)
             wanted.append(found)
             cached.update(self._cached_places(column, found.places))
         return LocatedGroup(group.first_step, wanted, cached)
+
+    def _share(self, wanted: WantedPlaces) -> None:
+        """Give samples the parts that hold their pages for others, so that these are not fetched again."""
+        ranges = wanted.ranges
+        keys = zip(ranges.object.tolist(), ranges.start.tolist(), ranges.stop.tolist(), strict=True)
+        with self._lock:
+            for place, key in zip(wanted.places, keys, strict=True):
+                part = self._by_range.get(key)
+                if part is not None and part.places and place not in self._part_of:
+                    self._part_of[place] = part
+                    part.places += 1
 
     def _cached_places(self, column: str, places: list[Place]) -> list[Place]:
         """Return those that need not be fetched, unless they turn out to be damaged."""

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from headrace import _core
-from headrace.data import Dataset
+from headrace.data import ByteColumn, Dataset
 from headrace.errors import UsageError
 from headrace.plan.order import check_int
 from headrace.plan.step_views import Ints
@@ -122,7 +122,9 @@ class Windowed:
         if mean is None:
             return DEFAULT_BLOCK_SAMPLES
         wanted = DEFAULT_BLOCK_BYTES if self.block_bytes is None else self.block_bytes
-        return min(max(1, wanted // mean), MOST_BLOCK_SAMPLES)
+        block = min(max(1, wanted // mean), MOST_BLOCK_SAMPLES)
+        rows = max((each.unit_rows or 1 for each in _byte_columns(dataset)), default=1)
+        return block if 2 * block < rows else max(1, round(block / rows)) * rows  # whole chunks, where these are alike
 
 
 ShuffleOrder: TypeAlias = Literal["global", "windowed"] | Windowed
@@ -149,14 +151,15 @@ def mean_sample_bytes(dataset: Dataset) -> int | None:
         return None
     ids = np.arange(min(count, _MEASURED), dtype=np.int64) * count // min(count, _MEASURED)
     total, known = 0, False
-    for name, kind in dataset.fields.items():
-        if kind != "bytes":
-            continue
-        at = dataset.table.bytes_of(name).locate(ids)
-        length = at.length if at.zipped is None else at.zipped.packed
+    for column in _byte_columns(dataset):
+        length = column.stored_bytes(ids)
         if length is not None:
             total, known = total + int(np.maximum(length, 0).sum()), True
     return max(1, total // len(ids)) if known else None
+
+
+def _byte_columns(dataset: Dataset) -> list[ByteColumn]:
+    return [dataset.table.bytes_of(name) for name, kind in dataset.fields.items() if kind == "bytes"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,8 @@ _FORMAT = "headrace pages 1"
 _LEAST_BYTES = 1 << 20
 """Files of fewer are read whole at each opening."""
 _OPENED_AT_ONCE = 16
+_ALIKE = 0.9
+"""Share of the units that have as many rows for blocks to follow them: files end with others."""
 _TYPES: tuple[type[np.generic], ...] = (np.int64, np.int64, np.int64, np.int32, np.int32, np.uint64)
 _TO_DECODE = "decode"
 """Outline of an index that says: pages do not give the values."""
@@ -103,12 +105,21 @@ class PackedColumn(ByteColumn):
     def unit_bytes(self) -> int:
         return self.units.mean_bytes
 
+    @cached_property
+    def unit_rows(self) -> int | None:
+        rows, units = np.unique(self.units.rows, return_counts=True)
+        often = int(units.argmax())
+        return int(rows[often]) if units[often] >= _ALIKE * units.sum() else None
+
+    def stored_bytes(self, ids: Ints) -> Ints:
+        """Return the means of the pages that values are in, whatever of them has been seen."""
+        mean = (self.units.stop - self.units.start) // np.maximum(1, self.units.rows)
+        return mean[np.searchsorted(self.first, ids, "right") - 1]
+
     def locate(self, ids: Ints) -> Location:
         """Locate a batch: exactly what this process has seen, else by its pages, with their mean as the length."""
         unit = np.searchsorted(self.first, ids, "right") - 1
-        size = self.units.stop - self.units.start
-        start, stop = self.units.start[unit], self.units.stop[unit]
-        length = (size // np.maximum(1, self.units.rows))[unit]
+        start, stop, length = self.units.start[unit], self.units.stop[unit], self.stored_bytes(ids)
         offset = start
         path_id = self.path_id[unit].astype(np.int64)
         exact = self.seen.units[unit]

@@ -35,7 +35,7 @@ class InvalidPageError(ValueError):
 class UnpackedValues(NamedTuple):
     """Values of some pages; an entry a row."""
 
-    data: bytes | None
+    data: memoryview | None
     """Memory that they lie in; None: in the pages as they were given."""
     offset: Ints
     length: Ints
@@ -216,7 +216,7 @@ class _Unpacking:
 
     def __init__(self, codec: str, most_level: int) -> None:
         self.codec, self.most_level = codec, most_level
-        self.pieces: list[Any] = []
+        self.pieces: list[memoryview] = []
         self.size = 0
         self.dictionary: tuple[Ints, Ints] | None = None
 
@@ -292,7 +292,10 @@ def unpack_pages(data: memoryview, *, rows: int, codec: str, most_level: int) ->
         raise InvalidPageError(f"{rows:,} rows are announced, and {rows - left:,} are there")
     offset = np.concatenate([np.empty(0, np.int64), *(each[0] for each in found)])
     length = np.concatenate([np.empty(0, np.int64), *(each[1] for each in found)])
-    return UnpackedValues(None if codec == CODECS[0] else b"".join(unpacking.pieces), offset, length)
+    if codec == CODECS[0]:
+        return UnpackedValues(None, offset, length)
+    pieces = unpacking.pieces
+    return UnpackedValues(pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces)), offset, length)
 
 
 def _plain(content: memoryview, base: int, count: int) -> tuple[Ints, Ints]:
