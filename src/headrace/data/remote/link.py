@@ -50,6 +50,8 @@ class LinkMeter:
         self._stream = _ASSUMED_STREAM
         self._usual_s = self._usual_first_s = math.inf
         self._mean_bytes = 0.0
+        self._shortest_s = 0.0
+        """Shortest latency of late: what is longer waits in a queue, which more streams make longer."""
         self._fresh = 0
 
     def begin(self, now_s: float) -> None:
@@ -93,7 +95,7 @@ class LinkMeter:
         """Return how many requests like the last ones the rate so far takes, within bounds."""
         if len(self._answers) < _ENOUGH:
             return least
-        link = LinkModel(self._latency_s, self.bandwidth(now_s), least)
+        link = LinkModel(self._shortest_s, self.bandwidth(now_s), least)
         return min(max(link.streams_for(self._mean_bytes), least), most)
 
     def latency_s(self, quantile: float) -> float | None:
@@ -136,6 +138,7 @@ class LinkMeter:
             # Of one size: no slower than if all of the time were the bytes'.
             self._stream = max(self._stream, float(np.median(sizes) / np.median(took_s)))
         self._mean_bytes = float(sizes.mean())
+        self._shortest_s = min(self._begun, default=0.0)
         waits_s = np.maximum(0.0, took_s - sizes / self._stream)
         self._latency_s = float(np.median(waits_s))
         if len(sizes) >= _ENOUGH:  # here and not at each request, which it would cost 100 µs
