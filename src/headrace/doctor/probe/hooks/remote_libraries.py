@@ -275,7 +275,8 @@ def install_pipes(counter: RequestCounter, gopen: Any) -> None:
         known = vars(pipe).get(PIPE)
         if known is None or not counter.stages.is_counting:
             return original(pipe, *size)
-        if size and type(size[0]) is int and 0 <= size[0] < SMALL_BYTES:
+        is_small = bool(size) and type(size[0]) is int and 0 <= size[0] < SMALL_BYTES
+        if is_small and not known[2]:  # the first read waits for the answer, and tarfile's asks for 512 bytes
             data = original(pipe, *size)
         else:
             data = timed_call(counter.stages, known[-1], original)(pipe, *size)
