@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,13 @@ def test_every_fifth_step_is_stamped(ranks: dict[int, Records]) -> None:
 
 
 def test_the_stamp_comes_before_the_wait_for_the_other(ranks: dict[int, Records]) -> None:
-    for number in (5, 10):
+    waits = []
+    for number in range(5, STEPS, 5):
         ready = {rank: _numbered(number, _of("ready", records))[2] for rank, records in ranks.items()}
         ends = {rank: _end_of_backward(_numbered(number, _of("step", records))) for rank, records in ranks.items()}
-        assert ready[1] - ready[0] > LATE_US * 0.5  # rank 0 was ready while rank 1 decoded
-        assert ends[0] >= ready[1] - 2000  # and its backward pass lasted until rank 1 was, too
-        assert ready[0] < ends[0] - LATE_US * 0.5
+        assert ends[0] >= max(ready.values()) - 2000  # its backward pass lasted until both were ready
+        waits.append(min(ready[1], ends[0]) - ready[0])
+    assert statistics.median(waits) > LATE_US * 0.5  # rank 0 was ready while rank 1 decoded
 
 
 def test_the_sum_at_the_end_is_a_collective_of_no_step(ranks: dict[int, Records]) -> None:
