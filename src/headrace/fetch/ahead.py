@@ -92,7 +92,8 @@ class FetchAhead:
         """None for what is cached."""
         self._by_range: WeakValueDictionary[tuple[int, int, int], _Part] = WeakValueDictionary()
         """Parts by the pages that lie in them, as (object, start, stop), of columns whose samples share pages."""
-        self._paged = {column for column in columns if dataset.table.bytes_of(column).unit_bytes is not None}
+        self._paged: set[str] = set()
+        """Columns of which pages were located."""
         self._uses: Counter[Place] = Counter()
         self._steps: defaultdict[int, list[Place]] = defaultdict(list)
         self._held_bytes = self._wanted_bytes = self._fewest = 0
@@ -303,6 +304,8 @@ class FetchAhead:
         there = np.array([objects[number] is not None for number in at.path_id.tolist()], bool)
         if at.length is not None:
             there &= at.length >= 0
+        if at.packed is not None:
+            self._paged.add(column)
         stored = at.stored()
         if stored is None:
             ask_sizes([path for path in objects.values() if path is not None and path.pin is None])
