@@ -129,7 +129,8 @@ def test_a_store_whose_answers_are_waited_for(each: int, advice: str) -> None:
 
 def fetch_facts(step: int, each: int) -> dict[str, Any]:
     """Counted until a step, of 80 requests a step for so many bytes."""
-    counts = {"requests": 80, "bytes": 80 * each, "retries": 1, "throttled": 0, "hedges": 0, "wait_seconds": 0.05}
+    counts: dict[str, float] = {"requests": 80, "bytes": 80 * each, "retries": 1, "throttled": 0, "hedges": 0}
+    counts |= {"wait_seconds": 0.09, "stall_seconds": 0.05}  # a wait that ready batches hide is no stall
     fetch = {f"fetch_{name}": count * step for name, count in counts.items()}
     return {
         "consumer_wait_s": 0.06 * step,
