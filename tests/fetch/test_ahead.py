@@ -20,7 +20,7 @@ from headrace import _core
 from headrace.data import Dataset, FailedRequestError, FailureKind, LinkModel, ObjectPath, native_paths
 from headrace.data.remote import requests
 from headrace.errors import NotFoundError, ReadError
-from headrace.fetch import FetchAhead, FetchCancelled
+from headrace.fetch import FetchAhead, FetchCancelled, ahead
 from headrace.fetch.fetch_stats import WaitClock
 from headrace.plan import UniformPlan, WindowShape
 
@@ -276,6 +276,28 @@ def test_what_is_cached_is_not_fetched_unless_it_is_asked_for_again(remote: Remo
     even = samples[samples % 2 == 0]
     assert one.read(even, again=True) == [remote.local.read("bin", int(at)) for at in even]
     one.ahead.end(0)
+
+
+def test_a_full_cache_is_looked_up_a_few_steps_ahead(
+    remote: RemoteDataset, passes: list[Pass], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the first step of a large dataset would wait until all of the epoch is looked up."""
+    monkeypatch.setattr(ahead, "_MOST_PLACES", 4 * 7)
+    looked_up: list[int] = []
+
+    def all_cached(_: str, ids: Any) -> Any:
+        looked_up.extend(ids.tolist())
+        return np.ones(len(ids), bool)
+
+    one = Pass(remote, plan_of(), cached=all_cached)
+    passes.append(one)
+    for step in range(one.plan.steps):
+        one.ahead.begin(step)
+        assert 7 * (step + 1) <= len(looked_up) + 3 <= 7 * (step + 4) + 3
+        assert one.ahead.is_there(step)
+        one.ahead.end(step)
+    assert sorted(looked_up) == list(range(SAMPLES))
+    assert remote.store.asked == []
 
 
 def test_samples_that_no_step_has_are_fetched_when_asked_for(remote: RemoteDataset, passes: list[Pass]) -> None:

@@ -36,6 +36,8 @@ _NOW = -1
 """Need of what somebody waits for already, ahead of every step."""
 _ROUNDS = 4
 """Rounds that share the memory: while one is used up, others are on their way."""
+_MOST_PLACES = 1 << 16
+"""Samples of columns that are planned ahead. Cached ones take none of the memory for bytes, and time to look up."""
 
 Cached: TypeAlias = Callable[[str, Ints], NDArray[np.bool_]]
 """Tells of which samples, by base id, the bytes of a column need not be read."""
@@ -133,10 +135,15 @@ class FetchAhead:
         """Plan what `step` needs, and as many steps after it as there is room for."""
         while self._unplanned is not None:
             is_needed = not self.is_planned(step)
-            if not is_needed and self._held_bytes + self._limit // _ROUNDS > self._limit:
+            if not is_needed and not self._has_room():
                 return
             if not self._plan_round(is_needed=is_needed):
                 return
+
+    def _has_room(self) -> bool:
+        """Tell whether another round may be planned ahead."""
+        has_memory = self._held_bytes + self._limit // _ROUNDS <= self._limit
+        return has_memory and len(self._part_of) < _MOST_PLACES
 
     @property
     def _unplanned(self) -> int | None:
@@ -223,8 +230,9 @@ class FetchAhead:
     def _next_round(self) -> ReadRound:
         """Take groups off what is not planned: as many as are expected to read their part of the memory."""
         found = ReadRound()
-        wanted_bytes = 0
-        while self._unplanned is not None and wanted_bytes * self._read_share < max(1, self._limit // _ROUNDS):
+        wanted_bytes = places = 0
+        most_bytes, most_places = max(1, self._limit // _ROUNDS), _MOST_PLACES // _ROUNDS
+        while self._unplanned is not None and wanted_bytes * self._read_share < most_bytes and places < most_places:
             if self._put_back:
                 group = self._put_back.popleft()
             else:
@@ -232,6 +240,7 @@ class FetchAhead:
                 group = self._locate(self._next)
                 self._next = next(self._groups, None)
             wanted_bytes += found.add(group, self._part_of)
+            places += group.count
             if self._alone:
                 break
         return found

@@ -51,6 +51,10 @@ class LocatedGroup:
     wanted: list[WantedPlaces]
     cached: set[Place]
 
+    @property
+    def count(self) -> int:
+        return sum(len(each.places) for each in self.wanted)
+
     def used(self) -> Iterator[tuple[int, Place]]:
         """Yield the step of each sample with the sample."""
         for wanted in self.wanted:
