@@ -100,6 +100,7 @@ def make_loader():
 """A Loader whose batches come ten times as fast where OpenMP's threads sleep while they wait."""
 
 
+@pytest.mark.alone
 def test_a_loader_that_hinders_a_step_is_tried_with_threads_that_sleep() -> None:
     found = tried(SPINNING, step_us=(2_000.0, 0.0), team=2, may_sleep=True)
     assert min(found.loaded_us) >= 10_000
