@@ -15,6 +15,7 @@ from tempfile import mkdtemp
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 from leaks import inventory, leaks_of
 from PIL import Image
 
@@ -24,6 +25,8 @@ from headrace.tools.demo_dataset import natural_image
 # the change's.
 settings.register_profile("shared", deadline=None, derandomize=True)
 settings.load_profile("shared")
+# Hypothesis also draws constants of the modules imported so far, which differ with the tests that ran before.
+providers.is_local_module_file = lambda path: False
 
 # Python's own helper process, which lives to the end once anything needs it: there from the start.
 resource_tracker.ensure_running()

@@ -246,4 +246,5 @@ def test_odd_bytes_give_an_error_or_the_right_data(tmp_path_factory, damage):
             read = ds.read("image", i)
         except (SampleError, ChangedError, KeyError):
             continue
-        assert read in contents.values()
+        whole_file = read == path.read_bytes()  # where the first bytes became an image's: the file is that image
+        assert read in contents.values() or (whole_file and len(ds) == 1)
