@@ -15,6 +15,9 @@
 namespace headrace {
 namespace {
 
+constexpr std::int64_t window_growth = 4;
+constexpr std::int64_t blocks_remembered = 16;  // of the last ones: large members may stand anywhere among small ones
+
 std::int64_t read_file(int fd, const std::string& path, std::uint8_t* to, std::int64_t offset, std::int64_t length) {
     std::int64_t done = 0;
     while (done < length) {
@@ -57,8 +60,9 @@ FileWindow::~FileWindow() {
 const std::uint8_t* FileWindow::block(std::int64_t offset) {
     if (!holds(offset, tar_block_bytes)) {
         const WindowGrowth growth = growth_();
-        const bool close = needed_ > 0 && offset > start_ && offset - start_ <= needed_ * growth.close_bytes;
-        window_ = close ? std::min(2 * window_, growth.max_bytes) : growth.min_bytes;
+        if (needed_ > 0) passed(std::min(offset - start_, 4 * needed_ * growth.close_bytes), needed_);
+        const bool close = offset > start_ && distance_ <= growth.close_bytes && blocks_ > 0;
+        window_ = close ? std::min(window_growth * window_, growth.max_bytes) : growth.min_bytes;
         const std::int64_t wanted = std::min(window_, size_ - offset);
         if (wanted < tar_block_bytes) return nullptr;
         if (static_cast<std::int64_t>(bytes_.size()) < wanted) bytes_.resize(wanted);
@@ -72,6 +76,11 @@ const std::uint8_t* FileWindow::block(std::int64_t offset) {
         reach_ = offset + least_;
     }
     return holds(offset, tar_block_bytes) ? bytes_.data() + (offset - start_) : nullptr;
+}
+
+void FileWindow::passed(std::int64_t bytes, std::int64_t blocks) {
+    blocks_ = std::min(blocks_ + blocks, blocks_remembered);
+    distance_ += (bytes - blocks * distance_) / std::max(blocks_, blocks);
 }
 
 std::string FileWindow::read(std::int64_t offset, std::int64_t length) const {

@@ -8,9 +8,9 @@
 
 namespace headrace {
 
-// The window follows what it sees: it doubles where one was used for blocks close to each other, and is as small as can
-// be after others. So a tar of small members is read in large pieces; of one with large members, only headers are, each
-// with what belongs to it.
+// The window follows what it sees: it grows while the last blocks lay close to each other in the mean, and is as small
+// as can be otherwise. So a tar of small members is read in large pieces; of one with large members, only headers are,
+// each with what belongs to it.
 struct WindowGrowth {
     std::int64_t min_bytes = 1536;  // a PAX header, its records and the member's header; or a header, a label and the
                                     // next header
@@ -43,6 +43,8 @@ public:
     std::string read(std::int64_t offset, std::int64_t length) const;
 
 private:
+    // Takes in that so many blocks lay in so many bytes.
+    void passed(std::int64_t bytes, std::int64_t blocks);
     bool holds(std::int64_t offset, std::int64_t length) const {
         return offset >= start_ && offset + length <= start_ + held_;
     }
@@ -53,9 +55,11 @@ private:
     std::vector<std::uint8_t> bytes_;
     std::int64_t start_ = 0, held_ = 0;  // bytes_ holds the file's [start_, start_ + held_)
     std::int64_t window_ = 0;
-    std::int64_t least_ = 0;   // min_bytes of this window
-    std::int64_t needed_ = 0;  // windows of min_bytes that would have held the blocks asked for
-    std::int64_t reach_ = 0;   // end of the last of these
+    std::int64_t least_ = 0;     // min_bytes of this window
+    std::int64_t needed_ = 0;    // windows of min_bytes that would have held the blocks asked for
+    std::int64_t reach_ = 0;     // end of the last of these
+    std::int64_t blocks_ = 0;    // blocks that distance_ is of
+    std::int64_t distance_ = 0;  // from one to the next, in the mean of the last ones
 };
 
 }  // namespace headrace

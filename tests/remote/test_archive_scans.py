@@ -112,6 +112,18 @@ def test_what_an_index_reads_is_bounded_however_fast_the_link(
     assert (len(shards.requests) < members) == whole
 
 
+def test_members_of_many_sizes_are_read_whole_where_their_mean_is_small(
+    shards: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Photographs, of which every fourth is larger than the most that is read to save a request."""
+    monkeypatch.setattr(StoreLink, "model", lambda _, streams: LinkModel(0.1, 1e10, streams))
+    sizes = [20_000, 160_000, 60_000, 40_000] * 15
+    shards.objects["photographs.tar"] = tar_of({f"{at:03}.jpg": bytes(size) for at, size in enumerate(sizes)})
+    shards.requests.clear()
+    assert len(hr.open("s3://bucket/photographs.tar", store_options=shards.options)) == len(sizes)
+    assert len(shards.requests) < 12
+
+
 def test_a_slow_link_is_asked_for_headers_alone(shards: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same members as on a fast link, where they are read whole: the link decides, while the scan runs."""
     monkeypatch.setattr(tar_lookahead._scans, "pace", lambda: 0.0)
@@ -119,9 +131,9 @@ def test_a_slow_link_is_asked_for_headers_alone(shards: StoreServer, monkeypatch
     monkeypatch.setattr(
         StoreLink, "model", lambda _, streams: models.pop() if models else LinkModel(0.01, 1e5, streams)
     )
-    shards.objects["slow.tar"] = tar_of({f"{number:04}.jpg": bytes(20_000) for number in range(100)})
+    shards.objects["slow.tar"] = tar_of({f"{number:04}.jpg": bytes(20_000) for number in range(400)})
     shards.requests.clear()
-    assert len(hr.open("s3://bucket/slow.tar", store_options=shards.options)) == 100
+    assert len(hr.open("s3://bucket/slow.tar", store_options=shards.options)) == 400
     assert shards.bytes_read() < len(shards.objects["slow.tar"]) * 0.8
 
 
