@@ -30,9 +30,9 @@ def test_neighbours_share_a_request_and_take_the_earliest_need() -> None:
 
 
 def test_a_gap_is_read_as_long_as_that_is_cheaper_than_a_request() -> None:
-    assert SLOW.gap_bytes == 122_249
-    assert len(plan_requests(wanted((0, 0, 10, 0), (0, 122_259, 122_269, 0)), SLOW)) == 1
-    assert len(plan_requests(wanted((0, 0, 10, 0), (0, 122_260, 122_270, 0)), SLOW)) == 2
+    assert SLOW.gap_bytes == 119_047
+    assert len(plan_requests(wanted((0, 0, 10, 0), (0, 119_057, 119_067, 0)), SLOW)) == 1
+    assert len(plan_requests(wanted((0, 0, 10, 0), (0, 119_058, 119_068, 0)), SLOW)) == 2
 
 
 def test_a_gap_on_a_fast_link_is_worth_the_cpu_time_of_a_request() -> None:
