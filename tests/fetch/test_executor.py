@@ -117,6 +117,15 @@ def test_a_request_that_lags_is_sent_a_second_time() -> None:
     assert took_s < 600 / 8 * 0.02 + 0.3  # neither took its two seconds
 
 
+def test_the_first_request_lags_once_those_beside_it_were_answered() -> None:
+    """Nothing is known of the link when it is sent: what comes meanwhile tells that it is late."""
+    store = MadeStore(lambda at: 2.0 if at == 0 else 0.02)
+    (found, runner), took_s = run_virtually(run(store, requests(16), streams=16))
+    assert found == [content(each.object, each.start, each.stop) for each in requests(16)]
+    assert (runner.counts.hedges, runner.counts.hedges_won) == (1, 1)
+    assert took_s < 0.2
+
+
 def test_a_large_answer_that_begins_late_is_asked_for_again_before_its_bytes_would_be_late() -> None:
     """Of bodies that take from 0.5 to 1.5 s, the whole answer lags after 2 s: its first byte does after 50 ms."""
     store = MadeStore(lambda at: 2.0 if at == 300 else 0.02, body_s=lambda at: 0.5 + at % 11 / 10)
@@ -145,6 +154,14 @@ def test_second_requests_are_a_small_share_even_where_all_lag() -> None:
     store = MadeStore(lambda at: 0.02 if at < 100 else 2.0)
     (_, runner), _ = run_virtually(run(store, requests(500), streams=8))
     assert 2 <= runner.counts.hedges <= 2 + 0.05 * 500
+
+
+def test_a_late_request_waits_for_the_budget_that_others_used_up() -> None:
+    """A burst of late answers takes all second requests that are allowed; the one that comes after it still gets one."""
+    store = MadeStore(lambda at: 0.5 if 100 <= at < 116 else 5.0 if at == 125 else 0.02)
+    (_, runner), took_s = run_virtually(run(store, requests(600), streams=8))
+    assert runner.counts.hedges <= 2 + 0.05 * 600
+    assert took_s < 3.5
 
 
 def test_the_loser_of_two_answers_is_let_go_of() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import os
 import random
 import selectors
@@ -36,6 +37,10 @@ from headrace.errors import HeadraceError
 from headrace.system import THREAD_PREFIX, close_at_exit, close_in_forks
 
 _QUANTILES = (0.5, 0.95, 0.99)
+_LOOK_AGAIN_S = 0.05
+"""Time after which a request is looked at again: of a link not yet measured, or where the budget is used up."""
+_CLOCK_S = 1e-3
+"""Time that is none to an event loop, whose clock may stand still for it."""
 
 
 class RangeReader(Protocol):
@@ -184,12 +189,15 @@ class RequestRunner:
         self._budget.requests += 1
         begun, began_s = asyncio.Event(), loop.time()
         tasks = {asyncio.ensure_future(self._read(request, attempt, begun))}
-        lags_s = [each for each in self.link.hedge_after_s(request.bytes) if each < float("inf")]
         failure: Exception | None = None
         second: asyncio.Task[Any] | None = None
+        refused = False
         try:
             while tasks:
-                timeout = max(0.0, began_s + lags_s[0] - loop.time()) if lags_s else None
+                if second is not None:
+                    timeout = None
+                else:
+                    timeout = _LOOK_AGAIN_S if refused else self._until_late_s(request, began_s, begun)
                 done, tasks = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     error = task.exception()
@@ -197,10 +205,9 @@ class RequestRunner:
                         self.counts.hedges_won += task is second
                         return task.result()
                     failure = error if isinstance(error, Exception) else failure
-                if not done:
-                    del lags_s[0]
-                    if (not lags_s or not begun.is_set()) and self._budget.take():
-                        lags_s.clear()
+                if not done and self._until_late_s(request, began_s, begun) <= 0:
+                    refused = not self._budget.take()  # each further request of others adds to it
+                    if not refused:
                         self.counts.hedges += 1
                         second = asyncio.ensure_future(self._read(request, attempt, asyncio.Event()))
                         tasks = tasks | {second}
@@ -209,6 +216,14 @@ class RequestRunner:
                 task.cancel()
         assert failure is not None
         raise failure
+
+    def _until_late_s(self, request: Request, began_s: float, begun: asyncio.Event) -> float:
+        """Return the time left to an answer, as far as is known: others that come meanwhile tell what is late."""
+        after_s = self.link.hedge_after_s(request.bytes, has_begun=begun.is_set())
+        if math.isinf(after_s):
+            return _LOOK_AGAIN_S
+        left_s = began_s + after_s - asyncio.get_running_loop().time()
+        return left_s if left_s > _CLOCK_S else 0.0
 
     async def _read(self, request: Request, attempt: int, begun: asyncio.Event) -> Any:
         loop = asyncio.get_running_loop()

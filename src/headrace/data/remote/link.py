@@ -22,7 +22,9 @@ MOST_STREAMS = 128
 _KEPT = 256
 """Answers that a quantile is taken of: the last ones, since links change."""
 _ENOUGH = 16
-"""Answers from which on quantiles are taken rather than assumed."""
+"""Answers from which on the link counts as measured."""
+_ENOUGH_TO_HEDGE = 8
+"""Answers from which on one may lag: fewer, since the first request of a run may be the one."""
 _ASSUMED_LATENCY_S = 0.05
 _ASSUMED_STREAM = 25e6
 """Bytes a second of one stream, before any is measured."""
@@ -106,15 +108,13 @@ class LinkMeter:
         """Return how long an answer of that size takes in the median."""
         return self._latency_s + size / self._stream
 
-    def hedge_after_s(self, size: int) -> tuple[float, float]:
+    def hedge_after_s(self, size: int, *, has_begun: bool) -> float:
         """Return after how long a second request for the same bytes is worth it; inf before enough is known.
 
-        The first time is of an answer that has not begun, the second of one that is not whole. Of a large one the
-        second alone would find a late beginning when most of its delay is over.
+        An answer that has not begun is late sooner: of a large one, the whole would be when most of the delay is over.
         """
-        usual_s = self._usual_first_s, self._usual_s + size / self._stream
-        first_s, whole_s = (max(_LEAST_HEDGE_S, _HEDGE_FACTOR * each) for each in usual_s)
-        return min(first_s, whole_s), whole_s
+        whole_s = max(_LEAST_HEDGE_S, _HEDGE_FACTOR * (self._usual_s + size / self._stream))
+        return whole_s if has_begun else min(whole_s, max(_LEAST_HEDGE_S, _HEDGE_FACTOR * self._usual_first_s))
 
     def deadline_s(self, size: int, attempt: int = 1) -> float:
         """Return how long one answer may take before it counts as lost: twice as long at each further attempt.
@@ -141,9 +141,9 @@ class LinkMeter:
         self._shortest_s = min(self._begun, default=0.0)
         waits_s = np.maximum(0.0, took_s - sizes / self._stream)
         self._latency_s = float(np.median(waits_s))
-        if len(sizes) >= _ENOUGH:  # here and not at each request, which it would cost 100 µs
+        if len(sizes) >= _ENOUGH_TO_HEDGE:  # here and not at each request, which it would cost 100 µs
             self._usual_s = float(np.quantile(waits_s, _HEDGE_QUANTILE))
-            if len(self._begun) >= _ENOUGH:
+            if len(self._begun) >= _ENOUGH_TO_HEDGE:
                 self._usual_first_s = float(np.quantile(self._begun, _HEDGE_QUANTILE))
 
 
