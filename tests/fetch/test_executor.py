@@ -12,6 +12,7 @@ from processes import DEADLINE_S, eventually, in_fork
 from virtual_time import MadeStore, content, reset, run_virtually
 
 from headrace.data import FailedRequestError, FailureKind
+from headrace.data.remote.link import Overtaking
 from headrace.data.remote.requests import Request
 from headrace.errors import HeadraceError, ReadError
 from headrace.fetch import executor
@@ -156,8 +157,28 @@ def test_second_requests_are_a_small_share_even_where_all_lag() -> None:
     assert 2 <= runner.counts.hedges <= 2 + 0.05 * 500
 
 
+def test_where_all_wait_alike_nothing_is_sent_twice() -> None:
+    """A link that becomes ten times slower makes each answer late, and none later than those sent after it."""
+    store = MadeStore(lambda at: 0.02 if at < 200 else 0.2 + at % 8 / 100)
+    (_, runner), _ = run_virtually(run(store, requests(400), streams=16))
+    assert runner.counts.hedges <= 2  # the last ones, which none is sent after; by time alone 14
+
+
+def test_an_answer_is_behind_once_later_ones_overtook_it_or_none_is_left() -> None:
+    order = Overtaking()
+    first, *later = (order.begin() for _ in range(10))
+    for number in later[:7]:
+        order.reached(number)
+    assert not order.is_behind(first)
+    order.reached(later[7])
+    assert order.is_behind(first)
+    assert order.is_behind(later[8]), "none that is later is still on its way"
+    order.begin()
+    assert not order.is_behind(later[8])
+
+
 def test_a_late_request_waits_for_the_budget_that_others_used_up() -> None:
-    """A burst of late answers takes all second requests that are allowed; the one that comes after it still gets one."""
+    """A burst of late answers takes all second requests that are allowed; one that comes after it gets its own."""
     store = MadeStore(lambda at: 0.5 if 100 <= at < 116 else 5.0 if at == 125 else 0.02)
     (_, runner), took_s = run_virtually(run(store, requests(600), streams=8))
     assert runner.counts.hedges <= 2 + 0.05 * 600

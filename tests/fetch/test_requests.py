@@ -11,7 +11,7 @@ from headrace.data.remote.requests import LinkModel, RequestPlan, WantedRanges, 
 from headrace.errors import UsageError
 
 SLOW = LinkModel(latency_s=0.08, bandwidth=25e6, streams=16)
-"""Gap of 122,249 bytes, requests of 1 MiB at most."""
+"""Gap of 119,047 bytes, requests of 1 MiB at most."""
 
 
 def wanted(*ranges: tuple[int, int, int, int]) -> WantedRanges:

@@ -12,7 +12,7 @@ from processes import eventually
 
 import headrace as hr
 from headrace.fetch import FetchStats
-from headrace.fetch.executor import FetchCounts
+from headrace.fetch.fetch_stats import FetchCounts
 from headrace.loader import StageStats, Stats
 from headrace.loader.stats import STAGES
 

@@ -16,7 +16,8 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -29,50 +30,21 @@ from headrace.data import (
     HedgeBudget,
     LinkMeter,
     LinkModel,
+    Overtaking,
     Request,
     RetryPolicy,
     StreamLimit,
 )
 from headrace.errors import HeadraceError
+from headrace.fetch.fetch_stats import FetchCounts
+from headrace.fetch.objects import RangeReader
 from headrace.system import THREAD_PREFIX, close_at_exit, close_in_forks
 
 _QUANTILES = (0.5, 0.95, 0.99)
 _LOOK_AGAIN_S = 0.05
-"""Time after which a request is looked at again: of a link not yet measured, or where the budget is used up."""
+"""Least time after which a request is looked at: again, of a link not yet measured, or where it is not late alone."""
 _CLOCK_S = 1e-3
 """Time that is none to an event loop, whose clock may stand still for it."""
-
-
-class RangeReader(Protocol):
-    """Reader of ranges of numbered objects."""
-
-    async def read_range(self, number: int, start: int, stop: int, begun: Callable[[], None]) -> Any:
-        """Return the bytes [start, stop) as a buffer. Call `begun` once the answer begins.
-
-        Raises FailedRequestError, which says what kind of failure it is.
-        """
-
-    def connections(self, number: int) -> int:
-        """Return how often the connection to an object's store was made anew."""
-
-    def renew(self, number: int, before: int) -> None:
-        """Make that connection anew, unless it was since `connections` returned `before`."""
-
-    def failed(self, request: Request, failure: FailedRequestError, attempts: int) -> HeadraceError:
-        """Return the error for a request that failed for good; it names the object and what to do."""
-
-
-@dataclass
-class FetchCounts:
-    """Counts of the requests so far."""
-
-    requests: int = 0
-    bytes: int = 0
-    retries: int = 0
-    throttled: int = 0
-    hedges: int = 0
-    hedges_won: int = 0
-    """Second requests that came first."""
 
 
 @dataclass(order=True)
@@ -81,6 +53,19 @@ class _Waiting:
     turn: int
     request: Request = field(compare=False)
     done: asyncio.Future[Any] = field(compare=False)
+
+
+@dataclass
+class _Answer:
+    """Answer to a request, on its way."""
+
+    request: Request
+    asked_s: float
+    beginning: int
+    """Number among those whose answers have not begun."""
+    ending: int
+    """Number among those whose answers are not whole."""
+    has_begun: bool = False
 
 
 class RequestRunner:
@@ -102,6 +87,7 @@ class RequestRunner:
         self._streams, self._most_streams = streams, most_streams or streams
         self._limit = StreamLimit(streams)
         self._budget = HedgeBudget()
+        self._beginning, self._ending = Overtaking(), Overtaking()
         self._random = random.Random(seed)
         self._waiting: list[_Waiting] = []
         self._running: set[asyncio.Task[None]] = set()
@@ -183,21 +169,16 @@ class RequestRunner:
     async def _hedged(self, request: Request, attempt: int) -> Any:
         """Return the first of up to two answers to the same request.
 
-        The second is sent where the first one has not begun in time, or is not whole in time.
+        The second is sent where the first one has not begun in time, or is not whole in time, while later ones are.
         """
-        loop = asyncio.get_running_loop()
         self._budget.requests += 1
-        begun, began_s = asyncio.Event(), loop.time()
-        tasks = {asyncio.ensure_future(self._read(request, attempt, begun))}
+        answer = _Answer(request, asyncio.get_running_loop().time(), self._beginning.begin(), self._ending.begin())
+        tasks = {asyncio.ensure_future(self._read(request, attempt, partial(self._begun, answer)))}
         failure: Exception | None = None
         second: asyncio.Task[Any] | None = None
-        refused = False
         try:
             while tasks:
-                if second is not None:
-                    timeout = None
-                else:
-                    timeout = _LOOK_AGAIN_S if refused else self._until_late_s(request, began_s, begun)
+                timeout = None if second is not None else max(_LOOK_AGAIN_S, self._until_late_s(answer))
                 done, tasks = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     error = task.exception()
@@ -205,33 +186,40 @@ class RequestRunner:
                         self.counts.hedges_won += task is second
                         return task.result()
                     failure = error if isinstance(error, Exception) else failure
-                if not done and self._until_late_s(request, began_s, begun) <= 0:
-                    refused = not self._budget.take()  # each further request of others adds to it
-                    if not refused:
-                        self.counts.hedges += 1
-                        second = asyncio.ensure_future(self._read(request, attempt, asyncio.Event()))
-                        tasks = tasks | {second}
+                if not done and self._is_late(answer) and self._budget.take():  # requests of others add to the budget
+                    self.counts.hedges += 1
+                    second = asyncio.ensure_future(self._read(request, attempt, lambda: None))
+                    tasks = tasks | {second}
         finally:
+            self._beginning.reached(answer.beginning)
+            self._ending.reached(answer.ending)
             for task in tasks:
                 task.cancel()
         assert failure is not None
         raise failure
 
-    def _until_late_s(self, request: Request, began_s: float, begun: asyncio.Event) -> float:
+    def _begun(self, answer: _Answer) -> None:
+        self._beginning.reached(answer.beginning)
+        answer.has_begun = True
+
+    def _until_late_s(self, answer: _Answer) -> float:
         """Return the time left to an answer, as far as is known: others that come meanwhile tell what is late."""
-        after_s = self.link.hedge_after_s(request.bytes, has_begun=begun.is_set())
+        after_s = self.link.hedge_after_s(answer.request.bytes, has_begun=answer.has_begun)
         if math.isinf(after_s):
             return _LOOK_AGAIN_S
-        left_s = began_s + after_s - asyncio.get_running_loop().time()
-        return left_s if left_s > _CLOCK_S else 0.0
+        return answer.asked_s + after_s - asyncio.get_running_loop().time()
 
-    async def _read(self, request: Request, attempt: int, begun: asyncio.Event) -> Any:
+    def _is_late(self, answer: _Answer) -> bool:
+        stage, number = (self._ending, answer.ending) if answer.has_begun else (self._beginning, answer.beginning)
+        return self._until_late_s(answer) <= _CLOCK_S and stage.is_behind(number)
+
+    async def _read(self, request: Request, attempt: int, begun: Callable[[], None]) -> Any:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
 
         def begin() -> None:
             self.link.began(loop.time() - began_s)
-            begun.set()
+            begun()
 
         deadline_s = self.link.deadline_s(request.bytes, attempt)
         self.counts.requests += 1

@@ -8,7 +8,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from headrace.fetch.executor import FetchCounts
+
+@dataclass
+class FetchCounts:
+    """Counts of the requests so far."""
+
+    requests: int = 0
+    bytes: int = 0
+    retries: int = 0
+    throttled: int = 0
+    hedges: int = 0
+    hedges_won: int = 0
+    """Second requests that came first."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
-"""Objects in stores as requests name them, by number, and their sizes."""
+"""Objects in stores as requests name them, by number, how they are read, and their sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from headrace.data import ColumnFiles, FailedRequestError, ObjectPath, RangeRequest, Request, remote_error
@@ -19,6 +20,25 @@ class NumberedObject:
 
     number: int
     path: ObjectPath
+
+
+class RangeReader(Protocol):
+    """Reader of ranges of numbered objects."""
+
+    async def read_range(self, number: int, start: int, stop: int, begun: Callable[[], None]) -> Any:
+        """Return the bytes [start, stop) as a buffer. Call `begun` once the answer begins.
+
+        Raises FailedRequestError, which says what kind of failure it is.
+        """
+
+    def connections(self, number: int) -> int:
+        """Return how often the connection to an object's store was made anew."""
+
+    def renew(self, number: int, before: int) -> None:
+        """Make that connection anew, unless it was since `connections` returned `before`."""
+
+    def failed(self, request: Request, failure: FailedRequestError, attempts: int) -> HeadraceError:
+        """Return the error for a request that failed for good; it names the object and what to do."""
 
 
 class Objects:

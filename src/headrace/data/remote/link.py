@@ -33,6 +33,8 @@ _HEDGE_FACTOR = 1.5
 _LEAST_HEDGE_S = 0.05
 _HEDGES_A_REQUEST = 0.05
 _FREE_HEDGES = 2
+_OVERTAKEN = 8
+"""Later requests that overtake one whose answer hangs. On a busy link all wait, and those that are hardly overtaken."""
 _DEADLINE_FACTOR = 20.0
 _LEAST_DEADLINE_S = 10.0
 _MOST_DEADLINE_S = 60.0
@@ -184,6 +186,33 @@ class HedgeBudget:
             return False
         self.hedges += 1
         return True
+
+
+class Overtaking:
+    """Requests under way that reach a stage of their answers, and how many later ones were there first."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._overtaken: dict[int, int] = {}
+
+    def begin(self) -> int:
+        """Take in a request, and return its number."""
+        self._turn += 1
+        self._overtaken[self._turn] = 0
+        return self._turn
+
+    def reached(self, number: int) -> None:
+        """Note that a request is there, or given up. Again is no error."""
+        if self._overtaken.pop(number, None) is not None:
+            for other in self._overtaken:
+                if other > number:  # numbers rise
+                    break
+                self._overtaken[other] += 1
+
+    def is_behind(self, number: int) -> bool:
+        """Tell whether many later ones overtook a request, or none that is later is still on its way."""
+        overtaken = self._overtaken.get(number, 0)
+        return overtaken >= _OVERTAKEN or next(reversed(self._overtaken), number) <= number
 
 
 class StreamLimit:

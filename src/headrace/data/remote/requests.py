@@ -24,8 +24,8 @@ _OBJECT_BITS = 45
 _REQUEST_CPU_S = 400e-6
 """CPU time of a request in the client, however small it is."""
 _BYTE_CPU_S = 2e-9
-"""CPU time of one more byte of a gap in the client: the kernel's, and the fresh memory that it needs. Both agree with runs
-of two latencies and gaps of 32, 64, 128 and 200 KiB."""
+"""CPU time of one more byte of a gap in the client: the kernel's, and the fresh memory that it needs. Both agree with
+runs of two latencies and gaps of 32, 64, 128 and 200 KiB."""
 _STREAM_GAIN = 2.0
 """Bytes that may be under way, of those that latency x bandwidth takes. BBR's window has the same gain."""
 _LARGEST_GAP_BYTES = 4 << 20
