@@ -187,8 +187,10 @@ def stragglers(bench):
     step_s = {order: 2 * BATCH / middle(found[f"{order}, none slow"], lambda run: run["rate"])
               for order in ("global", "windowed")}  # fmt: skip
     paced = bench.interleaved(
-        {name: (over, {**spec, "step_s": step_s[spec["order"]], "warm_epochs": 1})
-         for name, (over, spec) in cases.items()},
+        {
+            name: (over, {**spec, "step_s": step_s[spec["order"]], "warm_epochs": 1})
+            for name, (over, spec) in cases.items()
+        },
         bench.args.rounds,
     )
     print(f"## 1 % of requests take 2 s, {LATENCIES_S[0] * 1e3:.0f} ms\n")

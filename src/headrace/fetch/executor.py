@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,6 +42,8 @@ from headrace.system import THREAD_PREFIX, close_at_exit, close_in_forks
 _QUANTILES = (0.5, 0.95, 0.99)
 _LOOK_AGAIN_S = 0.05
 """Least time after which a request is looked at: again, of a link not yet measured, or where it is not late alone."""
+_MOST_ANSWERS = 3
+"""Answers to one request that may be under way: a second one may lag, too."""
 _CLOCK_S = 1e-3
 """Time that is none to an event loop, whose clock may stand still for it."""
 
@@ -167,40 +168,41 @@ class RequestRunner:
             await asyncio.sleep(following.pause_s)
 
     async def _hedged(self, request: Request, attempt: int) -> Any:
-        """Return the first of up to two answers to the same request.
+        """Return the first of up to three answers to the same request.
 
-        The second is sent where the first one has not begun in time, or is not whole in time, while later ones are.
+        A further one is asked for where the last has not begun in time, or is not whole in time, while later ones are.
         """
         self._budget.requests += 1
-        answer = _Answer(request, asyncio.get_running_loop().time(), self._beginning.begin(), self._ending.begin())
-        tasks = {asyncio.ensure_future(self._read(request, attempt, partial(self._begun, answer)))}
-        failure: Exception | None = None
-        second: asyncio.Task[Any] | None = None
+        answers = [self._ask(request)]
+        tasks = {asyncio.ensure_future(self._read(answers[0], attempt))}
+        first, failure = set(tasks), None
         try:
             while tasks:
-                timeout = None if second is not None else max(_LOOK_AGAIN_S, self._until_late_s(answer))
+                last = answers[-1]
+                timeout = max(_LOOK_AGAIN_S, self._until_late_s(last)) if len(answers) < _MOST_ANSWERS else None
                 done, tasks = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     error = task.exception()
                     if error is None:
-                        self.counts.hedges_won += task is second
+                        self.counts.hedges_won += task not in first
                         return task.result()
                     failure = error if isinstance(error, Exception) else failure
-                if not done and self._is_late(answer) and self._budget.take():  # requests of others add to the budget
+                if not done and self._is_late(last) and self._budget.take():  # requests of others add to the budget
                     self.counts.hedges += 1
-                    second = asyncio.ensure_future(self._read(request, attempt, lambda: None))
-                    tasks = tasks | {second}
+                    answers.append(self._ask(request))
+                    tasks = tasks | {asyncio.ensure_future(self._read(answers[-1], attempt))}
         finally:
-            self._beginning.reached(answer.beginning)
-            self._ending.reached(answer.ending)
+            for answer in answers:
+                self._beginning.reached(answer.beginning)
+                self._ending.reached(answer.ending)
             for task in tasks:
                 task.cancel()
         assert failure is not None
         raise failure
 
-    def _begun(self, answer: _Answer) -> None:
-        self._beginning.reached(answer.beginning)
-        answer.has_begun = True
+    def _ask(self, request: Request) -> _Answer:
+        now_s = asyncio.get_running_loop().time()
+        return _Answer(request, now_s, self._beginning.begin(), self._ending.begin())
 
     def _until_late_s(self, answer: _Answer) -> float:
         """Return the time left to an answer, as far as is known: others that come meanwhile tell what is late."""
@@ -213,13 +215,14 @@ class RequestRunner:
         stage, number = (self._ending, answer.ending) if answer.has_begun else (self._beginning, answer.beginning)
         return self._until_late_s(answer) <= _CLOCK_S and stage.is_behind(number)
 
-    async def _read(self, request: Request, attempt: int, begun: Callable[[], None]) -> Any:
-        loop = asyncio.get_running_loop()
+    async def _read(self, answer: _Answer, attempt: int) -> Any:
+        loop, request = asyncio.get_running_loop(), answer.request
         began_s = loop.time()
 
         def begin() -> None:
             self.link.began(loop.time() - began_s)
-            begun()
+            self._beginning.reached(answer.beginning)
+            answer.has_begun = True
 
         deadline_s = self.link.deadline_s(request.bytes, attempt)
         self.counts.requests += 1
