@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from headrace.data import ColumnFiles, FailedRequestError, ObjectPath, RangeRequest, Request, remote_error
+from headrace.data import MOST_STREAMS, ColumnFiles, FailedRequestError, ObjectPath, RangeRequest, Request, remote_error
 from headrace.errors import ChangedError, HeadraceError, NotFoundError
 from headrace.system import work_through
-
-_SIZES_AT_ONCE = 32
 
 
 @dataclass(eq=False)
@@ -93,7 +91,7 @@ def ask_sizes(paths: Sequence[ObjectPath]) -> None:
         path.open().size()
 
     if paths:
-        work_through(paths, ask, name="fetch-sizes", threads=min(_SIZES_AT_ONCE, len(paths)))
+        work_through(paths, ask, name="fetch-sizes", threads=min(MOST_STREAMS, len(paths)))
 
 
 def object_bytes(path: ObjectPath | None) -> int:
