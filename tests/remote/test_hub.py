@@ -9,6 +9,7 @@ import pickle
 import re
 import threading
 import traceback
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -86,6 +87,20 @@ def test_tars_are_those_of_the_same_files_here(hub: HubServer, tmp_path: Path) -
     named = opened_at(hub, "me/set/data/a b/é-{0..3}.tar")
     assert named.fingerprint == local.fingerprint
     assert asked(hub, "/tree/") == 2
+
+
+def test_zips_are_those_of_the_same_files_here(hub: HubServer, tmp_path: Path) -> None:
+    images = {f"{at}.jpg": encode(photograph(at, 30, 30), "JPEG") for at in range(6)}
+    for part in range(2):
+        with zipfile.ZipFile(tmp_path / f"{part}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in list(images)[part::2]:
+                archive.writestr(name, images[name])
+    hub.datasets["me/zips"] = Repository()
+    hub.datasets["me/zips"].commit({f"data/{part}.zip": (tmp_path / f"{part}.zip").read_bytes() for part in range(2)})
+    local, opened = hr.open(tmp_path / "*.zip"), opened_at(hub, "me/zips/data/*.zip")
+    assert opened.fingerprint == local.fingerprint
+    assert list(opened.keys) == list(local.keys)
+    assert [opened.read("image", at) for at in range(6)] == [local.read("image", at) for at in range(6)]
 
 
 def test_parquet_with_images_as_the_hub_stores_them(hub: HubServer) -> None:

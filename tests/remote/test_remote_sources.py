@@ -49,6 +49,14 @@ def write_rows(root: Path) -> None:
     pq.write_table(deeper.slice(7), root / "rows/train-00001-of-00002.parquet", row_group_size=3)
     with pa.ipc.new_stream(str(root / "stream.arrow"), table.schema) as stream:
         stream.write_table(table, max_chunksize=5)
+    (root / "saved").mkdir()
+    names = ["data-00000-of-00002.arrow", "data-00001-of-00002.arrow"]
+    for name, part in zip(names, (deeper.slice(0, 7), deeper.slice(7)), strict=True):
+        with pa.ipc.new_stream(str(root / "saved" / name), part.schema) as stream:
+            stream.write_table(part, max_chunksize=5)
+    (root / "saved/state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
+    features = {"image": {"_type": "Image"}, "label": {"_type": "Value", "dtype": "int64"}}
+    (root / "saved/dataset_info.json").write_text(json.dumps({"features": features}))
     packed = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_file(str(root / "packed.arrow"), table.schema, options=packed) as file_of_arrow:
         file_of_arrow.write_table(table, max_chunksize=5)
@@ -104,6 +112,14 @@ def test_a_source_gives_what_it_gives_on_this_machine(remote: StoreServer, folde
         assert SECRET.encode() not in data
         sent = pickle.loads(data)
         assert sent.fingerprint == local[2:].fingerprint
+
+
+def test_what_save_to_disk_wrote_is_its_arrow_files(remote: StoreServer, folder: Path) -> None:
+    opened = hr.open("s3://bucket/saved/", store_options=remote.options)
+    assert_same(opened, hr.open(folder / "saved/data-*.arrow"))
+    here = hr.open(folder / "saved")
+    held = [at for at in range(COUNT) if at != 7]  # which names a file instead
+    assert [opened[at] for at in held] == [here[at] for at in held]
 
 
 def test_a_prefix_needs_no_slash_and_takes_classes(remote: StoreServer, folder: Path) -> None:
