@@ -60,8 +60,9 @@ FileWindow::~FileWindow() {
 const std::uint8_t* FileWindow::block(std::int64_t offset) {
     if (!holds(offset, tar_block_bytes)) {
         const WindowGrowth growth = growth_();
-        if (needed_ > 0) passed(std::min(offset - start_, 4 * needed_ * growth.close_bytes), needed_);
-        const bool close = offset > start_ && distance_ <= growth.close_bytes && blocks_ > 0;
+        const bool forward = needed_ > 0 && offset > start_;
+        if (forward) passed(std::min(offset - start_, 4 * needed_ * growth.close_bytes), needed_);
+        const bool close = forward && distance_ <= growth.close_bytes;
         window_ = close ? std::min(window_growth * window_, growth.max_bytes) : growth.min_bytes;
         const std::int64_t wanted = std::min(window_, size_ - offset);
         if (wanted < tar_block_bytes) return nullptr;

@@ -181,8 +181,7 @@ class RequestRunner:
                 last = answers[-1]
                 timeout = max(_LOOK_AGAIN_S, self._until_late_s(last)) if len(answers) < _MOST_ANSWERS else None
                 done, tasks = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    error = task.exception()
+                for error, task in [(task.exception(), task) for task in done]:  # asyncio logs what nobody asks for
                     if error is None:
                         self.counts.hedges_won += task not in first
                         return task.result()
