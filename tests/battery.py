@@ -37,6 +37,7 @@ class Resumable(Protocol):
     def __len__(self) -> int: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
+    def set_epoch(self, epoch: int, /) -> None: ...
 
 
 Make = Callable[..., Resumable]
@@ -169,6 +170,32 @@ def check_resume_twice(make: Make) -> None:
         assert_equal(got, expected[first:], f"resumed after {first} and {first + 1}")
 
 
+def check_abandoned_passes(make: Make) -> None:
+    """A pass left by `break` counts as its epoch's; a restored position is continued once, `set_epoch` takes any epoch.
+
+    A pass of which nothing was received leaves the position as it was.
+    """
+    loader = make()
+    expected, steps = epochs(loader, 3), len(loader)
+    first, second, third = (expected[epoch * steps :][:steps] for epoch in range(3))
+    loader = make()
+    loader.load_state_dict(state_after(make(), 1))
+    take(loader, 0)
+    assert_equal(take(loader, 1), first[1:2] if steps > 1 else second[:1], "restored")
+    loader.set_epoch(0)
+    assert_equal(take(loader, 1), first[:1], "set_epoch")
+    if steps == 1:
+        return
+    assert_equal(take(loader, 1), second[:1], "after a break")
+    assert loader.state_dict() == state_after(_positioned(make(), 1), 1)
+    assert_equal(kept(loader), third, "after another")
+
+
+def _positioned(loader: Resumable, epoch: int) -> Resumable:
+    loader.set_epoch(epoch)
+    return loader
+
+
 def check_restored_state_is_the_same(make: Make) -> None:
     """A state that is loaded and saved again before any batch is the same state, also once iteration has begun."""
     for taken in range(len(make()) + 1):
@@ -241,6 +268,7 @@ CHECKS: dict[str, Callable[[Make], None]] = {
     "resume": check_resume_at_every_step,
     "resume with other threads": check_resume_with_other_threads,
     "resume twice": check_resume_twice,
+    "abandoned passes": check_abandoned_passes,
     "restored state": check_restored_state_is_the_same,
     "resume on other world sizes": check_resume_on_other_world_sizes,
 }

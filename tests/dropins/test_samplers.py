@@ -176,22 +176,25 @@ def test_the_state_counts_what_the_loop_has_while_workers_run_ahead(kind, worker
 
 
 @everywhere
-def test_a_pass_that_is_broken_off_starts_the_same_epoch_again(kind, workers):
+def test_after_an_abandoned_pass_comes_the_next_epoch_unless_the_same_is_asked_for(kind, workers):
     loader = factory(kind, workers)()
-    whole = battery.kept(loader)
+    whole, following = battery.kept(loader), battery.kept(loader)
     loader.set_epoch(0)
-    battery.assert_equal(battery.take(loader, 2), whole[:2], "broken off")
-    battery.assert_equal(battery.kept(loader), whole, "begun again")
-    assert loader.epoch == 1
+    battery.assert_equal(battery.take(loader, 2), whole[:2], "abandoned")
+    loader.set_epoch(0)
+    battery.assert_equal(battery.take(loader, 3), whole[:3], "asked for again")
+    battery.assert_equal(battery.kept(loader), following, "the next epoch")
+    assert loader.epoch == 2
 
 
 @both
-def test_a_resumed_pass_that_is_broken_off_starts_the_whole_epoch_again(kind):
-    whole = battery.kept(factory(kind)())
+def test_a_restored_position_is_continued_once(kind):
+    loader = factory(kind)()
+    whole, following = battery.kept(loader), battery.kept(loader)
     loader = factory(kind)()
     loader.load_state_dict(battery.state_after(factory(kind)(), 1))
-    battery.assert_equal(battery.take(loader, 1), whole[1:2], "broken off")
-    battery.assert_equal(battery.kept(loader), whole, "begun again")
+    battery.assert_equal(battery.take(loader, 1), whole[1:2], "abandoned")
+    battery.assert_equal(battery.kept(loader), following, "the next epoch")
 
 
 @everywhere
@@ -393,15 +396,15 @@ def test_batches_that_the_sampler_did_not_draw_are_noticed():
 @everywhere
 def test_one_pass_at_a_time(kind, workers):
     loader = factory(kind, workers)()
-    whole = battery.kept(loader)
+    following = [battery.kept(loader) for _ in range(2)][1]
     loader.set_epoch(0)
     old = iter(loader)
     next(old)
     new = iter(loader)
     with pytest.raises(UsageError, match="another one over the same tracked loader has begun"):
         next(old)
-    battery.assert_equal(battery.kept(new), whole, "the new pass")
-    assert loader.epoch == 1
+    battery.assert_equal(battery.kept(new), following, "the new pass")
+    assert loader.epoch == 2
 
 
 def test_other_attributes_are_the_dataloaders():

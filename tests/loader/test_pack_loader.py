@@ -74,6 +74,9 @@ class Compared:
     def load_state_dict(self, state):
         self.loader.load_state_dict(state)
 
+    def set_epoch(self, epoch):
+        self.loader.set_epoch(epoch)
+
     def __iter__(self):
         iterator = iter(self.loader)
         try:

@@ -31,6 +31,8 @@ class SamplerPass:
     received: int | None = None
     """Steps that the training loop has, or None where nobody counts them."""
     ended: bool = False
+    again: bool = False
+    """True if `set_epoch` asked for this epoch once more, after this pass."""
     tracker: weakref.ref[object] | None = None
     """Counts `received`, as long as it lives."""
 
@@ -58,7 +60,8 @@ T = TypeVar("T")
 class PlannedSampler(Sampler[T]):
     """Base of the samplers: passes over epochs, and the training loop's position in them.
 
-    After a pass that reaches its end comes the next epoch; one that is broken off starts the same epoch again.
+    Each pass takes one epoch, and the next pass the next epoch, also after a `break`, unless `set_epoch` sets it. A pass
+    of which nothing was taken leaves its start to the next one.
     """
 
     def __init__(self, plan: EpochPlan | SamplePlan, *, dataset: str, place: ProcessRank) -> None:
@@ -130,10 +133,9 @@ class PlannedSampler(Sampler[T]):
 
     def _next_pass(self) -> SamplerPass:
         latest = self._pass
-        if latest.finished:
-            return SamplerPass(latest.epoch + 1, 0, self._plan.steps)
-        start = 0 if latest.taken else latest.start  # an epoch that was broken off starts again
-        return SamplerPass(latest.epoch, start, self._steps_from(start))
+        if not latest.taken and not latest.finished:
+            return SamplerPass(latest.epoch, latest.start, self._steps_from(latest.start))
+        return SamplerPass(latest.epoch + (not latest.again), 0, self._plan.steps)
 
     def begin_tracked(self, tracker: TrackedIterator) -> SamplerPass:
         """Begin the next pass, whose `received` the tracked loader's iterator counts."""
@@ -151,11 +153,13 @@ class PlannedSampler(Sampler[T]):
         return TrackedLoader(self, loader)
 
     def set_epoch(self, epoch: int) -> None:
-        """Start the next pass at this epoch. For the current one, a restored position is kept."""
+        """Start the next pass at this epoch. The current epoch starts again, or continues from a restored position."""
         if type(epoch) is not int or epoch < 0:
             raise UsageError(f"set_epoch: expected an int of at least 0, got {epoch!r}")
         if epoch != self._pass.epoch or self._pass.finished:
             self._pass = SamplerPass(epoch, 0, self._plan.steps)
+        else:
+            self._pass.again = True
 
     def state_dict(self, *, received: int | None = None) -> dict[str, int | str | bool]:
         """Return the training loop's position: JSON of a few hundred bytes, the same on every rank.

@@ -78,7 +78,7 @@ class FrameworkPasses:
         """Return the loader's state at the start of the pass whose parts are being taken, else of the next pass."""
         if self._served is not None and self._served.open:
             return self.source._state_at(self._served.epoch, self._served.first_step)
-        return self.source._state_at(self.source.epoch, self.source.next_step)
+        return self.source._state_at(*self.source._next_start)
 
     def state_dict(self, *, before_latest: bool) -> dict[str, Any]:
         """Return the loader's state: `before_latest` batch for a framework that has not handed that on yet."""
@@ -93,9 +93,8 @@ class ServedPass:
     def __init__(self, source: LoaderSource, begin: Callable[[], Iterator[Any]]) -> None:
         self.source = source
         self._begin = begin
-        self.first_step = source.next_step
+        self.epoch, self.first_step = source._next_start
         self.open = True
-        self.epoch = source.epoch
         self.state_before_latest = source.state_dict()
         self._iterator: Iterator[Any] | None = None
         self._next_step = self.first_step
@@ -109,7 +108,7 @@ class ServedPass:
                 "world_size="
             )
         if self._iterator is None:
-            if (self.source.epoch, self.source.next_step) != (self.epoch, step):
+            if self.source._next_start != (self.epoch, step):
                 self.source.seek(self.epoch, step)
             self._iterator = self._begin()
             self._next_step = step

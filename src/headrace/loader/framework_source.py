@@ -34,6 +34,8 @@ class LoaderSource(Protocol):
     @property
     def samples(self) -> int: ...
     @property
+    def _next_start(self) -> tuple[int, int]: ...
+    @property
     def _positioned(self) -> bool: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
@@ -62,8 +64,8 @@ def source_of(loader: LoaderSource | Iterates) -> LoaderSource:
 class CountedLoader:
     """Adapter that counts epochs and steps for a loader that only iterates.
 
-    A pass that is broken off starts again; a DevicePrefetcher, which would go on, is moved back to where the pass
-    began. To reach a later step it drops the batches before, which costs their loading. Its state holds the loader's
+    An abandoned pass counts as its epoch's. Only a DevicePrefetcher over a source without epochs, which would go on, is
+    moved back to where the pass began. To reach a later step it drops the batches before, which costs their loading. Its state holds the loader's
     own next to the count, where the loader has one. Move the loader only through this adapter.
     """
 
@@ -100,12 +102,23 @@ class CountedLoader:
     def next_step(self) -> int:
         return self._next_step
 
+    @property
+    def _next_start(self) -> tuple[int, int]:
+        """Epoch and step at which the next pass starts."""
+        goes_back = self._restart is not None and not hasattr(self._loader, "set_epoch")
+        if self._received == self._next_step or self._positioned or goes_back:
+            return self._epoch, self._next_step
+        return self._epoch + 1, 0
+
     def __len__(self) -> int:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
         self._place.check("as_dataloader")
-        self._received, self._next_step, self._positioned = self._next_step, 0, False
+        epoch, step = self._next_start
+        if epoch != self._epoch:
+            self._drop, self._restart = 0, None
+        self._epoch, self._received, self._next_step, self._positioned = epoch, step, 0, False
         drop, self._drop = self._drop, 0
         restart, self._restart = self._restart, None
         if restart is not None and _has_state(self._loader):
@@ -138,7 +151,7 @@ class CountedLoader:
                 self._restart, self._next_step, self._drop = began, first_step, drop
 
     def set_epoch(self, epoch: int) -> None:
-        """Start the next pass at this epoch. For the current one, a restored position is kept."""
+        """Start the next pass at this epoch. The current epoch starts again, or continues from a restored position."""
         if epoch != self._epoch:
             self.seek(epoch, 0)
         self._positioned = True

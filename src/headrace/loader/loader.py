@@ -126,8 +126,8 @@ class Loader(LoaderPosition):
     `limits`     what one image may cost (pixels, JPEG scans, bytes); beyond them a sample is bad
     `instruction_set`  "scalar", "portable", "avx2" or "avx512" forces a level; all give the same bits
 
-    Iterating takes one epoch. A pass that reaches its end continues with the next epoch; one that is broken off starts
-    the same epoch again. Raises UsageError for arguments that do not fit the dataset, before anything is read, and
+    Each pass takes one epoch, and the next pass the next epoch, also after a `break`, unless `set_epoch` sets it. A
+    restored position is continued once. Raises UsageError for arguments that do not fit the dataset, before anything is read, and
     UnknownArgumentError, a TypeError, for those of torch's DataLoader, naming what replaces them.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from headrace.device import CopyLane
     from headrace.loader.framework_dataloader import LoaderDataLoader
 
+
+_logger = logging.getLogger("headrace")
 
 DEVICE_DEPTH = 2
 """Batches on the device or on their way, beyond the consumer's: one to use next, one to copy meanwhile."""
@@ -177,8 +180,9 @@ class LoaderPosition(LoaderSource):
 
     def __init__(self) -> None:
         self._epoch = 0
-        self._restored = 0  # the step at which the next pass starts
+        self._first_step = 0  # the step at which the latest pass started, or the next one starts
         self._received = 0  # batches that the consumer has of epoch _epoch
+        self._logged_abandoned = False
         self._latest: weakref.ref[LoaderIterator] | None = None
         self._pass: LoaderPass | None = None  # the latest one, for its statistics
         self._added: tuple[dict[str, float], LoaderPass | None] = {}, None  # counts of passes up to this one
@@ -201,18 +205,36 @@ class LoaderPosition(LoaderSource):
     @property
     def next_step(self) -> int:
         """The step at which the next pass starts: 0, or as set by `seek` or a loaded state."""
-        return self._restored
+        return self._next_start[1]
+
+    @property
+    def _next_start(self) -> tuple[int, int]:
+        """Epoch and step at which the next pass starts.
+
+        A pass of which nothing was received leaves its start to the next one, so that a restored position is not lost.
+        An abandoned pass counts as its epoch's, as in torch's DataLoader, unless `set_epoch` asked for it again.
+        """
+        if self._received == self._first_step:
+            return self._epoch, self._first_step
+        return self._epoch + (not self._positioned), 0
 
     def __iter__(self) -> LoaderIterator:
-        step, self._restored = self._restored, 0
-        self._received = step
+        epoch, step = self._next_start
+        if epoch != self._epoch and not self._logged_abandoned:
+            self._logged_abandoned = True
+            _logger.info(
+                "The last pass ended after %d of %d batches of epoch %d, so this pass takes epoch %d; call set_epoch "
+                "before a pass to choose its epoch. This is logged once.",
+                *(self._received, len(self), self._epoch, epoch),
+            )
+        self._epoch, self._first_step, self._received = epoch, step, step
         self._positioned = False
-        iterator = LoaderIterator(self, epoch=self._epoch, step=step)
+        iterator = LoaderIterator(self, epoch=epoch, step=step)
         self._latest = weakref.ref(iterator)
         return iterator
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next pass. For the current epoch, a restored position is kept."""
+        """Set the epoch of the next pass. The current epoch starts again, or continues from a restored position."""
         if type(epoch) is not int or epoch < 0:
             raise UsageError(f"set_epoch: expected an int of at least 0, got {epoch!r}")
         if epoch != self._epoch:
@@ -227,7 +249,7 @@ class LoaderPosition(LoaderSource):
         self._move(epoch, step)
 
     def _move(self, epoch: int, step: int) -> None:
-        self._epoch, self._restored, self._received = epoch, step, step
+        self._epoch, self._first_step, self._received = epoch, step, step
         self._positioned = True
         self._latest = None  # a pass still held no longer moves the position
 
@@ -280,4 +302,4 @@ class LoaderPosition(LoaderSource):
             return
         self._received = steps
         if steps == len(self):
-            self._epoch, self._received = epoch + 1, 0
+            self._epoch, self._first_step, self._received = epoch + 1, 0, 0

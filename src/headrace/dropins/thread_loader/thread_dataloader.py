@@ -360,6 +360,10 @@ class ThreadLoaderSource:
         return self._loader.next_step
 
     @property
+    def _next_start(self) -> tuple[int, int]:
+        return self.epoch, self.next_step
+
+    @property
     def _positioned(self) -> bool:
         return self._loader._positioned
 

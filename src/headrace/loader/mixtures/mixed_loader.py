@@ -31,8 +31,8 @@ Batches: TypeAlias = Literal["one-source", "mixed"]
 class MixedLoader(LoaderPosition):
     """Loader that `mix` makes of several. It has a Loader's epochs, state and statistics.
 
-    Iterating takes one epoch of `len(mixed)` steps. A pass that reaches its end continues with the next epoch; one that
-    is broken off starts the same epoch again.
+    Each pass takes one epoch of `len(mixed)` steps, and the next pass the next epoch, also after a `break`, unless
+    `set_epoch` sets it. A restored position is continued once.
     """
 
     def __init__(self, sources: Mapping[str, Loader], mixture: Mixture, batches: Batches, steps: int) -> None:
