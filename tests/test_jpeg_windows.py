@@ -24,15 +24,14 @@ def whole(data: bytes, eighths: int = 8) -> np.ndarray:
     """The full decode at a DCT scale: a view that asks for exactly the scaled size resamples nothing."""
     width, height = Image.open(io.BytesIO(data)).size
     assert width % 8 == height % 8 == 0 or eighths == 8
-    return run(
-        data, view_row((0, 0, width, height), (0, 0, width, height), (width * eighths // 8, height * eighths // 8))
-    )
+    box = (0, 0, width, height)
+    return run(data, view_row(box, box, (width * eighths // 8, height * eighths // 8)), dct_margin=1.0)
 
 
 def window(data: bytes, box: tuple[int, int, int, int], eighths: int = 8, bounds: object = None) -> np.ndarray:
     left, top, right, bottom = box
     size = ((right - left) * eighths // 8, (bottom - top) * eighths // 8)
-    return run(data, view_row(box, bounds or box, size))
+    return run(data, view_row(box, bounds or box, size), dct_margin=1.0)
 
 
 KINDS = {
@@ -164,7 +163,7 @@ def test_a_dct_scale_stays_close_to_the_unscaled_result(kind: str) -> None:
     most 40 levels anywhere and 3.5 on average for content with noise and hard edges at every frequency."""
     file = make(kind, 480, 640, 2)
     view = view_row((0, 0, 640, 480), (0, 0, 640, 480), (224, 168))
-    scaled, exact = run(file, view).astype(int), run(file, view, dct_scaling=False).astype(int)
+    scaled, exact = run(file, view, dct_margin=1.0).astype(int), run(file, view).astype(int)
     assert not np.array_equal(scaled, exact)
     assert np.abs(scaled - exact).max() <= 40
     assert np.abs(scaled - exact).mean() <= 3.5
@@ -175,7 +174,7 @@ def test_the_dct_scale_never_falls_below_the_output() -> None:
     file = make("4:2:0", 480, 640, 2)
     box = (0, 0, 447, 447)
     view = view_row(box, box, (224, 224))
-    assert np.array_equal(run(file, view), run(file, view, dct_scaling=False))
+    assert np.array_equal(run(file, view, dct_margin=1.0), run(file, view))
 
 
 def test_scans_are_limited() -> None:

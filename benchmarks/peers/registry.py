@@ -40,8 +40,7 @@ OWN = Peer(
     "headrace",
     "headrace",
     ("headrace", "torch"),
-    "Decodes the window only, in training at half size or less where the window is at least twice as large as the "
-    "output (`dct_scaling`); triangle filter; NCHW shape over channels-last memory.",
+    "Decodes the window only; triangle filter; NCHW shape over channels-last memory.",
     variant="folder",
 )
 
@@ -176,8 +175,7 @@ OWN_RECIPES = Peer(
     "headrace",
     "recipe_headrace",
     ("headrace",),
-    "Decodes the window only, at half size or less where it is at least twice as large as the output (`dct_scaling`); "
-    "triangle filter. Segmentation draws one scale a batch.",
+    "Decodes the window only; triangle filter. Segmentation draws one scale a batch.",
 )
 RECIPE_PEERS = (
     Peer(

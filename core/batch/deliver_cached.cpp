@@ -191,7 +191,7 @@ SampleWorker::Image SampleWorker::shrink(const ImageField& field, const Image& i
     ImageField as_whole;
     as_whole.format = format;
     as_whole.filter = field.filter;
-    as_whole.dct_scaling = field.dct_scaling;
+    as_whole.dct_margin = field.dct_margin;
     deliver_picture(as_whole, format, shrunk_.data(), image, whole(image, {small.width, small.height}), {});
     return small;
 }

@@ -53,10 +53,10 @@ struct ImageField {
     std::uint8_t* out = nullptr;    // samples times sample_bytes()
     std::uint8_t* valid = nullptr;  // of a depth map, or null: samples times pixels()
     Filter filter = Filter::triangle;
-    bool dct_scaling = true;
-    bool y_up = false;    // of normals: y grows upwards
-    bool orient = false;  // honour EXIF: a turned image is declined
-    int shrink_to = 0;    // above 0: pixels of a picture are taken from a copy with a short side of at most that
+    double dct_margin = 0;  // see dct_scale
+    bool y_up = false;      // of normals: y grows upwards
+    bool orient = false;    // honour EXIF: a turned image is declined
+    int shrink_to = 0;      // above 0: pixels of a picture are taken from a copy with a short side of at most that
     CacheUse cache;
     std::uint64_t name_hash = 0;                    // what draws of its own are keyed by
     std::shared_ptr<const AugmentProgram> augment;  // of a picture, after the job's, or null

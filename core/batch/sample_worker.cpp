@@ -236,8 +236,8 @@ void SampleWorker::deliver_picture(const ImageField& field, const Format& format
                                    const View& view, const Chain& chain) {
     PixelRows& rows = start_picture(format, out, view, chain);
     if (!lands_nowhere(view)) {
-        const bool may_scale = image.kind == Image::Kind::jpeg && field.dct_scaling && field.filter == Filter::triangle;
-        const int eighths = may_scale ? dct_scale(view) : 8;
+        const bool may_scale = image.kind == Image::Kind::jpeg && field.filter == Filter::triangle;
+        const int eighths = may_scale ? dct_scale(view, field.dct_margin) : 8;
         send_picture(field, format, image, scaled_window(view, image.width, image.height, eighths), eighths, rows);
     }
     if (!chain.empty()) finish_augmented(format, out, chain);

@@ -31,10 +31,11 @@ void check_view(const View& v, int width, int height) {
     }
 }
 
-int dct_scale(const View& view) {
+int dct_scale(const View& view, double margin) {
+    if (margin == 0) return 8;
     for (int eighths = 1; eighths < 8; eighths *= 2) {
-        if ((view.x1 - view.x0) * eighths / 8 >= view.inner_width &&
-            (view.y1 - view.y0) * eighths / 8 >= view.inner_height) {
+        if ((view.x1 - view.x0) * eighths / 8 >= margin * view.inner_width &&
+            (view.y1 - view.y0) * eighths / 8 >= margin * view.inner_height) {
             return eighths;
         }
     }

@@ -149,7 +149,7 @@ void bind_image(nb::module_& m) {
             "__init__",
             [](PyImageOptions* self, int channels, const std::string& dtype, bool planar,
                const std::vector<float>& subtract, const std::vector<float>& divide, const std::vector<int>& fill,
-               const std::string& filter, bool dct_scaling, bool orient, bool y_up, int shrink_to,
+               const std::string& filter, double dct_margin, bool orient, bool y_up, int shrink_to,
                const std::string& content, const std::optional<MaskNumbers>& mask,
                const std::optional<DepthNumbers>& depth, const std::optional<WideNumbers>& wide,
                std::uint64_t name_hash, const std::optional<ViewTable>& view, int copies, int decoded_with,
@@ -162,7 +162,9 @@ void bind_image(nb::module_& m) {
                 field.format = wide ? parse_wide(*wide, dtype, planar, field.wide)
                                     : parse_format(channels, dtype, planar, subtract, divide, fill);
                 field.filter = parse_filter(filter);
-                field.dct_scaling = dct_scaling;
+                if (!(dct_margin == 0 || dct_margin >= 1))
+                    throw nb::value_error("expected dct_margin of 0, or at least 1");
+                field.dct_margin = dct_margin;
                 field.orient = orient;
                 field.y_up = y_up;
                 if (shrink_to < 0) throw nb::value_error("expected shrink_to of at least 0");
@@ -175,7 +177,7 @@ void bind_image(nb::module_& m) {
             },
             nb::kw_only(), "channels"_a = 3, "dtype"_a = "uint8", "planar"_a = false,
             "subtract"_a = std::vector<float>(3, 0.0F), "divide"_a = std::vector<float>(3, 255.0F),
-            "fill"_a = std::vector<int>(3, 0), "filter"_a = "triangle", "dct_scaling"_a = true, "orient"_a = false,
+            "fill"_a = std::vector<int>(3, 0), "filter"_a = "triangle", "dct_margin"_a = 0.0, "orient"_a = false,
             "y_up"_a = false, "shrink_to"_a = 0, "content"_a = "picture", "mask"_a = nb::none(), "depth"_a = nb::none(),
             "wide"_a = nb::none(), "name_hash"_a = 0, "view"_a = nb::none(), "copies"_a = 1, "decoded_with"_a = -1,
             nb::arg("augment").none() = nb::none());

@@ -139,7 +139,7 @@ void PyJob::check_place(const ImageField& field) const {
     const bool shrinks = first.shrink_to > 0;
     if (first.decoded_with != with || first.orient != field.orient || first.shrink_to != field.shrink_to ||
         first.format.channels != field.format.channels || field.cache.cut > (shrinks ? Cut::shrunk : Cut::file) ||
-        (shrinks && (first.filter != field.filter || first.dct_scaling != field.dct_scaling)))
+        (shrinks && (first.filter != field.filter || first.dct_margin != field.dct_margin)))
         throw nb::value_error("expected fields that are decoded together to be of one kind");
 }
 

@@ -297,7 +297,7 @@ class ImageOptions:
         divide: list[float] = ...,
         fill: list[int] = ...,
         filter: str = "triangle",
-        dct_scaling: bool = True,
+        dct_margin: float = 0.0,
         orient: bool = False,
         y_up: bool = False,
         shrink_to: int = 0,

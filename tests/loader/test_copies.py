@@ -56,7 +56,7 @@ def alone(dataset, views, field, size, level="best"):
     out = np.zeros((len(dataset), *size, 3), np.uint8)
     job = _core.Job(samples, np.zeros(len(samples), np.uint32), key=0, program=np.zeros((0, 10)), views=views)
     items = [dataset[at]["image"] for at in range(len(dataset))]
-    options = _core.ImageOptions(filter=field.filter, dct_scaling=False, shrink_to=field.shrink_to or 0)
+    options = _core.ImageOptions(filter=field.filter, shrink_to=field.shrink_to or 0)
     job.add_image(_core.Ranges(), options, memory=items, out=out.reshape(-1), height=size[0], width=size[1])
     engine = _core.Engine(1, level=level)
     engine.submit(job)
@@ -119,10 +119,10 @@ def test_a_dct_scale_is_the_finest_that_any_window_needs():
     pictures = [encode(photograph(number, 800, 600), quality=95) for number in range(4)]
     dataset = hr.open({"image": pictures})
     tiny = hr.Resize((40, 40))
-    alone = {"tiny": hr.Image(source="image", view=tiny)}
+    alone = {"tiny": hr.Image(source="image", view=tiny, dct_scaling=True)}
     exact = load(dataset, {"tiny": hr.Image(source="image", view=tiny, dct_scaling=False)})
     for other, scaled in [(hr.Resize((60, 60)), True), (hr.Resize((600, 800)), False)]:
-        together = load(dataset, alone | {"other": hr.Image(source="image", view=other)})
+        together = load(dataset, alone | {"other": hr.Image(source="image", view=other, dct_scaling=True)})
         (batch,), (first,), (full,) = together, load(dataset, alone), exact
         assert np.array_equal(batch["tiny"], first["tiny"] if scaled else full["tiny"])
 

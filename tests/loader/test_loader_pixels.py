@@ -13,6 +13,7 @@ from PIL import Image
 import headrace as hr
 from headrace import _core
 from headrace.plan import UniformPlan
+from headrace.tools.demo_dataset import natural_image
 from headrace.views import compile_view
 
 BATCH = 16
@@ -231,15 +232,42 @@ def test_without_a_view_images_come_whole(tmp_path):
     np.testing.assert_array_equal(batch["image"], np.stack([np.asarray(p).transpose(2, 0, 1) for p in pictures]))
 
 
-def test_dct_scaling_changes_little(tmp_path):
+def test_dct_scaling_by_request_changes_little(tmp_path):
     for number in range(4):
         photograph(number, 400, 300).save(tmp_path / f"{number}.jpg", quality=92)
-    fields = {"fast": hr.Image(source="image"), "exact": image(source="image")}
+    fields = {"fast": hr.Image(source="image", dct_scaling=True), "exact": image(source="image")}
     batch = next(iter(load(hr.open(tmp_path), fields, view=hr.Resize((37, 50)), batch_size=4)))
     difference = np.abs(batch["fast"].astype(int) - batch["exact"])
     assert difference.max() > 0, "nothing was scaled"
     assert difference.mean() < 2
     assert difference.max() <= 24
+
+
+@pytest.mark.parametrize(("resize", "crop"), [(256, 224), (180, 160), (128, 112)])
+def test_evaluation_is_pillows_within_one_level_by_default(tmp_path, resize, crop):
+    """torchvision's Resize and CenterCrop over Pillow, as scripts write it for validation."""
+    expected = []
+    for number in range(4):
+        path = tmp_path / f"{number}.jpg"
+        Image.fromarray(natural_image(500, 375, seed=number)).save(path, quality=92)
+        whole = Image.open(path)
+        small = whole.resize((resize * whole.width // whole.height, resize), Image.Resampling.BILINEAR)
+        left, top = round((small.width - crop) / 2), (resize - crop) // 2
+        expected.append(np.asarray(small.crop((left, top, left + crop, top + crop))).transpose(2, 0, 1))
+    view = [hr.Resize(resize), hr.CenterCrop(crop)]
+    (batch,) = load(hr.open(tmp_path), {"image": hr.Image()}, view=view, batch_size=4, shuffle=False)
+    assert np.abs(batch["image"].astype(int) - np.stack(expected)).max() <= 1
+
+
+def test_a_large_original_is_within_two_levels_by_default(tmp_path):
+    """Large enough that the default decodes at half size."""
+    for number in range(4):
+        Image.fromarray(natural_image(1500, 1200, seed=number)).save(tmp_path / f"{number}.jpg", quality=92)
+    fields = {"default": hr.Image(source="image"), "full": image(source="image")}
+    (batch,) = load(hr.open(tmp_path), fields, view=[hr.Resize(150), hr.CenterCrop(144)], batch_size=4)
+    difference = np.abs(batch["default"].astype(int) - batch["full"])
+    assert difference.max() > 0, "nothing was scaled"
+    assert np.quantile(difference, 0.999) <= 2
 
 
 def test_a_replacement_has_the_view_of_its_own_pass(tmp_path):

@@ -104,7 +104,7 @@ class ImageReader:
     mode: Mode = "RGB"
     filter: Filter = "triangle"
     channels_last: bool | None = None
-    dct_scaling: bool = True
+    dct_scaling: bool | None = None
     exif: bool = False
     output: Output = "torch"
     limits: Limits | None = None
@@ -219,7 +219,7 @@ def decode_image(
     mode: Mode = "RGB",
     filter: Filter = "triangle",
     channels_last: bool | None = None,
-    dct_scaling: bool = True,
+    dct_scaling: bool | None = None,
     exif: bool = False,
     rng: RandomSource | None = None,
     output: Output = "torch",
@@ -253,7 +253,7 @@ def read_images(
     mode: Mode = "RGB",
     filter: Filter = "triangle",
     channels_last: bool | None = None,
-    dct_scaling: bool = True,
+    dct_scaling: bool | None = None,
     exif: bool = False,
     rng: RandomSource | None = None,
     output: Output = "torch",

@@ -60,8 +60,8 @@ T = TypeVar("T")
 class PlannedSampler(Sampler[T]):
     """Base of the samplers: passes over epochs, and the training loop's position in them.
 
-    Each pass takes one epoch, and the next pass the next epoch, also after a `break`, unless `set_epoch` sets it. A pass
-    of which nothing was taken leaves its start to the next one.
+    Each pass takes one epoch, and the next pass the next epoch, also after a `break`, unless `set_epoch` sets it. A
+    pass of which nothing was taken leaves its start to the next one.
     """
 
     def __init__(self, plan: EpochPlan | SamplePlan, *, dataset: str, place: ProcessRank) -> None:

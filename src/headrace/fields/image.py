@@ -86,8 +86,9 @@ class Image:
     several bands, must have as many. PNG and JPEG are decoded natively; `.npy`, `.npz` and EXR as arrays; TIFFs of
     other than 8-bit colour by tifffile. `channels=3` and `channels=1` in uint8 are mode "RGB" and "L".
 
-    `dct_scaling` lets a JPEG be decoded at 1/2, 1/4 or 1/8 where its window is at least that much larger than the
-    output: faster, and the only option that changes pixels for speed. `exif` rotates the image by its EXIF orientation
+    `dct_scaling` says when a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which is faster. By default, only if
+    what is decoded still has 4 times the output's pixels each way: 99.9 % of values are then within 2 levels of a full
+    decode. True asks for no more than the output's size (within 15 levels); False never scales. `exif` rotates the image by its EXIF orientation
     (JPEG). `filter` "triangle" is antialiased bilinear, like Pillow's BILINEAR; "nearest" is nearest-exact. `shrink_to`
     allows pixels to be taken from a copy of the image whose short side is at most that many pixels: the crop stays the
     same, its detail is bounded. With `cache=` and a random view, that copy is cached. `source` names the column if it
@@ -111,7 +112,7 @@ class Image:
     channels: int | None = None
     filter: Filter = "triangle"
     channels_last: bool = True
-    dct_scaling: bool = True
+    dct_scaling: bool | None = None
     exif: bool = False
     shrink_to: int | None = None
     augment: Augmentation | str | Sequence[Augmentation | str] | None = None
@@ -121,6 +122,8 @@ class Image:
     def __post_init__(self) -> None:
         for name, allowed in (("dtype", ImageDType), ("mode", Mode), ("filter", Filter)):
             check_choice(self, name, get_args(allowed))
+        if self.dct_scaling is not None:
+            check_bool("Image", "dct_scaling", self.dct_scaling)
         if self.shrink_to is not None and (type(self.shrink_to) is not int or not 0 < self.shrink_to <= MAX_SIDE_PX):
             raise UsageError(
                 f"Image: expected shrink_to to be None or the pixels of a short side, 1 to {MAX_SIDE_PX}, got "

@@ -64,9 +64,10 @@ def source_of(loader: LoaderSource | Iterates) -> LoaderSource:
 class CountedLoader:
     """Adapter that counts epochs and steps for a loader that only iterates.
 
-    An abandoned pass counts as its epoch's. Only a DevicePrefetcher over a source without epochs, which would go on, is
-    moved back to where the pass began. To reach a later step it drops the batches before, which costs their loading. Its state holds the loader's
-    own next to the count, where the loader has one. Move the loader only through this adapter.
+    An abandoned pass counts as its epoch's. Only a DevicePrefetcher over a source without epochs, which would go on,
+    is moved back to where the pass began. To reach a later step it drops the batches before, which costs their loading.
+    Its state holds the loader's own next to the count, where the loader has one. Move the loader only through this
+    adapter.
     """
 
     def __init__(self, loader: Any) -> None:

@@ -127,8 +127,8 @@ class Loader(LoaderPosition):
     `instruction_set`  "scalar", "portable", "avx2" or "avx512" forces a level; all give the same bits
 
     Each pass takes one epoch, and the next pass the next epoch, also after a `break`, unless `set_epoch` sets it. A
-    restored position is continued once. Raises UsageError for arguments that do not fit the dataset, before anything is read, and
-    UnknownArgumentError, a TypeError, for those of torch's DataLoader, naming what replaces them.
+    restored position is continued once. Raises UsageError for arguments that do not fit the dataset, before anything is
+    read, and UnknownArgumentError, a TypeError, for those of torch's DataLoader, naming what replaces them.
     """
 
     def __init__(

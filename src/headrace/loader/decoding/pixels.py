@@ -153,6 +153,13 @@ def core_options(field: Spatial, fill: tuple[int, ...]) -> Options:
     return {**_NEAREST, "content": "depth", "depth": _depth_numbers(field)}
 
 
+_DCT_MARGINS = {None: 4.0, True: 1.0, False: 0.0}
+"""Least size of a decoded window over its output's, by `dct_scaling` (core/batch/windows.hpp).
+
+At 4, 99.9 % of values are within 1 to 2 levels of the full decode; at 3 within 3, at 2 within 4, at 1 within 15.
+"""
+
+
 def image_options(image: Image, fill: tuple[int, ...]) -> Options:
     """Return the core's arguments for a picture (core/resample/target.hpp)."""
     subtract, divide = [0.0, 0.0, 0.0], [255.0, 255.0, 255.0]
@@ -168,7 +175,7 @@ def image_options(image: Image, fill: tuple[int, ...]) -> Options:
         "divide": divide,
         "fill": list(fill) * 3 if len(fill) == 1 else list(fill),
         "filter": image.filter,
-        "dct_scaling": image.dct_scaling,
+        "dct_margin": _DCT_MARGINS[image.dct_scaling],
         "orient": image.exif,
         "shrink_to": image.shrink_to or 0,
     }
