@@ -12,7 +12,8 @@ import battery
 import numpy as np
 import pytest
 from bad_loads import PNG, fails, folder_of, load
-from loader_data import COUNT, add_member, encoded, write_folder
+from loader_data import COUNT, add_member, encode, encoded, write_folder
+from PIL import Image
 
 import headrace as hr
 from headrace.errors import (
@@ -42,6 +43,24 @@ def test_all_samples_are_bad(tmp_path):
     root = folder_of(tmp_path, **{f"p{number}": b"no" for number in range(3)})
     error = fails(TooManyBadSamplesError, load(root, max_bad=1.0), "100 replacements in a row", "Look at the dataset")
     assert isinstance(error.__cause__, DecodeError)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+@pytest.mark.parametrize(("on_error", "samples"), [("replace", 40), ("skip", 39)])
+def test_an_image_that_no_view_of_open_size_fits_is_a_bad_sample(batch_size, on_error, samples):
+    """A picture of 1 x 65,500 pixels would become one of 200 x 13,100,000."""
+    pictures = [encode(Image.new("RGB", size), "PNG") for size in [(90, 60)] * 30 + [(1, 65_500)] + [(90, 60)] * 9]
+    data = hr.open([{"image": picture} for picture in pictures])
+    loader = hr.Loader(
+        data,
+        {"image": hr.Image()},
+        view=hr.Resize(200),
+        batch_size=batch_size,
+        on_error=on_error,
+        max_bad=0.05,
+        output="numpy",
+    )
+    assert sum(len(batch["image"]) for batch in loader) == samples
 
 
 # --- one bad sample shifts nothing ---

@@ -88,11 +88,11 @@ class Image:
 
     `dct_scaling` says when a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which is faster. By default, only if
     what is decoded still has 4 times the output's pixels each way: 99.9 % of values are then within 2 levels of a full
-    decode. True asks for no more than the output's size (within 15 levels); False never scales. `exif` rotates the image by its EXIF orientation
-    (JPEG). `filter` "triangle" is antialiased bilinear, like Pillow's BILINEAR; "nearest" is nearest-exact. `shrink_to`
-    allows pixels to be taken from a copy of the image whose short side is at most that many pixels: the crop stays the
-    same, its detail is bounded. With `cache=` and a random view, that copy is cached. `source` names the column if it
-    differs from the field's name.
+    decode. True asks for no more than the output's size (within 15 levels); False never scales. `exif` rotates the
+    image by its EXIF orientation (JPEG). `filter` "triangle" is antialiased bilinear, like Pillow's BILINEAR; "nearest"
+    is nearest-exact. `shrink_to` allows pixels to be taken from a copy of the image whose short side is at most that
+    many pixels: the crop stays the same, its detail is bounded. With `cache=` and a random view, that copy is cached.
+    `source` names the column if it differs from the field's name.
 
     `view`, of one fixed size, is the field's own: it then does not follow the Loader's, and neither do boxes, masks and
     keypoints follow it. With `copies` the batch is [N, copies, C, H, W], and each copy draws its view for itself, of

@@ -19,7 +19,7 @@ from headrace.loader.batch_values import BatchRows
 from headrace.loader.decoding import pixels
 from headrace.loader.decoding.pixels import all_options, decoded_with, parts_of
 from headrace.loader.recipe import Recipe
-from headrace.plan import BatchPlan
+from headrace.plan import BatchPlan, output_sizes
 
 Ints = NDArray[np.int64]
 Item = bytes | NDArray[np.generic] | None
@@ -204,15 +204,18 @@ class Assembly:
     def _measure(self, rows: BatchRows) -> tuple[int, int]:
         """Return the one (height, width) that the view gives every image of the batch.
 
-        Images with unreadable headers do not count: decoding reports them. A batch of one such image has no size until
-        a replacement gives it one (`resize`). Raises UsageError where sizes differ.
+        Images with unreadable headers, and those that the view does not fit, do not count: decoding reports them. A
+        batch of one such image has no size until a replacement gives it one (`resize`). Raises UsageError where sizes
+        differ.
         """
         recipe = self._recipe
         if not recipe.followers or len(rows) == 0:
             return 0, 0
         name = recipe.images[0][0]
         sizes = self._source_sizes(rows)
-        found = np.flatnonzero(sizes[:, 0] > 0)
+        readable = np.flatnonzero(sizes[:, 0] > 0)
+        height, width = output_sizes(recipe.program.ops, sizes[readable, 1], sizes[readable, 0])
+        found, height, width = (each[height > 0] for each in (readable, height, width))
         if len(found) == 0:
             if len(rows) == 1 or recipe.on_error == "skip":  # which leaves the batch empty
                 return 0, 0
@@ -220,16 +223,6 @@ class Assembly:
                 f"field {name!r}: expected images of readable size, got none among {len(rows)} of a batch, and "
                 "the view leaves the size to them; give a view of fixed size, such as Resize((height, width))"
             )
-        views = _core.sample_views(
-            recipe.program.ops,
-            rows.key,
-            rows.draw_ids[found],
-            rows.passes[found],
-            0,
-            np.ascontiguousarray(sizes[found, 0]),
-            np.ascontiguousarray(sizes[found, 1]),
-        )
-        width, height = (views[:, k].astype(np.int64) for k in (8, 9))
         odd = np.flatnonzero((width != width[0]) | (height != height[0]))
         if len(odd):
             (first, height_0, width_0), (other, height_1, width_1) = (
