@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import gc
 import io
+import os
+import signal
+import stat
+import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
@@ -18,8 +24,25 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 from leaks import inventory, leaks_of
 from PIL import Image
+from processes import LimitedProcess, end_processes, started
 
 from headrace.tools.demo_dataset import natural_image
+
+# A job that a script starts in the background, or under nohup, ignores these signals, and so would all that it starts.
+for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+    if signal.getsignal(signum) is signal.SIG_IGN:
+        signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # xdist learns of a worker's end, by a timeout for example, from the end of this pipe. No fork may hold it open.
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in [int(name) for name in os.listdir("/proc/self/fd") if int(name) > 2]:
+        with suppress(OSError):  # that of the listing itself, closed by now
+            if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                os.register_at_fork(after_in_child=partial(os.dup2, nowhere, descriptor))
+
+# What a test starts in this process, itself or by `subprocess.run`, has a limit, and ends with the test.
+subprocess.Popen = LimitedProcess
 
 # Machines that run this are shared: what is slow once is no fault. The same examples every time, so that a failure is
 # the change's.
@@ -68,7 +91,15 @@ def survivors_stay() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
+def nothing_runs_on() -> Iterator[None]:
+    """Kill what a test that failed, or that leaks, has left running."""
+    before = set(started)
+    yield
+    end_processes(set(started) - before)
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks(request: pytest.FixtureRequest, nothing_runs_on: None) -> Iterator[None]:
     """No thread, child process, open file or shared memory outlives a test, unless @pytest.mark.leaks says why."""
     mark = request.node.get_closest_marker("leaks")
     if mark is not None:

@@ -11,16 +11,55 @@ import sys
 import textwrap
 import time
 import warnings
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import headrace
 
 DEADLINE_S = 45.0
 """Longer than anything here takes on a machine that others use too: what has not ended by then hangs."""
+LIMIT_S = 90.0
+"""For a wait that states none: below the tests' own timeout, so that the test fails and the next one runs."""
 PAUSE_S = 0.001
 
+started: weakref.WeakSet[LimitedProcess] = weakref.WeakSet()
+"""Every process that was started here and that somebody still holds."""
 _PATHS = [str(Path(headrace.__file__).parents[1]), str(Path(__file__).parent)]
+
+
+class LimitedProcess(subprocess.Popen):
+    """Process that is killed where a wait for it would have no end."""
+
+    def __init__(self, *args: object, **options: object) -> None:
+        super().__init__(*args, **options)
+        started.add(self)
+
+    def wait(self, timeout: float | None = None) -> int:
+        with self._limit(timeout):
+            return super().wait(LIMIT_S if timeout is None else timeout)
+
+    def communicate(self, input: str | bytes | None = None, timeout: float | None = None) -> tuple[object, object]:
+        with self._limit(timeout):
+            return super().communicate(input, LIMIT_S if timeout is None else timeout)
+
+    @contextmanager
+    def _limit(self, timeout: float | None) -> Iterator[None]:
+        try:
+            yield
+        except subprocess.TimeoutExpired:
+            if timeout is None:
+                self.kill()
+            raise
+
+
+def end_processes(processes: Iterable[LimitedProcess]) -> None:
+    """Kill those that still run."""
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
 
 
 def source_paths() -> list[str]:
@@ -39,8 +78,6 @@ def start_python(
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(source_paths())},
-        # Ctrl-C must arrive, whatever this process itself does about it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 

@@ -83,3 +83,18 @@ def test_few_steps_are_replayed_as_few_times(steps: int, tmp_path: Path) -> None
     holds(found, prescription, steps)
     windows = {one.name: one.steps - one.settling for one in found.session.trainers[0].windows}
     assert windows == {"observe": steps, "replay": steps, "load": steps, "drain": 0}
+
+
+@pytest.mark.parametrize("is_kept", [False, True], ids=["", "kept"])
+def test_a_script_that_fails_on_repeated_batches_is_run_again_without_them(tmp_path: Path, is_kept: bool) -> None:
+    options = ("--steps", "12", *(("--keep", str(tmp_path / "kept")) if is_kept else ()))
+    found = measured(python("counted_epoch.py", 20, 6), tmp_path, *options)
+    assert found.status == 0, found.error
+    assert found.session.trainers[0].windows == []
+    assert found.session.outcome.why == "steps"
+    assert found.diagnosis.budgets[0].steps == 12
+    (why,) = [note.text for note in found.session.notes if note.code == "no-replay"]
+    assert "ZeroDivisionError" in why
+    prescription = prescribe(found.session, found.diagnosis)
+    assert prescription.lower_bounds is None
+    assert prescription.why_no_windows == why

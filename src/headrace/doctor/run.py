@@ -84,16 +84,16 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         drain_s=DRAIN_S,
         digests=0 if asked.prove_s is None else DIGESTS,
     ) as folder:
-        trial_s = EXPECTED_S if asked.tries_loader else 0.0
-        plan = DiagnosisPlan.of(folder.settings, trial_s=trial_s, prove_s=asked.prove_s)
-        progress = ProgressLine(folder.settings, plan, UnreadConsole(stderr=True))
-        if not asked.observe:
-            progress.announce()
-        ended, machines = run_sampled(asked, folder, outputs, progress)
+        ended, machines, progress = _announced_run(asked, folder, outputs)
+        failed = _failed_in_replay(folder, ended)
+        if failed:
+            _say(f"the script ended by {failed} on repeated batches; it runs again without them")
+            folder.begin_again(replay=0, drain_s=0.0)
+            ended, machines, progress = _announced_run(asked, folder, outputs)
         wait_share, status = None, ended.status
         try:  # whatever goes wrong after the command has ended, its exit status comes through and its evidence stays
             with progress:
-                reported = _reported(asked, folder, ended, machines, progress)
+                reported = _reported(asked, folder, ended, machines, progress, failed)
             wait_share = _put_out(outputs, folder, reported)
             status = 0 if reported[0].outcome.why == "steps" else ended.status  # ended by the doctor
         except KeyboardInterrupt:
@@ -201,6 +201,31 @@ def restore_unfinished() -> None:
         _say(*(text for _, text in undo_notes(restore_session(session))))
 
 
+def _announced_run(
+    asked: Examination, folder: SessionFolder, outputs: Outputs
+) -> tuple[CommandResult, list[Machine], ProgressLine]:
+    trial_s = EXPECTED_S if asked.tries_loader else 0.0
+    plan = DiagnosisPlan.of(folder.settings, trial_s=trial_s, prove_s=asked.prove_s)
+    progress = ProgressLine(folder.settings, plan, UnreadConsole(stderr=True))
+    if not asked.observe:
+        progress.announce()
+    return *run_sampled(asked, folder, outputs, progress), progress
+
+
+def _failed_in_replay(folder: SessionFolder, ended: CommandResult) -> str:
+    """Return the error by which the script ended in a window of repeated steps that measured nothing; empty if none.
+
+    Not if the folder holds files of the user's that could not be put back: another run could overwrite them.
+    """
+    if ended.why != "failed" or not folder.settings.replay or holds_files(folder.path):
+        return ""
+    outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us)
+    session = read_session(folder.path, outcome=outcome, mode="measure")
+    failed = {note.pid for note in session.notes if note.code == "replay-failed" and session.outcome.why == "failed"}
+    errors = [one.error for one in session.processes if one.pid in failed and one.error]
+    return errors[0].strip().splitlines()[-1] if errors else ""
+
+
 def run_sampled(
     asked: Examination, folder: SessionFolder, outputs: Outputs, progress: ProgressLine | None = None
 ) -> tuple[CommandResult, list[Machine]]:
@@ -239,13 +264,24 @@ Reported = tuple[Session, Diagnosis, Prescription | None]
 
 
 def _reported(
-    asked: Examination, folder: SessionFolder, ended: CommandResult, machines: list[Machine], progress: ProgressLine
+    asked: Examination,
+    folder: SessionFolder,
+    ended: CommandResult,
+    machines: list[Machine],
+    progress: ProgressLine,
+    failed: str,
 ) -> Reported:
-    """Return what is to be reported of a run that has ended; `progress` shows what is done for it."""
+    """Return what is to be reported of a run that has ended; `progress` shows what is done for it.
+
+    `failed` is the error by which an earlier run ended on repeated batches, if there was one.
+    """
     clock = PhaseClock(folder.clock.now_us, progress.begins)
     ended_us = folder.clock.now_us()
     with clock.phase("read"):
         session = session_of(asked, folder, ended, machines)
+    if failed:
+        text = f"The run was only observed: in a run before it, the script ended by {failed} on repeated batches."
+        session.notes.append(SessionNote("no-replay", text))
     if session.machines:  # sampled, and so this one
         with clock.phase("survey"):
             session.survey = _or_none(

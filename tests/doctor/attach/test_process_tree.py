@@ -206,11 +206,11 @@ def test_orphans_are_found_and_buried():
 def test_one_whose_parent_ends_during_a_look_is_seen_by_the_next(monkeypatch):
     """Its parent was read before that end, and the parent itself after it."""
     with adopting_orphans():
+        descendants = Descendants()
         command = subprocess.Popen(["sh", "-c", "sleep 1000 & echo $!"], process_group=0, stdout=subprocess.PIPE)
         assert command.stdout is not None
         orphan = int(command.stdout.readline())
         assert eventually(lambda: process_tree.process_stat(orphan).parent == os.getpid())
-        descendants = Descendants()
         with monkeypatch.context() as earlier:
             stat = process_tree.process_stat
             earlier.setattr(
@@ -229,19 +229,47 @@ def test_one_whose_parent_ends_during_a_look_is_seen_by_the_next(monkeypatch):
 
 
 def test_children_of_the_doctor_itself_are_none_of_the_commands():
-    own = subprocess.Popen(["sleep", "1000"])
-    command = subprocess.Popen(["sleep", "1000"], process_group=0)
+    others = [subprocess.Popen(["sleep", "1000"], **group) for group in ({}, {"process_group": 0})]
     descendants = Descendants()
+    command = subprocess.Popen(["sleep", "1000"], process_group=0)
+    others.append(subprocess.Popen(["sleep", "1000"]))
     descendants.started(command.pid)
     assert set(descendants.live) == {command.pid}
-    for process in (own, command):
+    for process in (*others, command):
         process.kill()
         process.wait()
 
 
+def test_a_job_that_was_there_before_the_command_goes_on(tmp_path):
+    """As in a script under job control: in a group of its own, and what it starts meanwhile becomes an orphan here."""
+    job = subprocess.Popen(
+        ["sh", "-c", "read _; sleep 1000 & echo $!"], process_group=0, stdin=-1, stdout=-1, text=True
+    )
+    other = subprocess.Popen(["sleep", "1000"], process_group=0)
+    fifo, told = tmp_path / "fifo", []
+
+    def start_orphan(_):
+        job.stdin.write("\n")
+        job.stdin.flush()
+        told.append(int(job.stdout.readline()))
+        assert eventually(lambda: process_tree.process_stat(told[0]).parent == os.getpid())
+        fifo.write_text("go on")
+
+    os.mkfifo(fifo)
+    ended = observed(["sh", "-c", f"read _ < {fifo}"], tmp_path, on_start=start_orphan)
+    assert ended.leftovers == []
+    assert other.poll() is None
+    os.kill(told[0], signal.SIGKILL)  # still ours alone to end
+    other.kill()
+    assert (job.wait(), other.wait()) == (0, -signal.SIGKILL)
+    os.waitpid(told[0], 0)
+    job.stdin.close()
+    job.stdout.close()
+
+
 def test_a_pid_that_is_another_process_by_now_is_not_signalled():
-    command = subprocess.Popen(["sleep", "1000"], process_group=0)
     descendants = Descendants()
+    command = subprocess.Popen(["sleep", "1000"], process_group=0)
     descendants.started(command.pid)
     (then,) = descendants.live.values()
     descendants.live = {then.pid: replace(then, started_ticks=then.started_ticks - 1)}

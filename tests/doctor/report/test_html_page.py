@@ -315,7 +315,9 @@ def test_simulated_runs_have_pages(run: MadeRun, tmp_path: Path) -> None:
 def test_the_templates_are_in_the_wheel(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     options = ["--no-deps", "--no-build-isolation", "--quiet", "-C", "wheel.cmake=false", "-C", f"build-dir={tmp_path}"]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", str(root), *options, "-w", str(tmp_path)], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", str(root), *options, "-w", str(tmp_path)], check=True, timeout=110
+    )
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = {Path(name).name for name in archive.namelist() if "/html/templates/" in name}

@@ -271,7 +271,7 @@ def test_its_thread_ends_with_it_however_that_comes(tmp_path: Path) -> None:
     terminal, file = console(terminal=True)
     with pytest.raises(KeyboardInterrupt), LiveView(settings(tmp_path), terminal):
         raise KeyboardInterrupt
-    assert not any("live" in thread.name for thread in threading.enumerate())
+    assert "headrace-doctor-live" not in {thread.name for thread in threading.enumerate()}
     assert file.getvalue().count("\x1b[?25h") == 1
 
 

@@ -209,6 +209,20 @@ def test_the_evidence_of_a_large_run_can_still_be_made_and_measured():
     assert ran.stdout.count("from the interpreter's start to its end") == 2
 
 
+@pytest.mark.parametrize(("why", "noted"), [("failed", ["replay-failed"]), ("finished", [])])
+def test_a_process_that_ends_in_replay_matters_where_it_fails(tmp_path, why, noted):
+    write_settings(tmp_path)
+    end = (
+        [["error", 80, "ZeroDivisionError: by zero"], ["end", 90, "error"]]
+        if why == "failed"
+        else [["end", 90, "exit"]]
+    )
+    write_evidence(tmp_path, "a", [process(1), STEP, ["note", 80, "in-replay", "It ended."], *end])
+    session = read(tmp_path, mode="measure", outcome=outcome(status=int(why == "failed"), why=why))
+    assert session.outcome.why == why
+    assert [note.code for note in session.notes] == noted
+
+
 @pytest.mark.parametrize(("window", "why"), [("replay", "steps"), ("load", "steps"), (None, "failed")])
 def test_an_error_in_replay_ends_the_run_as_the_doctor_would(tmp_path, window, why):
     write_settings(tmp_path)

@@ -123,7 +123,7 @@ class _Running:
         self._below = below
         self._terminal = ControllingTerminal()
         self._group = ProcessGroup()
-        self._descendants = Descendants(besides=self._group.number)
+        self._descendants = Descendants()
         self._unreached = UnreachedWatch(Path(settings.evidence))
         self.signals = SignalRelay(
             self._group.signal, self._descendants.signal_all, (lambda: None) if relay is None else relay.resize

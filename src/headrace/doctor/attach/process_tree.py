@@ -140,19 +140,22 @@ class Descendants:
     """The command, in a process group that is not ours, and all processes that come from it.
 
     A look reads the state of known processes and of new pids, so that a machine full of strangers costs one listing.
-    An unknown child of this process is an orphan of the command's, unless it is in our process group.
+    An unknown child of this process is an orphan of the command's, unless it was there before the command, or is in a
+    process group that was: ours, or a job of the shell that became this process.
     """
 
-    def __init__(self, besides: int = 0) -> None:
-        """Watch for processes; `besides` is a child of ours that is in the command's group and not the command's."""
-        self._besides = besides
+    def __init__(self) -> None:
+        """Watch for processes, before the command starts: all that are there by then are strangers."""
         self._command: int | None = None
         self.live: dict[int, ProcessStat] = {}
-        self._strangers: set[int] = set()
+        self._strangers = all_pids()
+        self._groups = {now.group for pid in self._strangers if (now := process_stat(pid)) is not None}
 
     def started(self, command: int) -> None:
         """Take the command's pid, which only this process waits for, once the last of its processes has gone."""
         self._command = command
+        self._strangers.discard(command)  # a number that a stranger may have had
+        self._groups.discard(os.getpgid(command))
         self.look()
 
     def command(self) -> ProcessStat | None:
@@ -174,7 +177,7 @@ class Descendants:
             unknown = [now for now in unknown if now not in found]
         # One that has ended, or whose parent was read as gone, may be an orphan yet: it is handed on in a moment.
         others = [now for now in unknown if not now.has_ended]
-        parents = strangers.union((now.pid for now in others), (0, os.getpid(), self._besides))
+        parents = strangers.union((now.pid for now in others), (0, os.getpid()))
         self.live, self._strangers = live, strangers.union(now.pid for now in others if now.parent in parents)
 
     def signal_all(self, signum: int) -> None:
@@ -191,11 +194,9 @@ class Descendants:
                     os.kill(pid, signum)
 
     def _is_ours(self, now: ProcessStat, live: dict[int, ProcessStat]) -> bool:
-        if now.pid == self._besides:
-            return False
         if now.pid == self._command or now.parent in live:
             return True
-        return now.parent == os.getpid() and now.group != os.getpgrp()
+        return now.parent == os.getpid() and now.group not in self._groups
 
     def _is_live(self, now: ProcessStat) -> bool:
         """Return whether a process lives; an orphan that has ended is waited for here, the command by its starter.

@@ -335,7 +335,17 @@ def read_session(
         outcome = replace(outcome, why="steps")
     elif outcome.why == "failed" and (failed := [one for one in whole if _failed_in_replay(one)]):
         outcome = replace(outcome, why="steps")
-        told = [model.SessionNote("replay-failed", _why_in_replay(one.process), one.process.pid) for one in failed]
+        text = "All steps that were asked for had been observed by then."
+        told = [
+            model.SessionNote("replay-failed", f"{_why_in_replay(one.process)} {text}", one.process.pid)
+            for one in failed
+        ]
+    elif outcome.why == "failed":
+        told = [
+            model.SessionNote("replay-failed", _why_in_replay(one.process), one.process.pid)
+            for one in whole
+            if one.process.ended == "error" and any(note.code == IN_REPLAY for note in one.notes)
+        ]
     return model.Session(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         mode=mode,
@@ -350,7 +360,12 @@ def read_session(
         remote=merge_remote(remote for one in whole for remote in one.remote),
         machines=list(machines),
         unreached=[replace(one, command=without_credentials(one.command)) for one in unreached],
-        notes=[*own, *(note for one in whole for note in one.notes), *empty, *told],
+        notes=[
+            *own,
+            *(note for one in whole for note in one.notes if note.code != IN_REPLAY),
+            *empty,
+            *told,
+        ],
     )
 
 
@@ -358,6 +373,10 @@ def _shown(texts: Sequence[str]) -> list[str]:
     """Return texts without credentials: the value of an option may be the text after it."""
     between = "\x1f"  # white space to a pattern, and in no text
     return without_credentials(between.join(texts)).split(between) if len(texts) else []
+
+
+IN_REPLAY = "in-replay"
+"""Code of a probe's note: the process ended while steps were repeated. It matters where the process failed."""
 
 
 def _failed_in_replay(one: ProcessEvidence) -> bool:
@@ -370,7 +389,4 @@ def _failed_in_replay(one: ProcessEvidence) -> bool:
 
 def _why_in_replay(process: model.ProbedProcess) -> str:
     last = (process.error or "an error").strip().splitlines()[-1]
-    return (
-        f"The script ended by {last} while its steps were repeated on cached batches, where an epoch does not end. "
-        "All steps that were asked for had been observed by then."
-    )
+    return f"The script ended by {last} while its steps were repeated on cached batches, where an epoch does not end."

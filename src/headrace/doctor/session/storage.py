@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,6 +40,12 @@ class SessionFolder:
     def clock(self) -> SessionClock:
         return SessionClock(self.settings)
 
+    def begin_again(self, **changes: Any) -> None:
+        """Empty it of evidence for another run of the command, under settings that differ by `changes`."""
+        shutil.rmtree(self.settings.evidence)
+        self.settings = replace(self.settings, **_origin(), **changes)
+        self.settings.write()
+
 
 @contextmanager
 def session_folder(
@@ -62,8 +68,7 @@ def session_folder(
     path = _new_folder(keep)
     settings = ProbeSettings(
         folder=str(path),
-        origin_us=time.monotonic_ns() // 1000,
-        origin_wall_us=time.time_ns() // 1000,
+        **_origin(),
         boot_id=boot_id(),
         observe=observe,
         scratch="" if observe else str(path / SCRATCH),
@@ -89,6 +94,10 @@ def session_folder(
         folder.is_kept |= holds_files(path)
         if not folder.is_kept:
             shutil.rmtree(path, ignore_errors=True)  # a process that outlives the command may write there still
+
+
+def _origin() -> dict[str, Any]:
+    return {"origin_us": time.monotonic_ns() // 1000, "origin_wall_us": time.time_ns() // 1000}
 
 
 def _new_folder(keep: Path | None) -> Path:

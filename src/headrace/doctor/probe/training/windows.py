@@ -275,6 +275,8 @@ class Windows:
         One that is broken off is written as far as it came.
         """
         self._write_replayed()
+        if self._name in REPLAYING - {DRAIN}:
+            self._training.say("in-replay", "The script ended while its steps were repeated on cached batches.")
         self._name = OVER
         self.is_keeping = self._replay.is_on = False
         for load in self._loads:

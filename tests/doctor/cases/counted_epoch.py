@@ -1,0 +1,33 @@
+"""Counts its updates of an epoch and its last, smaller group of batches, as timm's train.py does: LENGTH EPOCHS.
+
+Beyond the epoch's length it divides by the batches that are left, of which there are none."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import torch
+from quick_optimizer import Descent
+from short import Slow
+from torch.utils.data import DataLoader
+
+if __name__ == "__main__":
+    length, epochs = map(int, sys.argv[1:])
+    model = torch.nn.Linear(8, 1)
+    optimizer = Descent(model.parameters(), lr=1e-9)
+    loader = DataLoader(Slow(length), batch_size=4, num_workers=1)
+    for _ in range(epochs):
+        accum_steps = 1
+        last_accum_steps = len(loader) % accum_steps
+        last_batch_idx_to_accum = len(loader) - last_accum_steps
+        for batch_idx, batch in enumerate(loader):
+            if batch_idx >= last_batch_idx_to_accum:
+                accum_steps = last_accum_steps
+            need_update = batch_idx == len(loader) - 1 or (batch_idx + 1) % accum_steps == 0
+            loss = model(batch).mean()
+            time.sleep(0.004)
+            loss.backward()
+            if need_update:
+                optimizer.step()
+                optimizer.zero_grad()

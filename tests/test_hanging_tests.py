@@ -1,0 +1,79 @@
+"""What the tests' own configuration makes of a test that hangs, and of signals that were ignored at the start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import LimitedProcess, end_processes, started
+
+TESTS = Path(__file__).parent
+PROGRAM = """
+import signal, subprocess, sys
+with subprocess.Popen([sys.executable, "-c", "import time; print(1, flush=True); time.sleep(99)"], stdout=-1) as child:
+    child.stdout.readline()
+    child.send_signal(signal.SIGINT)
+    sys.exit(child.wait(30) != -signal.SIGINT)
+"""
+
+
+def run_tests(folder: Path, text: str, *options: str, **options_of_run: object) -> tuple[int, str]:
+    (folder / "conftest.py").write_text((TESTS / "conftest.py").read_text())
+    (folder / "test_it.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-c", TESTS.parent / "pyproject.toml", "-p", "no:cacheprovider"]
+    environment = os.environ | {"PYTHONPATH": str(TESTS)}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    command += [f"--rootdir={folder}", *options, folder]
+    with open(folder / "shown", "w") as shown:  # no pipe, which orphans of a process that hung would hold open
+        ran = subprocess.run(command, cwd=folder, env=environment, stdout=shown, **options_of_run)
+    return ran.returncode, (folder / "shown").read_text()
+
+
+def test_children_can_be_interrupted_where_signals_were_ignored(tmp_path: Path) -> None:
+    text = f"""
+import subprocess, sys
+
+def test_it():
+    assert subprocess.run([sys.executable, '-c', {PROGRAM!r}]).returncode == 0
+"""
+
+    def ignore() -> None:
+        for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(signum, signal.SIG_IGN)
+
+    status, shown = run_tests(tmp_path, text, preexec_fn=ignore)
+    assert status == 0, shown
+
+
+@pytest.mark.parametrize(
+    "hangs",
+    ["if os.fork() == 0: time.sleep(80)\n    time.sleep(80)", "with subprocess.Popen(['sleep', '80']): pass"],
+    ids=["with a fork", "in a wait"],
+)
+def test_a_test_that_hangs_ends_the_run(tmp_path: Path, hangs: str) -> None:
+    text = f"import os, subprocess, time\n\ndef test_hangs():\n    {hangs}\n"
+    options = ["-n1", "--max-worker-restart=0", "-o", "timeout=2"]
+    status, shown = run_tests(tmp_path, text, *options, timeout=60)
+    assert status == 1
+    assert "test_hangs" in shown
+
+
+def test_a_wait_without_a_limit_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("processes.LIMIT_S", 0.0)
+    process = subprocess.Popen(["sleep", "1000"])
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait()
+    monkeypatch.undo()
+    assert process.wait() == -signal.SIGKILL
+
+
+def test_what_a_test_leaves_running_is_killed() -> None:
+    process = subprocess.Popen(["sleep", "1000"])
+    assert isinstance(process, LimitedProcess)
+    assert process in started
+    end_processes([process])
+    assert process.returncode == -signal.SIGKILL
