@@ -200,3 +200,15 @@ def test_leaving_in_the_middle_ends_what_is_under_way(remote: hr.Dataset, store:
     next(batches)
     del batches
     list(loader(remote))
+
+
+@pytest.mark.parametrize(("world_size", "lanes", "warns"), [(2, 2, 0), (4, 2, 1), (4, 4, 0), (3, 4, 0)])
+def test_a_windowed_order_with_fewer_lanes_than_ranks_is_logged_by_the_first(
+    remote: hr.Dataset, caplog: pytest.LogCaptureFixture, world_size: int, lanes: int, warns: int
+) -> None:
+    order = hr.Windowed(block_samples=2, window_blocks=4, lanes=lanes)
+    for rank in range(world_size):
+        loader(remote, order=order, world_size=world_size, rank=rank, batch_size=2)
+    said = [record.getMessage() for record in caplog.records if "lanes" in record.getMessage()]
+    assert len(said) == warns
+    assert all(f"lanes={world_size}" in each for each in said)
