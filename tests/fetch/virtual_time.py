@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from headrace.data import FailedRequestError, FailureKind
 from headrace.data.remote.requests import Request
+from headrace.data.remote.retrying import RetryPolicy
 from headrace.errors import HeadraceError, ReadError
 
 T = TypeVar("T")
@@ -78,15 +80,34 @@ class MadeStore:
             raise what
         return what
 
-    def connections(self, number: int) -> int:
-        return self.renewed
-
-    def renew(self, number: int, before: int) -> None:
-        self.renewed += before == self.renewed
+    def attempts(self, number: int, now_s: float) -> MadeAttempts:
+        return MadeAttempts(self, now_s)
 
     def failed(self, request: Request, failure: FailedRequestError, attempts: int) -> HeadraceError:
         where = f"object {request.object} [{request.start}, {request.stop})"
         return ReadError(f"{where}: {failure.reason}, at {attempts} attempts")
+
+
+class MadeAttempts:
+    """Attempts at one request to a `MadeStore`, by the policy of all stores."""
+
+    def __init__(self, store: MadeStore, now_s: float) -> None:
+        self._store, self._connection = store, 0
+        self._attempts = RetryPolicy(unanswered_s=300).begin(now_s, random.Random(1))
+
+    @property
+    def count(self) -> int:
+        return self._attempts.count
+
+    def start(self) -> None:
+        self._connection = self._store.renewed
+
+    def after(self, failure: FailedRequestError, now_s: float) -> float | None:
+        following = self._attempts.after(failure, now_s)
+        if following is None:
+            return None
+        self._store.renewed += following.renews and self._connection == self._store.renewed
+        return following.pause_s
 
 
 def content(number: int, start: int, stop: int) -> bytes:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from servers import StoreServer, running_store
 
-from headrace.data.remote import remote_file
+from headrace.data.remote import retrying
 from headrace.data.remote.listing import Stores
-from headrace.data.remote.remote_errors import REMOTE_RETRIES
-from headrace.fetch import executor
 
 if TYPE_CHECKING:
     from moto_store import MotoStore
@@ -32,8 +30,9 @@ def store(running: StoreServer, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
     running.requests.clear()
     running.uploads.clear()
     running.fault, running.states_etags, running.modified_s = None, True, 1_700_000_000.0
-    monkeypatch.setattr(remote_file, "pause", lambda _: None)
-    monkeypatch.setattr(executor, "REMOTE_RETRIES", replace(REMOTE_RETRIES, first_pause_s=0.001, most_pause_s=0.01))
+    monkeypatch.setattr(
+        retrying, "REMOTE_RETRIES", replace(retrying.REMOTE_RETRIES, first_pause_s=0.001, most_pause_s=0.01)
+    )
     return running
 
 

@@ -43,10 +43,11 @@ def open_here(folder: Path) -> hr.Dataset:
     return hr.open(str(folder / "*.tar"))
 
 
-def open_there(store: StoreServer, indices: Path, **more: Any) -> hr.Dataset:
+def open_there(store: StoreServer, indices: Path, *, retry_for: float | None = None, **more: Any) -> hr.Dataset:
     """Return the dataset of the tars in the store. `indices`: the cache folder."""
     store.objects |= CONTENT
-    return hr.open("s3://bucket/shards/*.tar", store_options=store.options | more, cache=indices)
+    options = store.options | more
+    return hr.open("s3://bucket/shards/*.tar", store_options=options, cache=indices, retry_for=retry_for)
 
 
 def loader(dataset: hr.Dataset, **options: Any) -> hr.Loader:

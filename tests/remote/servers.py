@@ -38,7 +38,8 @@ class Answer(NamedTuple):
     headers: Mapping[str, str] = {}
     act: str = ""
     """"reset", "truncate", "whole" (200 instead of 206), "stall" (until the client gives up), "half" (so after half of
-    the bytes), "shifted" (the bytes one further) or "close" (the connection ends after the answer)."""
+    the bytes), "shifted" (the bytes one further), "page" (200 and HTML, as of a proxy) or "close" (the connection ends
+    after the answer)."""
 
 
 Fault = Callable[[Seen], Answer | None]
@@ -192,6 +193,8 @@ def _handler(store: StoreServer) -> type[BaseHTTPRequestHandler]:
             elif fault is not None and fault.act == "stall":
                 self.connection.recv(1)  # until the client closes it
                 self.close_connection = True
+            elif fault is not None and fault.act == "page":
+                self.answer(200, b"<!DOCTYPE html><p>Please log in", {"Content-Type": "text/html"})
             elif bucket != store.bucket:
                 self.answer(404, _error("NoSuchBucket"), {})
             elif not key:

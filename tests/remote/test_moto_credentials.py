@@ -90,7 +90,7 @@ def test_what_is_signed_is_read_and_what_is_not_is_named(user: dict[str, str], s
     wrong = {"SignatureDoesNotMatch": {**user, "secret_access_key": "planted"}, "InvalidAccessKeyId": strict.key}
     for code, keys in wrong.items():
         with pytest.raises(
-            ReadError, match=rf"a b\.bin, bytes 2 to 7: .*403 Forbidden \({code}\), at each of 2"
+            ReadError, match=rf"a b\.bin, bytes 2 to 7: .*403 Forbidden \({code}\), at each of 4"
         ) as caught:
             read(strict, **{**strict.options, **keys})
         assert not any(secret in str(caught.value) for secret in keys.values())

@@ -260,6 +260,6 @@ def test_permission_withdrawn_under_the_run_is_named(shards: MotoStore) -> None:
     list(run)
     denied = {"Effect": "Deny", "Principal": "*", "Action": "s3:GetObject"}
     shards.put_policy({**denied, "Resource": f"arn:aws:s3:::{shards.bucket}/shards/2.tar"})
-    with pytest.raises(ReadError, match=r"shards/2\.tar, bytes .*403 Forbidden, at each of 2 attempts\. Check"):
+    with pytest.raises(ReadError, match=r"shards/2\.tar, bytes .*403 Forbidden, at each of 4 attempts\. Check"):
         list(run)
     assert run.stats().bad == 0

@@ -63,7 +63,8 @@ def test_tars_open_and_are_read_by_ranges(shards: StoreServer, credentials: str)
 @pytest.mark.parametrize("status", [400, 403, 503])
 def test_no_credential_is_shown(shards: StoreServer, credentials: str, status: int) -> None:
     scheme, options = CREDENTIALS[credentials]
-    path = Stores({"endpoint": shards.endpoint, **options}).path(f"{ADDRESSES[scheme]}/a b/é 0.tar")
+    stores = Stores({"endpoint": shards.endpoint, **options}, retry_for_s=0.1)
+    path = stores.path(f"{ADDRESSES[scheme]}/a b/é 0.tar")
     assert path.open().size() == len(SHARDS["a b/é 0.tar"])
     shards.fault = lambda _: Answer(status, "Odd")
     with pytest.raises(ReadError, match=rf"{scheme}://bucket/a b/é 0\.tar, bytes 0 to 9: .*{status}") as caught:

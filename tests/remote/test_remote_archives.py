@@ -131,7 +131,7 @@ def test_a_replaced_tar_is_named(shards: StoreServer) -> None:
 
 
 def test_transport_errors_name_the_request(shards: StoreServer) -> None:
-    opened = hr.open("s3://bucket/a b/é/*.tar", store_options=shards.options)
+    opened = hr.open("s3://bucket/a b/é/*.tar", store_options=shards.options, retry_for=0.1)
     shards.fault = lambda _: Answer(503)
     with pytest.raises(ReadError, match=r"é/000.tar, bytes \d+ to \d+: could not be read: .*SlowDown"):
         opened[0]

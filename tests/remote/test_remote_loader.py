@@ -156,9 +156,10 @@ def test_what_stays_wrong_is_raised_and_never_a_bad_sample(
     assert ours.stats().bad == 0
 
 
-def test_a_store_that_never_comes_back_names_the_range_and_the_attempts(remote: hr.Dataset, store: StoreServer) -> None:
+def test_a_store_that_never_comes_back_names_the_range_and_the_attempts(store: StoreServer, tmp_path: Path) -> None:
+    remote = open_there(store, tmp_path / "indices", retry_for=0.1)
     store.fault = lambda seen: Answer(503, "SlowDown") if seen.key == "shards/2.tar" else None
-    with pytest.raises(ReadError, match=r"^s3://bucket/shards/2.tar, bytes \d+ to \d+: .* at each of 6 attempts"):
+    with pytest.raises(ReadError, match=r"^s3://bucket/shards/2.tar, bytes \d+ to \d+: .* at each of \d+ attempts"):
         list(loader(remote))
 
 
@@ -199,3 +200,15 @@ def test_leaving_in_the_middle_ends_what_is_under_way(remote: hr.Dataset, store:
     next(batches)
     del batches
     list(loader(remote))
+
+
+@pytest.mark.parametrize(("world_size", "lanes", "warns"), [(2, 2, 0), (4, 2, 1), (4, 4, 0), (3, 4, 0)])
+def test_a_windowed_order_with_fewer_lanes_than_ranks_is_logged_by_the_first(
+    remote: hr.Dataset, caplog: pytest.LogCaptureFixture, world_size: int, lanes: int, warns: int
+) -> None:
+    order = hr.Windowed(block_samples=2, window_blocks=4, lanes=lanes)
+    for rank in range(world_size):
+        loader(remote, order=order, world_size=world_size, rank=rank, batch_size=2)
+    said = [record.getMessage() for record in caplog.records if "lanes" in record.getMessage()]
+    assert len(said) == warns
+    assert all(f"lanes={world_size}" in each for each in said)

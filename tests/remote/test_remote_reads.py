@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import re
 import traceback
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,18 +16,18 @@ from servers import KEY_ID, SECRET, Answer, StoreServer
 
 from headrace.data.remote.addresses import is_remote, parse_address
 from headrace.data.remote.listing import Stores
-from headrace.data.remote.remote_errors import REMOTE_RETRIES, FailedRequestError, FailureKind
+from headrace.data.remote.remote_errors import FailedRequestError, FailureKind
 from headrace.data.remote.remote_file import ObjectPath
+from headrace.data.remote.retrying import RetryPolicy, StoreAttempts
 from headrace.errors import ChangedError, HeadraceError, NotFoundError, ReadError, UsageError
 
 DATA = bytes(range(256)) * 40
 KEY = "shards/a b/é {1}.bin"
-ATTEMPTS = REMOTE_RETRIES.attempts
 
 
-def opened(store: StoreServer, key: str = KEY, **more: Any) -> ObjectPath:
+def opened(store: StoreServer, key: str = KEY, *, retry_for_s: float | None = None, **more: Any) -> ObjectPath:
     store.objects.setdefault(key, DATA)
-    return Stores(store.options | more).path(f"s3://bucket/{key}")
+    return Stores(store.options | more, retry_for_s=retry_for_s).path(f"s3://bucket/{key}")
 
 
 def error_of(path: ObjectPath, kind: type[HeadraceError]) -> str:
@@ -109,30 +111,73 @@ PASSING = {
 
 @pytest.mark.parametrize("answer", PASSING)
 def test_what_passes_is_tried_again_and_then_named(store: StoreServer, answer: str) -> None:
-    path = opened(store)
-    store.fail_first(ATTEMPTS - 1, PASSING[answer][0])
-    assert path.open().read(10, 90) == DATA[10:100]
-    assert len(store.requests) == ATTEMPTS
-    store.fail_first(ATTEMPTS, PASSING[answer][0])
-    said = error_of(path, ReadError)
+    store.fail_first(8, PASSING[answer][0])
+    assert opened(store).open().read(10, 90) == DATA[10:100]
+    assert len(store.requests) == 9
+    store.fault = lambda _: PASSING[answer][0]
+    said = error_of(opened(store, retry_for_s=0.1), ReadError)
     assert f"s3://bucket/{KEY}, bytes 10 to 100: could not be read" in said
     assert PASSING[answer][1] in said
-    assert f"at each of {ATTEMPTS} attempts" in said
+    assert re.search(r"at each of \d+ attempts", said)
     assert KEY_ID not in said
 
 
-def test_pauses_grow_with_jitter_and_nothing_begins_after_the_deadline() -> None:
+def attempts_s(policy: RetryPolicy, failure: FailedRequestError, *, took_s: float = 0.0, **known: bool) -> list[float]:
+    """Return when attempts begin that each fail after `took_s`."""
+    now_s, begun = 100.0, [0.0]
+    attempts = policy.begin(now_s, random.Random(3), **known)
+    while (following := attempts.after(failure, now_s + took_s)) is not None:
+        now_s += took_s + following.pause_s
+        begun.append(now_s - 100)
+    assert attempts.count == len(begun)
+    return begun
+
+
+def test_pauses_grow_with_jitter_and_nothing_begins_after_the_budget() -> None:
     passing = FailedRequestError(FailureKind.PASSING, "reset")
-    for seed in range(20):
-        attempts = REMOTE_RETRIES.begin(100.0, random.Random(seed))
-        pauses = [following.pause_s for _ in range(9) if (following := attempts.after(passing, 101.0)) is not None]
-        assert all(0.5 <= pause / mean <= 1.5 for pause, mean in zip(pauses, (0.1, 0.3, 0.9, 2.7, 8.0), strict=True))
-        assert attempts.count == 6
-        late = REMOTE_RETRIES.begin(100.0, random.Random(seed))
-        assert late.after(passing, 249.0) is not None
-        assert late.after(passing, 250.0) is None
-    for kind in set(FailureKind) - {FailureKind.PASSING, FailureKind.CREDENTIALS}:
-        assert REMOTE_RETRIES.begin(0.0, random.Random(0)).after(FailedRequestError(kind, ""), 0.0) is None
+    begun = attempts_s(RetryPolicy(), passing)
+    pauses = [later - before for before, later in pairwise(begun)]
+    assert all(0.5 <= pause / mean <= 1.5 for pause, mean in zip(pauses[:5], (0.1, 0.3, 0.9, 2.7, 8.0), strict=True))
+    assert max(pauses) <= 12
+    assert 288 < begun[-1] <= 300
+    assert 228 < attempts_s(RetryPolicy(), passing, took_s=60)[-1] <= 300
+    assert attempts_s(RetryPolicy(retry_for_s=0), passing) == [0]
+
+
+def test_a_store_that_never_answered_is_given_up_sooner(store: StoreServer) -> None:
+    for reason in ("no connection (Connection refused)", "no complete answer in time", "no whole answer within 10 s"):
+        silent = FailedRequestError(FailureKind.PASSING, reason)
+        assert 10 < attempts_s(RetryPolicy(), silent)[-1] <= 30
+        assert attempts_s(RetryPolicy(unanswered_s=300), silent)[-1] > 288
+    path = opened(store)
+    assert RetryPolicy().of(path.store).unanswered_s == 30
+    path.open().read(0, 1)
+    assert RetryPolicy().of(path.store).unanswered_s == 300
+    assert RetryPolicy().of(opened(store, retry_for_s=7).store) == RetryPolicy(retry_for_s=7, unanswered_s=7)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FailureKind if kind is not FailureKind.PASSING])
+def test_an_answer_that_should_be_final_is_confirmed(kind: FailureKind) -> None:
+    failure = FailedRequestError(kind, "")
+    begun = attempts_s(RetryPolicy(), failure, is_known=True)
+    assert len(begun) == 4
+    assert begun[-1] < 3
+    assert len(attempts_s(RetryPolicy(), failure)) == (1 if kind is FailureKind.MISSING else 4)
+
+
+def test_an_outage_is_logged_once_and_ends_with_the_next_answer(
+    store: StoreServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = opened(store)
+    gone = FailedRequestError(FailureKind.PASSING, "no connection")
+    path.open().read(0, 1)
+    for outage in (1, 2):
+        for _ in range(2):
+            attempts = StoreAttempts(path.store, 100.0, is_known=True)
+            assert attempts.after(gone, 109.0) is not None
+            assert attempts.after(gone, 111.0) is not None
+        assert [record.levelname for record in caplog.records] == ["WARNING"] * outage
+        path.open().read(0, 1)
 
 
 def test_retries_leave_the_programs_random_numbers_alone(store: StoreServer) -> None:
@@ -154,14 +199,14 @@ def test_an_answer_that_does_not_come_has_a_deadline(store: StoreServer, monkeyp
     [
         (Answer(404, "NoSuchKey"), NotFoundError, "404 Not Found (NoSuchKey). Check the address", 1),
         (Answer(404, "NoSuchBucket"), NotFoundError, "404 Not Found (NoSuchBucket)", 1),
-        (Answer(403, "AccessDenied"), ReadError, "403 Forbidden (AccessDenied), at each of 2 attempts", 2),
-        (Answer(403, "RequestTimeTooSkewed"), ReadError, "this machine's clock", 2),
-        (Answer(400, "ExpiredToken"), ReadError, "Check the credentials", 2),
-        (Answer(301, "PermanentRedirect"), ReadError, "in another region", 1),
-        (Answer(act="whole"), ReadError, "use a server that answers range requests with 206", 1),
+        (Answer(403, "AccessDenied"), ReadError, "403 Forbidden (AccessDenied), at each of 4 attempts", 4),
+        (Answer(403, "RequestTimeTooSkewed"), ReadError, "this machine's clock", 4),
+        (Answer(400, "ExpiredToken"), ReadError, "Check the credentials", 4),
+        (Answer(301, "PermanentRedirect"), ReadError, "in another region", 4),
+        (Answer(act="whole"), ReadError, "use a server that answers range requests with 206", 4),
     ],
 )
-def test_what_does_not_pass_is_named_at_once(
+def test_what_does_not_pass_is_named_soon(
     store: StoreServer, answer: Answer, kind: type[HeadraceError], said: str, requests: int
 ) -> None:
     path = opened(store)

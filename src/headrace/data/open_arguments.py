@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,9 +30,10 @@ ARGUMENT_NEEDS = {
     "length": "an iterable that does not say how many samples it gives",
     "store_options": "addresses in stores, such as s3://bucket/shards/*.tar",
     "store": "addresses in stores, such as s3://bucket/shards/*.tar",
+    "retry_for": "addresses in stores, such as s3://bucket/shards/*.tar",
 }
 """What each argument is for, in the order in which they are checked."""
-OF_STORES = ("store_options", "store")
+OF_STORES = ("store_options", "store", "retry_for")
 """Arguments of what lies in stores, or names what does."""
 _EXPECTED = "a path, a pattern or a list of paths, or samples in memory"
 
@@ -49,6 +51,7 @@ class OpenArguments:
     length: int | None = None
     store_options: Mapping[str, Any] | None = None
     store: Any = None
+    retry_for: float | None = None
 
     def check(self) -> None:
         """Raise UsageError for a value that nothing takes."""
@@ -70,6 +73,10 @@ class OpenArguments:
         length: object = self.length
         if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
             raise UsageError(f"length: expected how many samples the iterable gives, 1 or more, got {length!r}")
+        seconds: object = self.retry_for
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if seconds is not None and not (is_number and 0 <= seconds < math.inf):  # type: ignore[operator]
+            raise UsageError(f"retry_for: expected a number of seconds, 0 or more, got {seconds!r}")
 
     def expect_only(self, takes: Sequence[str], subject: str, what: str) -> None:
         """Raise UsageError for an argument that means nothing for what is opened: the `subject`, which is `what`."""
@@ -112,7 +119,7 @@ def path_of(path: object) -> str:
 def root_of(manifests: Sequence[FilePath], given: OpenArguments) -> PathRoot:
     """Return where the paths lead that files of rows name: into `root=`, or below the folder of the files."""
     folders = {folder_of(path) for path in manifests}
-    stores = Stores(given.store_options, given.store)
+    stores = Stores(given.store_options, given.store, retry_for_s=given.retry_for)
     if given.root is None and len(folders) > 1:
         return FolderRoot(os.path.commonpath(folders), is_common=True, stores=stores)
     return open_root(given.root, manifest=manifests[0], cache=given.cache_folder, stores=stores)

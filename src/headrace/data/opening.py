@@ -67,6 +67,7 @@ def open_dataset(
     length: int | None = None,
     store_options: Mapping[str, Any] | None = None,
     store: Any = None,
+    retry_for: float | None = None,
 ) -> Dataset:
     """Open the samples at `where`, without reading one of them.
 
@@ -114,7 +115,8 @@ def open_dataset(
     a state that was saved without it goes on with it.
 
     `store_options`: what obstore's store of that kind takes, such as `endpoint` or `region`, and `anonymous`,
-    `profile`. `store`: an obstore store for the bucket instead.
+    `profile`. `store`: an obstore store for the bucket instead. `retry_for`: seconds for which requests that fail for a
+    reason that may pass are tried again (default: 300, or 30 where the store has never answered).
 
     Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, no archive) or ReadError;
     with `stage` also WriteError (it would not fit, or cannot be written).
@@ -129,6 +131,7 @@ def open_dataset(
         length=length,
         store_options=store_options,
         store=store,
+        retry_for=retry_for,
     )
     source = find_source(where, given)  # what is wrong is reported before anything is copied
     if stage is not None:
@@ -183,7 +186,7 @@ def _in_stores(where: Any, parts: Sequence[Any], given: OpenArguments) -> Openab
     local = next((part for part in parts if not is_remote(part)), None)
     if local is not None:
         raise UsageError(f"expected addresses in stores alone, as others are, got {shown(local)}. Open them apart")
-    stores = Stores(given.store_options, given.store)
+    stores = Stores(given.store_options, given.store, retry_for_s=given.retry_for)
     if len(parts) == 1 and (prefix := prefix_path(stores.path(parts[0]))) is not None:
         return _prefix(prefix, given)
     paths: list[ObjectPath] = [path for part in parts for path in stores.resolve(part)]

@@ -10,7 +10,6 @@ import asyncio
 import heapq
 import math
 import os
-import random
 import selectors
 import threading
 from collections.abc import Callable, Sequence
@@ -22,7 +21,6 @@ import numpy as np
 
 from headrace.data import (
     MOST_STREAMS,
-    REMOTE_RETRIES,
     STREAMS,
     FailedRequestError,
     FailureKind,
@@ -31,7 +29,6 @@ from headrace.data import (
     LinkModel,
     Overtaking,
     Request,
-    RetryPolicy,
     StreamLimit,
 )
 from headrace.errors import HeadraceError
@@ -78,18 +75,15 @@ class RequestRunner:
         *,
         streams: int = STREAMS,
         most_streams: int | None = None,
-        retries: RetryPolicy = REMOTE_RETRIES,
-        seed: int | None = None,
     ) -> None:
         """Run `streams` requests at once, and up to `most_streams` where the link is measured to need them."""
-        self._reader, self._retries = reader, retries
+        self._reader = reader
         self.link = LinkMeter()
         self.counts = FetchCounts()
         self._streams, self._most_streams = streams, most_streams or streams
         self._limit = StreamLimit(streams)
         self._budget = HedgeBudget()
         self._beginning, self._ending = Overtaking(), Overtaking()
-        self._random = random.Random(seed)
         self._waiting: list[_Waiting] = []
         self._running: set[asyncio.Task[None]] = set()
         self._turn = 0
@@ -149,9 +143,9 @@ class RequestRunner:
 
     async def _attempts(self, request: Request) -> Any:
         loop = asyncio.get_running_loop()
-        attempts = self._retries.begin(loop.time(), self._random)
+        attempts = self._reader.attempts(request.object, loop.time())
         while True:
-            connection = self._reader.connections(request.object)
+            attempts.start()
             try:
                 return await self._hedged(request, attempts.count)
             except FailedRequestError as error:
@@ -159,13 +153,11 @@ class RequestRunner:
             if failure.is_throttling:
                 self.counts.throttled += 1
                 self._limit.throttled()
-            following = attempts.after(failure, loop.time())
-            if following is None:
+            pause_s = attempts.after(failure, loop.time())
+            if pause_s is None:
                 raise self._reader.failed(request, failure, attempts.count)
             self.counts.retries += 1
-            if following.renews:
-                self._reader.renew(request.object, connection)
-            await asyncio.sleep(following.pause_s)
+            await asyncio.sleep(pause_s)
 
     async def _hedged(self, request: Request, attempt: int) -> Any:
         """Return the first of up to three answers to the same request.
@@ -271,7 +263,7 @@ class FetchThread:
 
     def __init__(self, reader: RangeReader, *, streams: int = STREAMS) -> None:
         self._loop = _ThreadLoop()
-        self._runner = RequestRunner(reader, streams=streams, most_streams=MOST_STREAMS, retries=REMOTE_RETRIES)
+        self._runner = RequestRunner(reader, streams=streams, most_streams=MOST_STREAMS)
         self._futures: set[Future[Any]] = set()
         self._ending = threading.Lock()
         """Held from the first `close` on."""

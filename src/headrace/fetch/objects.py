@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from headrace.data import MOST_STREAMS, ColumnFiles, FailedRequestError, ObjectPath, RangeRequest, Request, remote_error
+from headrace.data import (
+    MOST_STREAMS,
+    ColumnFiles,
+    FailedRequestError,
+    ObjectPath,
+    RangeRequest,
+    Request,
+    StoreAttempts,
+    remote_error,
+)
 from headrace.errors import ChangedError, HeadraceError, NotFoundError
 from headrace.system import work_through
 
@@ -20,6 +29,20 @@ class NumberedObject:
     path: ObjectPath
 
 
+class Attempts(Protocol):
+    """Attempts at one request, as `StoreAttempts` are."""
+
+    @property
+    def count(self) -> int:
+        """Number of attempts so far."""
+
+    def start(self) -> None:
+        """Note that the next attempt begins."""
+
+    def after(self, failure: FailedRequestError, now_s: float) -> float | None:
+        """Return the pause before the next attempt, in seconds; None where there is none."""
+
+
 class RangeReader(Protocol):
     """Reader of ranges of numbered objects."""
 
@@ -29,11 +52,8 @@ class RangeReader(Protocol):
         Raises FailedRequestError, which says what kind of failure it is.
         """
 
-    def connections(self, number: int) -> int:
-        """Return how often the connection to an object's store was made anew."""
-
-    def renew(self, number: int, before: int) -> None:
-        """Make that connection anew, unless it was since `connections` returned `before`."""
+    def attempts(self, number: int, now_s: float) -> Attempts:
+        """Return the attempts at a range of an object, the first of which begins now."""
 
     def failed(self, request: Request, failure: FailedRequestError, attempts: int) -> HeadraceError:
         """Return the error for a request that failed for good; it names the object and what to do."""
@@ -63,11 +83,9 @@ class Objects:
         data, _ = await path.store.read_async(path.key, start, stop, path.pin, begun)
         return data
 
-    def connections(self, number: int) -> int:
-        return self[number].path.store.connections
-
-    def renew(self, number: int, before: int) -> None:
-        self[number].path.store.renew(before)
+    def attempts(self, number: int, now_s: float) -> StoreAttempts:
+        path = self[number].path
+        return StoreAttempts(path.store, now_s, is_known=path.pin is not None)
 
     def failed(self, request: Request, failure: FailedRequestError, attempts: int) -> HeadraceError:
         path = self[request.object].path

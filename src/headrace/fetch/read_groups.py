@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -15,6 +16,8 @@ from headrace.errors import UsageError
 from headrace.fetch.objects import NumberedObject
 from headrace.plan import EpochPlan, ReadGroup, UniformPlan, mean_sample_bytes, reads_by_step
 from headrace.system import available_to_rank
+
+_log = logging.getLogger("headrace")
 
 _LEAST_BYTES, _MOST_BYTES = 64 << 20, 1 << 30
 _MEMORY_SHARE = 8
@@ -127,10 +130,12 @@ def check_window_memory(dataset: Dataset, columns: Sequence[str], plan: EpochPla
 
     Samples count with the mean of the dataset; nothing is checked where it does not know how long they are. Of values
     that are read by pages, a batch of the global order has to fit with a page for each of its samples.
+    A log line says where ranks share lanes.
     """
     if not any(dataset.files(column).is_remote for column in columns):
         return
     _check_batch_memory(dataset, columns, plan)
+    _report_shared_lanes(plan)
     needed, free = _windows_bytes(dataset, plan), available_to_rank()
     if free is None or needed <= free:
         return
@@ -143,6 +148,23 @@ def check_window_memory(dataset: Dataset, columns: Sequence[str], plan: EpochPla
         f"{free / 1e9:,.1f} GB of memory that are free for this rank, got {plan.window_samples:,} samples of "
         f"{mean_sample_bytes(dataset):,} bytes in each = {needed / 1e9:,.1f} GB. {advice}"
     )
+
+
+def _report_shared_lanes(plan: EpochPlan) -> None:
+    """Log, on the first rank, that ranks share lanes: each then fetches the same blocks for its part of their samples.
+
+    More lanes would be another order, which a saved state does not go on with.
+    """
+    window = plan.window if isinstance(plan, UniformPlan) else None
+    if window is not None and plan.rank == 0 and plan.world_size > window.lanes:
+        _log.warning(
+            "order: %d ranks share the %d lanes of this windowed order, so that the same blocks are fetched by up to "
+            "%d ranks. Pass order=hr.Windowed(lanes=%d), or as many as the run may grow to; the order is another then",
+            plan.world_size,
+            window.lanes,
+            -(-plan.world_size // window.lanes),
+            plan.world_size,
+        )
 
 
 def _windows_bytes(dataset: Dataset, plan: EpochPlan) -> int:

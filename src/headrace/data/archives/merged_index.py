@@ -19,8 +19,8 @@ import numpy as np
 
 from headrace.data.remote.addresses import is_remote
 from headrace.data.remote.listing import Stores
-from headrace.data.remote.remote_errors import REMOTE_RETRIES
 from headrace.data.remote.remote_file import ObjectPath, write_object
+from headrace.data.remote.retrying import REMOTE_RETRIES
 from headrace.data.remote.stores import ObjectPin
 from headrace.data.storage.file_writing import (
     UnwritableError,
@@ -62,8 +62,8 @@ _HEAD_BYTES = 512
 _BUILD_AGAIN = "Build it again: headrace index ARCHIVES --to {}"
 _PIECE_BYTES, _PIECES_AT_ONCE = 4 << 20, 8
 """Bytes of a request for a merged index, and how many run at once: a second's worth of a gigabit link."""
-_PATIENCE_S = REMOTE_RETRIES.deadline_s + 30
-"""More than all attempts of one request for a piece take, the last one included."""
+_LAST_ATTEMPT_S = 30
+"""More than the last attempt at a piece takes, which begins before `retry_for=` is over."""
 
 
 class MergedIndex:
@@ -181,7 +181,8 @@ def open_merged_index(where: str, stores: Stores, *, cache: str | None) -> Merge
     if found is not None:
         return found
     try:
-        return build_cached(place, load, lambda partial: _fetch(path, identity, partial, place), patience_s=_PATIENCE_S)
+        patience_s = REMOTE_RETRIES.of(path.store).retry_for_s + _LAST_ATTEMPT_S
+        return build_cached(place, load, lambda partial: _fetch(path, identity, partial, place), patience_s=patience_s)
     except UnwritableError as error:
         raise ReadError(
             f"{path}: the index could not be copied to {place}: {error}. Name a writable folder with room as cache= or "
@@ -275,7 +276,7 @@ def write_merged_index(archives: Sequence[tuple[ObjectPath, str]], to: str, stor
             write_object(path, f"/proc/self/fd/{scratch.fileno()}")
             return MergedFile(str(path), len(archives), size)
     try:
-        with partial_file(to, patience_s=_PATIENCE_S) as partial:
+        with partial_file(to, patience_s=REMOTE_RETRIES.retry_for_s + _LAST_ATTEMPT_S) as partial:
             finish_partial_file(partial, to, lambda file: _write(file, archives))
     except UnwritableError as error:
         raise WriteError(f"{to}: could not be written: {error}. Name another place") from error

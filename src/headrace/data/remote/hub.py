@@ -83,18 +83,26 @@ class HubStore(ObjectStore):
     _hidden_from: ClassVar[tuple[FailureKind, ...]] = (FailureKind.CREDENTIALS, FailureKind.MISSING)
 
     @classmethod
-    def of(cls, address: StoreAddress, options: Mapping[str, Any] | None, store: Any = None) -> HubStore:
+    def of(
+        cls,
+        address: StoreAddress,
+        options: Mapping[str, Any] | None,
+        store: Any = None,
+        *,
+        retry_for_s: float | None = None,
+    ) -> HubStore:
         """Check what `open` was given. Raises UsageError."""
         if store is not None:
             raise UsageError(f"store: expected none for {address}, which huggingface_hub finds. Leave it out")
         unknown = next((name for name in options or {} if name not in _TAKES), None)
         if unknown is not None:
             raise UsageError(f"store_options: expected {', '.join(_TAKES)} for {address}, got {unknown!r}")
-        return cls(address, dict(options or {}))
+        return cls(address, dict(options or {}), retry_for_s=retry_for_s)
 
     def __reduce__(self) -> tuple[Any, ...]:
         kept, left_out = without_credentials(self.options)
-        return HubStore, (self.address, kept, None, tuple(dict.fromkeys((*self.left_out, *left_out))))
+        names = tuple(dict.fromkeys((*self.left_out, *left_out)))
+        return HubStore, (self.address, kept, None, names, self.retry_for_s)
 
     @property
     def repository(self) -> str:
@@ -120,7 +128,8 @@ class HubStore(ObjectStore):
         info = self._ask(
             lambda hub: self._api(hub).dataset_info(self.repository, revision=self.revision, timeout=_TIMEOUT_S)
         )
-        return replace(self, address=StoreAddress(HUB_SCHEME, f"datasets/{info.id}@{info.sha}"), _connected={})
+        address = StoreAddress(HUB_SCHEME, f"datasets/{info.id}@{info.sha}")
+        return replace(self, address=address, _connected={"answered": True})
 
     def renew(self, before: int) -> None:
         """Do nothing: the token is read for each request, and an address that was refused is forgotten."""
@@ -268,7 +277,9 @@ class HubStore(ObjectStore):
     def _ask(self, request: Any) -> Any:
         hub = _library()
         try:
-            return request(hub)
+            answer = request(hub)
+            self.note_answer()
+            return answer
         except (UsageError, FailedRequestError):
             raise
         except Exception as error:

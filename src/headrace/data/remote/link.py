@@ -124,7 +124,7 @@ class LinkMeter:
         A link that is slower than assumed is measured by no answer until one comes in time.
         """
         usual_s = max(_LEAST_DEADLINE_S, _DEADLINE_FACTOR * self.expected_s(size))
-        return min(_MOST_DEADLINE_S, math.ldexp(usual_s, attempt - 1))
+        return min(_MOST_DEADLINE_S, math.ldexp(usual_s, min(attempt - 1, 8)))
 
     def _fit(self) -> None:
         """Fit latency and a stream's pace to the answers: by their medians above and below the median size."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from headrace.data.remote.addresses import HUB_SCHEME, ObjectAddress, StoreAddre
 from headrace.data.remote.connections import without_credentials
 from headrace.data.remote.hub import HubStore
 from headrace.data.remote.remote_errors import RangeRequest
-from headrace.data.remote.remote_file import ObjectPath, pin_of, tag_of, with_remote_retries
+from headrace.data.remote.remote_file import ObjectPath, pin_of, tag_of
+from headrace.data.remote.retrying import with_remote_retries
 from headrace.data.remote.stores import ListedObject, ObjectStore
 from headrace.data.storage.file_writing import UnwritableError, finish_partial_file
 from headrace.data.storage.paths import brace_parts
@@ -53,10 +55,15 @@ class Stores:
     """Stores of one dataset: one a bucket, with the options that `open` was given."""
 
     def __init__(
-        self, options: Mapping[str, Any] | None = None, store: Any = None, left_out: tuple[str, ...] = ()
+        self,
+        options: Mapping[str, Any] | None = None,
+        store: Any = None,
+        left_out: tuple[str, ...] = (),
+        *,
+        retry_for_s: float | None = None,
     ) -> None:
-        """Take `store_options=` and `store=`, and the names of credentials that stayed in another process."""
-        self._options, self._given, self._left_out = options, store, left_out
+        """Take `store_options=`, `store=` and `retry_for=`, and the names of credentials left in another process."""
+        self._options, self._given, self._left_out, self._retry_for_s = options, store, left_out, retry_for_s
         self._stores: dict[StoreAddress, ObjectStore] = {}
         self._repositories: dict[StoreAddress, tuple[HubStore, str]] = {}
 
@@ -64,7 +71,8 @@ class Stores:
         """Send no credential, as `ObjectStore` does."""
         kept, left_out = without_credentials(self._options or {})
         given = () if self._given is None else ("store=",)
-        return Stores, (kept, None, tuple(dict.fromkeys((*self._left_out, *left_out, *given))))
+        names = tuple(dict.fromkeys((*self._left_out, *left_out, *given)))
+        return partial(Stores, retry_for_s=self._retry_for_s), (kept, None, names)
 
     def path(self, text: str, *, among_others: bool = False) -> ObjectPath:
         """Return the one object at an address. Nothing is requested but the commit of a repository of the Hub, once.
@@ -83,7 +91,7 @@ class Stores:
             if len(self._stores) >= _MOST_STORES:  # each web address with a signature has a connection of its own
                 self._stores.pop(next(iter(list(self._stores))), None)
             given = None if among_others and address.store.is_web else self._given
-            made = ObjectStore.of(address.store, options, given)
+            made = ObjectStore.of(address.store, options, given, retry_for_s=self._retry_for_s)
             store = replace(made, left_out=self._left_out) if self._left_out else made
             self._stores[address.store] = store
         return ObjectPath(store, address.key)
@@ -102,7 +110,8 @@ class Stores:
 
     def _in_repository(self, address: ObjectAddress) -> ObjectPath:
         if address.store not in self._repositories:
-            store, folder = _open_repository(address.store, self._options, self._given)
+            given = HubStore.of(address.store, self._options, self._given, retry_for_s=self._retry_for_s)
+            store, folder = _open_repository(given)
             store = replace(store, left_out=self._left_out) if self._left_out else store
             self._repositories[address.store] = store, folder
         store, folder = self._repositories[address.store]
@@ -243,9 +252,8 @@ def list_prefix(prefix: ObjectPath) -> Listing:
     return Listing(prefix, names, sizes, np.array([tag_of(each.pin) for each in found], np.bytes_))
 
 
-def _open_repository(address: StoreAddress, options: Mapping[str, Any] | None, given: Any) -> tuple[HubStore, str]:
+def _open_repository(store: HubStore) -> tuple[HubStore, str]:
     """Return a repository at its commit, and the folder in it that the second part of its name is after all."""
-    store = HubStore.of(address, options, given)
     if store.is_resolved:
         return store, ""
     try:
@@ -255,7 +263,7 @@ def _open_repository(address: StoreAddress, options: Mapping[str, Any] | None, g
         if store.revision is not None or not folder:
             raise
         try:
-            return _at_commit(HubStore.of(StoreAddress(HUB_SCHEME, f"datasets/{name}"), options)), folder
+            return _at_commit(replace(store, address=StoreAddress(HUB_SCHEME, f"datasets/{name}"))), folder
         except NotFoundError:
             pass
         raise

@@ -1,14 +1,9 @@
-"""Failures of stores by kind, which of them are tried again and when, and the errors that they become.
-
-Each error names what was read, never a credential. Retries are pure: whoever makes the requests has the clock.
-"""
+"""Failures of stores by kind, and the errors that they become. Each names what was read, never a credential."""
 
 from __future__ import annotations
 
 import enum
-import random
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.data.remote.addresses import show_address
@@ -66,7 +61,8 @@ _CODE_KINDS = {
 _STATUS = re.compile(r"\bstatus(?: code)?: (\d{3})\b(?: ([A-Z][A-Za-z -]*))?")
 _CODE = re.compile(r"<Code>([A-Za-z0-9_.]{1,64})</Code>")
 _THROTTLING = re.compile(r"\b(429|503)\b|SlowDown|ServerBusy")
-_TRANSPORT = re.compile(r"kind: (Timeout|Interrupted|Connect|Decode)\b")
+_NO_ANSWER = re.compile(r"no connection|no (complete|whole) answer")
+_TRANSPORT = re.compile(r"kind: (Timeout|Interrupted|Connect|Decode|Request|Unknown)\b")
 _BEFORE_ANSWER = re.compile(r"\bSendRequest\b|\bIncompleteMessage\b|\bConnectionReset\b|\bBrokenPipe\b")
 """Such as a connection that was kept open, and that the server closed as the request went out."""
 _WRONG_RANGES = {
@@ -81,6 +77,8 @@ _TRANSPORT_WORDS = {
     "Interrupted": "the connection ended before the answer was complete",
     "Connect": "no connection",
     "Decode": "the answer could not be decoded",
+    "Request": "the request could not be sent",
+    "Unknown": "the transport failed",
 }
 _BY_CLASS = {
     "FileNotFoundError": (FailureKind.MISSING, "not found"),
@@ -107,6 +105,11 @@ class FailedRequestError(Exception):
         """True where the store asks for fewer requests."""
         return self.kind is FailureKind.PASSING and _THROTTLING.search(self.reason) is not None
 
+    @property
+    def is_unanswered(self) -> bool:
+        """True if nothing came back, as from an address at which there is no store."""
+        return self.kind is FailureKind.PASSING and _NO_ANSWER.match(self.reason) is not None
+
 
 class RangeRequest(NamedTuple):
     """What was asked for: the first byte and the one after the last; None: all, or nothing but its size."""
@@ -119,70 +122,6 @@ class RangeRequest(NamedTuple):
 
     def __str__(self) -> str:
         return self.address if self.start is None else f"{self.address}, bytes {self.start} to {self.end}"
-
-
-class NextAttempt(NamedTuple):
-    """What comes before another attempt."""
-
-    pause_s: float
-    renews: bool
-    """True where the connection is made anew, which reads the credentials again."""
-
-
-@dataclass(frozen=True)
-class RetryPolicy:
-    """Which failures are tried again, how often and after which pauses.
-
-    Failures that pass are, with pauses that grow threefold; refused credentials once, at once, with a new connection,
-    since they may have expired. Everything else stays wrong.
-    """
-
-    attempts: int = 6
-    """Attempts at what may pass. With the pauses below some twelve seconds, in which a server restarts."""
-    first_pause_s: float = 0.1
-    most_pause_s: float = 8.0
-    deadline_s: float = 150.0
-    """No attempt begins later than this after the first one, however long each of them took."""
-
-    def begin(self, now_s: float, draw: random.Random) -> RequestAttempts:
-        """Return the attempts of a request whose first one begins now. `draw`: where the jitter comes from."""
-        return RequestAttempts(self, now_s, draw)
-
-
-_GROWTH = 3.0
-_JITTER = (0.5, 1.5)
-"""Shares of a pause, so that clients that failed together do not come again together (Brooker, "Exponential backoff
-and jitter", 2015)."""
-
-
-class RequestAttempts:
-    """Attempts at one request."""
-
-    def __init__(self, policy: RetryPolicy, began_s: float, draw: random.Random) -> None:
-        """Count the first one."""
-        self.count = 1
-        self._policy, self._draw = policy, draw
-        self._last_s = began_s + policy.deadline_s
-        self._pause_s = policy.first_pause_s
-        self._renewed = False
-
-    def after(self, failure: FailedRequestError, now_s: float) -> NextAttempt | None:
-        """Return what comes before the next attempt, and count it; None where there is none."""
-        following: NextAttempt | None = None
-        if failure.kind is FailureKind.CREDENTIALS and not self._renewed:
-            self._renewed = True
-            following = NextAttempt(0.0, renews=True)
-        elif failure.kind is FailureKind.PASSING and self.count < self._policy.attempts:
-            following = NextAttempt(self._pause_s * self._draw.uniform(*_JITTER), renews=False)
-            self._pause_s = min(self._policy.most_pause_s, _GROWTH * self._pause_s)
-        if following is None or now_s + following.pause_s > self._last_s:
-            return None
-        self.count += 1
-        return following
-
-
-REMOTE_RETRIES = RetryPolicy()
-"""Retries of every request to a store, for whoever makes it."""
 
 
 def failure_of(error: BaseException) -> FailedRequestError:
@@ -225,7 +164,7 @@ def failure_of(error: BaseException) -> FailedRequestError:
 
 def kind_of_status(status: int) -> FailureKind:
     """Return the kind of failure that an HTTP status of 400 or more tells."""
-    return _STATUS_KINDS.get(status, FailureKind.OTHER)
+    return _STATUS_KINDS.get(status, FailureKind.PASSING if status >= 500 else FailureKind.OTHER)
 
 
 def remote_error(failure: FailedRequestError, request: RangeRequest, *, attempts: int) -> HeadraceError:

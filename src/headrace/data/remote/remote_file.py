@@ -1,62 +1,29 @@
-"""Objects in stores as open files: reads of ranges, with retries, pinned to the content that was there first."""
+"""Objects in stores as open files: reads of ranges, pinned to the content that was there first."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import random
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
-from headrace.data.remote.remote_errors import (
-    REMOTE_RETRIES,
-    FailedRequestError,
-    FailureKind,
-    RangeRequest,
-    remote_error,
-)
+from headrace.data.remote.remote_errors import FailedRequestError, FailureKind, RangeRequest
 from headrace.data.remote.requests import LinkModel
+from headrace.data.remote.retrying import with_remote_retries
 from headrace.data.remote.stores import ObjectPin, ObjectStore
 from headrace.data.storage.file_writing import no_room, scratch_file, write_all
 from headrace.data.storage.open_file import DescriptorOwner, OpenFile, ReadableFile
 from headrace.errors import ChangedError, NotFoundError
 
-T = TypeVar("T")
-
 _LARGEST_REQUEST_BYTES = 16 << 20
 """What is longer is read in pieces, each of which has the deadline of a request."""
 _PIECES_AT_ONCE = 8
 _COPIED_AT_ONCE_BYTES = _PIECES_AT_ONCE * _LARGEST_REQUEST_BYTES
-_JITTER = random.SystemRandom()
-"""Neither the program's own draws change by it, nor do forked processes draw the same."""
 _OF_TIME = b"@"
 """Begins what stands for an ETag where the store gives the time of the last change alone."""
-pause = time.sleep
-
-
-def with_remote_retries(store: ObjectStore, request: RangeRequest, attempt: Callable[[], T]) -> T:
-    """Return what `attempt` returns, tried again as `REMOTE_RETRIES` has it.
-
-    Raises ReadError, NotFoundError or ChangedError, which name the request.
-    """
-    attempts = REMOTE_RETRIES.begin(time.monotonic(), _JITTER)
-    while True:
-        connection = store.connections
-        try:
-            return attempt()
-        except FailedRequestError as error:
-            failure = error
-        following = attempts.after(failure, time.monotonic())
-        if following is None:
-            break
-        if following.renews:
-            store.renew(connection)
-        pause(following.pause_s)
-    raise remote_error(failure, request, attempts=attempts.count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +182,9 @@ class RemoteFile(ReadableFile):
             return memoryview(b""), store.head(key)  # an object that ends before `start`, such as an empty one
 
         try:
-            data, pin = with_remote_retries(store, RangeRequest(str(self), start, end), attempt)
+            data, pin = with_remote_retries(
+                store, RangeRequest(str(self), start, end), attempt, is_known=self.of.pin is not None
+            )
         except (ChangedError, NotFoundError):
             self.of.outdated()
             raise

@@ -6,6 +6,7 @@ survive a fork, and whoever waited for them would wait for ever: a forked proces
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.machinery
 import importlib.util
@@ -134,6 +135,8 @@ class ObjectStore:
     """obstore's store that the user gave, pickled for forked processes; empty where it cannot be."""
     left_out: tuple[str, ...] = ()
     """Names of the credentials that stayed in the process where they were given."""
+    retry_for_s: float | None = None
+    """`retry_for=`: how long requests are tried again; None: not given."""
     link: StoreLink = field(default_factory=StoreLink, repr=False)
     """What it is like, by the reads of this process."""
     _connected: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -141,10 +144,17 @@ class ObjectStore:
     """Kinds of failures by which the store answers who may not see an object."""
 
     @classmethod
-    def of(cls, address: StoreAddress, options: Mapping[str, Any] | None, store: Any = None) -> ObjectStore:
+    def of(
+        cls,
+        address: StoreAddress,
+        options: Mapping[str, Any] | None,
+        store: Any = None,
+        *,
+        retry_for_s: float | None = None,
+    ) -> ObjectStore:
         """Check what `open` was given. Raises UsageError."""
         if store is None:
-            return cls(address, dict(options or {}))
+            return cls(address, dict(options or {}), retry_for_s=retry_for_s)
         if options:
             raise UsageError("store_options: expected none beside store=, which has its own. Leave one out")
         if not hasattr(store, "__module__") or not type(store).__module__.startswith("obstore"):
@@ -161,7 +171,7 @@ class ObjectStore:
             given = pickle.dumps(store)
         except Exception:  # of a credential provider: it serves this process, and a fork is told so
             given = b""
-        made = cls(address, {}, given)
+        made = cls(address, {}, given, retry_for_s=retry_for_s)
         made._connected.update(process=os.getpid(), store=store)
         return made
 
@@ -171,12 +181,29 @@ class ObjectStore:
             left_out = ("store=",)
         if self.address.credential is not None or self.address.query is not None:
             left_out = (*left_out, "those of the address")
-        return ObjectStore, (self.address, kept, None, tuple(dict.fromkeys((*self.left_out, *left_out))))
+        names = tuple(dict.fromkeys((*self.left_out, *left_out)))
+        return ObjectStore, (self.address, kept, None, names, self.retry_for_s)
 
     @property
     def lasting_address(self) -> StoreAddress:
         """Address that an object keeps while its content stays: indices are found by it."""
         return self.address
+
+    @property
+    def has_answered(self) -> bool:
+        """True once a request to the store succeeded in this process or those that it was forked from."""
+        return "answered" in self._connected
+
+    def note_answer(self) -> None:
+        """Note that the store answers, which ends an outage."""
+        self._connected["answered"] = True
+        self._connected.pop("outage", None)
+
+    def report_outage(self) -> bool:
+        """Tell whether an outage has not been reported yet; it counts as reported from here on."""
+        is_new = "outage" not in self._connected
+        self._connected["outage"] = True
+        return is_new
 
     @property
     def connections(self) -> int:
@@ -188,10 +215,14 @@ class ObjectStore:
         """Connect anew at the next request, which reads the environment or the profile again.
 
         `before`: what `connections` was when the refused request began. Where another request has renewed it since,
-        that connection stays. A store that the user gave renews its credentials itself.
+        that connection stays. Of a store that the user gave, a copy asks its provider again: obstore caches what that
+        gave until the time of expiry, if it states one.
         """
-        if self.given is None and before == self.connections:
-            self._connected.pop("store", None)
+        if before == self.connections:
+            if self.given is None:
+                self._connected.pop("store", None)
+            else:
+                self._connected["store"] = copy.copy(self._connected["store"])
             self._connected["renewed"] = before + 1
 
     def head(self, key: str) -> ObjectPin:
@@ -224,7 +255,9 @@ class ObjectStore:
             answer = await self._obstore().get_async(self._connection(), key, options=_get_options(start, end, pin))
             begun()
             found = _checked_pin(answer.meta, pin)
-            return _checked_bytes(memoryview(await answer.bytes_async()), start, end, found), found
+            data = _checked_bytes(memoryview(await answer.bytes_async()), start, end, found)
+            self.note_answer()
+            return data, found
         except UsageError:
             raise
         except Exception as error:
@@ -250,7 +283,9 @@ class ObjectStore:
 
     def _try(self, request: Any) -> Any:
         try:
-            return request(self._obstore(), self._connection())
+            answer = request(self._obstore(), self._connection())
+            self.note_answer()
+            return answer
         except UsageError:
             raise
         except Exception as error:
