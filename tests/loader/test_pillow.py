@@ -126,7 +126,7 @@ def test_formats_of_the_list_are_as_pillow_decodes_them(kind):
 
 
 @pytest.mark.parametrize("exif", [False, True])
-@pytest.mark.parametrize("kind", ["JPEG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
 def test_images_are_turned_as_pillow_turns_them(kind, exif):
     """Pillow turns a TIFF as it decodes it, whoever asks; other formats by `exif=True` alone."""
     picture = photograph(3, 40, 30)
