@@ -111,7 +111,8 @@ class Image(KnownArguments, of="field"):
 
     `dct_scaling` lets a JPEG be decoded at 1/2, 1/4 or 1/8 where its window is at least that much larger than the
     output: faster, and the only option that changes pixels for speed. `exif` rotates the image by its EXIF orientation
-    (JPEG, and PNG by an eXIf chunk before the pixels; what Pillow decodes, too). `filter` "triangle" is antialiased bilinear, like Pillow's BILINEAR; "nearest" is nearest-exact. `shrink_to`
+    (of a PNG: an eXIf chunk before the pixels). `filter` "triangle" is antialiased bilinear, like Pillow's BILINEAR;
+    "nearest" is nearest-exact. `shrink_to`
     allows pixels to be taken from a copy of the image whose short side is at most that many pixels: the crop stays the
     same, its detail is bounded. With `cache=` and a random view, that copy is cached. `source` names the column if it
     differs from the field's name.

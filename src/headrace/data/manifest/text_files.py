@@ -150,9 +150,9 @@ class DelimitedText:
         self.name = name
         self._delimiter = delimiter
         self.rows = self._lines = 0
-        with closing(self._rows_and_lines()) as rows:
-            first, line = next(rows, (None, 0))
-            second, _ = next(rows, ([], 0))
+        rows = self._rows_and_lines()
+        first, line = next(rows, (None, 0))
+        second, _ = next(rows, ([], 0))
         if first is None:
             raise EmptyDatasetError(f"{self.name}: expected a row a sample, got an empty file. Check the path")
         if not first:
