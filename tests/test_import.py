@@ -105,6 +105,7 @@ def test_public_names_are_pinned():
             "distributed",
             "doctor",
             "fit_budget",
+            "metrics",
             "mix",
             "open",
             "read_images",
@@ -130,7 +131,7 @@ def test_packages_are_attributes_without_an_import_of_their_own():
 def test_every_name_has_one_home():
     """What is imported when it is asked for is what type checkers are told."""
     homes = [name for names in headrace._HOMES.values() for name in names]
-    assert sorted([*homes, "HeadraceError", "distributed", "doctor"]) == sorted(headrace.__all__)
+    assert sorted([*homes, "HeadraceError", "distributed", "doctor", "metrics"]) == sorted(headrace.__all__)
     for module, names in headrace._HOMES.items():
         home = importlib.import_module(module)
         assert all(getattr(headrace, name) is getattr(home, name) for name in names)

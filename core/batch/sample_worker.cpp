@@ -169,10 +169,13 @@ SampleWorker::Image SampleWorker::open(const Reader::Start& start, const ImageFi
         image.height = info.height;
         if (is_sideways(info.orientation)) std::swap(image.width, image.height);
     } else if (is_png(bytes)) {
-        const PngInfo info = for_pixels ? png_.open(bytes, limits_) : png_probe(bytes, limits_);
+        const PngInfo info = for_pixels ? png_.open(bytes, limits_) : png_probe(bytes, limits_, field.orient);
+        const int orientation = field.orient ? info.orientation : 1;
+        if (orientation != 1 && for_pixels) throw Fault(Code::declined, "turned by EXIF");
         image.kind = Image::Kind::png;
         image.width = info.width;
         image.height = info.height;
+        if (is_sideways(orientation)) std::swap(image.width, image.height);
         image.png = info;
     } else {
         throw Fault(Code::declined, "neither JPEG nor PNG");

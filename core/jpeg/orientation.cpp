@@ -36,7 +36,11 @@ private:
 
 int exif_orientation(std::span<const std::uint8_t> app1) {
     if (app1.size() < 6 || std::memcmp(app1.data(), "Exif\0\0", 6) != 0) return 1;
-    Tiff tiff(app1.subspan(6));
+    return tiff_orientation(app1.subspan(6));
+}
+
+int tiff_orientation(std::span<const std::uint8_t> bytes) {
+    Tiff tiff(bytes);
     if (!tiff.open()) return 1;
     const std::size_t directory = tiff.read32(4);
     const std::uint32_t entries = tiff.read16(directory);

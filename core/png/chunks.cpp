@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "common/fault.hpp"
+#include "jpeg/orientation.hpp"
 
 namespace headrace::png {
 namespace {
@@ -137,7 +138,8 @@ PngInfo parse_header(const Chunk& chunk, const Limits& limits) {
             depth,
             color,
             p[12] == 1,
-            (color & 4) != 0};
+            (color & 4) != 0,
+            1};
 }
 
 void take_palette(const Chunk& chunk, Chunks& chunks) {
@@ -181,6 +183,17 @@ PngInfo read_header(Bytes file, const Limits& limits) {
     return parse_header(chunk_at(file, signature.size()), limits);
 }
 
+int read_orientation(Bytes file) {
+    std::size_t offset = signature.size();
+    for (;;) {
+        const Chunk chunk = chunk_at(file, offset);
+        if (chunk.type == "eXIf") return tiff_orientation(chunk.data);
+        offset += frame_bytes + chunk.data.size();
+        if (offset + 8 <= file.size() && chunk_type(file.data() + offset + 4, offset) == "IDAT") return 1;
+        if (chunk.type == "IEND") return 1;
+    }
+}
+
 int channels(const PngInfo& info) {
     if (info.color_type == 3) return 1;
     return ((info.color_type & 2) != 0 ? 3 : 1) + (info.has_alpha ? 1 : 0);
@@ -192,7 +205,8 @@ std::size_t packed_row_bytes(const PngInfo& info, int width) {
 
 void read_chunks(Bytes file, const Limits& limits, Chunks& chunks) {
     chunks.clear();
-    const PngInfo info = read_header(file, limits);
+    PngInfo info = read_header(file, limits);
+    bool has_exif = false;
     std::string_view previous = "IHDR";
     std::size_t offset = signature.size() + frame_bytes + header_bytes;
     while (previous != "IEND") {
@@ -202,6 +216,9 @@ void read_chunks(Bytes file, const Limits& limits, Chunks& chunks) {
             take_data(chunk, previous, chunks);
         } else if (chunk.type == "PLTE") {
             take_palette(chunk, chunks);
+        } else if (chunk.type == "eXIf" && !has_exif && chunks.data.empty()) {
+            has_exif = true;
+            info.orientation = tiff_orientation(chunk.data);
         } else if (chunk.critical() && chunk.type != "IEND") {
             refuse(chunk);
         }

@@ -37,6 +37,10 @@ bool has_signature(std::span<const std::uint8_t> file);
 // Reads signature and IHDR. Throws Fault: corrupt, or limit.
 PngInfo read_header(std::span<const std::uint8_t> file, const Limits& limits);
 
+// Returns the EXIF orientation of the chunks before the pixels, 1 where none states it. Throws Fault: corrupt, also
+// where the file's beginning ends before its pixels begin.
+int read_orientation(std::span<const std::uint8_t> file);
+
 // Reads the chunks from signature to IEND into `chunks`, which views the file. Ancillary chunks are passed over.
 // Throws Fault: corrupt, limit, or unsupported.
 void read_chunks(std::span<const std::uint8_t> file, const Limits& limits, Chunks& chunks);

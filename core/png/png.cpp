@@ -14,7 +14,11 @@ namespace headrace {
 
 bool is_png(std::span<const std::uint8_t> file) { return png::has_signature(file); }
 
-PngInfo png_probe(std::span<const std::uint8_t> file, const Limits& limits) { return png::read_header(file, limits); }
+PngInfo png_probe(std::span<const std::uint8_t> file, const Limits& limits, bool want_orientation) {
+    PngInfo info = png::read_header(file, limits);
+    if (want_orientation) info.orientation = png::read_orientation(file);
+    return info;
+}
 
 namespace {
 

@@ -19,13 +19,15 @@ struct PngInfo {
     int color_type = 0;  // 0 grey, 2 RGB, 3 palette, 4 grey + alpha, 6 RGBA
     bool interlaced = false;
     bool has_alpha = false;  // an alpha channel; tRNS is not counted
+    int orientation = 1;     // EXIF, 1 to 8, of an eXIf chunk before the pixels; png_probe reads it where asked for
 };
 
 // Does the file begin with PNG's signature?
 bool is_png(std::span<const std::uint8_t> file);
 
-// Reads the header chunk and nothing else. Throws Fault: corrupt, or limit.
-PngInfo png_probe(std::span<const std::uint8_t> file, const Limits& limits);
+// Reads the header chunk and, for the orientation, those before the pixels. `file` may be a file's beginning.
+// Throws Fault: corrupt, or limit.
+PngInfo png_probe(std::span<const std::uint8_t> file, const Limits& limits, bool want_orientation = false);
 
 // Decodes one image after another. One a thread: scratch memory is kept between images.
 class PngDecoder {

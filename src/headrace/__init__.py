@@ -12,6 +12,7 @@ from headrace.errors import HeadraceError
 if _TYPE_CHECKING:
     from headrace import distributed as distributed
     from headrace import doctor as doctor
+    from headrace import metrics as metrics
     from headrace._core import Limits as Limits
     from headrace.augment import AugMix as AugMix
     from headrace.augment import AutoAugment as AutoAugment
@@ -186,7 +187,7 @@ doctor puts functions of its own in place of some where they are defined, and ta
 _PACKAGES = ("compat", "data", "dropins", "fields")
 """Attributes too, though no public names: `import headrace` used to import them."""
 
-__all__ = sorted(["HeadraceError", "distributed", "doctor", *_chain.from_iterable(_HOMES.values())])
+__all__ = sorted(["HeadraceError", "distributed", "doctor", "metrics", *_chain.from_iterable(_HOMES.values())])
 
 
 _RENAMED = {"Pack": "SequencePacking"}

@@ -93,7 +93,7 @@ def test_pattern_without_a_match(shards):
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ([], "expected the paths of tars or zips, got an empty list"),
+        ([], "expected samples or paths, got an empty list"),
         (3, "expected a path, a pattern or a list of paths, or samples in memory, got 3"),
         ([None], "got None"),
         ("", "got an empty string"),

@@ -12,6 +12,7 @@ import dense_data
 import numpy as np
 import PIL.Image
 import points_data
+import pyarrow as pa
 import pytest
 from loader_data import COUNT, encode, photograph, write_folder, write_tar
 from processes import run_python
@@ -270,6 +271,26 @@ def test_files_of_equal_names_sizes_and_times_are_told_apart(tmp_path):
     second = load(tmp_path / "second", cache=RAM)
     battery.assert_equal(battery.kept(second), battery.kept(load(tmp_path / "second")), "second")
     assert second.stats().cache.hits == 0
+
+
+@pytest.mark.parametrize("values", ["bytes", "bytes or paths"])
+def test_tables_in_memory_of_equal_lengths_are_told_apart(tmp_path, values):
+    """Two of them made within a tick of the kernel's clock have equal times; content decides, in any process."""
+    images = [encode(PIL.Image.new("L", (8, 8), value), "BMP") for value in range(100)]
+    (tmp_path / "0.bmp").write_bytes(images[0])
+    opened = []
+    for changed in (51, 255):
+        rows = [*images[:51], encode(PIL.Image.new("L", (8, 8), changed), "BMP"), *images[52:]]
+        if values == "bytes or paths":
+            rows = [{"bytes": None, "path": "0.bmp"}, *({"bytes": each, "path": None} for each in rows[1:])]
+        opened.append(hr.open(pa.table({"image": pa.array(rows)}), root=tmp_path))
+        os.utime(opened[-1].where("image", 51)[0], (1, 1))
+    first, second, again = (
+        load(data, image(), shuffle=False, batch_size=100, cache=RAM) for data in (*opened, opened[1])
+    )
+    seen = [int(batch["image"][51, 0, 0, 0]) for loader in (first, second, again) for batch in loader]
+    assert seen == [51, 255, 255]
+    assert [loader.stats().cache.hits for loader in (second, again)] == [0, 100]
 
 
 def test_a_bad_sample_is_never_kept(places):

@@ -14,9 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import PIL.Image
+import PIL.ImageOps
 import pytest
 from bad_loads import fails, load
 from loader_data import encode, photograph
+from measured_images import exif_of
 from processes import run_python
 
 import headrace as hr
@@ -121,6 +123,19 @@ def test_formats_of_the_list_are_as_pillow_decodes_them(kind):
     np.testing.assert_array_equal(hr.decode_image(data, output="numpy"), expected)
     with pytest.raises(LimitError, match="31x57 pixels, more than max_pixels=1766"):
         hr.decode_image(data, output="numpy", limits=hr.Limits(max_pixels=31 * 57 - 1))
+
+
+@pytest.mark.parametrize("exif", [False, True])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_images_are_turned_as_pillow_turns_them(kind, exif):
+    """Pillow turns a TIFF as it decodes it, whoever asks; other formats by `exif=True` alone."""
+    picture = photograph(3, 40, 30)
+    files = [encode(picture, kind, exif=exif_of(turn)) for turn in range(1, 9)]
+    loader = hr.Loader(hr.open(files), {"image": hr.Image(exif=exif)}, batch_size=1, output="numpy", max_bad=0.0)
+    for batch, file in zip(loader, files, strict=True):
+        opened = PIL.Image.open(io.BytesIO(file))
+        expected = np.asarray(PIL.ImageOps.exif_transpose(opened) if exif else opened)
+        assert np.abs(batch["image"][0].transpose(1, 2, 0).astype(int) - expected).max() <= (kind == "JPEG")
 
 
 def test_decoding_that_takes_too_long_is_a_bad_sample(tmp_path):

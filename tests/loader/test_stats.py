@@ -54,6 +54,11 @@ def made_up(*, busy=None, **numbers):
             "Data is not what limits this run: the consumer waited 1.0% of the time.",
         ),
         (
+            {"consumer_wait_s": 0.5},
+            "decode",
+            "The loader costs this run little: the consumer waited 5% of the time, most of it for decode on 2 threads.",
+        ),
+        (
             {},
             "decode",
             "The loader limits this run: the consumer waited 40% of the time, most of it for decode on 2 threads.",

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from headrace.cache.spec import CacheIdentity, CacheSpec, CacheStats, identity_of, parse_size, parse_spec
+from headrace.cache.spec import CacheIdentity, CacheSpec, CacheStats, identity_of, parse_size, parse_spec, size_text
 from headrace.cache.storage import DescriptorServer, Store, shared_descriptor

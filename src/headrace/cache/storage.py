@@ -193,7 +193,13 @@ def _in_ram(spec: CacheSpec, identity: CacheIdentity, reuses: bool) -> int:
 def _on_disk(folder: str, identity: CacheIdentity, reuses: bool) -> int:
     place = os.path.join(folder, f"headrace-{identity.name}.cache")
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        above = os.path.dirname(folder)
+        if not os.path.isdir(above):
+            raise UsageError(
+                f"cache: expected a folder in one that exists, got {folder}, and there is no {above}. Correct the "
+                f"path, or make the folder: mkdir -p {above}"
+            )
+        Path(folder).mkdir(exist_ok=True)
         found, _ = _look(place, identity, reuses)
         if found is not None:
             return found

@@ -10,13 +10,14 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from mmap import PROT_READ, mmap
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.data.columns import ByteColumn, Column, ColumnPart, NamedFileColumn, RangeColumn, TextColumn
-from headrace.data.location import ABSENT, MISSING, ColumnFiles, ListedObjects, Location
+from headrace.data.location import ABSENT, MISSING, ColumnFiles, ListedObjects, Location, Version
 from headrace.data.storage.file_writing import write_all
 from headrace.data.storage.open_file import DescriptorOwner, FilePath
 from headrace.data.storage.strings import Ints, StringColumn
@@ -39,6 +40,7 @@ class MemoryFile(DescriptorOwner):
     def __init__(self) -> None:
         """Make an empty one. Raises ReadError where the system gives none."""
         self.size = 0
+        self._hashed = (-1, "")
         self._lock = threading.Lock()
         try:
             self._descriptor = os.memfd_create("headrace", os.MFD_CLOEXEC)
@@ -70,6 +72,17 @@ class MemoryFile(DescriptorOwner):
         for start in range(0, self.size, _PIECE_BYTES):
             yield os.pread(self._handle, _PIECE_BYTES, start)
 
+    def digest(self) -> str:
+        """Return a hash of all bytes: the time of a file in memory has the kernel's tick, so others may share it."""
+        with self._lock:
+            if self._hashed[0] != self.size:
+                state = hashlib.blake2b(digest_size=16)
+                if self.size:
+                    with mmap(self._handle, self.size, prot=PROT_READ) as content:
+                        state.update(content)
+                self._hashed = self.size, state.hexdigest()
+            return self._hashed[1]
+
     @property
     def path(self) -> bytes:
         """Path by which this process, and any that it forks, opens the file."""
@@ -78,7 +91,7 @@ class MemoryFile(DescriptorOwner):
     @property
     def files(self) -> ColumnFiles:
         """The one file, as a column has it."""
-        return ColumnFiles(_DESCRIPTORS, StringColumn.from_list([str(self._handle)]), archives=True)
+        return RowFiles.of([self])
 
 
 def _copied(pieces: list[bytes]) -> MemoryFile:
@@ -187,6 +200,10 @@ class RowFiles(ColumnFiles):
         objects = ListedObjects(stored) if beside_objects or any(each is not None for each in stored) else None
         return cls("/", StringColumn.from_list(names), archives=True, objects=objects, in_memory=in_memory)
 
+    def version(self, number: int) -> Version:
+        held = self.in_memory.get(number)
+        return super().version(number) if held is None else held.digest()
+
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(RowFiles.of, beside_objects=self.is_remote), (self._given(),)
 
@@ -235,7 +252,8 @@ class BytesOrFiles(ByteColumn):
         paths = [*(self.files.path(number) for number in kept), *(loose.path(place) for place in places)]
         stored = [*(self.files.object(number) for number in kept), *(loose.object(place) for place in places)]
         objects = ListedObjects(stored) if self.files.is_remote or loose.is_remote else None
-        files = ColumnFiles("/", StringColumn.from_list(paths), archives=True, objects=objects)
+        in_memory = self.files.in_memory if isinstance(self.files, RowFiles) else {}
+        files = RowFiles("/", StringColumn.from_list(paths), archives=True, objects=objects, in_memory=in_memory)
         return Location(path_id, offset, length, None, files=files)
 
     def parts(self) -> Iterator[ColumnPart]:

@@ -28,8 +28,12 @@ _SHOWN = 10
 def renumbering(found: Sequence[str], wanted: Sequence[str], *, where: str) -> Ints:
     """Return the new number of each class in `found`: its place in `wanted`, or -1; one more entry serves label -1.
 
-    Raises UsageError for a wanted class that was not found.
+    If all found classes are wanted, further wanted ones may be missing: a validation set need not have them all. Raises
+    UsageError for any other wanted class that was not found.
     """
+    if set(found) <= set(wanted):
+        place_in = {name: place for place, name in enumerate(wanted)}
+        return np.array([*(place_in[name] for name in found), -1], np.int64)
     place_of = {name: place for place, name in enumerate(found)}
     for name in wanted:
         if name not in place_of:
@@ -52,19 +56,13 @@ def names_text(names: Sequence[str]) -> str:
 def keep_classes(table: SampleTable, wanted: Sequence[str]) -> tuple[SampleTable, Ints | None]:
     """Return the table with labels numbered in the order of `wanted`, and the samples of these classes; None: all.
 
-    Labels that are texts, or that name classes already, keep their meaning. If all classes that texts name are wanted,
-    further wanted ones may be missing. Labels that are bare whole numbers get these names.
+    Labels that are texts, or that name classes already, keep their meaning. Bare whole numbers get these names.
 
     Raises UsageError for a table without such labels or a class that none has, EmptyDatasetError where nothing is left.
     """
     label = table.columns.get(LABEL)
     if isinstance(label, TextColumn) and label.labels is not None and label.classes is not None:
-        if set(label.classes) <= set(wanted):  # those that happen to occur
-            place_of = {name: place for place, name in enumerate(wanted)}
-            number_of = np.array([*(place_of[name] for name in label.classes), -1], np.int64)
-        else:
-            number_of = renumbering(label.classes, wanted, where=table.source)
-        labels = number_of[label.labels.values]
+        labels = renumbering(label.classes, wanted, where=table.source)[label.labels.values]
         column: TextColumn | ValueColumn = replace(label, labels=ValueColumn(labels, tuple(wanted)))
     elif isinstance(label, ValueColumn) and label.classes is not None:
         labels = renumbering(label.classes, wanted, where=table.source)[label.values.astype(np.int64)]

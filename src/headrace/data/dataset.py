@@ -40,6 +40,13 @@ _BLOCK = 1024
 """Samples whose values are taken at a time."""
 
 
+_INTERNAL = frozenset(
+    ("base_ids", "draw_ids", "expect_files", "expect_paths", "files", "has_bytes", "locate", "named", "occurrences",
+     "paths", "table")
+)  # fmt: skip
+"""Attributes that loaders use, and `dir` leaves out."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Samples as columns, and a selection of them. Immutable, picklable, and safe to use after a fork.
@@ -67,6 +74,9 @@ class Dataset:
         if isinstance(index, str):
             raise TypeError(f"expected a position or a slice, got {index!r}; column({index!r}) gives a column's values")
         return self._sample(self._base_id(index))
+
+    def __dir__(self) -> list[str]:
+        return sorted(set(super().__dir__()) - _INTERNAL)
 
     def __repr__(self) -> str:
         count = f"{len(self):,}" if self.base_ids is None else f"{len(self):,} of {len(self.table):,}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,15 @@ import numpy.typing as npt
 from headrace._core import Paths, Ranges, leads_out
 from headrace.data.storage.open_file import OpenFile, ReadableFile, StoredPath
 from headrace.data.storage.strings import Ints, StringColumn, Strings
-from headrace.errors import OutsideRootError, ReadError
+from headrace.errors import NotFoundError, OutsideRootError, ReadError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 Checks = npt.NDArray[np.uint32]
+Version: TypeAlias = tuple[int, int] | str | None
+"""What changes with a file's content: size and time of modification of a local file, a hash of an object's address and
+of what its store states, a hash of the content in memory; None: unknown."""
 
 ABSENT = -1
 """Length of a member that a sample does not have."""
@@ -93,6 +96,21 @@ class ColumnFiles:
         """
         name = self._checked(number)
         return None if self.objects is None or not name else self.objects.object(number, name)
+
+    def version(self, number: int) -> Version:
+        """Return what changes with a file's content; None for a missing file. Raises as `path` does, and ReadError."""
+        try:
+            stored = self.object(number)
+            if stored is not None:
+                return stored.content_name()
+        except NotFoundError:
+            return None
+        path = self.path(number)
+        try:
+            status = os.stat(path)
+        except OSError:
+            return None
+        return status.st_size, status.st_mtime_ns
 
     def open(self, number: int) -> ReadableFile:
         """Return a file or an object, open. Raises as `path` does, and ReadError for a local file."""

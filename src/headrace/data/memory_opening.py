@@ -17,7 +17,7 @@ from headrace.data.sources.image_folders import open_matched
 from headrace.data.sources.memory_samples import table_of_columns, table_of_paths, table_of_records, table_of_rows
 from headrace.data.sources.path_root import FolderRoot
 from headrace.data.table import SampleTable
-from headrace.errors import UsageError
+from headrace.errors import EmptyDatasetError, UsageError
 
 _LOOKED_AT = 8
 """Images of many that are looked at: enough to notice a mistake."""
@@ -52,7 +52,7 @@ def _mapping(where: Mapping[str, Any], given: OpenArguments) -> OpenableSource:
 def _list(where: Sequence[Any], given: OpenArguments) -> OpenableSource | None:
     """Return a list of samples, by its first item; None for paths of archives or manifests."""
     if not where:
-        raise UsageError("expected the paths of tars or zips, got an empty list")
+        raise EmptyDatasetError("expected samples or paths, got an empty list. Check the pattern or query that made it")
     first, subject = where[0], "what is opened"
     if isinstance(first, Mapping):
         return _held(subject, "dicts in memory", given, partial(table_of_records, where, given.columns))

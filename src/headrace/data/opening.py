@@ -49,6 +49,7 @@ from headrace.data.storage.open_file import FilePath, StoredPath, file_name
 from headrace.data.storage.paths import resolve_paths
 from headrace.data.table import SampleTable
 from headrace.errors import DatasetError, NotFoundError, UsageError
+from headrace.foreign_arguments import refuse_unknown
 
 Where: TypeAlias = Path | Sequence[Any] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
@@ -68,6 +69,7 @@ def open_dataset(
     store_options: Mapping[str, Any] | None = None,
     store: Any = None,
     retry_for: float | None = None,
+    **unknown: Any,
 ) -> Dataset:
     """Open the samples at `where`, without reading one of them.
 
@@ -121,6 +123,7 @@ def open_dataset(
     Raises UsageError, NotFoundError, EmptyDatasetError, DatasetError (damaged, compressed, no archive) or ReadError;
     with `stage` also WriteError (it would not fit, or cannot be written).
     """
+    refuse_unknown("open", unknown, open_dataset.__annotations__, of="open")
     given = OpenArguments(
         classes=classes,
         root=root,

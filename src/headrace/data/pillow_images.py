@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _QUIET = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 _ORIENTATION = 0x0112  # EXIF
+_TIFF_SIZE = (256, 257)  # ImageWidth, ImageLength
 _SIDEWAYS = (5, 6, 7, 8)  # orientations that exchange width and height
 
 _DIRECT = frozenset(("AVIF", "BMP", "GIF", "JPEG", "PNG", "PPM", "TGA", "TIFF", "WEBP"))
@@ -79,12 +80,15 @@ def apart_formats(data: bytes, limits: Limits) -> list[str]:
 def picture_size(data: bytes, *, exif: bool, limits: Limits) -> tuple[int, int]:
     """Return (width, height) from the header; (0, 0) where Pillow finds none, or it is beyond `limits`.
 
-    `exif`: turned as its EXIF orientation says.
+    `exif`: turned as its EXIF orientation says. Pillow turns a TIFF as it decodes it, whoever asks, and newer versions
+    state the size that it then has.
     """
     try:
         with open_picture(data, limits) as opened:
-            turned = exif and opened.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
-            return (opened.height, opened.width) if turned else (opened.width, opened.height)
+            tags = getattr(opened, "tag_v2", None)  # a TIFF's
+            width, height = opened.size if tags is None else (tags[tag] for tag in _TIFF_SIZE)
+            turned = (exif or tags is not None) and opened.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
+            return (height, width) if turned else (width, height)
     except MemoryError:
         raise
     except Exception:  # Pillow's plugins raise anything (struct.error, EOFError, …) at damaged bytes

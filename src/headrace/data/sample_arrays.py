@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import mmap
-import os
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.data.columns import ByteColumn
 from headrace.data.dataset import Dataset
-from headrace.data.location import ColumnFiles
+from headrace.data.location import Version
 from headrace.data.storage import safetensors
 from headrace.data.storage.file_writing import UnwritableError, finish_partial_file, no_room, scratch_file
 from headrace.data.storage.safetensors import Arrays, InvalidFileError, checked_array
 from headrace.data.storage.sidecar import build_cached, damage_text, read_cached
 from headrace.data.storage.strings import Ints, StoredArray
-from headrace.errors import NotFoundError
 
-Version: TypeAlias = tuple[int, int] | str | None
-"""What changes with a file's content: size and time of modification, or what a store states; None: unknown."""
 Int32s = npt.NDArray[np.int32]
 
 _SMALL_BYTES = 1 << 20
@@ -120,31 +116,11 @@ def cached_array(
 
 
 def file_versions(dataset: Dataset, files: ByteColumn) -> list[Version]:
-    """Return size and time of modification of the files of samples spread over the dataset; None for a missing one.
+    """Return the versions of the files of samples spread over the dataset, each file once. Raises ReadError.
 
-    Paths do not count: a folder that was moved, or copied with its times, holds the same files. Of objects in stores it
-    is a hash of address and content's version; None where the store states none. Raises ReadError.
+    Paths do not count: a folder that was moved, or copied with its times, holds the same files.
     """
     spread = np.unique(np.linspace(0, len(dataset) - 1, _LOOKED_AT).astype(np.int64))
     at = files.locate(spread if dataset.base_ids is None else dataset.base_ids[spread])
-    if files.files.is_remote:
-        held = files.files if at.files is None else at.files
-        return [_object_version(held, number) for number in dict.fromkeys(at.path_id.tolist())]
-    paths = dict.fromkeys(files.path(at, row) for row in range(len(spread)))  # an archive once
-    return [_version(path) for path in paths]
-
-
-def _object_version(files: ColumnFiles, number: int) -> Version:
-    try:
-        stored = files.object(number)
-        return _version(files.path(number)) if stored is None else stored.content_name()
-    except NotFoundError:
-        return None
-
-
-def _version(path: bytes) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_size, status.st_mtime_ns
+    held = files.files if at.files is None else at.files
+    return [held.version(number) for number in dict.fromkeys(at.path_id.tolist())]

@@ -17,7 +17,7 @@ from headrace.data.sample_arrays import cached_array, file_versions, mapped_zero
 from headrace.data.storage.sidecar import cache_folder
 from headrace.system import default_threads
 
-SIZES_FORMAT = "headrace image sizes 2"
+SIZES_FORMAT = "headrace image sizes 3"
 """Raise the number whenever the meaning of a cached file changes."""
 _MOST = np.iinfo(np.int32).max
 _WORTH_KEEPING = 1024

@@ -155,8 +155,8 @@ class UnnamedMemory:
             raise
         return cls(descriptor)
 
-    def __del__(self) -> None:
-        os.close(self.descriptor)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # `os` is gone as the interpreter ends
+        close(self.descriptor)
 
     def __reduce__(self) -> tuple[Callable[..., UnnamedMemory], tuple[Any, ...]]:
         if get_spawning_popen() is None:

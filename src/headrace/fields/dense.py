@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal, Self, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from headrace.errors import UsageError
 from headrace.fields.image import Floats, check_bool, check_choice, is_number
+from headrace.foreign_arguments import KnownArguments
 
 MaskDType: TypeAlias = Literal["uint8", "int16", "int32", "int64"]
 
@@ -21,22 +22,8 @@ _LEAST = {"uint8": 0, "int16": -1 << 15, "int32": -1 << 31, "int64": 1 - (1 << 6
 _MOST = {"uint8": 255, "int16": (1 << 15) - 1, "int32": (1 << 31) - 1, "int64": (1 << 63) - 1}
 
 
-class OneOfASample:
-    """Base of fields that follow the Loader's view: they take no view of their own and no copies."""
-
-    def __new__(cls, *_: object, **given: object) -> Self:
-        """Refuse `view` and `copies`, which an Image takes, and say why."""
-        for name in ("view", "copies"):
-            if name in given:
-                raise UsageError(
-                    f"{cls.__name__}: expected one of a sample, which follows the Loader's view, got {name}="
-                    f"{given[name]!r}; only Image has {name}="
-                )
-        return super().__new__(cls)
-
-
 @dataclass(frozen=True)
-class Mask(OneOfASample):
+class Mask(KnownArguments, of="field"):
     """One class per pixel: the index of a PNG's palette, or a grey value. Resampled nearest-exact.
 
     In the batch: [N, H, W] of `dtype`, as `torch.nn.functional.cross_entropy` takes it (int64, or uint8 and `.long()`
@@ -110,7 +97,7 @@ class Quantiles:
 
 
 @dataclass(frozen=True)
-class Depth(OneOfASample):
+class Depth(KnownArguments, of="field"):
     """One distance per pixel. Resampled nearest-exact.
 
     In the batch: [N, 1, H, W] of `dtype`, the file's value times `scale` (millimetres to metres: 1 / 1000), or what
@@ -160,7 +147,7 @@ class Depth(OneOfASample):
 
 
 @dataclass(frozen=True)
-class Normals(OneOfASample):
+class Normals(KnownArguments, of="field"):
     """One direction per pixel, x to the right and y down, or up if `y` says so. Resampled nearest-exact.
 
     In the batch: [N, 3, H, W] of `dtype`, over channels-last memory. Bytes 0…255 of a PNG's red, green and blue become

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias, get_args
 
 from headrace.errors import UsageError
 from headrace.fields.image import check_choice, is_number
+from headrace.foreign_arguments import KnownArguments
 
 BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
 
@@ -15,7 +16,7 @@ BOX_FORMATS: tuple[BoxFormat, ...] = get_args(BoxFormat)
 
 
 @dataclass(frozen=True)
-class Boxes:
+class Boxes(KnownArguments, of="field"):
     """List of boxes per sample, in pixels of the image that the view is drawn from (after any EXIF rotation).
 
     In the batch: a list of N arrays float32 [k, 4], as xyxy in pixels of the output, which torchvision's detection
@@ -54,7 +55,7 @@ class Boxes:
 
 
 @dataclass(frozen=True)
-class Keypoints:
+class Keypoints(KnownArguments, of="field"):
     """List of K points per instance and sample, in pixels of the image that the view is drawn from.
 
     In the batch: a list of N arrays float32 [k, K, 3]: x and y in pixels of the output, and visibility. A point outside
@@ -88,7 +89,7 @@ class Keypoints:
 
 
 @dataclass(frozen=True)
-class InstanceMasks:
+class InstanceMasks(KnownArguments, of="field"):
     """One mask per instance: where in the image each object is.
 
     In the batch: a list of N arrays uint8 [k, H, W], 1 on the object, at the size of the output, which torchvision's
@@ -107,7 +108,7 @@ class InstanceMasks:
 
 
 @dataclass(frozen=True)
-class Geometry:
+class Geometry(KnownArguments, of="field"):
     """The view that a sample got, to map what a model finds on the output back to the source.
 
     In the batch: a dict of `window` float32 [N, 4], what the output shows of the source as x0, y0, x1, y1 in the

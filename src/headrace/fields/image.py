@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, get_args
 
 from headrace.augment import Augmentation, compile_augment
 from headrace.errors import UsageError
+from headrace.foreign_arguments import KnownArguments
 from headrace.views import MAX_SIDE_PX, MOST_COPIES, View, compile_view
 
 
@@ -19,11 +20,21 @@ def is_number(value: object) -> bool:
 
 
 def check_choice(field: object, name: str, allowed: tuple[str, ...]) -> None:
-    """Raise UsageError unless the field's argument is one of `allowed`."""
+    """Raise UsageError unless the field's argument is one of `allowed`, or a type of that name."""
+    if name == "dtype":
+        object.__setattr__(field, name, type_name(getattr(field, name)))
     if getattr(field, name) not in allowed:
         raise UsageError(
             f"{type(field).__name__}: expected {name} to be one of {allowed}, got {getattr(field, name)!r}"
         )
+
+
+def type_name(dtype: object) -> object:
+    """Return the name of a type of torch or numpy, such as "float32"; anything else as it is."""
+    home = getattr(dtype if isinstance(dtype, type) else type(dtype), "__module__", "").partition(".")[0]
+    if home not in ("torch", "numpy"):
+        return dtype
+    return dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
 
 
 def check_bool(field: str, name: str, value: object) -> None:
@@ -67,12 +78,24 @@ class Normalize:
             raise UsageError(f"Normalize: expected every std above 0, got {self.std!r}")
 
 
+def as_normalize(place: str, given: object) -> Normalize:
+    """Return a Normalize, which (mean, std) stands for, too. Raise UsageError, whose text begins with `place`."""
+    if isinstance(given, Normalize):
+        return given
+    if isinstance(given, Sequence) and len(given) == 2 and all(isinstance(each, Sequence) for each in given):
+        return Normalize(mean=tuple(given[0]), std=tuple(given[1]))
+    raise UsageError(
+        f"{place}: expected None, hr.IMAGENET or (mean, std) on the scale 0…1, such as ((0.5,) * 3, (0.5,) * 3), got "
+        f"{given!r}"
+    )
+
+
 IMAGENET = Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 """Statistics that models trained on ImageNet expect."""
 
 
 @dataclass(frozen=True)
-class Image:
+class Image(KnownArguments, of="field"):
     """Image column: decoded, cropped and resampled by the sample's view.
 
     In the batch: [N, C, H, W] of `dtype`, C = 3 for mode "RGB" and 1 for "L". Memory is channels-last unless
@@ -89,10 +112,10 @@ class Image:
     `dct_scaling` says when a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which is faster. By default, only if
     what is decoded still has 4 times the output's pixels each way: 99.9 % of values are then within 2 levels of a full
     decode. True asks for no more than the output's size (within 15 levels); False never scales. `exif` rotates the
-    image by its EXIF orientation (JPEG). `filter` "triangle" is antialiased bilinear, like Pillow's BILINEAR; "nearest"
-    is nearest-exact. `shrink_to` allows pixels to be taken from a copy of the image whose short side is at most that
-    many pixels: the crop stays the same, its detail is bounded. With `cache=` and a random view, that copy is cached.
-    `source` names the column if it differs from the field's name.
+    image by its EXIF orientation (of a PNG: an eXIf chunk before the pixels). `filter` "triangle" is antialiased
+    bilinear, like Pillow's BILINEAR; "nearest" is nearest-exact. `shrink_to` allows pixels to be taken from a copy of
+    the image whose short side is at most that many pixels: the crop stays the same, its detail is bounded. With
+    `cache=` and a random view, that copy is cached. `source` names the column if it differs from the field's name.
 
     `view`, of one fixed size, is the field's own: it then does not follow the Loader's, and neither do boxes, masks and
     keypoints follow it. With `copies` the batch is [N, copies, C, H, W], and each copy draws its view for itself, of
@@ -134,6 +157,7 @@ class Image:
         self._check_copies()
         if self.normalize is None:
             return
+        object.__setattr__(self, "normalize", as_normalize("Image: normalize", self.normalize))
         if self.dtype in ("uint8", "uint16"):
             raise UsageError(f'Image: normalize gives fractions, got dtype="{self.dtype}"; use dtype="float32"')
         if len(self.normalize.mean) != self.channel_count:

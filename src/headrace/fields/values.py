@@ -8,7 +8,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from headrace.errors import UsageError
-from headrace.fields.image import check_choice
+from headrace.fields.image import check_choice, type_name
+from headrace.foreign_arguments import KnownArguments
 
 Pad: TypeAlias = Literal["batch", "max"] | int
 Captions: TypeAlias = Literal["random", "first"]
@@ -24,7 +25,7 @@ _BYTES_A_TOKEN = 64
 
 
 @dataclass(frozen=True)
-class Text:
+class Text(KnownArguments, of="field"):
     """Text per sample, tokenised by batch.
 
     In the batch: a dict of "ids", int64 [N, L], and "mask", bool [N, L], False where a row is padded with `pad_id`.
@@ -103,7 +104,7 @@ ARRAY_DTYPES: tuple[ArrayDType, ...] = get_args(ArrayDType)
 
 
 @dataclass(frozen=True)
-class Array:
+class Array(KnownArguments, of="field"):
     """One array per sample, stacked: [N, *shape].
 
     `source` is a column of `.npy` files or members, of `.npz` of one array each, of lists of numbers, or of numbers;
@@ -121,6 +122,7 @@ class Array:
     shape: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", type_name(self.dtype))
         if self.dtype is not None and self.dtype not in ARRAY_DTYPES:
             raise UsageError(f"Array: expected dtype to be None or one of {ARRAY_DTYPES}, got {self.dtype!r}")
         if self.shape is None:
@@ -131,7 +133,7 @@ class Array:
 
 
 @dataclass(frozen=True)
-class Label:
+class Label(KnownArguments, of="field"):
     """One number per sample, as int64 (or the column's own float type) [N].
 
     It is the class of a class folder, a column of values, or a text file that holds one integer (`.cls`).
@@ -142,7 +144,7 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Raw:
+class Raw(KnownArguments, of="field"):
     """A column's undecoded bytes: a list of N `bytes` (for a column of values: an array)."""
 
     _: KW_ONLY
@@ -150,7 +152,7 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class Key:
+class Key(KnownArguments, of="field"):
     """Identity of each sample: its key, the file that it lies in, or its position.
 
     `what`   "key": a list of N str, as `dataset.keys` has them. "path": a list of N str, the file that holds the

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace import _core
 from headrace.augment import AugmentProgram
-from headrace.errors import UnknownArgumentError, UsageError
+from headrace.errors import UsageError
 from headrace.fields import Field, Image, Spatial
 from headrace.loader.recipe import SampleMap
 from headrace.plan import EpochPlan, SequencePacking
@@ -19,49 +19,6 @@ if TYPE_CHECKING:
     import torch
 
     from headrace.device import Placement
-
-COUNTERPARTS = {
-    "dataset": "it is the first argument: a path, or what headrace.open gave. A Dataset of Python code takes "
-    "headrace.ThreadDataLoader",
-    "num_workers": "native threads do the work, as many as threads= says (left out, the loader finds them); "
-    "map_workers= are processes for the Python of map=",
-    "drop_last": 'remainder="drop" for True; "short", which is the default, for False',
-    "sampler": "shuffle= and seed= make the order, and each rank takes its part without a DistributedSampler; "
-    "weights= (WeightedRandomSampler), balanced= and repeats= draw samples, data.select(indices) chooses them, "
-    "headrace.mix weighs sources",
-    "batch_sampler": "batch_size= and shuffle= cut the batches; buckets= or batch_size=headrace.Budget(…) group "
-    "samples of like size",
-    "collate_fn": "batches are made natively, of equal shapes by view= or buckets=; batch_map= changes whole batches, "
-    "batch=headrace.MixUp(…) or CutMix(…) mixes them",
-    "pin_memory": 'device="cuda": batches are made in pinned memory and copied on a side stream',
-    "pin_memory_device": 'device="cuda:1" or another: batches are handed out there',
-    "persistent_workers": "nothing: native threads start in a moment; leave it out",
-    "worker_init_fn": "nothing: threads share one process; what map= draws comes from the rng that it is given",
-    "generator": "seed=: the order and every random view follow from it and the epoch",
-    "prefetch_factor": "prefetch=, batches ahead in all and not a worker (left out, the loader finds it)",
-    "timeout": "nothing: no worker process can be lost; leave it out",
-    "in_order": "nothing: batches always come in order, and a slow sample holds up one thread; leave it out",
-    "transform": "view= for geometry, map= for your own function of a sample and its rng",
-    "target_transform": "map=, a function of a sample and its rng",
-}
-"""Replacements for the arguments of torch's DataLoader and datasets."""
-
-
-def refuse_unknown(unknown: Mapping[str, object], known: Iterable[str]) -> None:
-    """Raise UnknownArgumentError for arguments that a Loader does not have, and name what it has instead."""
-    if not unknown:
-        return
-    told = [f"{name}=: {COUNTERPARTS[name]}" for name in unknown if name in COUNTERPARTS]
-    for name in unknown.keys() - COUNTERPARTS.keys():
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, [*known, *COUNTERPARTS], n=1)
-        told.append(f"{name}=: did you mean {near[0]}=?" if near else f"{name}=: leave it out")
-    names = ", ".join(f"{name}=" for name in unknown)
-    raise UnknownArgumentError(
-        f"Loader: expected arguments of its own, got {names}; instead of {'; instead of '.join(told)} (a script that "
-        "keeps its Dataset can keep all of DataLoader's: headrace.ThreadDataLoader)"
-    )
 
 
 def check_values(

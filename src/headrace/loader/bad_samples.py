@@ -117,6 +117,10 @@ def _place(key: str, named: str | None, field: str) -> str:
     return f"sample {key!r}{'' if named is None else f' ({named})'}, field {field!r}"
 
 
+_NAMED = 5
+"""Bad samples that the error names, and the last one."""
+
+
 class BadSamples:
     """Bad samples of one pass: counted, and written to the quarantine. Thread-safe.
 
@@ -130,6 +134,7 @@ class BadSamples:
         self._quarantine = quarantine
         self._lock = threading.Lock()
         self._seen: set[int] = set()
+        self._first: list[SampleError] = []
         self._counts = Counter[str]()
 
     def __len__(self) -> int:
@@ -151,10 +156,16 @@ class BadSamples:
             self._seen.add(sample)
             if self._quarantine is not None:
                 self._quarantine.add(sample, error, epoch=epoch, position=position)
+            if len(self._first) < _NAMED:
+                self._first.append(error.with_traceback(None))
             if len(self._seen) > self._most:
+                named = "".join(f"\n  {each}" for each in dict.fromkeys([*self._first, error]))
+                left_out = len(self._seen) - len(self._first) - (error not in self._first)
                 raise TooManyBadSamplesError(
                     f"{len(self._seen)} of {self._samples:,} samples are bad, expected at most {self._most} "
-                    f"(max_bad={self._max_bad}); the last: {error}. Look at them"
+                    f"(max_bad={self._max_bad}):{named}\n"
+                    + (f"and {left_out:,} more. " if left_out else "")
+                    + "Look at them"
                     + (f" in {self._quarantine.path}" if self._quarantine is not None else " with quarantine=PATH")
                     + ", or raise max_bad"
                 ) from error

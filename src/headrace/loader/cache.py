@@ -108,7 +108,7 @@ class TokenCache:
         return found.with_missing(made)
 
 
-PIXELS_VERSION = 1
+PIXELS_VERSION = 2
 """Part of a cache's identity. Raise it with any change to the pixels that the core makes of the same file."""
 
 _AFTER_BYTES = ("dtype", "subtract", "divide")

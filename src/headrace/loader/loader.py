@@ -17,6 +17,7 @@ from headrace.data import open as open_dataset
 from headrace.errors import UsageError
 from headrace.fetch import check_window_memory
 from headrace.fields import Field, Image, resolve_texts
+from headrace.foreign_arguments import refuse_unknown
 from headrace.loader.arguments import (
     check_augment,
     check_last_batch,
@@ -25,7 +26,6 @@ from headrace.loader.arguments import (
     check_values,
     check_views,
     place_fields,
-    refuse_unknown,
 )
 from headrace.loader.autotuning.tuner import Tuner, tuner_of
 from headrace.loader.bad_samples import Quarantine
@@ -171,7 +171,7 @@ class Loader(LoaderPosition):
         **unknown: Never,
     ) -> None:
         super().__init__()
-        refuse_unknown(unknown, Loader.__init__.__annotations__)
+        refuse_unknown("Loader", unknown, Loader.__init__.__annotations__, of="Loader")
         dataset = data if isinstance(data, Dataset) else open_dataset(data)
         self._place = rank_of_process(rank, world_size)
         base = Order(

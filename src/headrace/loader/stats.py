@@ -161,24 +161,19 @@ class Stats:
         if limit == "start":
             return "Nothing has been taken yet."
         share = self.consumer_wait_s / self.wall_s
+        effect = "limits this run" if share >= _LIMITING else "costs this run little"
         if limit == "consumer":
             return f"Data is not what limits this run: the consumer waited {share:.1%} of the time."
         if limit == "python":
-            return (
-                f"Python limits this run: the consumer waited {share:.0%} of the time while the core's threads idled."
-            )
+            return f"Python {effect}: the consumer waited {share:.0%} of the time while the core's threads idled."
         if limit == "store":
-            return (
-                f"The store limits this run: the consumer waited {share:.0%} of the time, most of it for its answers."
-            )
+            return f"The store {effect}: the consumer waited {share:.0%} of the time, most of it for its answers."
         where = f"on {self.threads} threads"
         if limit == "map":
             where = f"in {self.map_workers} processes"
         elif limit == "text":
             where = "in the feed's own thread"
-        return (
-            f"The loader limits this run: the consumer waited {share:.0%} of the time, most of it for {limit} {where}."
-        )
+        return f"The loader {effect}: the consumer waited {share:.0%} of the time, most of it for {limit} {where}."
 
 
 def sums(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
@@ -186,6 +181,8 @@ def sums(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, f
     return {name: first.get(name, 0) + second.get(name, 0) for name in {**first, **second}}
 
 
+_LIMITING = 0.1
+"""Share of the time that the consumer waits, from which data is said to limit the run."""
 _SUMS = (
     "batches", "samples", "consumer_wait_s", "python_s", "idle_s", "ready_batches", "bad", "replaced", "declined",
     "retries", "left_out", "repeated", "map_workers",

@@ -69,7 +69,7 @@ class State:
         return cls(**values)  # type: ignore[arg-type]  # each was checked against its field's type
 
 
-_EXPECTED = {int: "an int, 0 or more", str: "a str", bool: "a bool", list: "a list of str", dict: "a dict"}
+_EXPECTED = {int: "an int from 0 to 2**64 - 1", str: "a str", bool: "a bool", list: "a list of str", dict: "a dict"}
 
 
 def check_state(values: Mapping[str, object], kinds: Mapping[str, Any]) -> None:
@@ -87,10 +87,10 @@ def check_state(values: Mapping[str, object], kinds: Mapping[str, Any]) -> None:
         kind = get_origin(kind) or kind
         if or_none and value is None:
             continue
-        negative = type(value) is int and value < 0
+        too_far = type(value) is int and not 0 <= value < 1 << 64
         of_others = isinstance(value, list) and not all(type(each) is str for each in value)
         # type(), not isinstance(): True is an int to Python, and to_dict never made a state that holds it.
-        if type(value) is not kind or negative or of_others:
+        if type(value) is not kind or too_far or of_others:
             expected = _EXPECTED[kind] + (" or None" if or_none else "")
             raise StateError(f"state[{name!r}]: expected {expected}, got {value!r}; pass the saved dict unchanged")
 
@@ -204,8 +204,8 @@ def _check_order(state: State, plan: EpochPlan | SamplePlan, *, dataset: str) ->
     for name, saved, here, hint in (
         ("plan version", version, PLAN_VERSION, afresh),
         ("random source version", state.rng, _core.RNG_VERSION, afresh),
+        ("samples in an epoch", state.length, plan.length, f"{same_data}, with its repeats= or samples_per_epoch="),
         ("dataset", state.dataset, dataset, f"{same_data}; it may have changed since"),
-        ("length", state.length, plan.length, f"{same_data}, and pass its samples_per_epoch=, repeats= or balanced="),
         ("seed", state.seed, plan.seed, f"pass seed={state.seed}"),
         ("shuffle", state.shuffle, plan.shuffle, f"pass shuffle={state.shuffle}"),
         ("remainder", state.remainder, plan.remainder, f"pass remainder={state.remainder!r}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -132,6 +133,7 @@ def demo(
     json: Json = None,
 ) -> None:
     """Make a small photographic data set, then do what `headrace bench` does on it."""
+    from headrace.cache import size_text
     from headrace.tools.demo_dataset import PHOTOGRAPHS_AT_MOST, cached_path, find_source, write_dataset
 
     console = console_for(json)
@@ -144,6 +146,8 @@ def demo(
     say(console, [f"{count:,} images cut from {source.origin}"])
     console.print(f"headrace bench {path}", style="bold", highlight=False, markup=False, soft_wrap=True)
     bench(str(path), threads=threads, batch_size=batch_size, dtype=dtype, rounds=rounds, images=images, json=json)
+    taken = size_text(sum(file.stat().st_size for file in path.rglob("*.jpg")))
+    say(console, [f"The images stay for the next demo: {taken}. To remove them: rm -r {shlex.quote(str(path))}"])
 
 
 TuneCommand = Annotated[

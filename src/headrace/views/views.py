@@ -11,6 +11,7 @@ from numbers import Integral, Real
 from typing import TypeAlias
 
 from headrace.errors import UsageError
+from headrace.foreign_arguments import KnownArguments
 
 Size: TypeAlias = int | tuple[int, int]
 """Pixels: an int for a square (the short side in `Resize`), or (height, width)."""
@@ -33,7 +34,7 @@ class Pads(Enum):
     YES = 2
 
 
-class View(ABC):
+class View(KnownArguments, ABC, of="view"):
     """One step of geometry. Views are frozen; a list of them composes from left to right."""
 
     fill: Fill = 0

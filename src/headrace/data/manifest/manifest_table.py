@@ -26,6 +26,7 @@ from headrace.data.remote.remote_file import CopiedObject, ObjectPath
 from headrace.data.sources.file_kind import TEXT_SUFFIXES, kind_of
 from headrace.data.storage import safetensors
 from headrace.data.storage.open_file import FilePath, OpenFile, file_name
+from headrace.data.storage.paths import is_folder
 from headrace.data.storage.safetensors import ArrayContent, Arrays
 from headrace.data.storage.sidecar import (
     FileIdentity,
@@ -261,7 +262,7 @@ def rows_in_folder(folder: str) -> list[str]:
     Raises UsageError where their names tell several splits.
     """
     with os.scandir(folder) as entries:
-        found = {entry.name: entry.is_dir() for entry in entries if not is_beside_rows(entry.name)}
+        found = {entry.name: is_folder(entry) for entry in entries if not is_beside_rows(entry.name)}
     names = sorted(found, key=os.fsencode)
     return [] if any(found.values()) else [os.path.join(folder, name) for name in rows_among(folder, names)]
 

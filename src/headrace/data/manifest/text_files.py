@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from headrace.data.manifest.manifest_columns import BATCH_BYTES, BATCH_ROWS, MAX_COLUMNS, distinct_names
+from headrace.data.sources.file_kind import is_image_name
 from headrace.data.storage.open_file import FilePath, file_name, open_stream, unreadable
 from headrace.errors import DatasetError, EmptyDatasetError, HeadraceError
 
@@ -138,7 +140,8 @@ class DelimitedText:
     """Rows of a text of fields between delimiters, as RFC 4180 has them.
 
     `columns`: names of the fields; where the first line holds all of them, it is a header none the less, and they pick
-    from it. None: the first line is a header.
+    from it. A first line that names no image where the second one does is a header, too, and gets these names. None:
+    the first line is a header.
     """
 
     def __init__(self, path: FilePath, name: str, *, delimiter: str, columns: Sequence[str] | None) -> None:
@@ -147,7 +150,9 @@ class DelimitedText:
         self.name = name
         self._delimiter = delimiter
         self.rows = self._lines = 0
-        first, line = next(self._rows_and_lines(), (None, 0))
+        rows = self._rows_and_lines()
+        first, line = next(rows, (None, 0))
+        second, _ = next(rows, ([], 0))
         if first is None:
             raise EmptyDatasetError(f"{self.name}: expected a row a sample, got an empty file. Check the path")
         if not first:
@@ -155,9 +160,10 @@ class DelimitedText:
                 f"{self.name} line {line}: expected fields of at most {csv.field_size_limit():,} characters in the "
                 f"first row, got more. Is a quote never closed?"
             )
-        self._has_header = columns is None or set(columns) <= set(first)
+        has_names = columns is None or set(columns) <= set(first)
+        self._has_header = has_names or _is_header(first, second)
         self._fields = list(columns or ())
-        if self._has_header:  # a column without a name, such as pandas' index, is named by its number
+        if has_names:  # a column without a name, such as pandas' index, is named by its number
             named = [field or f"column {number}" for number, field in enumerate(first, 1)]
             self._fields = distinct_names(self.name, named)
         self.columns = self._fields if columns is None else list(columns)
@@ -266,6 +272,14 @@ class DelimitedText:
                     ended = rows.line_num
             except csv.Error:
                 yield [], ended + 1
+
+
+def _is_header(first: Sequence[str], second: Sequence[str]) -> bool:
+    """Tell whether the first row names no image in a field where the second row does."""
+    return len(first) == len(second) and any(
+        is_image_name(os.fsencode(value)) and not os.path.splitext(name)[1]
+        for name, value in zip(first, second, strict=True)
+    )
 
 
 def _shown(text: str) -> str:

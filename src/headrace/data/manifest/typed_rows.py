@@ -199,6 +199,9 @@ class TableRows(TypedPart):
         if self._indices is None:
             yield from table.to_batches(max_chunksize=_PIECE_ROWS)
             return
+        for place, field in enumerate(table.schema):  # pyarrow takes no rows of views
+            if types.is_string_view(field.type):
+                table = table.set_column(place, field.name, table.column(place).cast(pa.large_string()))
         for start in range(0, self.rows, _PIECE_ROWS):
             taken = table.take(self._indices[start : start + _PIECE_ROWS])
             yield from taken.combine_chunks().to_batches()

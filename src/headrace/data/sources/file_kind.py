@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -88,7 +89,11 @@ _IMAGES = {
 }
 """Files that an image field decodes."""
 
-_BRANDS = {b"avif": "an AVIF image", b"avis": "an AVIF image", b"heic": "a HEIC image", b"mif1": "a HEIF image"}
+_BRANDS = {
+    **dict.fromkeys((b"avif", b"avis"), "an AVIF image"),
+    **dict.fromkeys((b"heic", b"heix"), "a HEIC image"),
+    b"mif1": "a HEIF image",
+}
 _RIFF = {b"WEBP": "a WebP image"}
 
 _OTHERS = {
@@ -108,6 +113,24 @@ _OTHERS = {
         ("a pickle", "Nothing is unpickled: write a .parquet, or give the lists that it holds"),
     ),
 }
+_MEDIA = (
+    "Video and audio are not decoded: write frames as images, or train on the files with headrace.ThreadDataLoader "
+    "and torchcodec"
+)
+_OTHERS |= {
+    b"\x1a\x45\xdf\xa3": ("a Matroska or WebM video", _MEDIA),
+    b"FLV\x01": ("a Flash video", _MEDIA),
+    b"\0\0\x01\xba": ("an MPEG video", _MEDIA),
+    b"\0\0\x01\xb3": ("an MPEG video", _MEDIA),
+    b"fLaC": ("a FLAC audio file", _MEDIA),
+    b"OggS": ("an Ogg audio or video file", _MEDIA),
+    b"ID3": ("an MP3 audio file", _MEDIA),
+}
+_MEDIA_SUFFIXES = frozenset((
+    ".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".flv", ".3gp", ".ogv",
+    ".wav", ".mp3", ".flac", ".ogg", ".opus", ".m4a", ".aac",
+))  # fmt: skip
+_RIFF_MEDIA = {b"AVI ": "an AVI video", b"WAVE": "a WAV audio file"}
 _NAMED: dict[str, Kind] = {".tar": "tar", ".zip": "zip", ".parquet": "parquet", ".json": "json"}
 _ARROW_ADVICE = "Open the folder that save_to_disk wrote, or write a .parquet"
 _LMDB_AT, _LMDB = 16, b"\xde\xc0\xef\xbe"
@@ -166,6 +189,11 @@ def _kind(suffix: str, head: bytes) -> FileKind:
     return _by_bytes(head) or _by_ending(suffix, head)
 
 
+def media_advice(suffixes: Iterable[str]) -> str | None:
+    """Return the advice for files of video or audio, if any of the suffixes, in lower case, is one of theirs."""
+    return _MEDIA if _MEDIA_SUFFIXES.intersection(suffixes) else None
+
+
 def is_image(path: str) -> bool:
     """Tell whether the file at `path` is an image, by its first bytes."""
     return os.path.isfile(path) and kind_of(path).kind == "image"
@@ -195,8 +223,12 @@ def _by_bytes(head: bytes) -> FileKind | None:
     image = None
     if head.startswith(b"RIFF"):
         image = _RIFF.get(head[8:12])
+        if head[8:12] in _RIFF_MEDIA:
+            return FileKind("other", _RIFF_MEDIA[head[8:12]], _MEDIA)
     elif head[4:8] == b"ftyp":
         image = _BRANDS.get(head[8:12])
+        if image is None:
+            return FileKind("other", "an MP4 or QuickTime video or audio file", _MEDIA)
     elif head.startswith(b"BM") and head[6:10] == b"\0\0\0\0":
         image = "a BMP image"
     elif head[:1] == b"P" and head[1:2] in b"1234567f" and head[2:3].isspace():

@@ -21,8 +21,8 @@ from headrace.data.remote.addresses import show_address
 from headrace.data.remote.listing import Listing, Stores
 from headrace.data.remote.object_columns import NamedObjects, ObjectColumn, SeenObjects
 from headrace.data.remote.remote_file import ObjectPath
-from headrace.data.sources.file_kind import IMAGE_EXTENSIONS, is_image_name
-from headrace.data.storage.paths import walk_folders
+from headrace.data.sources.file_kind import IMAGE_EXTENSIONS, is_image_name, media_advice
+from headrace.data.storage.paths import is_folder, is_regular, walk_folders
 from headrace.data.storage.sidecar import INDEX_SUFFIXES
 from headrace.data.storage.strings import StringColumn
 from headrace.data.table import SampleTable
@@ -104,6 +104,7 @@ def _sorted_images(
             got = f"{others.total():,} other files ({kinds})"
         if ".tar" in others:
             hint = "To open the tars, pass a pattern such as '*.tar' inside it"
+        hint = media_advice(others) or hint
         raise EmptyDatasetError(f"{root}: expected images ({', '.join(IMAGE_EXTENSIONS)}), got {got}. {hint}")
     if others:
         skipped["other files"] = others.total()
@@ -174,11 +175,11 @@ def _scan(full: bytes, skipped: Counter[str], others: Counter[str]) -> tuple[lis
             name = entry.name
             if name.startswith(b"."):
                 skipped["hidden entries"] += 1
-            elif entry.is_dir():
+            elif is_folder(entry):
                 subfolders.append(name)
             elif not is_image_name(name):
                 others[os.fsdecode(os.path.splitext(name)[1].lower()) or "without extension"] += 1
-            elif entry.is_file():
+            elif is_regular(entry):
                 images.append(name)
             else:
                 skipped["broken links and special files"] += 1
@@ -287,7 +288,7 @@ def _entries(folder: bytes) -> tuple[list[bytes], list[bytes]]:
     with os.scandir(folder) as entries:
         for entry in entries:
             if not entry.name.startswith(b"."):
-                (subfolders if entry.is_dir() else others).append(entry.name)
+                (subfolders if is_folder(entry) else others).append(entry.name)
     return subfolders, others
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import glob
 import os
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headrace.data.storage.sidecar import INDEX_SUFFIXES
 from headrace.errors import NotFoundError, ReadError, UsageError
@@ -84,6 +85,25 @@ def suggest_path(path: str) -> str:
         if close
         else f"{parent} exists and holds {len(names):,} entries"
     )
+
+
+def is_folder(entry: os.DirEntry[Any]) -> bool:
+    """Tell whether an entry is a folder. A link that leads to itself is none."""
+    return _unless_circular(entry.is_dir)
+
+
+def is_regular(entry: os.DirEntry[Any]) -> bool:
+    """Tell whether an entry is a regular file. A link that leads to itself is none."""
+    return _unless_circular(entry.is_file)
+
+
+def _unless_circular(check: Callable[[], bool]) -> bool:
+    try:
+        return check()
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return False
 
 
 def walk_folders(

@@ -1,0 +1,120 @@
+"""Arguments that other libraries have and Headrace does not, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from headrace.errors import UnknownArgumentError
+
+_ORDER = "hr.Loader(data, shuffle=True, seed=0)"
+_FILTER = 'filter= of an Image: "triangle", which is antialiased bilinear, or "nearest"; masks are always nearest'
+_FLOATS = 'dtype="float32" of the field, such as hr.Image(dtype="float32", normalize=hr.IMAGENET)'
+_VIEW = "view= of the Loader, such as hr.Loader(data, view=hr.Resize(224))"
+
+COUNTERPARTS: Mapping[str, Mapping[str, str]] = {
+    "Loader": {
+        "dataset": "it is the first argument: a path, or what headrace.open gave. A Dataset of Python code takes "
+        "headrace.ThreadDataLoader",
+        "num_workers": "native threads do the work, as many as threads= says (left out, the loader finds them); "
+        "map_workers= are processes for the Python of map=",
+        "drop_last": 'remainder="drop" for True; "short", which is the default, for False',
+        "sampler": "shuffle= and seed= make the order, and each rank takes its part without a DistributedSampler; "
+        "weights= (WeightedRandomSampler), balanced= and repeats= draw samples, data.select(indices) chooses them, "
+        "headrace.mix weighs sources",
+        "batch_sampler": "batch_size= and shuffle= cut the batches; buckets= or batch_size=headrace.Budget(…) group "
+        "samples of like size",
+        "collate_fn": "batches are made natively, of equal shapes by view= or buckets=; batch_map= changes whole "
+        "batches, batch=headrace.MixUp(…) or CutMix(…) mixes them",
+        "pin_memory": 'device="cuda": batches are made in pinned memory and copied on a side stream',
+        "pin_memory_device": 'device="cuda:1" or another: batches are handed out there',
+        "persistent_workers": "nothing: native threads start in a moment; leave it out",
+        "worker_init_fn": "nothing: threads share one process; what map= draws comes from the rng that it is given",
+        "generator": "seed=: the order and every random view follow from it and the epoch",
+        "prefetch_factor": "prefetch=, batches ahead in all and not a worker (left out, the loader finds it)",
+        "timeout": "nothing: no worker process can be lost; leave it out",
+        "in_order": "nothing: batches always come in order, and a slow sample holds up one thread; leave it out",
+        "transform": "view= for geometry, map= for your own function of a sample and its rng",
+        "target_transform": "map=, a function of a sample and its rng",
+    },
+    "open": {
+        "split": 'the folder or files of that split: hr.open("data/train"); data.split(0.9) cuts a dataset at random, '
+        'data.filter(split="train") takes the rows whose column says so',
+        "train": 'the folder or files of that split: hr.open("data/train")',
+        "streaming": "nothing: samples are always read when they are needed, from disks and stores alike",
+        "transform": "view= of the Loader for geometry, map= for your own function of a sample and its rng",
+        "target_transform": "map= of the Loader, a function of a sample and its rng",
+        "shuffle": _ORDER,
+        "batch_size": "hr.Loader(data, batch_size=64)",
+        "num_proc": "nothing: threads list and index files",
+    },
+    "field": {
+        "size": _VIEW,
+        "resize": _VIEW,
+        "interpolation": _FILTER,
+        "resample": _FILTER,
+        "mean": "normalize=hr.Normalize(mean=…, std=…)",
+        "std": "normalize=hr.Normalize(mean=…, std=…)",
+        "transform": "view= of the Loader for geometry, map= for your own function of a sample and its rng",
+        "column": "source=, the name of the column",
+        **dict.fromkeys(
+            ("view", "copies"),
+            "nothing: a sample follows view= of the Loader; only Image has its own",
+        ),
+    },
+    "view": {
+        "interpolation": _FILTER,
+        "resample": _FILTER,
+        "antialias": 'nothing: pixels are always antialiased, unless the field says filter="nearest"',
+        "max_long": "max_size=",
+        "padding_mode": "fill=, one value: nothing else is padded with",
+        "value": "fill=",
+        "height": "size=(height, width)",
+        "width": "size=(height, width)",
+        "dtype": _FLOATS,
+    },
+}
+"""Replacements by what is called: a Loader, `open`, a field or a view."""
+
+
+class KnownArguments:
+    """Base of a dataclass that names what replaces an argument it does not have.
+
+    Args:
+        of: Entry of `COUNTERPARTS`.
+    """
+
+    _of = ""
+
+    def __init_subclass__(cls, of: str = "", **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls._of = of or cls._of
+
+    def __new__(cls, *_: Any, **given: Any) -> Any:
+        """Raise UnknownArgumentError for a keyword that the class does not have."""
+        known: Iterable[str] = getattr(cls, "__dataclass_fields__", given)
+        refuse_unknown(cls.__name__, {name: given[name] for name in given if name not in known}, known, of=cls._of)
+        return super().__new__(cls)
+
+
+_ADVICE = {
+    "Loader": " (a script that keeps its Dataset can keep all of DataLoader's arguments: headrace.ThreadDataLoader)",
+}
+
+
+def refuse_unknown(called: str, unknown: Mapping[str, object], known: Iterable[str], *, of: str) -> None:
+    """Raise UnknownArgumentError for any `unknown` arguments, and name what to write instead, or the nearest known."""
+    if not unknown:
+        return
+    counterparts = COUNTERPARTS[of]
+    instead = [f"{name}=: {counterparts[name]}" for name in unknown if name in counterparts]
+    for name in unknown.keys() - counterparts.keys():
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, [*known, *counterparts], n=1)
+        instead.append(f"{name}=: did you mean {near[0]}=?" if near else f"{name}=: leave it out")
+    names = ", ".join(f"{name}=" for name in unknown)
+    raise UnknownArgumentError(
+        f"{called}: expected arguments of its own, got {names}; instead of {'; instead of '.join(instead)}"
+        + _ADVICE.get(of, "")
+    )
