@@ -93,6 +93,12 @@ def test_says_what_the_loop_waited_for() -> None:
     assert shown.startswith(watched.diagnosis.verdict[:40])
 
 
+@pytest.fixture
+def advice_of_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let remedies rest on as few steps as a cell here trains."""
+    monkeypatch.setattr("headrace.doctor.causes.prescription.LEAST_STEPS", BATCHES // 2)
+
+
 CELL = """
 for batch in DataLoader(Slow(), batch_size=4):
     optimizer.zero_grad()
@@ -119,6 +125,7 @@ def run_cell() -> None:
     exec(compile(CELL, "<ipython-input-1-0a1b2c>", "exec"), names)
 
 
+@pytest.mark.usefixtures("advice_of_few_steps")
 def test_says_what_to_do_with_its_reason_and_its_change() -> None:
     """As the whole report of an observed command does. Where the cell's text is in no file, the change is a hint."""
     file = io.StringIO()
@@ -138,6 +145,7 @@ def test_says_what_to_do_with_its_reason_and_its_change() -> None:
     assert "more: watch(verbose=True)" in shown
 
 
+@pytest.mark.usefixtures("advice_of_few_steps")
 def test_a_verbose_one_leaves_nothing_out() -> None:
     file = io.StringIO()
     with headrace.doctor.watch(verbose=True, console=Console(file=file, width=100)) as watched:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from made_recipes import CENTER, TENSOR, described_recipe, differences, image_folder, known, loaded, recipe_of
+from made_recipes import CENTER, TENSOR, described_recipe, differences, image_folder, known, loaded, paired, recipe_of
 from PIL import Image
 from pyarrow import parquet
 from recorded_scripts import FOLDER, recorded, script_text
@@ -109,6 +109,30 @@ def test_indices_that_nothing_tells_are_said(folder, tmp_path):
     recipe = recipe_of(Subset(dataset, torch.randperm(8).tolist() * 20), path)
     assert recipe.degree == "draft"
     assert recipe.unsure[0].part == "Subset"
+
+
+LISTED = (
+    paired("Listed", "png").replace("sorted(name[:-4] for name in", "list(name[:-4] for name in")
+    + """
+        return pixels_of(image), torch.from_numpy(np.array(mask)).long()
+"""
+)
+
+
+def test_a_split_of_files_in_the_order_of_listdir_is_refused(tmp_path):
+    """Drawn again over sorted files, it trained on 36 of 40 images of the validation."""
+    for name, mode in (("images", "RGB"), ("masks", "L")):
+        (tmp_path / name).mkdir()
+        for number in range(40):
+            Image.new(mode, (8, 8), number).save(tmp_path / name / f"{number}.png")
+    path = tmp_path / "listed_script.py"
+    dataset = loaded(LISTED, path).Listed(str(tmp_path))
+    assert recipe_of(dataset, path).degree != "no"
+    generator = torch.Generator().manual_seed(0)
+    for part in torch.utils.data.random_split(dataset, [30, 10], generator=generator):
+        recipe = recipe_of(part, path)
+        assert recipe.degree == "no"
+        assert "os.listdir" in recipe.reason
 
 
 def test_datasets_one_behind_the_other_are_opened_together(folder, tmp_path):

@@ -16,9 +16,11 @@ from headrace.doctor.adoption import Adoption, LoaderRecipe, RecipePart, loader_
 from headrace.doctor.adoption.recipe import ExpectedSource
 from headrace.doctor.adoption.trial import LoaderTrialRequest
 from headrace.doctor.causes import diagnose
+from headrace.doctor.causes.loader import is_lost
 from headrace.doctor.measure import main_view_of
 from headrace.doctor.session.after_run import AdoptedPart, LoaderTrial
 from headrace.doctor.session.model import Session
+from headrace.doctor.session.producers import OutputLeaf
 
 WAITING = MadeRun(stages={"decode:Pillow load": 36_000}, cpu=1.0)
 BOUND = MadeRun(stages={"decode:Pillow load": 500})
@@ -114,6 +116,33 @@ def test_a_source_of_other_samples_is_no_exact_one(
     assert says in found.reason
     assert [part.certainty for part in found.parts] == (["check"] if says else [])
     assert says in " ".join(found.module.replace("    # ", "").split())
+
+
+@pytest.mark.parametrize(
+    ("made", "lost"),
+    [
+        ({"image": "float32[4, 3, 8, 8]", "label": "int64[4]", "path": "str"}, []),
+        ({"image": "float32[4, 3, 8, 8]", "label": "int64[4]"}, ["path"]),
+        ({"image": "float32[4, 3, 8, 8]", "label": "object[]", "path": "bytes"}, ["label", "path"]),
+        ({"image": "float32[4, 3, 16, 16]", "label": "float32[4]", "path": "str"}, ["image", "label"]),
+    ],
+)
+def test_a_batch_that_lacks_an_array_of_the_scripts_is_no_exact_one(
+    made: dict[str, str], lost: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = [
+        OutputLeaf("image", "tensor", [8, 3, 8, 8], "float32"),
+        OutputLeaf("label", "tensor", [8], "int64"),
+        OutputLeaf("path", "str"),
+    ]
+    expected = ExpectedSource(batch={leaf.path: leaf for leaf in batch})
+    monkeypatch.setattr(trial, "tried_loader", lambda request: LoaderTrial("measured", leaves=made))
+    recipe = LoaderRecipe("hr.open('/data')", {"image": "hr.Image()"}, "batch", degree="exact", expected=expected)
+    found, _ = asked_of(measured(), Adoption(recipe, module_text(recipe)))
+    assert found is not None
+    assert found.degree == ("draft" if lost else "exact")
+    assert [part.part for part in found.parts] == lost
+    assert all(is_lost(part) for part in found.parts)
 
 
 @pytest.mark.parametrize(

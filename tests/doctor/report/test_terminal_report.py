@@ -105,7 +105,7 @@ def test_stop_is_said_with_the_verdict() -> None:
     lines = printed(made_session(), made_diagnosis(), balanced_prescription()).splitlines()
     assert lines[1] == balanced_prescription().stop
     assert lines[2].startswith("ended by the doctor")
-    assert "What to do  no lower bounds were measured: the run was only observed" in lines
+    assert "What to do  no lower bounds: the run was only observed" in lines
 
 
 def test_a_remedy_whose_gain_is_not_known_has_a_dash_and_is_not_the_first_thing_to_do() -> None:

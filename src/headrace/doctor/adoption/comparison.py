@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from unittest.mock import patch
 
 import numpy as np
@@ -28,18 +28,28 @@ SAMPLES = 8
 REPEATS = 4
 """Times that the script makes each: what a flip draws is the same twice in a row as often as not."""
 
-Leaf = npt.NDArray[Any] | str
+ROUNDING, ROUNDED_SHARE = 0.02, 0.95
+"""Share of a picture's range by which values differ by rounding and by the filter of a resize; share of such values."""
+FLOAT_ROUNDING = 1e-5
+"""The same of other numbers, as a share of the largest."""
+ALIKE = 0.25
+"""Share of the range of values drawn at random by which its ends may differ between two that are about the same."""
+NUMBERS = "biuf"
+"""Kinds of NumPy types whose values are compared as numbers."""
+
+Leaf = npt.NDArray[Any] | str | bytes
 """Array, or text, of a batch."""
+Verdict = Literal["same", "different", "not comparable"]
 
 
 @dataclass
 class LeafComparison:
-    """One array of the batches, as the script and as the Loader have it."""
+    """One array or text of the batches, as the script and as the Loader have it."""
 
     path: str
     """`0`, `image`, `meta.id`; empty for a batch that is one array."""
     script: list[str] = field(default_factory=list)
-    """Type and shape: `float32[1, 3, 224, 224]`."""
+    """Type and shape: `float32[1, 3, 224, 224]`, `str`."""
     loader: list[str] = field(default_factory=list)
     script_range: tuple[float, float] | None = None
     loader_range: tuple[float, float] | None = None
@@ -47,11 +57,30 @@ class LeafComparison:
     """Largest difference of two values; None where the script draws at random, or where they cannot be compared."""
     drawn: bool = False
     """Whether the script's own values differ from one call to the next."""
+    differs: str = ""
+    """The first difference of two texts, or of values that are not the same but for rounding."""
 
     @property
     def is_same_kind(self) -> bool:
         """Tell whether types and shapes are the same in all samples."""
         return self.script == self.loader
+
+    @property
+    def verdict(self) -> Verdict:
+        """The same but for rounding; different; or not comparable, where the script draws at random.
+
+        Kinds of what is drawn are compared, and the ends of its values, by `ALIKE` of their range.
+        """
+        if not self.is_same_kind:
+            return "different"
+        if not self.drawn:
+            return "different" if self.differs else "same"
+        one, other = self.script_range, self.loader_range
+        if one is None or other is None:
+            return "not comparable"
+        reach = ALIKE * max(one[1] - one[0], other[1] - other[0])
+        is_alike = max(abs(one[0] - other[0]), abs(one[1] - other[1])) <= reach
+        return "not comparable" if is_alike else "different"
 
 
 class _LoaderFoundError(BaseException):
@@ -79,6 +108,7 @@ def compare_with_script(
     rows = list(compared(theirs, make_loader, batches, samples))
     for row in rows:
         print(described(row))
+    print(verdict(rows))
     return rows
 
 
@@ -213,7 +243,7 @@ def leaves(batch: Any, path: str = "") -> Iterator[tuple[str, Leaf]]:
         for number, value in enumerate(batch):
             yield from leaves(value, f"{below}{number}")
     elif isinstance(batch, str | bytes):
-        yield path, str(batch)
+        yield path, batch
     else:
         yield path, _array(batch)
 
@@ -227,51 +257,90 @@ def _array(value: Any) -> npt.NDArray[Any]:
 
 
 def _compare(row: LeafComparison, one: Leaf | None, again: list[Leaf | None], mine: Leaf | None) -> None:
-    row.script.append(_kind(one))
-    row.loader.append(_kind(mine))
-    if isinstance(one, np.ndarray):
-        row.script_range = _wider(row.script_range, one)
-        row.drawn |= not all(
-            isinstance(other, np.ndarray) and np.array_equal(one, other, equal_nan=_is_float(one)) for other in again
-        )
-    if isinstance(mine, np.ndarray):
-        row.loader_range = _wider(row.loader_range, mine)
-    if row.drawn:
+    row.script.append(kind_of(one))
+    row.loader.append(kind_of(mine))
+    for other in (one, *again):
+        row.script_range = _wider(row.script_range, other)
+    row.loader_range = _wider(row.loader_range, mine)
+    row.drawn |= not all(_is_equal(one, other) for other in again)
+    if row.drawn or not row.is_same_kind:
         row.largest = None
-    elif isinstance(one, np.ndarray) and isinstance(mine, np.ndarray) and one.shape == mine.shape and one.size:
+    elif isinstance(one, np.ndarray) and isinstance(mine, np.ndarray) and one.dtype.kind in NUMBERS:
         difference = np.abs(one.astype(np.float64) - mine.astype(np.float64))
-        row.largest = max(row.largest or 0.0, float(difference.max()))
+        largest = float(difference.max(initial=0.0))
+        row.largest = max(row.largest or 0.0, largest)
+        if not _is_close(one, mine, difference):
+            row.differs = row.differs or f"values differ by {largest:.4g}"
+    elif not _is_equal(one, mine):
+        row.differs = row.differs or f"the script has {str(one)[:60]!r}, the Loader {str(mine)[:60]!r}"
 
 
-def _is_float(values: npt.NDArray[Any]) -> bool:
-    return values.dtype.kind == "f"
+def _is_equal(one: Leaf | None, other: Leaf | None) -> bool:
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+    return type(one) is type(other) and one == other
 
 
-def _wider(known: tuple[float, float] | None, values: npt.NDArray[Any]) -> tuple[float, float] | None:
-    if values.dtype.kind not in "biuf" or not values.size:
+def _is_close(one: npt.NDArray[Any], mine: npt.NDArray[Any], difference: npt.NDArray[Any]) -> bool:
+    """Compare a picture by most of its values, since a pixel at an edge may be rounded otherwise; others by all.
+
+    Integers that are no picture, such as labels and tokens, are the same only if they are equal.
+    """
+    is_picture = one.ndim > 2
+    if one.dtype.kind in "biu" and not is_picture:
+        return not difference.any()
+    values = one[np.isfinite(one)].astype(np.float64)
+    if not values.size or not np.array_equal(np.isfinite(one), np.isfinite(mine)):
+        return _is_equal(one, mine)
+    reach = ROUNDING * float(np.ptp(values)) if is_picture else FLOAT_ROUNDING * float(np.abs(values).max())
+    far = int((difference[np.isfinite(one)] > reach).sum())
+    return far <= (1 - ROUNDED_SHARE) * values.size if is_picture else far == 0
+
+
+def _wider(known: tuple[float, float] | None, leaf: Leaf | None) -> tuple[float, float] | None:
+    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in NUMBERS:
+        return known
+    values = leaf[np.isfinite(leaf)]
+    if not values.size:
         return known
     low, high = float(values.min()), float(values.max())
     return (low, high) if known is None else (min(low, known[0]), max(high, known[1]))
 
 
-def _kind(value: Leaf | None) -> str:
-    if value is None:
+def kind_of(leaf: Leaf | None) -> str:
+    """Return the type and shape of an array, the type of a text."""
+    if leaf is None:
         return "nothing"
-    return "text" if isinstance(value, str) else f"{value.dtype}{list(value.shape)}"
+    return f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, np.ndarray) else type(leaf).__name__
 
 
 def described(row: LeafComparison) -> str:
-    """Return one line about an array."""
-    name = row.path or "batch"
+    """Return one line about an array: its verdict, and what that rests on."""
+    name = f"{row.path or 'batch'}: {row.verdict}"
     if not row.is_same_kind:
         script, loader = next(pair for pair in zip(row.script, row.loader, strict=True) if pair[0] != pair[1])
-        return f"{name}: DIFFERENT: the script has {script}, the Loader {loader}"
+        return f"{name}: the script has {script}, the Loader {loader}"
     ranges = [
         f"{low:.4g} to {high:.4g}"
         for low, high in (each for each in (row.script_range, row.loader_range) if each is not None)
     ]
     if row.drawn:
-        return f"{name}: {row.script[0]}, drawn at random: values {' in the script, '.join(ranges)} in the Loader"
+        values = f": values {' in the script, '.join(ranges)} in the Loader" if ranges else ""
+        return f"{name}: {row.script[0]}, drawn at random{values}"
     if row.largest is None:
-        return f"{name}: {row.script[0]}"
+        return f"{name}: {row.script[0]}" + (f", {row.differs}" if row.differs else "")
     return f"{name}: {row.script[0]}, largest difference {row.largest:.4g}, values {' and '.join(ranges)}"
+
+
+def verdict(rows: Sequence[LeafComparison]) -> str:
+    """Return the last line: which arrays differ, which cannot be compared, or that all are the same."""
+    found = {kind: [row.path or "batch" for row in rows if row.verdict == kind] for kind in get_args(Verdict)}
+    if not rows:
+        return "Not comparable: no sample was loaded."
+    drawn = f"not comparable, since the script draws at random: {', '.join(found['not comparable'])}"
+    if found["different"]:
+        more = f"; {drawn}" if found["not comparable"] else ""
+        return f"Different: {', '.join(found['different'])}{more}."
+    if found["not comparable"]:
+        return f"{drawn[:1].upper()}{drawn[1:]}; {len(found['same'])} of {len(rows)} arrays are the same."
+    return f"Same: all {len(rows)} arrays of a batch."

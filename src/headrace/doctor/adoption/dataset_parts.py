@@ -6,12 +6,14 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 from ..edits import ScriptSource
 from .code_layout import literal
 from .recipe import DataSource, KnownSample, RecipePart
 from .stand_ins import LongList, StandIn, class_of
+from .table_sources import cells_in
 
 SUBSET = "torch.utils.data.dataset.Subset"
 CONCATENATED = "torch.utils.data.dataset.ConcatDataset"
@@ -31,6 +33,14 @@ def subset_sample(
 ) -> KnownSample:
     """Return the sample of a dataset of which a Subset takes some, by indices that are known or can be drawn again."""
     source = found.source
+    is_exact = all(part.certainty == "exact" for part in source.parts if part.argument == "source")
+    if not is_exact and not all(_is_sorted(cell.examples) for cell in cells_in(found.value)):
+        note = (
+            "it takes samples by their numbers, and the script numbers them in an order of its own, such as that of "
+            "os.listdir: here these numbers are other samples, of its validation, too; name the split's files in a list"
+        )
+        part = RecipePart("Subset", "", "", "no", note, "source")
+        return replace(found, source=replace(source, parts=(*source.parts, part)))
     indices = vars(subset).get("indices")
     drawn = _drawn(indices, source.length, seeds(sources, command)) if isinstance(indices, list | LongList) else None
     imports: tuple[str, ...] = ()
@@ -55,6 +65,12 @@ def subset_sample(
         chosen="INDICES",
     )
     return replace(found, source=taken)
+
+
+def _is_sorted(examples: Sequence[Any]) -> bool:
+    """Return whether paths or names come in the order in which the Loader reads them; other values tell nothing."""
+    names = [str(one) for one in examples if isinstance(one, str | PurePath)]
+    return names == sorted(names)
 
 
 def _to_check(found: KnownSample, note: str) -> KnownSample:

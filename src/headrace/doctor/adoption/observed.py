@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..measure import TrainerView
@@ -31,6 +31,8 @@ class ScriptData:
     """Of the training's own process, below any launcher."""
     is_launched: bool = False
     """Whether it is one of several ranks."""
+    uneven: Set[str] = frozenset()
+    """Paths of `batch` whose shapes behind the first side differ from batch to batch."""
     stores: Sequence[str] = ()
     """Stores that samples were read from, `s3://bucket`, the one with the most bytes first."""
 
@@ -59,6 +61,14 @@ class ScriptData:
         """Samples of the batch that was seen."""
         shapes = [leaf.shape for leaf in self.batch.values() if self.is_batched and leaf.shape]
         return shapes[0][0] if shapes else None
+
+    @property
+    def steady_batch(self) -> Mapping[str, OutputLeaf]:
+        """Values of a batch, without the shape of those whose shapes differ from batch to batch."""
+        return {
+            path: replace(leaf, shape=None, dtype=None) if path in self.uneven else leaf
+            for path, leaf in (self.batch if self.is_batched else {}).items()
+        }
 
     @property
     def pictures_of_two_sizes(self) -> str:
@@ -136,8 +146,15 @@ def script_data(session: Session, view: TrainerView) -> ScriptData | None:
         is_batched=bool(batches),
         command=_own_command(session, view.trainer.pid),
         is_launched=len({trainer.rank for trainer in session.trainers}) > 1,
+        uneven=_uneven(batches),
         stores=[store.place for store in session.remote.stores],
     )
+
+
+def _uneven(batches: Sequence[ObservedSample]) -> set[str]:
+    shapes: dict[str, list[int] | None] = {}
+    leaves = [(leaf.path, leaf.shape and leaf.shape[1:]) for batch in batches for leaf in batch.output]
+    return {path for path, shape in leaves if shapes.setdefault(path, shape) != shape}
 
 
 def _own_command(session: Session, pid: int) -> Sequence[str]:

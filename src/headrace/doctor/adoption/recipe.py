@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from ..session.producers import OutputLeaf
 from .sample_values import Cell
 
 Certainty = Literal["exact", "differs", "check", "python", "no"]
@@ -87,6 +89,8 @@ class ExpectedSource:
     leaves the size of its last batch open."""
     most: int | None = None
     classes: int | None = None
+    batch: Mapping[str, OutputLeaf] = field(default_factory=dict)
+    """Arrays and texts of the script's batch by path; empty where no batch was seen."""
 
     def difference(self, samples: int | None, classes: int | None) -> str:
         """Say how a source that was opened differs; empty where it does not, as far as both are known."""
@@ -103,6 +107,24 @@ class ExpectedSource:
                 f"differ: name them all by hr.open(…, classes=[…])"
             )
         return ""
+
+    def other_leaves(self, made: Mapping[str, str]) -> Iterator[RecipePart]:
+        """Yield a part for each array of the script's batch that a batch of these kinds has not, or has otherwise."""
+        for path, leaf in self.batch.items() if made else ():
+            seen, kind = leaf.kind, made.get(path, "nothing")
+            if leaf.shape is not None and leaf.dtype is not None:
+                seen = f"{leaf.dtype}{leaf.shape}"
+                is_same = _of_a_sample(seen) == _of_a_sample(kind)
+            else:
+                is_same = path in made and (kind == seen or seen not in ("str", "bytes"))
+            if not is_same:
+                note = f"the script's batch has {seen}, the Loader's {kind}"
+                yield RecipePart(path or "batch", "", "", "check", note, "output")
+
+
+def _of_a_sample(kind: str) -> str:
+    """Return the type and shape of an array without its first side, which is the number of samples."""
+    return re.sub(r"\[\d+(, )?", "[", kind, count=1)
 
 
 @dataclass(frozen=True)
@@ -146,17 +168,22 @@ class LoaderRecipe:
     expected: ExpectedSource | None = None
     """What the source has to hold, as far as the session tells."""
 
-    def counted(self, samples: int | None, classes: int | None) -> LoaderRecipe:
-        """Return the recipe after its source was opened, which holds so many samples, in so many classes.
+    def tried(self, samples: int | None, classes: int | None, made: Mapping[str, str]) -> LoaderRecipe:
+        """Return the recipe after a trial opened its source and made a batch.
 
-        Another number than the script's dataset has is a part to check.
+        Another number of samples or classes than the script's dataset has is a part to check, and so is each array of
+        the script's batch that is not `made`, or in another type or shape.
         """
-        note = "" if self.expected is None else self.expected.difference(samples, classes)
-        if not note or self.degree == "no":
+        if self.expected is None or self.degree == "no":
             return self
-        part = RecipePart("samples of the dataset", "", self.source, "check", note, "source")
-        reason = self.reason if self.degree == "draft" else f"{note[:1].upper()}{note[1:]}."
-        return replace(self, parts=(part, *self.parts), degree="draft", reason=reason)
+        note = self.expected.difference(samples, classes)
+        source = RecipePart("samples of the dataset", "", self.source, "check", note, "source")
+        found = [*([source] if note else []), *self.expected.other_leaves(made)]
+        if not found:
+            return self
+        reason = f"{found[-1].note[:1].upper()}{found[-1].note[1:]} ({found[-1].part})."
+        reason = self.reason if self.degree == "draft" else reason
+        return replace(self, parts=(*found, *self.parts), degree="draft", reason=reason)
 
     @property
     def unsure(self) -> tuple[RecipePart, ...]:

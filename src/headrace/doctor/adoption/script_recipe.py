@@ -123,7 +123,7 @@ class ScriptRecipe:
             script=self.data.script,
             is_launched=self.data.is_launched,
             dataset=class_of(dataset),
-            expected=self._expected(found.source),
+            expected=replace(self._expected(found.source), batch=self.data.steady_batch),
         )
 
     def _none(self, why: str) -> LoaderRecipe:

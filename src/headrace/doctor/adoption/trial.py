@@ -143,7 +143,7 @@ def loader_trial(
             expected_s, most_s = expected_s + PASSIVE_S, 2 * most_s
         announce(f"trying Headrace's Loader on the run's files: about {expected_s:.0f} s, at most {most_s:.0f} s")
         trial = tried_loader(request)
-        counted = recipe.counted(trial.source_samples, trial.source_classes)
+        counted = recipe.tried(trial.source_samples, trial.source_classes, trial.leaves)
         if counted != recipe:
             text = module_text(counted)
             recipe, trial.module = (

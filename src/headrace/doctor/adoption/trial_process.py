@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from .comparison import kind_of, leaves
+
 IMPORTS, OPENING, FIRST, ALONE, ALONGSIDE = (
     "importing", "opening the data", "making the first batch", "making batches", "making batches alongside a step"
 )  # fmt: skip
@@ -209,7 +211,7 @@ def measure(order: TrialOrder, say: Callable[..., None]) -> None:
     classes = getattr(getattr(loader, "dataset", None), "classes", None)
     say(at=FIRST)
     batches = endless(module, loader)
-    next(batches)
+    made = {path: kind_of(leaf) for path, leaf in leaves(next(batches))}
     first_us = (time.monotonic() - began) * 1e6
     say(at=ALONE)
     used = cpu_s()
@@ -228,6 +230,7 @@ def measure(order: TrialOrder, say: Callable[..., None]) -> None:
         "threads": int(getattr(loader, "threads", 1)),
         "batch_size": int(getattr(loader, "batch_size", 1)),
         "samples": counted * int(getattr(loader, "batch_size", 1)),
+        "leaves": made,
         "source_samples": None if source is None else len(source),
         "source_classes": None if classes is None else len(classes),
     }

@@ -7,6 +7,18 @@ from .findings import diagnose
 from .loader import is_unsure
 from .prescription import prescribe
 from .processes import LAUNCHERS, failed_process, hanging
-from .remedy import DISTURBING, LEAST_GAIN, Edit, LowerBounds, Prescription, ProofOutcome, Remedy, interval, is_gain
+from .remedy import (
+    DISTURBING,
+    LEAST_GAIN,
+    LEAST_STEPS,
+    Edit,
+    LowerBounds,
+    Prescription,
+    ProofOutcome,
+    Remedy,
+    interval,
+    is_gain,
+    is_valid,
+)
 from .transfers import COPY_LEFT, pinned
 from .workers import bytes_a_worker

@@ -20,7 +20,6 @@ from ..measure import (
     RankView,
     TimePart,
     TrainerView,
-    at_hand_us,
     cost,
     host_of,
     hosts,
@@ -52,6 +51,7 @@ from .processes import (
     note_findings,
     process_findings,
 )
+from .remedy import cached_step_us
 from .remote_reads import AGAIN, BANDWIDTH, LATENCY, remote_findings
 from .sample_functions import SAMPLE_FUNCTION, function_findings, in_short
 from .sequences import padding_findings
@@ -86,6 +86,8 @@ BEHIND = CROWDED | {
     SLOWER_LOADER,
 }
 """Codes of findings that say why stages take as long as they do, or what a step loses besides waiting."""
+BEYOND = 0.1
+"""Share of a step that cached batches may save beyond the wait for data, before the report names the rest."""
 DIFFER = 1.15
 """Ratio of the means of two runs of the same command, from which it is worth a word."""
 MOST_WORDS = 300
@@ -178,7 +180,7 @@ def verdict(session: Session, view: TrainerView | None, ranks: Sequence[RankView
 
     `findings` come heaviest first.
     """
-    said = [*_ending(session, view), *_gap(view), *_waiting(session, view)]
+    said = [*_ending(session, view), *_gap(session, view), *_waiting(session, view)]
     functions = [in_short(one) for one in findings if one.code == SAMPLE_FUNCTION and one.weight >= FUNCTION]
     said += [*functions[:1], *_noise(session, view)]
     # What no figure can tell, since a library is newer than the probe.
@@ -282,14 +284,16 @@ def _waiting(session: Session, view: TrainerView | None) -> Iterator[str]:
         yield f"Measured over {counted(measured, unit)} of the {session.steps} asked for: the run ended first."
 
 
-def _gap(view: TrainerView | None) -> Iterator[str]:
+def _gap(session: Session, view: TrainerView | None) -> Iterator[str]:
     """Compare the observed step with one whose batches are at hand."""
-    bound_us = None if view is None else at_hand_us(view)
+    bound_us = None if view is None else cached_step_us(session, view)
     if view is None or view.budget is None or bound_us is None or (view.data_share or 0.0) < BOUND:
         return
     unit, step_us = view.training.unit, view.budget.mean_us
-    most = step_us / max(bound_us, 1.0)
+    most, unhindered = step_us / max(bound_us, 1.0), 1 - (view.data_share or 0.0)
     gap = f"up to {times(most)} as fast" if most > 1 else "no loader makes it shorter"
+    if unhindered - bound_us / step_us > BEYOND:
+        gap += f", {times(1 / unhindered)} without the wait, the rest with the cores that workers use now"
     yield f"A {unit} takes {duration(step_us)}, {duration(bound_us)} with batches at hand: {gap}."
 
 

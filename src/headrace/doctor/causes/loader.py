@@ -41,8 +41,9 @@ def loader(case: Case) -> Proposal | None:
     trial = case.session.loader_trial
     if trial is None:
         return None
+    lost = [part for part in trial.parts if is_lost(part)]
     if trial.why == "in a store" and trial.degree != NONE:
-        return _untried(case, trial)
+        return _unpredicted(case, trial, lost)
     why_not = _why_not(case, trial)
     run = case.recorded
     if why_not or run is None:
@@ -58,6 +59,8 @@ def loader(case: Case) -> Proposal | None:
         hint=_hint(case, is_exact=is_exact),
         changes={KEY: {"module": trial.module, "loaders": case.loaders}} if is_exact else None,
     )
+    if lost and proposal.remedy.helps:
+        return _unpredicted(case, trial, lost)
     remedy = replace(proposal.remedy, degree=trial.degree, parts=trial.parts)
     if remedy.edit is not None:
         module = os.path.join(os.path.dirname(remedy.edit.file), f"{ADOPTED}.py")
@@ -65,10 +68,18 @@ def loader(case: Case) -> Proposal | None:
     return replace(proposal, remedy=remedy)
 
 
-def _untried(case: Case, trial: LoaderTrial) -> Proposal:
-    """Propose a Loader over a store: what reading ahead gains there, `remote-ahead` predicts."""
-    proposal = LOADER.titled(f"{LOADER.title} over the store ({trial.degree})").unpredicted(
-        f"{trial.detail} It is not tried without being asked. {trial.reason}".rstrip(),
+def _unpredicted(case: Case, trial: LoaderTrial, lost: Sequence[AdoptedPart]) -> Proposal:
+    """Propose a Loader without a figure: over a store, whose gain `remote-ahead` predicts, or one that does less work.
+
+    How fast a Loader is that leaves out parts of the script's work says nothing of one that does all of it.
+    """
+    where = " over the store" if trial.why == "in a store" else ""
+    why = f"{trial.detail} It is not tried without being asked." if where else ""
+    if lost:
+        parts = f"{counted(len(lost), 'part')} of the script's work, such as {lost[0].part}"
+        why = f"{why} The draft leaves out {parts}, so its pace promises nothing.".lstrip()
+    proposal = LOADER.titled(f"{LOADER.title}{where} ({trial.degree})").unpredicted(
+        f"{why} {trial.reason}".rstrip(),
         costs=_costs(trial),
         hint=_hint(case, is_exact=trial.degree == EXACT),
     )
@@ -164,6 +175,11 @@ def _costs(trial: LoaderTrial) -> list[str]:
 def is_unsure(part: AdoptedPart) -> bool:
     """Return whether the script's author has to look at a part."""
     return part.certainty not in (EXACT, "differs")
+
+
+def is_lost(part: AdoptedPart) -> bool:
+    """Return whether the Loader leaves a part of the script's work out, or leaves it to the script's own Python."""
+    return part.certainty == "python" or (is_unsure(part) and not part.becomes)
 
 
 def _hint(case: Case, *, is_exact: bool) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import reduce
-from itertools import takewhile
 from statistics import fmean
 
 from ..edits import ScriptSources, WantedEdit
@@ -20,7 +19,6 @@ from ..measure import (
     Diagnosis,
     Join,
     TrainerView,
-    at_hand_us,
     main_view_of,
     options_for,
     pass_of,
@@ -49,7 +47,16 @@ from . import (
     workers,
 )
 from .case import WORTH, Case, Proposal, case_of
-from .remedy import LowerBounds, Prescription, ProofOutcome, Remedy, left_out, outcomes
+from .remedy import (
+    LEAST_STEPS,
+    LowerBounds,
+    Prescription,
+    ProofOutcome,
+    Remedy,
+    cached_step_us,
+    left_out,
+    outcomes,
+)
 
 FAMILIES: tuple[Callable[[Case], Proposal | None], ...] = (
     loader.loader,
@@ -98,8 +105,12 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
     if view is None:
         return Prescription(None, why_no_lower_bounds(session, None), "")
     bounds = lower_bounds(session, view)
-    why_not = why_no_lower_bounds(session, view) if bounds is None else ""
+    why_not = why_no_lower_bounds(session, view) if bounds is None or bounds.replay_us is None else ""
     without = Prescription(bounds, why_not, _stop(diagnosis, view, bounds))
+    steps = len(view.training.steps)
+    if 0 < steps < LEAST_STEPS:
+        few = f"No remedy: {counted(steps, f'measured {view.training.unit}')}, and advice takes {LEAST_STEPS}."
+        return replace(without, stop=few)
     case = case_of(session, diagnosis, view, sources)
     if case is None:
         return without
@@ -135,9 +146,9 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
 def ranked(remedies: Sequence[Remedy], outcomes: Sequence[ProofOutcome], bound_us: float | None) -> list[Remedy]:
     """Sort remedies: those that reach the lower bound with the least change, then by the step that they give.
 
-    What was proved stands before what is only predicted, unless the whole prediction is shorter than what was proved.
-    Then come remedies of unknown gain, those that a proof spoke against, and those that would not help. Of steps within
-    `WORTH` of each other the one with the smaller change comes first.
+    What was proved stands before what is only predicted. Then come remedies of unknown gain, those that a proof spoke
+    against, and those that would not help. Of steps within `WORTH` of each other the one with the smaller change comes
+    first.
     """
     last = {one.remedies[0]: one for one in outcomes if len(one.remedies) == 1}
 
@@ -153,21 +164,14 @@ def ranked(remedies: Sequence[Remedy], outcomes: Sequence[ProofOutcome], bound_u
     beside = [one for one in remedies if one.beside and one not in refused]
     found = sorted((one for one in remedies if one not in refused and one not in beside), key=order)
     proved = [(last[one.code].step_us or 0.0, one) for one in found if one.code in last and last[one.code].recommended]
-    for step_us, remedy in sorted(proved, key=lambda one: -one[0]):
+    for _, remedy in sorted(proved, key=lambda one: -one[0]):
         found.remove(remedy)
-        better = takewhile(lambda one, us=step_us: _is_surely_below(one, us, last), found)  # type: ignore[misc]
-        found.insert(len(list(better)), remedy)
+        found.insert(0, remedy)
     helps = sum(one.helps for one in found)
     found = [*found[:helps], *refused, *found[helps:]]
     for remedy in beside:  # right after the one that it needs
         found.insert(1 + next(place for place, one in enumerate(found) if one.code == remedy.beside), remedy)
     return found
-
-
-def _is_surely_below(remedy: Remedy, step_us: float, outcomes: Mapping[str, ProofOutcome]) -> bool:
-    if remedy.code in outcomes and outcomes[remedy.code].recommended:
-        return False
-    return remedy.helps and remedy.prediction is not None and remedy.prediction.high_us < step_us
 
 
 def effort(remedy: Remedy) -> int:
@@ -248,7 +252,7 @@ def _stop(diagnosis: Diagnosis, view: TrainerView, bounds: LowerBounds | None) -
     waited, step_us, number = max(peers, default=(0.0, 0.0, 0))
     if waited and waited >= BOUND * step_us:
         said.append(f"Rank {number} waits {duration(waited)} ({percent(waited / step_us)}) of each step for its peers.")
-    if bounds is not None and bounds.replay_us is not None:
+    if bounds is not None and bounds.replay_us is not None and bounds.replay_us > (1 - BOUND) * bounds.observed_us:
         said.append(f"On cached batches a step takes {duration(bounds.replay_us)}: no loader makes it shorter.")
     return " ".join(said)
 
@@ -258,11 +262,12 @@ def lower_bounds(session: Session, view: TrainerView) -> LowerBounds | None:
     trainer = view.trainer
     if view.budget is None or window(trainer, REPLAY) is None:
         return None
+    replay_us = cached_step_us(session, view)
     return LowerBounds(
         observed_us=view.budget.mean_us,
-        replay_us=at_hand_us(view),
-        work_us=replayed_work_us(trainer),
-        load_us=window_us(trainer, LOAD),
+        replay_us=replay_us,
+        work_us=0.0 if replay_us is None else replayed_work_us(trainer),
+        load_us=None if replay_us is None else window_us(trainer, LOAD),
         drain_us=_drain_us(session, view),
     )
 
@@ -275,7 +280,8 @@ def why_no_lower_bounds(session: Session, view: TrainerView | None) -> str:
     if said:
         return said
     if view is not None and window(view.trainer, REPLAY) is not None:
-        return ""
+        beaten = view.budget is not None and cached_step_us(session, view) is None
+        return "A proof's steps are shorter than those on cached batches, so these bound nothing." if beaten else ""
     if view is not None and window(view.trainer, OBSERVE) is not None:
         return "The run ended before anything was replayed."
     seen = 0 if view is None else view.training.seen

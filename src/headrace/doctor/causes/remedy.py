@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from statistics import fmean, median, quantiles, stdev
 from typing import Any
 
-from ..measure import T_95
+from ..measure import T_95, TrainerView, at_hand_us
 from ..quantities import counted, percent
 from ..session.after_run import AdoptedPart, Calibration, Proof
+from ..session.model import Session
 from ..simulate import Prediction as Prediction
 
 ALONGSIDE, MOST_ALONGSIDE = 1.15, 1.35
@@ -24,6 +25,8 @@ BLOCKS = 8
 """Consecutive steps depend on each other: a slow batch makes several wait. Means of so many blocks hardly do."""
 LEAST_GAIN = 0.02
 """Share of the step below which nothing was gained."""
+LEAST_STEPS = 10
+"""Measured steps below which figures bear no advice."""
 DISTURBING = 0.3
 """Change of the cores that other programs keep busy, from which steps become longer or shorter by that alone."""
 
@@ -110,20 +113,27 @@ class ProofOutcome:
 
     @property
     def is_undecided(self) -> bool:
-        """Return whether it was measured alongside more of other programs than the run before, and did not gain."""
-        is_open = self.why == "measured" and not self.recommended and self.samples != "different"
-        return is_open and self.disturbed_by is not None and self.disturbed_by > 0
+        """True if its steps neither gained nor refuted the prediction, or other programs used more cores meanwhile."""
+        return self.why == "measured" and not self.recommended and not self.is_refused
 
     @property
     def is_refused(self) -> bool:
-        """Return whether the proof spoke against it. One that tells nothing leaves it as it was predicted."""
-        is_told = self.why in ("measured", "broke", "timed out") and not self.is_undecided
-        return is_told and not self.recommended
+        """True if the proof refuted the remedy. A proof that decides nothing leaves it as it was predicted."""
+        is_disturbed = self.disturbed_by is not None and self.disturbed_by > 0
+        return self.is_faulty or (self._misses and not self.recommended and not is_disturbed)
+
+    @property
+    def _misses(self) -> bool:
+        """True if the whole interval is above what was predicted, or above any gain: a mean alone may be noise."""
+        if self.low_us is None or self.step_us is None or self.speedup is None:
+            return False
+        no_gain_us = (1 - LEAST_GAIN) * self.step_us * self.speedup
+        return self.low_us > (no_gain_us if self.predicted is None else min(self.predicted.high_us, no_gain_us))
 
     @property
     def is_faulty(self) -> bool:
-        """Return whether the run broke, or trained on other samples."""
-        return self.why in ("broke", "timed out") or self.samples == "different"
+        """True if the run broke, or trained on other samples."""
+        return self.why == "broke" or self.samples == "different"
 
     @property
     def did_harm(self) -> bool:
@@ -140,7 +150,8 @@ class Prescription:
     why_no_windows: str
     """Why not, where it had none; else empty."""
     stop: str
-    """`not input-bound`, in a sentence that says what does bound it; empty where it is input-bound."""
+    """Why there is no remedy to take, in a sentence: the run is not input-bound, with what does bound it, or too few
+    steps were measured. Empty if it is input-bound."""
     remedies: list[Remedy] = field(default_factory=list)
     """Remedies that help, the most gain first; then those that would not."""
     best: Prediction | None = None
@@ -219,6 +230,22 @@ def is_gain(steps: Sequence[float], before_us: float) -> bool:
     """Return whether the whole interval is below the baseline's step, and the mean by `LEAST_GAIN`."""
     mean, _, high = interval(steps)
     return high < before_us and mean < before_us * (1 - LEAST_GAIN)
+
+
+def cached_step_us(session: Session, view: TrainerView) -> float | None:
+    """Return the mean step on cached batches, less the data work in the loop; None if it is no lower bound.
+
+    A proof whose steps are surely shorter withdraws it.
+    """
+    bound_us = at_hand_us(view)
+    if bound_us is None or any(is_valid(one) and is_gain(one.steps, bound_us) for one in session.proofs):
+        return None
+    return bound_us
+
+
+def is_valid(proof: Proof) -> bool:
+    """Return whether a proof came to its steps, on the samples of the run."""
+    return proof.why == "measured" and bool(proof.steps) and proof.samples != "different"
 
 
 def outcomes(

@@ -57,6 +57,7 @@ from .view import (
     main_view,
     main_view_of,
     replayed_threads,
+    replayed_us,
     replayed_work_us,
     step_parts,
     uses_gpu,

@@ -335,11 +335,22 @@ def _data_work_us(trainer: Trainer, step: MeasuredStep) -> float:
     return parts_of(list(segments(start, end, spans))).get(DATA_WORK, 0.0)
 
 
+def replayed_us(view: TrainerView) -> float | None:
+    """Return the mean step on cached batches, data work in the loop included; None without a replay window.
+
+    Without workers the step itself makes the batches, so that cached ones save no more than the wait for these.
+    """
+    replay_us = window_us(view.trainer, REPLAY)
+    if replay_us is None or view.budget is None or any(one.workers for one in view.batch_production[:1]):
+        return replay_us
+    return max(replay_us, (1 - (view.wait_share or 0.0)) * view.budget.mean_us)
+
+
 def at_hand_us(view: TrainerView) -> float | None:
     """Return the mean step with batches at hand that need no more work, by the replay window; None without one."""
     if view.budget is None:
         return None
-    replay_us = window_us(view.trainer, REPLAY)
+    replay_us = replayed_us(view)
     return None if replay_us is None else max(replay_us - replayed_work_us(view.trainer), 0.0)
 
 

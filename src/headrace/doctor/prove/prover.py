@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColu
 from rich.progress_bar import ProgressBar
 
 from ..attach import undo_notes
-from ..causes import Prescription, is_gain
+from ..causes import Prescription, is_gain, is_valid
 from ..probe import ProbeSettings
 from ..session.after_run import Proof
 from ..session.model import Session, SessionNote
@@ -79,9 +79,7 @@ def tried_together(proofs: Sequence[Proof], observed_us: float) -> Attempt | Non
 
 def is_of_use(proof: Proof, observed_us: float) -> bool:
     """Return whether it would be recommended: it was measured, surely gained, and left the samples as they were."""
-    if proof.why != "measured" or not proof.steps or proof.samples == "different":
-        return False
-    return is_gain(proof.steps, observed_us)
+    return is_valid(proof) and is_gain(proof.steps, observed_us)
 
 
 def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:

@@ -40,8 +40,7 @@ def _lines(session: Session, diagnosis: Diagnosis, prescription: Prescription | 
     yield f"**{escaped(diagnosis.verdict)}**"
     yield ""
     stop = prescription.stop if prescription is not None else ""
-    first = stop or first_to_do(diagnosis, prescription)
-    if first:
+    for first in filter(None, (stop, first_to_do(diagnosis, prescription))):
         yield escaped(first)
         yield ""
     budgets = waiting_most(diagnosis)[:1]

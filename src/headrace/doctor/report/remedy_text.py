@@ -16,7 +16,7 @@ _UNPROVED = {
     "broke": "breaks the run",
     "not applied": "could not be tried",
     "not tried": "not tried",
-    "timed out": "was tried and took too long",
+    "timed out": "not measured, since it ran out of time",
     "interrupted": "its proof was interrupted",
 }
 CERTAINTIES = {
@@ -63,7 +63,7 @@ def proved(outcome: ProofOutcome) -> str:
     if outcome.why != MEASURED:
         last = outcome.detail.rstrip().splitlines()[-1:]
         return ": ".join([_UNPROVED.get(outcome.why, outcome.why), *last])
-    text = f"proved {duration(outcome.step_us)}"
+    text = f"{'not measured:' if outcome.is_undecided else 'proved'} {duration(outcome.step_us)}"
     if outcome.speedup is not None:
         text += f", {times(outcome.speedup)}"
     if outcome.disturbed_by is not None:
@@ -74,7 +74,8 @@ def proved(outcome: ProofOutcome) -> str:
     if outcome.samples == "different":
         return f"not recommended, since the samples differed: {text}"
     if outcome.is_undecided:
-        return f"undecided: {text}"
+        between = interval(outcome.low_us, outcome.high_us)
+        return f"{text} ({between})" if between else text
     if outcome.is_slower:
         return text.replace("proved", "proved slower:", 1)
     return f"no certain gain: {text}"
@@ -94,34 +95,33 @@ def title(remedy: Remedy) -> str:
     return remedy.title[:1].upper() + remedy.title[1:]
 
 
-def first_gain(prescription: Prescription) -> str:
-    """Return the remedy that gains most and was not refused, with its gain; nothing where there is none.
-
-    A proved remedy goes before one that is predicted to gain about as much. One that may gain nothing is not named.
-    """
-    open_ones = [one for one in helping(prescription) if _is_certain(one, outcome_of(prescription, [one.code]))]
-    best = next((one.prediction for one in open_ones if one.prediction is not None), None)
-    if best is None:
+def proved_gain(prescription: Prescription) -> str:
+    """Return the remedies that proved to gain most, with their step; nothing if no proof gained."""
+    outcomes = {tuple(sorted(one.remedies)): one for one in prescription.outcomes}  # the last of the same counts
+    gained = [(one.step_us, one) for one in outcomes.values() if one.recommended and one.step_us is not None]
+    if not gained:
         return ""
-    for remedy in open_ones:
-        outcome = outcome_of(prescription, [remedy.code])
-        if outcome is None or outcome.step_us is None or not outcome.recommended:
-            continue
-        if remedy.prediction is best or outcome.step_us <= best.high_us:
-            speedup = "" if outcome.speedup is None else f", {times(outcome.speedup)} as fast"
-            return f"{title(remedy)}: proved {duration(outcome.step_us)} a step{speedup}"
-    first = next(one for one in open_ones if one.prediction is best)
-    return f"{title(first)}: {predicted(best)}"
+    step_us, best = min(gained, key=lambda each: each[0])
+    titles = {one.code: title(one) for one in prescription.remedies}
+    names = " + ".join(titles.get(code, code) for code in best.remedies)
+    speedup = "" if best.speedup is None else f", {times(best.speedup)} as fast"
+    return f"{names}: proved {duration(step_us)} a step{speedup}"
 
 
-def _is_certain(remedy: Remedy, outcome: ProofOutcome | None) -> bool:
-    """Return whether a proof gained, or where none was made to its end, all of the predicted interval would."""
-    if outcome is not None and outcome.is_refused:
-        return False
-    prediction = remedy.prediction
-    if prediction is None or (outcome is not None and outcome.recommended):
-        return True
-    return prediction.high_us < prediction.step_us * prediction.speedup
+def first_gain(prescription: Prescription) -> str:
+    """Return what proved to gain most, else the remedy that is predicted to; nothing where there is none.
+
+    A remedy that was refuted, or that may gain nothing, is not named.
+    """
+    proved_one = proved_gain(prescription)
+    if proved_one:
+        return proved_one
+    for remedy in helping(prescription):
+        outcome, prediction = outcome_of(prescription, [remedy.code]), remedy.prediction
+        is_open = outcome is None or not outcome.is_refused
+        if is_open and prediction is not None and prediction.high_us < prediction.step_us * prediction.speedup:
+            return f"{title(remedy)}: {predicted(prediction)}"
+    return ""
 
 
 def outcome_of(prescription: Prescription, codes: Sequence[str]) -> ProofOutcome | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from headrace.doctor.causes import Prescription, hanging
+from headrace.doctor.causes import LEAST_STEPS, Prescription, hanging
 from headrace.doctor.measure import (
     Diagnosis,
     Finding,
@@ -17,7 +17,7 @@ from headrace.doctor.measure import (
     phases_text,
 )
 from headrace.doctor.quantities import counted, duration, number, percent
-from headrace.doctor.report.remedy_text import RemedyRow, bound_rows, first_gain, helping, remedy_rows
+from headrace.doctor.report.remedy_text import RemedyRow, bound_rows, first_gain, helping, proved_gain, remedy_rows
 from headrace.doctor.report.run_text import (
     command_line,
     computing_share,
@@ -49,8 +49,6 @@ TEXT_WIDTH = 100
 WAIT = "data wait"
 HOT, WARM = 0.3, 0.1
 """Shares of a step from which waiting is shown in red, in yellow."""
-LEAST_STEPS = 3
-"""Steps, below which figures bear no advice."""
 SLOW = 2.0
 """Times the median: below that, the slowest samples are no slow ones."""
 PLACE_ROOM = 14
@@ -106,7 +104,7 @@ def put_report(
     waits = diagnosis.wait_share if diagnosis.data_share is None else diagnosis.data_share
     page.sentence(diagnosis.verdict, style="bold" if waits is None else f"bold {heat(waits)}")
     stop = prescription.stop if prescription is not None else ""
-    first = "" if stop else first_to_do(diagnosis, prescription)
+    first = first_to_do(diagnosis, prescription)
     if stop:
         page.sentence(stop, style="bold")
     if first:
@@ -133,11 +131,18 @@ def put_report(
 def first_to_do(diagnosis: Diagnosis, prescription: Prescription | None) -> str:
     """Return the remedy that gains most; where none is known to help, what the heaviest finding says to look at.
 
-    Nothing where hardly a step was seen: then whatever ended the command comes first.
+    Nothing where hardly a step was seen: then whatever ended the command comes first. Where data does not bound the
+    step, only what was proved; where a proof refuted a remedy, no advice that may amount to it.
     """
     if diagnosis.budgets and all(budget.steps < LEAST_STEPS for budget in diagnosis.budgets):
         return ""
-    remedy = first_gain(prescription) if prescription is not None else ""
+    if prescription is None:
+        return next((finding.advice for finding in diagnosis.findings if finding.advice), "")
+    if prescription.stop:
+        return proved_gain(prescription)
+    remedy = first_gain(prescription)
+    if any(outcome.is_refused for outcome in prescription.outcomes):
+        return remedy
     return remedy or next((finding.advice for finding in diagnosis.findings if finding.advice), "")
 
 
@@ -335,11 +340,12 @@ def _put_remedies(page: TerminalPage, prescription: Prescription | None, detail:
     """Add remedies that help, in the prescription's order, then those that would not, each with its number."""
     if prescription is None or (prescription.lower_bounds is None and not prescription.remedies):
         return
-    bounds = f"no lower bounds were measured: {prescription.why_no_windows}" if prescription.why_no_windows else ""
+    bounds = f"no lower bounds: {prescription.why_no_windows}" if prescription.why_no_windows else ""
     if prescription.lower_bounds is not None:
         baseline, *others = bound_rows(prescription.lower_bounds)
         said = (baseline, ("again", prescription.again_us), *others)
-        bounds = " · ".join(f"{name} {duration(us)}" for name, us in said if us is not None)
+        known = [f"{name} {duration(us)}" for name, us in said if us is not None]
+        bounds = " · ".join([*known, *([bounds] if bounds else [])])
     page.heading("What to do", bounds)
     rows = remedy_rows(prescription)
     first = [(place, row) for place, row in enumerate(rows.helps, 1) if place <= detail.remedies or row.outcome]

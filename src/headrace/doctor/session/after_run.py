@@ -118,3 +118,5 @@ class LoaderTrial:
     source_samples: int | None = None
     """Samples that the module's source holds, before any are chosen."""
     source_classes: int | None = None
+    leaves: dict[str, str] = field(default_factory=dict)
+    """Kind of each array and text of a batch that it made, by path: `float32[8, 3, 224, 224]`, `text`."""

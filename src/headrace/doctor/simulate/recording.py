@@ -13,7 +13,6 @@ import numpy as np
 
 from ..measure import (
     PREFETCH,
-    REPLAY,
     WAIT,
     Host,
     Join,
@@ -25,9 +24,9 @@ from ..measure import (
     is_here,
     pass_blocks,
     replayed_threads,
+    replayed_us,
     spun_us,
     whole_fact,
-    window_us,
 )
 from ..session.model import Machine, Session
 from ..session.trainers import LoaderFacts, Trainer, TrainerPass
@@ -68,7 +67,7 @@ def recorded(session: Session, view: TrainerView, ranks: Sequence[RankView] = ()
     apart = first_apart(batches, workers=workers, iterates=is_iterable)
     threads = making_threads(batches) if workers or host.has_pool_of_its_own(trainer.pid) else 1.0
     columns = without_barriers(batch_columns(trainer, apart, receiving, host), threads, workers, host.rank_cores)
-    replay_us = window_us(trainer, REPLAY)
+    replay_us = replayed_us(view)
     own = _own_work(view, loader, _used_here(measured, batches, receiving), _peers_us(ranks, trainer), host, replay_us)
     passes = _pass_costs(session, trainer, loader)
     assumed = set() if own.is_measured else {"cores"}

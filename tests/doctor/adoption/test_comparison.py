@@ -1,0 +1,114 @@
+"""The verdict of `python draft.py`: the same, different and where, or not comparable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from headrace.doctor.adoption import compare_with_script
+
+SCRIPT = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Photos(Dataset):
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        image = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(index))
+        return {"image": IMAGE, "label": index, "path": f"photos/{index}.jpg"}
+
+for batch in DataLoader(Photos(), 4):
+    raise SystemExit("it trains")
+"""
+DRAWN = "image * torch.rand(1).add(1)"
+
+
+class MadeLoader:
+    """Samples by their index, as `batches` yields them."""
+
+    def __init__(self, sample: Callable[[int], dict[str, Any]]) -> None:
+        self.sample, self.step = sample, 0
+
+    def seek(self, epoch: int, step: int) -> None:
+        self.step = step
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        yield self.sample(self.step)
+
+
+def sample(index: int, **changes: Any) -> dict[str, Any]:
+    image = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(index))[None]
+    return {"image": image, "label": torch.tensor([index]), "path": [f"photos/{index}.jpg"]} | changes
+
+
+def compared(folder: Path, given: str = "image", **changes: Callable[[dict[str, Any]], Any]) -> dict[str, str]:
+    """Compare with a Loader whose arrays are changed so; return the verdict of each array."""
+    script = folder / "train.py"
+    script.write_text(SCRIPT.replace("IMAGE", given))
+
+    def made(index: int) -> dict[str, Any]:
+        usual = sample(index)
+        return usual | {name: change(usual) for name, change in changes.items()}
+
+    rows = compare_with_script(lambda size, shuffle: MadeLoader(made), iter, [str(script)])
+    return {row.path: row.verdict for row in rows}
+
+
+def test_the_same_samples_are_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = compared(tmp_path, image=lambda one: one["image"] + 1e-4)
+    assert set(found.values()) == {"same"}
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Same: all 3 arrays")
+
+
+def blurred(one: dict[str, Any]) -> torch.Tensor:
+    """Return a picture of the same size, of which a step of resizing was left out."""
+    small = torch.nn.functional.avg_pool2d(one["image"], 2)
+    return torch.nn.functional.interpolate(small, scale_factor=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("label", lambda one: one["label"] + 88),
+        ("label", lambda one: one["label"].float()),
+        ("label", lambda one: None),
+        ("image", blurred),
+        ("image", lambda one: one["image"][..., :16]),
+        ("image", lambda one: one["image"] * 255),
+        ("path", lambda one: [one["path"][0].encode()]),
+        ("path", lambda one: ["another.jpg"]),
+    ],
+)
+def test_what_differs_is_named(
+    name: str, change: Callable[[dict[str, Any]], Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = compared(tmp_path, **{name: change})
+    place = "path.0" if name == "path" else name
+    assert {path for path, verdict in found.items() if verdict == "different"} == {place}
+    assert capsys.readouterr().out.splitlines()[-1] == f"Different: {place}."
+
+
+def test_what_is_drawn_is_not_comparable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A lost resize has the same type, shape and range, so these do not make it the same."""
+    found = compared(tmp_path, DRAWN, image=lambda one: one["image"] * 1.9)
+    assert found == {"image": "not comparable", "label": "same", "path.0": "same"}
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Not comparable, since the script draws")
+
+
+@pytest.mark.parametrize("change", [lambda one: one["image"] * 9, lambda one: one["image"][..., :16] * 1.9])
+def test_what_is_drawn_differs_by_its_shape_and_its_range(
+    change: Callable[[dict[str, Any]], Any], tmp_path: Path
+) -> None:
+    assert compared(tmp_path, DRAWN, image=change)["image"] == "different"
+
+
+def test_a_missing_array_and_one_too_many_are_different(tmp_path: Path) -> None:
+    found = compared(tmp_path, depth=lambda one: np.zeros((1, 4), np.float32))
+    assert found["depth"] == "different"

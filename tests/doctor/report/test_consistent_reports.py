@@ -1,0 +1,153 @@
+"""Each sentence of a report is checked against the shares of its session: all recorded sessions, and 200 made ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden_sessions import names, prescribed, session_of
+from made_prescriptions import COLUMNS, ROOMY, made
+from made_prescriptions import prescribed as prescribed_of_made
+from made_sessions import MadeRun
+
+from headrace.doctor.causes import LEAST_STEPS, Prescription, diagnose
+from headrace.doctor.measure import Diagnosis
+from headrace.doctor.measure.steps import BOUND
+from headrace.doctor.report.html.page import html_page
+from headrace.doctor.report.markdown import markdown
+from headrace.doctor.report.remedy_text import remedy_rows, title
+from headrace.doctor.report.terminal import first_to_do, text
+from headrace.doctor.session.after_run import Proof
+from headrace.doctor.session.model import Session
+from headrace.doctor.session.trainers import MeasuredWindow
+
+MADE, BLOCKS = 200, 20
+REMEDIES = ("workers", "prefetch", "indexed-tar", "native-decode", "persistent-workers")
+STAGES = ("lookup:tarfile member", "decode:Pillow load", "transform:RandomResizedCrop", "collate:default")
+ROUNDED = 1.06
+"""Two digits of a factor, and what a prediction may exceed what the shares allow by."""
+
+
+def replayed(session: Session, step_us: int) -> Session:
+    """Add a window of cached batches, whose steps take so long."""
+    session.mode = "measure"
+    for trainer in session.trainers:
+        steps, first = trainer.steps, trainer.steps.number[-1] + 1
+        observed = MeasuredWindow("observe", 0, first, 0, steps.start[0], steps.end[-1])
+        begun = now = steps.end[-1]
+        for number in range(first, first + 12):
+            for name, value in {"number": number, "start": now, "end": now + step_us, "spans": []}.items():
+                getattr(steps, name).append(value)
+            for column in (steps.probe, steps.device, steps.ready):
+                column.append(None)
+            now += step_us
+        trainer.windows += [observed, MeasuredWindow("replay", first, 12, 2, begun, now)]
+    return session
+
+
+def proofs(rng: np.random.Generator, step_us: float) -> Iterator[Proof]:
+    """Yield proofs that gain, refute, decide nothing, ran out of time, broke, or were tried on a busy machine."""
+    codes = [str(one) for one in rng.permutation(REMEDIES)[: rng.integers(0, 4)]]
+    for several in [*([one] for one in codes), *([codes[:2]] if len(codes) > 1 and rng.random() < 0.5 else [])]:
+        why = str(rng.choice(["measured"] * 6 + ["timed out", "broke", "not tried"]))
+        mean, spread = step_us * rng.uniform(0.15, 1.4), rng.uniform(0, 0.8)
+        steps = (mean * rng.uniform(1 - spread, 1 + spread, int(rng.choice([1, 12, 40])))).astype(int).tolist()
+        samples = str(rng.choice(["same", "close", "different"], p=[0.6, 0.3, 0.1]))
+        others = float(rng.choice([0.1, 1.5]))
+        yield Proof(several, {}, why, steps=steps if why == "measured" else [], samples=samples, others_cores=others)
+
+
+def made_at_random(seed: int) -> Session:
+    rng = np.random.default_rng(seed)
+    run = MadeRun(
+        steps=int(rng.choice([3, 8, 20, 40], p=[0.1, 0.1, 0.3, 0.5])),
+        workers=int(rng.integers(0, 4)),
+        stages={one: int(rng.integers(0, 12_000)) for one in rng.permutation(STAGES)[: rng.integers(1, 4)]},
+        cpu=float(rng.uniform(0.2, 1)),
+        forward=int(rng.integers(100, 8_000)),
+        backward=int(rng.integers(100, 8_000)),
+        slow_batches={int(rng.integers(0, 20)): int(rng.integers(0, 40_000))} if rng.random() < 0.2 else {},
+        gpu=bool(rng.random() < 0.2),
+    )
+    session = made(run, facts=ROOMY | {"cores": int(rng.choice([2, 8]))}, columns=COLUMNS)
+    trainer = session.trainers[0]
+    step_us = (trainer.steps.end[-1] - trainer.steps.start[0]) / run.steps
+    if rng.random() < 0.7:
+        session = replayed(session, max(int(step_us * rng.uniform(0.1, 1.1)), 10))
+    session.proofs = list(proofs(rng, step_us))
+    session.control = Proof([], {}, "measured", steps=[int(step_us)] * 40, others_cores=0.1)
+    return session
+
+
+def factors(sentence: str) -> list[float]:
+    return [float(one.replace(",", "")) for one in re.findall(r"([\d.,]+) × as fast", sentence)]
+
+
+def contradictions(session: Session, diagnosis: Diagnosis, whole: Prescription) -> Iterator[str]:
+    """Yield each sentence that the shares, or the proofs, of a session contradict."""
+    share, verdict = diagnosis.data_share, diagnosis.verdict
+    arrow = first_to_do(diagnosis, whole)
+    if share is not None:
+        if ("Not input-bound" in verdict or "not input-bound" in whole.stop) and share >= BOUND:
+            yield f"not input-bound at {share:.0%}"
+        if "not input-bound" in whole.stop and "up to" in verdict:
+            yield f"{whole.stop} / {verdict}"
+        most = ROUNDED / max(1 - share, 0.01)
+        in_step = not (diagnosis.batch_production and diagnosis.batch_production[0].workers)
+        over = [one for one in factors(verdict) if (1 - share) - 1 / one > (0.03 if in_step else 0.12)]
+        if over and (in_step or "without the wait" not in verdict):
+            yield f"{verdict} / {share:.1%}"
+        if in_step and not any(one.recommended for one in whole.outcomes):
+            yield from [f"{arrow} / {share:.1%}" for one in factors(arrow) if one > most]
+    last = {tuple(sorted(one.remedies)): one for one in whole.outcomes}
+    gained = [one for one in last.values() if one.recommended]
+    names = {one.code: title(one) for one in whole.remedies}
+    measured = sum(diagnosis_budget.steps for diagnosis_budget in diagnosis.budgets[:1])
+    if 0 < measured < LEAST_STEPS and (whole.remedies or whole.together or factors(arrow)) and not gained:
+        yield f"remedies of {measured} steps"
+    if gained and measured >= LEAST_STEPS:
+        best = min(gained, key=lambda one: one.step_us or 0.0)
+        if not arrow.startswith(" + ".join(names.get(code, code) for code in best.remedies) + ": proved"):
+            yield f"proved {best.remedies}, but: {arrow}"
+    refuted = [names.get(one.remedies[0], "?") for one in last.values() if one.is_refused and len(one.remedies) == 1]
+    if not gained and arrow.startswith(tuple(refuted)):
+        yield f"refuted: {arrow}"
+    for row in remedy_rows(whole).helps:
+        proof = row.outcome
+        if row.is_refused and proof is not None:
+            is_busy = proof.disturbed_by is not None and proof.disturbed_by > 0
+            is_slow = proof.why == "measured" and (proof.low_us or 0.0) > 0 and not is_busy
+            if not is_slow and proof.why != "broke" and proof.samples != "different":
+                yield f"refused, and not refuted: {proof}"
+        if proof is not None and proof.why == "timed out" and "not measured" not in row.proved:
+            yield row.proved
+    bounds = whole.lower_bounds
+    if bounds is not None and bounds.replay_us is not None:
+        beaten = [one for one in gained if (one.high_us or 0.0) < 0.98 * bounds.replay_us]
+        yield from [f"a bound of {bounds.replay_us:.0f} us, and proved {one.step_us}" for one in beaten]
+
+
+def check(session: Session, diagnosis: Diagnosis, whole: Prescription) -> list[str]:
+    """Return the contradictions of a session; every form of the report has the same arrow."""
+    found = list(contradictions(session, diagnosis, whole))
+    arrow = first_to_do(diagnosis, whole)
+    forms = [text(session, diagnosis, whole), markdown(session, diagnosis, whole), html_page(session, diagnosis, whole)]
+    begins = re.sub(r"[^\w ]", "", arrow.split(":")[0])
+    plain = [re.sub(r"[^\w ]", "", " ".join(form.replace("&#39;", "'").split())) for form in forms]
+    return found + [f"not in a form: {arrow}" for form in plain if begins not in form]
+
+
+@pytest.mark.parametrize("name", names())
+def test_no_sentence_of_a_recorded_session_contradicts_its_shares(name: str, tmp_path: Path) -> None:
+    session = session_of(name, tmp_path)
+    assert check(session, *prescribed(name, session)) == []
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_no_sentence_of_a_made_session_contradicts_its_shares(block: int) -> None:
+    for seed in range(block, MADE, BLOCKS):
+        session = made_at_random(seed)
+        assert check(session, diagnose(session), prescribed_of_made(session)) == [], f"seed {seed}"
