@@ -17,6 +17,7 @@ Engine::Engine(int threads, const Limits& limits, Level level, std::vector<std::
       level_(level),
       counters_(std::max({0, threads, most_threads})),
       retries_{.waits = std::move(retry_waits)},
+      memory_(limits.max_decode_bytes),
       in_progress_(counters_.size()) {
     if (threads < 1) throw std::invalid_argument("expected at least 1 thread, got " + std::to_string(threads));
     threads_.reserve(counters_.size());
@@ -131,7 +132,7 @@ void Engine::let_go(int index) {
 
 void Engine::work(int index) {
     pthread_setname_np(pthread_self(), ("headrace-" + std::to_string(index)).c_str());
-    SampleWorker worker(level_, limits_, counters_[index], retries_);
+    SampleWorker worker(level_, limits_, counters_[index], retries_, &memory_);
     while (auto job = next_job(index)) {
         int sample;
         while (!rests(index) && (sample = job->take()) < job->samples) {

@@ -14,6 +14,7 @@
 #include "batch/job.hpp"
 #include "batch/transport.hpp"
 #include "common/limits.hpp"
+#include "common/memory_budget.hpp"
 #include "resample/kernels.hpp"
 
 namespace headrace {
@@ -41,6 +42,8 @@ public:
     // Time that all threads together waited for work, waits that go on included; those that rest do not wait. High: the
     // core is not what limits.
     std::int64_t idle_ns() const;
+    // What decoding takes, also that of others who share it.
+    MemoryBudget& memory() { return memory_; }
     // Attempts at reading beyond the first. High: a disk or a network that fails now and then.
     std::int64_t retries() const { return retries_.made.load(std::memory_order_relaxed); }
     // Threads that work, or would if there were any.
@@ -59,6 +62,7 @@ private:
     const Level level_;
     std::vector<Counters> counters_;  // one set a thread
     Retries retries_;
+    MemoryBudget memory_;
     mutable std::mutex mutex_;
     std::int64_t idle_ns_ = 0;  // less the moments at which the present waits began
     int idle_threads_ = 0;

@@ -21,6 +21,9 @@ SampleWorker::Image image_of(const Store::Item& item) {
     return {SampleWorker::Image::Kind::pixels, static_cast<int>(item.width), static_cast<int>(item.height), {}, {}, 0};
 }
 
+// What a decoder takes, if that is worth a lock: images of ordinary size need none.
+std::int64_t costly(std::int64_t bytes) { return bytes < (std::int64_t{32} << 20) ? 0 : bytes; }
+
 View draw_view(const Job& job, int sample, std::span<const ViewOp> program, std::uint64_t key,
                const SampleWorker::Image& image, int copy) {
     try {
@@ -93,6 +96,9 @@ void SampleWorker::run_image(Job& job, int sample, int index, Scene& scene) {
             write_view(scene.view, job.views.data() + static_cast<std::size_t>(sample) * kViewRow);
         }
     }
+    // Pictures that share a decode are cut from all of it, as RGBX.
+    const std::int64_t shared = field.decoded_with == index ? std::int64_t{4} * image.width * image.height : 0;
+    const MemoryShare share(memory_, costly(image.whole_bytes + shared));
     if (field.decoded_with == index) return deliver_copies(job, sample, index, image, scene, kept);
     const View view = view_of(job, sample, field, 0, image, scene);
     draw(job, field, sample, job.key_of(field, 0));
@@ -167,6 +173,8 @@ SampleWorker::Image SampleWorker::open(const Reader::Start& start, const ImageFi
         image.kind = Image::Kind::jpeg;
         image.width = info.width;
         image.height = info.height;
+        // Coefficients of all scans, as 16-bit numbers.
+        if (info.progressive) image.whole_bytes = std::int64_t{2} * (info.grey ? 1 : 3) * info.width * info.height;
         if (is_sideways(info.orientation)) std::swap(image.width, image.height);
     } else if (is_png(bytes)) {
         const PngInfo info = for_pixels ? png_.open(bytes, limits_) : png_probe(bytes, limits_, field.orient);
@@ -177,9 +185,13 @@ SampleWorker::Image SampleWorker::open(const Reader::Start& start, const ImageFi
         image.height = info.height;
         if (is_sideways(orientation)) std::swap(image.width, image.height);
         image.png = info;
+        if (info.interlaced) image.whole_bytes = std::int64_t{8} * info.width * info.height;
     } else {
         throw Fault(Code::declined, "neither JPEG nor PNG");
     }
+    if (image.whole_bytes > limits_.max_decode_bytes)
+        throw Fault(Code::limit, "decoding takes up to " + std::to_string(image.whole_bytes) +
+                                     " bytes, more than max_decode_bytes=" + std::to_string(limits_.max_decode_bytes));
     spent(Stage::probe, since, bytes.size());
     return image;
 }

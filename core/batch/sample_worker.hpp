@@ -12,6 +12,7 @@
 #include "batch/reader.hpp"
 #include "batch/row_collector.hpp"
 #include "common/limits.hpp"
+#include "common/memory_budget.hpp"
 #include "common/scratch.hpp"
 #include "dense/depth_target.hpp"
 #include "dense/mask_target.hpp"
@@ -29,8 +30,10 @@ namespace headrace {
 // One a thread; keeps decoders and buffers between samples.
 class SampleWorker {
 public:
-    SampleWorker(Level level, const Limits& limits, Counters& counters, Retries& retries)
+    SampleWorker(Level level, const Limits& limits, Counters& counters, Retries& retries,
+                 MemoryBudget* memory = nullptr)
         : limits_(limits),
+          memory_(memory),
           kernels_(&kernels(level)),
           counters_(counters),
           reader_(retries),
@@ -59,6 +62,7 @@ public:
         Memory pixels;
         PngInfo png;
         std::size_t bytes = 0;
+        std::int64_t whole_bytes = 0;  // memory of a decoder that cannot go row by row; 0 for one that can
     };
 
 private:
@@ -152,6 +156,7 @@ private:
     }
 
     const Limits& limits_;
+    MemoryBudget* memory_;  // null: nobody else decodes beside this
     const Kernels* kernels_;
     Counters& counters_;
     Stage stage_ = Stage::read;

@@ -53,6 +53,16 @@ public:
         engine_.reset();
     }
     void submit(PyJob& job) { engine().submit(job.submit()); }
+    void take_memory(std::int64_t bytes) {
+        MemoryBudget& memory = engine().memory();
+        nb::gil_scoped_release released;
+        try {
+            memory.take(bytes);
+        } catch (const Fault& fault) {
+            throw std::invalid_argument(fault.what());
+        }
+    }
+    void give_memory_back(std::int64_t bytes) { engine().memory().give_back(bytes); }
     void cancel() {
         if (engine_ && ::getpid() == owner_) engine_->cancel();
     }
@@ -88,6 +98,10 @@ void bind_engine(nb::module_& m) {
              nb::kw_only(), "level"_a = "best", "limits"_a = Limits{}, "retry_waits_s"_a = seconds(kRetryWaits),
              "most_threads"_a = 0)
         .def("submit", &PyEngine::submit, "job"_a)
+        .def("take_memory", &PyEngine::take_memory, "bytes"_a,
+             "Wait until a decoder outside the core may take so much beside the others; ValueError beyond "
+             "max_decode_bytes.")
+        .def("give_memory_back", &PyEngine::give_memory_back, "bytes"_a)
         .def("cancel", &PyEngine::cancel)
         .def("close", &PyEngine::close)
         .def_prop_ro("threads", &PyEngine::threads)

@@ -12,6 +12,7 @@ struct Limits {
     std::int64_t max_jpeg_scans = 100;            // real progressive files have about 10
     std::int64_t max_png_chunk_bytes = 64 << 20;  // one chunk other than IDAT
     std::int64_t max_file_bytes = 1LL << 30;      // one encoded image
+    std::int64_t max_decode_bytes = 2LL << 30;    // memory for whole images, of all threads of a loader together
     // What is decoded by Pillow: those formats, by its names for them, and for so long where it takes a process apart.
     std::vector<std::string> formats{"AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP"};
     double max_decode_s = 30;

@@ -28,7 +28,7 @@ from headrace.data.location import ABSENT, ColumnFiles, HeldParts, Location, nat
 from headrace.data.native_reading import read_members
 from headrace.data.opening import Where
 from headrace.data.opening import open_dataset as open
-from headrace.data.pillow_images import TooLargeError, apart_formats, open_picture, picture_size
+from headrace.data.pillow_images import MOST_PIXEL_BYTES, TooLargeError, apart_formats, open_picture, picture_size
 from headrace.data.remote.link import MOST_STREAMS, STREAMS, HedgeBudget, LinkMeter, Overtaking, StreamLimit
 from headrace.data.remote.listing import Stores
 from headrace.data.remote.remote_errors import FailedRequestError, FailureKind, RangeRequest, remote_error

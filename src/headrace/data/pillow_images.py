@@ -20,6 +20,12 @@ _ORIENTATION = 0x0112  # EXIF
 _TIFF_SIZE = (256, 257)  # ImageWidth, ImageLength
 _SIDEWAYS = (5, 6, 7, 8)  # orientations that exchange width and height
 
+MOST_PIXEL_BYTES, _COSTLY = 24, ("BMP", "PPM", "WEBP")
+"""Most memory per pixel that Pillow, its conversions and the array take; 16 suffice for formats other than these.
+
+Measured: WebP 19 to 23, BMP and PPM 20, CMYK JPEG 15, TIFF and GIF 12, TGA 8.
+"""
+
 _DIRECT = frozenset(("AVIF", "BMP", "GIF", "JPEG", "PNG", "PPM", "TGA", "TIFF", "WEBP"))
 """Decoded where they are asked for: their time and memory are bounded by the pixels and the bytes of the file."""
 _BEGINNINGS = {
@@ -43,15 +49,15 @@ class TooLargeError(ValueError):
 def open_picture(data: bytes, limits: Limits, formats: Sequence[str] | None = None) -> PIL.Image.Image:
     """Open the header by Pillow, as one of `formats` (None: those of `limits`).
 
-    Raises TooLargeError beyond `max_pixels`, before a plugin makes anything of that size, and for a format that
-    `limits.formats` leaves out; ValueError for one that this Pillow lacks; and what Pillow's plugins raise, which is
-    anything.
+    Raises TooLargeError beyond `max_pixels` or `max_decode_bytes`, before a plugin makes anything of that size, and for
+    a format that `limits.formats` leaves out; ValueError for one that this Pillow lacks; and what Pillow's plugins
+    raise, which is anything.
     """
     import PIL.Image
 
     _quieten()
     PIL.Image.init()
-    _expect_few_pixels(stated_size(data), "WEBP", limits)
+    _expect_small(stated_size(data), "WEBP", limits)
     wanted = [name for name in (formats or limits.formats) if name in PIL.Image.OPEN]
     if not is_tga(data):  # whose plugin takes whatever begins with fitting numbers
         wanted = [name for name in wanted if name != "TGA"]
@@ -61,7 +67,7 @@ def open_picture(data: bytes, limits: Limits, formats: Sequence[str] | None = No
         _expect_known(data, limits)
         raise
     try:
-        _expect_few_pixels(opened.size, opened.format or "image", limits)
+        _expect_small(opened.size, opened.format or "image", limits)
     except TooLargeError:
         opened.close()
         raise
@@ -137,10 +143,16 @@ def is_tga(data: bytes) -> bool:
     return len(data) >= before + least
 
 
-def _expect_few_pixels(size: tuple[int, int], kind: str, limits: Limits) -> None:
+def _expect_small(size: tuple[int, int], kind: str, limits: Limits) -> None:
     width, height = size
     if width * height > limits.max_pixels:
         raise TooLargeError(f"{kind} of {width}x{height} pixels, more than max_pixels={limits.max_pixels}")
+    needed = width * height * (MOST_PIXEL_BYTES if kind in _COSTLY else 16)
+    if needed > limits.max_decode_bytes:
+        raise TooLargeError(
+            f"{kind} of {width}x{height} pixels, whose decoding takes up to {needed} bytes, more than "
+            f"max_decode_bytes={limits.max_decode_bytes}"
+        )
 
 
 def _expect_known(data: bytes, limits: Limits) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -101,6 +103,15 @@ class Assembly:
     def is_remote(self) -> bool:
         """True where bytes are fetched, so that the core finds no file for what is not held."""
         return self._ahead is not None
+
+    @contextmanager
+    def memory_for(self, nbytes: int) -> Iterator[None]:
+        """Wait until a library may take `nbytes` to decode an image, alongside the core and other threads."""
+        self._engine.take_memory(nbytes)
+        try:
+            yield
+        finally:
+            self._engine.give_memory_back(nbytes)
 
     def close(self) -> None:
         """Close the archives. No job may be running."""

@@ -114,7 +114,8 @@ class RowMender:
         data = self._assembly.read(name, column, int(pending.rows.samples[row]))
         try:
             self.narrowed += pixels.is_narrowed(data, spatial, self._recipe.limits)
-            return pixels.decode_declined(data, spatial, self._recipe.limits)
+            with self._assembly.memory_for(pixels.decode_bytes(data, spatial, self._recipe.limits)):
+                return pixels.decode_declined(data, spatial, self._recipe.limits)
         except UsageError:  # a library that is not installed is no fault of the sample's
             raise
         except TooLargeError as error:

@@ -143,8 +143,8 @@ sys.path[:] = json.loads(sys.argv[1])
 from {0} import serve
 serve(int(sys.argv[2]))
 """
-_PIXEL_BYTES, _OTHER_BYTES = 32, 2 << 30
-"""Memory that a process may use per pixel of `max_pixels` (OpenJPEG takes four bytes a channel), and in addition."""
+_OTHER_BYTES = 2 << 30
+"""Memory that a process may use in addition to `max_decode_bytes`: its own code, and what it answers."""
 _MOST_HEADER_BYTES = 1 << 16
 
 
@@ -171,7 +171,7 @@ class _DecoderProcess:
             self._connection.send_bytes(data)
             if self._connection.poll(min(deadline_s, _LONGEST_WAIT_S)):
                 answer = json.loads(self._connection.recv_bytes(16 * _MOST_HEADER_BYTES))
-                return answer, self._connection.recv_bytes(_OTHER_BYTES + _PIXEL_BYTES * limits["max_pixels"])
+                return answer, self._connection.recv_bytes(_OTHER_BYTES + limits["max_decode_bytes"])
         except OSError as error:
             raise EOFError from error
         raise TimeoutError
@@ -221,7 +221,11 @@ def decode_apart(data: bytes, form: PictureForm, formats: Sequence[str], limits:
         "exif": form.exif,
         "formats": list(formats),
         "deadline_s": min(limits.max_decode_s, _LONGEST_WAIT_S),
-        "limits": {"max_pixels": limits.max_pixels, "formats": list(limits.formats)},
+        "limits": {
+            "max_pixels": limits.max_pixels,
+            "max_decode_bytes": limits.max_decode_bytes,
+            "formats": list(limits.formats),
+        },
     }
     try:
         answer, pixels = _asked(request, data, limits.max_decode_s)
@@ -282,7 +286,7 @@ def _answer(request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes
     import resource
 
     limits = Limits(**request["limits"])
-    wanted = min(_OTHER_BYTES + _PIXEL_BYTES * limits.max_pixels, sys.maxsize)
+    wanted = min(_OTHER_BYTES + limits.max_decode_bytes, sys.maxsize)
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
     try:
@@ -291,6 +295,6 @@ def _answer(request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes
     except TooLargeError as error:
         return {"limit": str(error)}, b""
     except MemoryError:
-        return {"limit": f"its decoder wanted more memory than images of max_pixels={limits.max_pixels} take"}, b""
+        return {"limit": f"its decoder wanted more memory than max_decode_bytes={limits.max_decode_bytes}"}, b""
     except ValueError as error:
         return {"error": str(error)[:_MOST_HEADER_BYTES]}, b""

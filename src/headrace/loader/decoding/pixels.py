@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from headrace._core import Limits
 from headrace.augment import compile_augment
-from headrace.data import array_files, picture_size
+from headrace.data import MOST_PIXEL_BYTES, array_files, picture_size
 from headrace.errors import UsageError
 from headrace.fields import MOST_FINITE, Depth, Image, Mask, Normals, Spatial
 from headrace.loader.batch_memory import tensor_over
@@ -248,6 +248,12 @@ def decode_declined(data: bytes, field: Spatial, limits: Limits) -> NDArray[np.g
         array_files.read_array(data, limits) if array_files.holds_array(data) else pillow.read_picture(data, limits)
     )
     return _core_layout(values, channels=3 if isinstance(field, Normals) else 1, whole=isinstance(field, Mask))
+
+
+def decode_bytes(data: bytes, field: Spatial, limits: Limits) -> int:
+    """Return the memory that a library may take to decode this image, by the size in its header."""
+    width, height = declined_size(data, field, limits)
+    return min(width * height * MOST_PIXEL_BYTES, limits.max_decode_bytes)
 
 
 def declined_size(data: bytes, field: Spatial, limits: Limits) -> tuple[int, int]:
