@@ -93,7 +93,6 @@ def test_pattern_without_a_match(shards):
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ([], "expected samples or paths, got an empty list"),
         (3, "expected a path, a pattern or a list of paths, or samples in memory, got 3"),
         ([None], "got None"),
         ("", "got an empty string"),

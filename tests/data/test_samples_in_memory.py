@@ -288,7 +288,7 @@ def test_values_that_are_refused(where, message):
 def test_nothing_in_memory():
     with pytest.raises(EmptyDatasetError, match="expected samples, got columns of no rows"):
         hr.open({"a": []})
-    with pytest.raises(UsageError, match="got an empty list"):
+    with pytest.raises(EmptyDatasetError, match="got an empty list"):
         hr.open([])
 
 

@@ -630,7 +630,7 @@ def test_set_epoch_refuses_what_is_no_epoch(epoch):
         (
             ("batches", {}),
             ("batches", {"length": 41}),
-            "expected dataset '41 samples' as in this loader, got '40 samples'",
+            "expected samples in an epoch 41 as in this loader, got 40",
         ),
         (("batches", {}), ("batches", {"remainder": "drop"}), "pass remainder='short'"),
         (("batches", {"remainder": "wrap"}), ("samples", {}), "single samples .* got global batch 12; load it into a"),

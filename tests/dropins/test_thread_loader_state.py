@@ -472,8 +472,11 @@ def test_another_loader_is_noticed(other):
             lambda state: state | {"extra": 1},
             "state: expected the keys that state_dict() gave, got missing [] and unknown ['extra']",
         ),
-        (lambda state: state | {"batches": -1}, "state['batches']: expected an int, 0 or more, got -1"),
-        (lambda state: state | {"base_seed": "7"}, "state['base_seed']: expected an int, 0 or more or None, got '7'"),
+        (lambda state: state | {"batches": -1}, "state['batches']: expected an int from 0 to 2**64 - 1, got -1"),
+        (
+            lambda state: state | {"base_seed": "7"},
+            "state['base_seed']: expected an int from 0 to 2**64 - 1 or None, got '7'",
+        ),
         (lambda state: state | {"generators": [7]}, "state['generators']: expected a list of str, got [7]"),
         (lambda state: state | {"generators": []}, "state: expected the states of 1 generators"),
         (lambda state: state | {"generators": ["AAAA"]}, "state['generators']: expected the state of a cpu generator"),

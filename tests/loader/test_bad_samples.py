@@ -27,7 +27,13 @@ from headrace.errors import (
 def test_more_bad_samples_than_max_bad(tmp_path):
     root = folder_of(tmp_path, **{f"p{number}": PNG for number in range(7)}, x=b"", y=b"no", z=b"neither")
     loader = load(root, max_bad=0.2, threads=1, batch_size=10)
-    texts = ["3 of 10 samples are bad, expected at most 2 (max_bad=0.2)", "the last: sample '", "quarantine=PATH"]
+    texts = [
+        "3 of 10 samples are bad, expected at most 2 (max_bad=0.2)",
+        "sample 'x.jpg'",
+        "sample 'y.jpg'",
+        "sample 'z.jpg'",
+        "quarantine=PATH",
+    ]
     fails(TooManyBadSamplesError, loader, *texts, "or raise max_bad")
     quarantine = tmp_path / "bad.jsonl"
     fails(TooManyBadSamplesError, load(root, max_bad=0.2, quarantine=quarantine), f"Look at them in {quarantine}")

@@ -311,9 +311,9 @@ def test_a_view_of_its_own_is_cached_as_far_as_it_is_fixed(dataset):
         (lambda: hr.Image(view=hr.FiveCrop(9), copies=4), r"expected copies=5, as FiveCrop.* got 4; leave copies out"),
         (lambda: hr.Image(copies=2, dtype="uint16"), "expected copies of a picture of 8 bits, got dtype='uint16'"),
         (lambda: hr.Image(copies=2, channels=4), "and channels=4; take mode="),
-        (lambda: hr.Mask(copies=2), "Mask: expected one of a sample, which follows the Loader's view, got copies=2"),
-        (lambda: hr.Depth(view=LARGE), "Depth: expected one of a sample, .* got view=RandomResizedCrop"),
-        (lambda: hr.Normals(copies=2), "Normals: expected one of a sample"),
+        (lambda: hr.Mask(copies=2), "Mask: .* got copies="),
+        (lambda: hr.Depth(view=LARGE), "Depth: .* got view="),
+        (lambda: hr.Normals(copies=2), "Normals: .* got copies="),
         (
             lambda: hr.ImageReader(view=hr.FiveCrop(9), output="numpy"),
             "one window an image, got FiveCrop.*, which cuts 5; a Loader's",

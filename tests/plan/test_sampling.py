@@ -343,7 +343,9 @@ def test_another_sampling_is_a_state_error(data):
             if name == saved:
                 assert resume(state, plan, dataset="d", core="c").step == 2
                 continue
-            with pytest.raises(StateError, match=r"state: expected (length|batches by) .*samples_per_epoch="):
+            with pytest.raises(
+                StateError, match=r"state: expected (samples in an epoch|batches by) .*samples_per_epoch="
+            ):
                 resume(state, plan, dataset="d", core="c")
     with pytest.raises(StateError, match=r"expected seed 1 .* got 0"):
         resume(state_of(plans["weights"]), plan_of(data, "weights", batch_size=2, seed=1), dataset="d", core="c")

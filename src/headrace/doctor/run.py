@@ -220,7 +220,10 @@ def _failed_in_replay(folder: SessionFolder, ended: CommandResult) -> str:
     if ended.why != "failed" or not folder.settings.replay or holds_files(folder.path):
         return ""
     outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us)
-    session = read_session(folder.path, outcome=outcome, mode="measure")
+    try:
+        session = read_session(folder.path, outcome=outcome, mode="measure")
+    except Exception:  # the report reads it again, and says what is wrong
+        return ""
     failed = {note.pid for note in session.notes if note.code == "replay-failed" and session.outcome.why == "failed"}
     errors = [one.error for one in session.processes if one.pid in failed and one.error]
     return errors[0].strip().splitlines()[-1] if errors else ""

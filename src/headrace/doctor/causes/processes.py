@@ -74,7 +74,7 @@ NOTES = {
     "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
 }
 """Meaning of a note, and advice, by its code."""
-PLAIN = frozenset(("put-back", "enough", "long-enough"))
+PLAIN = frozenset(("put-back", "enough", "long-enough", "in-replay"))
 """Codes of notes that call for nothing."""
 WITHIN = {"data-parallel": ("copies are made", FORWARD)}
 """By a note's code, what takes time, and the part of a step that holds it and so bounds it."""
