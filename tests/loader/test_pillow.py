@@ -139,7 +139,7 @@ def test_images_are_turned_as_pillow_turns_them(kind, exif):
 
 
 def test_decoding_that_takes_too_long_is_a_bad_sample(tmp_path):
-    limits = hr.Limits(max_decode_s=0.3)
+    limits = hr.Limits(max_decode_s=0.3, max_decode_bytes=4 << 30)
     with pytest.raises(LimitError, match=r"JPEG2000 whose decoding took longer than max_decode_s=0\.3; raise it with"):
         hr.decode_image(slow_jpeg2000(), output="numpy", limits=limits)
     assert not pillow._waiting, "it was ended"
