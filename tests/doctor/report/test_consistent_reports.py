@@ -146,7 +146,9 @@ def test_no_sentence_of_a_recorded_session_contradicts_its_shares(name: str, tmp
     assert check(session, *prescribed(name, session)) == []
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize(
+    "block", [pytest.param(block, marks=pytest.mark.long if block % 5 else ()) for block in range(BLOCKS)]
+)
 def test_no_sentence_of_a_made_session_contradicts_its_shares(block: int) -> None:
     for seed in range(block, MADE, BLOCKS):
         session = made_at_random(seed)
