@@ -189,9 +189,7 @@ SampleWorker::Image SampleWorker::open(const Reader::Start& start, const ImageFi
     } else {
         throw Fault(Code::declined, "neither JPEG nor PNG");
     }
-    if (image.whole_bytes > limits_.max_decode_bytes)
-        throw Fault(Code::limit, "decoding takes up to " + std::to_string(image.whole_bytes) +
-                                     " bytes, more than max_decode_bytes=" + std::to_string(limits_.max_decode_bytes));
+    expect_memory(image.whole_bytes, limits_.max_decode_bytes);
     spent(Stage::probe, since, bytes.size());
     return image;
 }

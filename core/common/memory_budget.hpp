@@ -10,6 +10,13 @@
 
 namespace headrace {
 
+// Throws Fault(limit) for more than `most`, which is Limits::max_decode_bytes.
+inline void expect_memory(std::int64_t bytes, std::int64_t most) {
+    if (bytes > most)
+        throw Fault(Code::limit, "decoding takes up to " + std::to_string(bytes) +
+                                     " bytes, more than max_decode_bytes=" + std::to_string(most));
+}
+
 // A thread has one share at a time and waits for nothing else while it has it, so the others' shares end.
 class MemoryBudget {
 public:
@@ -17,9 +24,7 @@ public:
 
     // Waits until `bytes` fit beside what others hold. Throws Fault(limit) for more than the whole budget.
     void take(std::int64_t bytes) {
-        if (bytes > most_)
-            throw Fault(Code::limit, "decoding takes up to " + std::to_string(bytes) +
-                                         " bytes, more than max_decode_bytes=" + std::to_string(most_));
+        expect_memory(bytes, most_);
         std::unique_lock lock(mutex_);
         freed_.wait(lock, [&] { return held_ + bytes <= most_; });
         held_ += bytes;
