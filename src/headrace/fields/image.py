@@ -111,7 +111,7 @@ class Image(KnownArguments, of="field"):
 
     `dct_scaling` says when a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which is faster. By default, only if
     what is decoded still has 4 times the output's pixels each way: 99.9 % of values are then within 2 levels of a full
-    decode. True asks for no more than the output's size (within 15 levels); False never scales. `exif` rotates the
+    decode. True asks for no more than the output's size (within 19 levels); False never scales. `exif` rotates the
     image by its EXIF orientation (of a PNG: an eXIf chunk before the pixels). `filter` "triangle" is antialiased
     bilinear, like Pillow's BILINEAR; "nearest" is nearest-exact. `shrink_to` allows pixels to be taken from a copy of
     the image whose short side is at most that many pixels: the crop stays the same, its detail is bounded. With
