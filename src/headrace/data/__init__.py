@@ -23,6 +23,7 @@ from headrace.data.columns import (
     TextColumn,
     ValueColumn,
 )
+from headrace.data.content_pins import ContentPins, pin_content
 from headrace.data.dataset import Dataset
 from headrace.data.location import ABSENT, ColumnFiles, HeldParts, Location, native_paths, outside_root_text
 from headrace.data.native_reading import read_members
