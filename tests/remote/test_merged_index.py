@@ -44,6 +44,13 @@ def shards(store: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return store
 
 
+def test_the_command_takes_how_long_requests_are_retried(shards: StoreServer, tmp_path: Path) -> None:
+    shards.fault = lambda seen: Answer(503)
+    done = command("s3://bucket/tars/000.tar", "--endpoint", shards.endpoint, "--retry-for", "0")
+    assert done.exit_code == 1, done.output
+    assert asked(shards) == ["HEAD tars/000.tar"] * 2, "of the size of all, then of the archive: each once"
+
+
 @pytest.fixture
 def indexed(shards: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
     """The same, with a merged index, on another machine: its cache folder is empty."""

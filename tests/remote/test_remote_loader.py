@@ -184,6 +184,13 @@ def test_what_stays_wrong_is_raised_and_never_a_bad_sample(
     assert ours.stats().bad == 0
 
 
+def test_a_notebook_waits_for_no_request(store: StoreServer, remote: hr.Dataset) -> None:
+    store.requests.clear()
+    assert repr(remote) in remote._repr_html_()
+    assert "<img" not in remote._repr_html_()
+    assert not store.requests
+
+
 def test_a_store_that_never_comes_back_names_the_range_and_the_attempts(store: StoreServer, tmp_path: Path) -> None:
     remote = open_there(store, tmp_path / "indices", retry_for=0.1)
     store.fault = lambda seen: Answer(503, "SlowDown") if seen.key == "shards/2.tar" else None

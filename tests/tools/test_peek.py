@@ -19,9 +19,10 @@ from hypothesis.extra import numpy as arrays
 from typer.testing import CliRunner
 
 import headrace as hr
+from headrace.data import contact_sheet
 from headrace.errors import HeadraceError, NotFoundError
 from headrace.tools.command_line import app
-from headrace.tools.peek_page import contact_sheet, histogram
+from headrace.tools.peek_page import histogram
 from headrace.tools.peek_survey import MOST_BITS, MOST_LEVELS, Fingerprint, near_duplicates, spread, survey
 
 

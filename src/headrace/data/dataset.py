@@ -17,6 +17,7 @@ from headrace.data.archives.zip_reading import read_zipped
 from headrace.data.byte_columns import MemoryColumn
 from headrace.data.class_names import label_column, named_classes, parse_labels, rows_of_values
 from headrace.data.columns import KEY, ByteColumn, Column, KeyColumn, TextColumn
+from headrace.data.dataset_display import dataset_html, dataset_line
 from headrace.data.location import ABSENT, MISSING, ColumnFiles, Location
 from headrace.data.remote.addresses import show_address
 from headrace.data.remote.bulk_reads import BulkPart, read_in_bulk
@@ -79,12 +80,10 @@ class Dataset:
         return sorted(set(super().__dir__()) - _INTERNAL)
 
     def __repr__(self) -> str:
-        count = f"{len(self):,}" if self.base_ids is None else f"{len(self):,} of {len(self.table):,}"
-        classes = "" if self.classes is None else f" in {len(self.classes):,} classes"
-        columns = ", ".join(f"{name} ({self._kind_text(name, column)})" for name, column in self.columns.items())
-        skipped = ", ".join(f"{what} ({count:,})" for what, count in self.skipped.items())
-        parts = [f"{count} samples{classes}", f"columns {columns}", self.table.source]
-        return "Dataset: " + ", ".join(parts) + (f"; skipped: {skipped}" if skipped else "")
+        return dataset_line(self)
+
+    def _repr_html_(self) -> str:
+        return dataset_html(self)
 
     @property
     def columns(self) -> Mapping[str, Column]:
@@ -321,14 +320,6 @@ class Dataset:
     def expect_files(self, column: str) -> None:
         """Raise NotFoundError if `column` names files and none of a few is there."""
         expect_files(self.table, column)
-
-    def _kind_text(self, name: str, column: Column) -> str:
-        classes = None if isinstance(column, ByteColumn) else column.classes
-        # Texts of a label are classes, rather than captions or paths, unless all differ; others if each comes twice.
-        most = len(self.table) - 1 if name == "label" else len(self.table) // 2
-        if classes is None or (isinstance(column, TextColumn) and len(classes) > most):
-            return column.kind
-        return f"{column.kind}: {len(classes):,} classes"
 
     def _base_ids(self) -> Ints:
         return np.arange(len(self.table)) if self.base_ids is None else self.base_ids

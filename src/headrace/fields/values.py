@@ -145,10 +145,20 @@ class Label(KnownArguments, of="field"):
 
 @dataclass(frozen=True)
 class Raw(KnownArguments, of="field"):
-    """A column's undecoded bytes: a list of N `bytes` (for a column of values: an array)."""
+    """A column as the source has it: a list of N `bytes` or `str` (for a column of numbers: an array).
+
+    `text`   False: members and files are bytes, and texts of a manifest or of JSON are str. True: all are str. A sample
+             whose bytes are not UTF-8 is bad
+    `source` the column, if it differs from the field's name
+    """
 
     _: KW_ONLY
     source: str | None = None
+    text: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, bool):
+            raise UsageError(f"Raw: expected text to be True or False, got {self.text!r}")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from headrace._core import Limits
 from headrace.augment import AugmentProgram
-from headrace.data import ByteColumn, Dataset, HeldColumn, label_column
+from headrace.data import ByteColumn, Dataset, HeldColumn, TextColumn, label_column
 from headrace.errors import UsageError
 from headrace.fields import (
     Array,
@@ -35,7 +35,7 @@ from headrace.loader.cache import EpochCache
 from headrace.loader.decoding.arrays import ArrayContent, FieldContent, KeyContent, check_held
 from headrace.loader.decoding.detection import GEOMETRY_PARTS, PointFields, beside_name, resolve_points
 from headrace.loader.decoding.pixels import PixelPart, parts_of
-from headrace.loader.decoding.texts import IDS, MASK, PackedTextContent, TextContent, TextMeter
+from headrace.loader.decoding.texts import IDS, MASK, PackedTextContent, RawTextContent, TextContent, TextMeter
 from headrace.loader.decoding.texts import PARTS as PACKED_PARTS
 from headrace.loader.device_augment import DeviceAugment
 from headrace.plan import EpochPlan
@@ -184,6 +184,11 @@ def resolve_columns(dataset: Dataset, fields: Mapping[str, Field], view_from: st
         elif not isinstance(field, Text):  # whose columns `resolve_texts` finds
             if isinstance(field, Label):
                 column = label_column(column, f"field {name!r}", advice="; use Raw()")
+            elif field.text and not isinstance(column, TextColumn):
+                raise UsageError(
+                    f"field {name!r}: expected a column of texts or of bytes, got the {column.kind}s of "
+                    f"{column_name!r}; leave out text=True"
+                )
             values.append((name, column))
     points = resolve_points(dataset, fields)
     if points and not images:
@@ -272,4 +277,9 @@ def contents_of(recipe: Recipe, meter: TextMeter) -> tuple[FieldContent, ...]:
         for name, field in recipe.fields.items()
         if isinstance(field, Key)
     ]
-    return (*texts, *arrays, *keys)
+    strings = [
+        RawTextContent(dataset=recipe.dataset, name=name, column=column, raw=raws[name])
+        for name, field, column in recipe.raws
+        if isinstance(field, Raw) and field.text
+    ]
+    return (*texts, *arrays, *keys, *strings)

@@ -45,6 +45,10 @@ def index(
     endpoint: Annotated[str | None, typer.Option(help="Address of the store, if it is not the cloud's own.")] = None,
     profile: Annotated[str | None, typer.Option(help="Profile of ~/.aws to sign requests with.")] = None,
     anonymous: Annotated[bool, typer.Option("--anonymous", help="Sign no requests: for public buckets.")] = False,
+    retry_for: Annotated[
+        float | None,
+        typer.Option(min=0, help="Seconds for which failing requests are retried. Default: 300.", show_default=False),
+    ] = None,
     json: Json = None,
 ) -> None:
     """Build the indices of archives ahead of training. Existing indices are left alone."""
@@ -64,7 +68,7 @@ def index(
 
     console, folder = console_for(json), None if cache is None else str(cache.absolute())
     given = {"endpoint": endpoint, "profile": profile, "anonymous": anonymous or None}
-    stores = Stores({name: value for name, value in given.items() if value is not None})
+    stores = Stores({name: value for name, value in given.items() if value is not None}, retry_for_s=retry_for)
     target = None if to is None else merged_target(to, stores)
     files = indexable_paths(paths, stores)
     errors, log = Console(stderr=True), ScanLog(files, advice=None)

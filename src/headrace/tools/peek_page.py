@@ -1,9 +1,7 @@
-"""Contact sheet and HTML page of a dataset: one file, without scripts, nothing fetched."""
+"""HTML page of a dataset: one file, without scripts, nothing fetched."""
 
 from __future__ import annotations
 
-import base64
-import io
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +11,17 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 import PIL.Image
-import PIL.ImageDraw
-import PIL.ImageFont
 
-from headrace.data import ByteColumn, Dataset, TextColumn, UnwritableError, finish_partial_file, partial_file
+from headrace.data import (
+    ByteColumn,
+    Dataset,
+    TextColumn,
+    UnwritableError,
+    contact_sheet,
+    finish_partial_file,
+    partial_file,
+    picture_address,
+)
 from headrace.dropins import ImageReader
 from headrace.errors import HeadraceError
 from headrace.fields import Field, Image, Raw
@@ -30,9 +35,6 @@ _GROUP_PICTURES, _GROUP_PICTURE_PX = 6, 96
 _BARS = 24
 _WIDE = 16.0
 """From this ratio of the largest to the smallest on, bars grow by a factor."""
-_GAP_PX, _TEXT_PX = 6, 14
-_PAPER, _INK = (255, 255, 255), (36, 41, 47)
-_CUT = "…"
 
 
 @dataclass(frozen=True)
@@ -155,24 +157,6 @@ def duplicate_groups(dataset: Dataset, column: str, looks: Sequence[PeekedSample
     return found
 
 
-def contact_sheet(images: npt.NDArray[np.uint8], keys: Sequence[str], *, columns: int) -> PIL.Image.Image:
-    """Draw `images` uint8[N, 3, H, W] in rows of `columns`, each with its key; long keys keep their end."""
-    height, width = images.shape[2:]
-    rows = -(-len(images) // columns)
-    cell = (width + _GAP_PX, height + _GAP_PX + _TEXT_PX)
-    sheet = PIL.Image.new("RGB", (columns * cell[0] + _GAP_PX, rows * cell[1] + _GAP_PX), _PAPER)
-    draw, font = PIL.ImageDraw.Draw(sheet), PIL.ImageFont.load_default(_TEXT_PX - 3)
-    for index, (image, key) in enumerate(zip(images, keys, strict=True)):
-        left, top = index % columns * cell[0] + _GAP_PX, index // columns * cell[1] + _GAP_PX
-        sheet.paste(PIL.Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))), (left, top))
-        # The font has the letters of western Europe; all others would be one and the same box.
-        text = whole = key.encode("latin-1", "backslashreplace").decode("latin-1")
-        while text and draw.textlength(text if text is whole else _CUT + text, font=font) > width:
-            text = text[1:]
-        draw.text((left, top + height + 1), text if text is whole else _CUT + text, fill=_INK, font=font)
-    return sheet
-
-
 @dataclass(frozen=True)
 class Histogram:
     """`counts[i]` numbers lie in [`edges[i]`, `edges[i + 1]`), the largest in the last bar."""
@@ -264,10 +248,3 @@ def figure(number: float) -> str:
 def printable(text: str) -> str:
     """Escape what is no UTF-8 in a name."""
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def picture_address(picture: PIL.Image.Image) -> str:
-    """Return the picture itself as an address, in JPEG."""
-    buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=80)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -14,11 +14,12 @@ import numpy.typing as npt
 import PIL.Image
 import PIL.ImageDraw
 
+from headrace.data import contact_sheet
 from headrace.errors import HeadraceError, UsageError
 from headrace.fields import Field, Image
 from headrace.loader import Loader
 from headrace.tools.bench.against import accepted_arguments
-from headrace.tools.peek_page import contact_sheet, write_file
+from headrace.tools.peek_page import write_file
 
 FACTORY = "make_loader"
 _PAPER, _BOX = 255, (214, 39, 40)

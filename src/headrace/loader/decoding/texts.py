@@ -1,4 +1,4 @@
-"""Texts as token ids, padded to the batch or packed into rows."""
+"""Texts as they are, or as token ids that are padded to the batch or packed into rows."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
+from headrace.data import Dataset
 from headrace.errors import DecodeError, LimitError, SampleError, UsageError
 from headrace.fields import LongTextError, ResolvedText, Sequences, UnfitTextError, decode_text
 from headrace.loader.batch_values import BatchRows, part_name
@@ -22,6 +23,29 @@ _STREAM = 254 << 8
 """Dataset 0, stage 254, draw 0: above every stage of a view (core/rng/stream.hpp)."""
 
 IDS, MASK = "ids", "mask"
+
+
+@dataclass(frozen=True)
+class RawTextContent:
+    """Field of members or files whose UTF-8 is in the batch as str."""
+
+    dataset: Dataset
+    name: str
+    column: str
+    raw: int
+    """Its position among the recipe's raw fields."""
+
+    def take(self, rows: BatchRows, raws: Raws) -> list[str | SampleError]:
+        return [self._text(data, int(sample)) for data, sample in zip(raws[self.raw], rows.samples, strict=True)]
+
+    def _text(self, data: bytes, sample: int) -> str | SampleError:
+        try:
+            return decode_text(data, len(data))
+        except UnfitTextError as error:
+            return ColumnOrigin(self.dataset, self.name, self.column, read=True).error(DecodeError, str(error), sample)
+
+    def join(self, contents: list[str], rows: BatchRows, longest: int) -> dict[str, list[str]]:
+        return {self.name: contents}
 
 
 class TextMeter:

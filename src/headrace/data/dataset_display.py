@@ -1,0 +1,115 @@
+"""How a dataset shows itself: as a line, and in notebooks with a contact sheet of its first images."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace._core import Limits
+from headrace.data.columns import ByteColumn, Column, TextColumn
+from headrace.data.pillow_images import apart_formats, open_picture
+
+if TYPE_CHECKING:
+    import PIL.Image
+
+    from headrace.data.dataset import Dataset
+
+_GAP_PX, _TEXT_PX = 6, 14
+_PAPER, _BLANK, _INK = (255, 255, 255), (208, 215, 222), (36, 41, 47)
+_CUT = "…"
+
+_SHOWN, _ACROSS, _CELL_PX = 12, 6, 112
+"""Images of a dataset in a notebook: read anew each time, so few."""
+_MOST_PIXELS = 1 << 25
+
+
+def dataset_line(dataset: Dataset) -> str:
+    table = dataset.table
+    count = f"{len(dataset):,}" if dataset.base_ids is None else f"{len(dataset):,} of {len(table):,}"
+    classes = "" if dataset.classes is None else f" in {len(dataset.classes):,} classes"
+    columns = ", ".join(f"{name} ({_kind_text(name, each, len(table))})" for name, each in dataset.columns.items())
+    skipped = ", ".join(f"{what} ({count:,})" for what, count in dataset.skipped.items())
+    parts = [f"{count} samples{classes}", f"columns {columns}", table.source]
+    return "Dataset: " + ", ".join(parts) + (f"; skipped: {skipped}" if skipped else "")
+
+
+def _kind_text(name: str, column: Column, samples: int) -> str:
+    classes = None if isinstance(column, ByteColumn) else column.classes
+    # Texts of a label are classes, rather than captions or paths, unless all differ; others if each comes twice.
+    most = samples - 1 if name == "label" else samples // 2
+    if classes is None or (isinstance(column, TextColumn) and len(classes) > most):
+        return column.kind
+    return f"{column.kind}: {len(classes):,} classes"
+
+
+def dataset_html(dataset: Dataset) -> str:
+    """Return the line, and a contact sheet of the first images of the column `image`.
+
+    An image that cannot be read, decoded in this process, or that has more than 33 million pixels is a blank cell.
+    Nothing is read from stores: a notebook shows a dataset often, and should not wait for requests.
+    """
+    # Names of files may hold bytes that are no UTF-8.
+    line = f"<pre>{html.escape(repr(dataset).encode('utf-8', 'backslashreplace').decode())}</pre>"
+    if "image" not in dataset.columns or not dataset.has_bytes("image") or dataset.files("image").is_remote:
+        return line
+    shown = range(min(_SHOWN, len(dataset)))
+    if not shown:
+        return line
+    cells = np.stack([_cell(dataset, index) for index in shown])
+    sheet = contact_sheet(cells, [dataset.key(index) for index in shown], columns=min(_ACROSS, len(shown)))
+    return f'{line}<img alt="The first images" src="{picture_address(sheet)}">'
+
+
+def _cell(dataset: Dataset, index: int) -> npt.NDArray[np.uint8]:
+    """Return uint8 [3, H, W]: the image on white, or nothing but grey."""
+    import PIL.Image
+    import PIL.ImageOps
+
+    size, limits = (_CELL_PX, _CELL_PX), Limits(max_pixels=_MOST_PIXELS)
+    try:
+        data = dataset.read("image", index)
+        if apart_formats(data, limits):
+            raise ValueError("a format that is decoded in a process of its own")
+        with open_picture(data, limits) as picture:
+            picture.draft("RGB", size)
+            cell = PIL.ImageOps.pad(picture.convert("RGB"), size, color=_PAPER)
+    except MemoryError:
+        raise
+    except Exception:  # whatever reading and Pillow's plugins raise
+        cell = PIL.Image.new("RGB", size, _BLANK)
+    return np.asarray(cell).transpose(2, 0, 1)
+
+
+def contact_sheet(images: npt.NDArray[np.uint8], keys: Sequence[str], *, columns: int) -> PIL.Image.Image:
+    """Draw `images` uint8[N, 3, H, W] in rows of `columns`, each with its key; long keys keep their end."""
+    import PIL.Image
+    import PIL.ImageDraw
+    import PIL.ImageFont
+
+    height, width = images.shape[2:]
+    rows = -(-len(images) // columns)
+    cell = (width + _GAP_PX, height + _GAP_PX + _TEXT_PX)
+    sheet = PIL.Image.new("RGB", (columns * cell[0] + _GAP_PX, rows * cell[1] + _GAP_PX), _PAPER)
+    draw, font = PIL.ImageDraw.Draw(sheet), PIL.ImageFont.load_default(_TEXT_PX - 3)
+    for index, (image, key) in enumerate(zip(images, keys, strict=True)):
+        left, top = index % columns * cell[0] + _GAP_PX, index // columns * cell[1] + _GAP_PX
+        sheet.paste(PIL.Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))), (left, top))
+        # The font has the letters of western Europe; all others would be one and the same box.
+        text = whole = key.encode("latin-1", "backslashreplace").decode("latin-1")
+        while text and draw.textlength(text if text is whole else _CUT + text, font=font) > width:
+            text = text[1:]
+        draw.text((left, top + height + 1), text if text is whole else _CUT + text, fill=_INK, font=font)
+    return sheet
+
+
+def picture_address(picture: PIL.Image.Image) -> str:
+    """Return the picture itself as an address, in JPEG."""
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
