@@ -82,7 +82,8 @@ class LoaderHooks:
         training = self._training
         if training.replay.is_on:
             file, number = getattr(loader, NUMBER, (None, 0))
-            stand_in = training.replay.iterator(loader, number if file == training.evidence.path else None)
+            number = number if file == training.evidence.path else None
+            stand_in = training.replay.iterator(loader, number, _length(loader))
             if stand_in is not None:
                 return stand_in
         return self._begin(original, loader, "DataLoader.__iter__")
