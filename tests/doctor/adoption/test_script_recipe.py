@@ -337,7 +337,8 @@ def test_a_session_without_descriptions_has_no_recipe():
 
 
 @pytest.mark.parametrize("taken", ["loader", "loader.as_dataloader()"])
-def test_a_script_that_has_adopted_the_loader_is_not_run_to_its_end(tmp_path, taken):
+def test_a_script_that_has_adopted_the_loader_is_not_run_to_its_end(tmp_path, monkeypatch, taken):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "data" / "a").mkdir(parents=True)
     Image.new("RGB", (8, 8)).save(tmp_path / "data" / "a" / "0.png")
     script = tmp_path / "train.py"
