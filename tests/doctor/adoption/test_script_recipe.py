@@ -130,6 +130,8 @@ def test_weighted_samples_are_said():
     assert described_recipe(image_folder("train", CENTER, TENSOR), sampler=weighted).degree == "draft"
     plain = known("torch.utils.data.sampler.RandomSampler", replacement=False, _num_samples=None)
     assert described_recipe(image_folder("train", CENTER, TENSOR), sampler=plain).degree == "exact"
+    seeded = known("accelerate.data_loader.SeedableRandomSampler", replacement=False, _num_samples=None)
+    assert described_recipe(image_folder("train", CENTER, TENSOR), sampler=seeded).degree == "exact"
 
 
 def test_what_happens_now_and_then_is_drawn(folder, tmp_path):
