@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 from unittest.mock import patch
 
-from headrace.doctor.probe import UNDO, ProbeSettings, hands_off as recorder
+from headrace.doctor.probe import UNDO, ProbeSettings
+from headrace.doctor.probe import hands_off as recorder
 from headrace.doctor.probe.hands_off.undo_folder import UndoFolder, no_work
 from headrace.errors import UsageError
 

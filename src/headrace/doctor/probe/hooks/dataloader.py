@@ -348,6 +348,7 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
         "start_method": str(context.get_start_method()) if loader.num_workers else None,
         "dataset": _class_name(loader.dataset),
         "length": None if is_iterable else _length(loader),
+        "samples": None if is_iterable else _count(loader.dataset),
     }
 
 
@@ -380,6 +381,14 @@ def _wrapper_of(loader: Any) -> Any:
 
 def _class_name(thing: Any) -> str:
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
+
+
+def _count(dataset: Any) -> int | None:
+    """Return its number of samples; None if it does not tell."""
+    try:
+        return len(dataset)
+    except Exception:
+        return None
 
 
 def _length(loader: Any) -> int | None:
