@@ -348,7 +348,7 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
         "start_method": str(context.get_start_method()) if loader.num_workers else None,
         "dataset": _class_name(loader.dataset),
         "length": None if is_iterable else _length(loader),
-        "samples": None if is_iterable else _count(loader.dataset),
+        "samples": None if is_iterable else _count(lambda: loader.dataset),
     }
 
 
@@ -383,21 +383,17 @@ def _class_name(thing: Any) -> str:
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
-def _count(dataset: Any) -> int | None:
-    """Return its number of samples; None if it does not tell."""
-    try:
-        return len(dataset)
-    except Exception:
-        return None
-
-
 def _length(loader: Any) -> int | None:
     """Return its length in batches.
 
     Not by `len(loader)`, which of an iterable dataset is remembered, and warned of later; that of a user's sampler may
     raise anything.
     """
+    return _count(lambda: loader._index_sampler)
+
+
+def _count(whose: Callable[[], Any]) -> int | None:
     try:
-        return len(loader._index_sampler)
+        return len(whose())
     except Exception:
         return None
