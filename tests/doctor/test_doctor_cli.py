@@ -199,10 +199,19 @@ def test_apply_of_a_script_elsewhere_says_where_it_applies(tmp_path: Path, monke
     assert script.read_text() == SCRIPT.replace("num_workers=2", "num_workers=3")
 
 
-def test_apply_of_nothing_certain_says_so(tmp_path: Path) -> None:
-    (tmp_path / "session.json").write_text(document(made(MadeRun(facts={"file": "/gone/train.py"})), None))
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        (MadeRun(facts={"file": "/gone/train.py"}), "no change of a source file can be made with certainty"),
+        (MadeRun(stages={"decode:a": 10}, forward=20_000), "not input-bound"),
+        (MadeRun(steps=8), "4 measured steps"),
+    ],
+    ids=["nothing certain", "not input-bound", "few steps"],
+)
+def test_apply_of_nothing_says_why(run: MadeRun, why: str, tmp_path: Path) -> None:
+    (tmp_path / "session.json").write_text(document(made(run), None))
     result = invoke("show", str(tmp_path / "session.json"), "--apply", str(tmp_path / "all.diff"))
-    assert "no change of a source file can be made with certainty" in result.stderr
+    assert why in result.stderr
     assert (tmp_path / "all.diff").read_text() == ""
 
 

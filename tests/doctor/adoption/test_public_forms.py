@@ -254,7 +254,8 @@ def test_a_launched_script_is_compared_by_itself():
     assert "launched=True" in text
 
 
-def test_a_launched_script_finds_itself_the_only_rank(tmp_path):
+def test_a_launched_script_finds_itself_the_only_rank(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     script = tmp_path / "ranked.py"
     script.write_text(
         "import os\nfrom torch.utils.data import DataLoader\n"

@@ -130,6 +130,8 @@ def test_weighted_samples_are_said():
     assert described_recipe(image_folder("train", CENTER, TENSOR), sampler=weighted).degree == "draft"
     plain = known("torch.utils.data.sampler.RandomSampler", replacement=False, _num_samples=None)
     assert described_recipe(image_folder("train", CENTER, TENSOR), sampler=plain).degree == "exact"
+    seeded = known("accelerate.data_loader.SeedableRandomSampler", replacement=False, _num_samples=None)
+    assert described_recipe(image_folder("train", CENTER, TENSOR), sampler=seeded).degree == "exact"
 
 
 def test_what_happens_now_and_then_is_drawn(folder, tmp_path):
@@ -337,7 +339,8 @@ def test_a_session_without_descriptions_has_no_recipe():
 
 
 @pytest.mark.parametrize("taken", ["loader", "loader.as_dataloader()"])
-def test_a_script_that_has_adopted_the_loader_is_not_run_to_its_end(tmp_path, taken):
+def test_a_script_that_has_adopted_the_loader_is_not_run_to_its_end(tmp_path, monkeypatch, taken):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "data" / "a").mkdir(parents=True)
     Image.new("RGB", (8, 8)).save(tmp_path / "data" / "a" / "0.png")
     script = tmp_path / "train.py"

@@ -1,6 +1,7 @@
 """Counts its updates of an epoch and its last, smaller group of batches, as timm's train.py does: LENGTH EPOCHS.
 
-Beyond the epoch's length it divides by the batches that are left, of which there are none."""
+Past the epoch's length it divides by the batches that are left over, of which there are none: the first batch too many
+trains, the second one raises."""
 
 from __future__ import annotations
 
@@ -20,11 +21,12 @@ if __name__ == "__main__":
     for _ in range(epochs):
         accum_steps = 1
         last_accum_steps = len(loader) % accum_steps
+        last_batch_idx = len(loader) - 1
         last_batch_idx_to_accum = len(loader) - last_accum_steps
         for batch_idx, batch in enumerate(loader):
+            need_update = batch_idx == last_batch_idx or (batch_idx + 1) % accum_steps == 0
             if batch_idx >= last_batch_idx_to_accum:
                 accum_steps = last_accum_steps
-            need_update = batch_idx == len(loader) - 1 or (batch_idx + 1) % accum_steps == 0
             loss = model(batch).mean()
             time.sleep(0.004)
             loss.backward()

@@ -184,6 +184,18 @@ def test_a_cache_is_offered_from_a_gain_that_is_worth_its_memory() -> None:
     assert found.costs[0] == "400 MB for the whole dataset, 400 samples of 1.0 MB, of 32 GB free"
 
 
+@pytest.mark.parametrize(
+    ("length", "samples", "counted"),
+    [(93, 374, 374), (94, 374, 374), (94, 5_000, 376), (94, None, 376)],
+    ids=["the last batch dropped", "the last batch small", "a part of the dataset", "unknown"],
+)
+def test_a_cache_is_priced_for_the_datasets_own_length(length: int, samples: int | None, counted: int) -> None:
+    facts = {"length": length, "samples": samples}
+    survey = MachineSurvey(calibrations=sized(1_000_000))
+    found = helping(with_survey(made(MadeRun(stages={"decode:Pillow load": 25_000}, facts=facts)), survey), "cache")
+    assert f"the whole dataset, {counted} samples of" in found.costs[0]
+
+
 def test_a_cache_is_priced_for_all_ranks_shares_of_the_dataset() -> None:
     sampler = {"class": "torch.utils.data.distributed.DistributedSampler", "attributes": {"num_replicas": 2}}
     facts = {"length": 100, "described": {"sampler": sampler}}

@@ -30,6 +30,13 @@ RESIZED = MadeRun(
 )
 
 
+JITTERED = MadeRun(
+    stages={"decode:Pillow load": 9_000, "transform:Pillow convert": 9_000, "transform:RandomResizedCrop": 500},
+    facts={"length": 10},
+)
+"""A conversion comes before the crop, be it within a ColorJitter."""
+
+
 def sizes_told(session: Session) -> float:
     (trainer,) = session.trainers
     case = case_of(
@@ -80,3 +87,10 @@ def test_a_cache_of_the_size_that_was_told_holds_all(kind):
     dataset = hr.cached([sample] * count, cache=f"ram:{int(told * count * 1.03)}B")
     list(dataset)
     assert (dataset.stats().admitted, dataset.stats().stopped) == (count, None)
+
+
+@pytest.mark.parametrize("run", [DECODED, JITTERED], ids=["decoded", "converted"])
+def test_what_is_cropped_after_the_cut_is_not_as_small_as_in_a_batch(run):
+    timed = Calibration("cache", "image", ["/data/0.jpg"], pixel_bytes=[HEIGHT * WIDTH * 3])
+    session = with_batches(made(run), "uint8[4,3,32,32]", 4 * 3 * 32 * 32)
+    assert sizes_told(with_survey(session, MachineSurvey(calibrations=[timed]))) == HEIGHT * WIDTH * 3

@@ -9,6 +9,7 @@ import pytest
 import torch
 from probing import notes, probed, records
 from training_loops import Loop, Stream, loader
+from windowed_runs import windows
 
 from headrace.doctor.probe.training.received_batches import FetchedBatch
 from headrace.doctor.probe.training.step_limit import (
@@ -26,11 +27,6 @@ from headrace.doctor.probe.training.step_limit import (
 from headrace.doctor.probe.training.steps import OptimizerStep
 
 ASKED: dict[str, Any] = {"observe": False, "steps": 200, "replay": 40, "drain_s": 5.0}
-
-
-def windows(folder: Path) -> list[tuple[Any, ...]]:
-    """Name, first step, steps and how many settle."""
-    return [tuple(window[1:5]) for window in records(folder, "window")]
 
 
 def trained(folder: Path, epochs: int, batches: Any, **changed: Any) -> int:
@@ -114,6 +110,8 @@ def test_a_schedule_that_raises_beyond_its_end_forbids_it(tmp_path: Path) -> Non
 def test_steps_that_are_replayed(asked: int, step_s: float, steps: int) -> None:
     assert replayed_steps(40, asked, step_s) == steps
     assert replayed_steps(3, asked, step_s) == 3  # never more than there may be
+    assert replayed_steps(40, asked, step_s, room=7) == min(steps, 7)
+    assert replayed_steps(40, asked, step_s, room=FEWEST_REPLAYED - 1) == steps  # too little
 
 
 def test_a_mean_is_narrow_where_its_blocks_agree() -> None:

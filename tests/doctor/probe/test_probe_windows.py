@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,36 +14,18 @@ from typing import Any
 import pytest
 import torch
 from probing import notes, probed, records
-from training_loops import Loop, Stream, loader, pairs
+from training_loops import Loop, Stream, forever, loader, pairs
+from windowed_runs import MEASURED, REPLAY, STEPS, Train, measured, windows
 
 from headrace.doctor.probe.probe import Probe
 from headrace.doctor.probe.training.replay import GREED
-from headrace.doctor.probe.training.step_limit import SETTLING_STEPS, StepsMeasured
-
-STEPS, REPLAY = 6, 4
-MEASURED: dict[str, Any] = {"observe": False, "steps": STEPS, "replay": REPLAY, "drain_s": 5.0}
-Train = Callable[[Probe], None]
-
-
-def _windows(folder: Path) -> list[tuple[Any, ...]]:
-    """Name, first step, steps and how many settle."""
-    return [tuple(window[1:5]) for window in records(folder, "window")]
-
-
-def _measured(folder: Path, train: Train, **changed: Any) -> None:
-    with probed(folder, **{**MEASURED, **changed}) as probe, pytest.raises(StepsMeasured):
-        train(probe)
-
-
-def _forever(batches: Any) -> Iterator[Any]:
-    while True:
-        yield from batches
+from headrace.doctor.probe.training.step_limit import SETTLING_STEPS
 
 
 def test_without_workers_the_run_replays_and_drains(tmp_path: Path) -> None:
-    _measured(tmp_path, lambda _: Loop().train(loader(4000)), warmup=2)
+    measured(tmp_path, lambda _: Loop().train(loader(4000)), warmup=2)
     end = 2 + STEPS + SETTLING_STEPS + REPLAY
-    assert _windows(tmp_path) == [
+    assert windows(tmp_path) == [
         ("observe", 2, STEPS, 0),
         ("replay", 2 + STEPS, SETTLING_STEPS + REPLAY, SETTLING_STEPS),
         ("drain", end, 0, 0),
@@ -55,7 +37,7 @@ def test_without_workers_the_run_replays_and_drains(tmp_path: Path) -> None:
 
 
 def test_windows_lie_end_to_end(tmp_path: Path) -> None:
-    _measured(tmp_path, lambda _: Loop().train(loader(4000)))
+    measured(tmp_path, lambda _: Loop().train(loader(4000)))
     steps = {step[1]: step for step in records(tmp_path, "step")}
     observe, replay, drain = records(tmp_path, "window")
     assert (observe[5], observe[6]) == (steps[3][2], steps[3 + STEPS - 1][3])
@@ -64,8 +46,8 @@ def test_windows_lie_end_to_end(tmp_path: Path) -> None:
 
 
 def test_with_workers_they_work_on_in_a_window_of_their_own(tmp_path: Path) -> None:
-    _measured(tmp_path, lambda _: Loop().train(loader(4000, num_workers=1)), warmup=2)
-    assert [name for name, *_ in _windows(tmp_path)] == ["observe", "replay", "load", "drain"]
+    measured(tmp_path, lambda _: Loop().train(loader(4000, num_workers=1)), warmup=2)
+    assert [name for name, *_ in windows(tmp_path)] == ["observe", "replay", "load", "drain"]
     load = records(tmp_path, "window")[2]
     assert load[2] == 2 + STEPS + SETTLING_STEPS + REPLAY
     assert len(records(tmp_path, "get")) == 2 + STEPS
@@ -83,50 +65,10 @@ def test_each_step_of_several_batches_is_replayed_whole(tmp_path: Path) -> None:
             if number % 3 == 2:
                 loop.optimizer.step()
 
-    _measured(tmp_path, train)
+    measured(tmp_path, train)
     replay = records(tmp_path, "window")[1]
     assert replay[3] == SETTLING_STEPS + REPLAY
     assert len(records(tmp_path, "replayed")) == 3 * replay[3]
-
-
-def test_an_epoch_does_not_end_while_it_is_replayed(tmp_path: Path) -> None:
-    seen = []
-
-    def train(_: Probe) -> None:
-        for epoch in range(100):
-            for batch in loader(16):  # a loader of its own each time, four batches long
-                Loop().step(batch)
-                seen.append(epoch)
-
-    _measured(tmp_path, train, warmup=2)
-    early = SETTLING_STEPS + REPLAY  # after the first epoch, which is a short one
-    assert seen[: 4 + early] == [0] * (4 + early)
-    assert seen[2 + STEPS + early :] == [seen[2 + STEPS + early]] * (len(seen) - 2 - STEPS - early)
-    assert len(records(tmp_path, "replayed")) == early + SETTLING_STEPS + REPLAY
-
-
-def test_epochs_that_a_loop_counts_go_on_with_copies(tmp_path: Path) -> None:
-    batches = loader(4000, num_workers=1, persistent_workers=True)
-    loop = Loop()
-
-    def train(_: Probe) -> None:
-        while True:
-            for number, batch in enumerate(batches):
-                loop.step(batch)
-                if number == 2:
-                    break
-
-    _measured(tmp_path, train, warmup=2)
-    assert len(records(tmp_path, "replayed")) == 2 * (SETTLING_STEPS + REPLAY)
-    begun = [one[3] for one in records(tmp_path, "pass")]
-    replay = records(tmp_path, "window")[1]
-    assert not [start for start in begun if replay[5] < start < replay[6]]
-
-
-def test_a_short_epoch_is_begun_again_for_the_load_and_the_drain(tmp_path: Path) -> None:
-    _measured(tmp_path, lambda _: Loop().train(_forever(loader(36, num_workers=1))), warmup=2)
-    assert [name for name, *_ in _windows(tmp_path)] == ["observe", "replay", "load", "drain"]
-    assert records(tmp_path, "drained")
 
 
 def test_an_evaluation_meanwhile_sees_its_own_data_to_their_end(tmp_path: Path) -> None:
@@ -139,7 +81,7 @@ def test_an_evaluation_meanwhile_sees_its_own_data_to_their_end(tmp_path: Path) 
                 with torch.no_grad():
                     sizes.append(sum(len(inputs) for inputs, _ in held_out))
 
-    _measured(tmp_path, train)
+    measured(tmp_path, train)
     assert len(sizes) > 4
     assert set(sizes) == {12}
 
@@ -156,7 +98,7 @@ def test_what_a_step_changes_in_its_batch_is_not_in_the_next_copy(tmp_path: Path
             batch["names"].append("b")
             loop.step((batch.pop("inputs").mul_(2), batch["targets"]))
 
-    _measured(tmp_path, train)
+    measured(tmp_path, train)
     assert set(sums) == {(32.0, 1)}
 
 
@@ -167,8 +109,8 @@ def test_an_iterable_dataset_without_a_length_is_replayed_too(tmp_path: Path) ->
         for batch in torch.utils.data.DataLoader(Stream(4000), batch_size=4):
             loop.step((batch[:, None].expand(4, 8) / 1e4, torch.zeros(4, 1)))
 
-    _measured(tmp_path, train)
-    assert [name for name, *_ in _windows(tmp_path)] == ["observe", "replay", "drain"]
+    measured(tmp_path, train)
+    assert [name for name, *_ in windows(tmp_path)] == ["observe", "replay", "drain"]
 
 
 def test_a_loop_that_asks_without_end_gets_the_real_end(tmp_path: Path) -> None:
@@ -181,9 +123,9 @@ def test_a_loop_that_asks_without_end_gets_the_real_end(tmp_path: Path) -> None:
             if probe.training.replay.is_on:
                 counts.append(sum(1 for _ in batches))
                 break
-        loop.train(_forever(batches))
+        loop.train(forever(batches))
 
-    _measured(tmp_path, train)
+    measured(tmp_path, train)
     assert counts == [GREED * 2]  # what stood for the pass ended there
     assert "a step asked for" in notes(tmp_path)["hook-off"]
 
@@ -195,15 +137,15 @@ def test_a_run_that_ends_by_itself_meanwhile_tells_as_far_as_it_came(tmp_path: P
             loop.step(batch)
             if number == STEPS + SETTLING_STEPS + 1:
                 break
-    assert _windows(tmp_path) == [
+    assert windows(tmp_path) == [
         ("observe", 1, STEPS, 0),
         ("replay", 1 + STEPS, SETTLING_STEPS + 1, SETTLING_STEPS),
     ]
 
 
-def test_a_run_without_replay_has_no_windows(tmp_path: Path) -> None:
-    _measured(tmp_path, lambda _: Loop().train(loader(400)), replay=0)
-    assert _windows(tmp_path) == []
+def test_a_run_without_replay_has_nowindows(tmp_path: Path) -> None:
+    measured(tmp_path, lambda _: Loop().train(loader(400)), replay=0)
+    assert windows(tmp_path) == []
     assert len(records(tmp_path, "step")) == 3 + STEPS
 
 
@@ -239,7 +181,7 @@ def _captured(probe: Probe) -> None:
 
 
 def _no_loader(_: Probe) -> None:
-    Loop().train(_forever([torch.utils.data.default_collate([pairs(4)[0]])]))
+    Loop().train(forever([torch.utils.data.default_collate([pairs(4)[0]])]))
 
 
 def _scheduled(total: int) -> Train:
@@ -268,8 +210,8 @@ ALL_STEPS = 3 + STEPS + 2 * (SETTLING_STEPS + REPLAY)
     ids=["uncopyable", "no tensors", "graphs", "no loader", "scheduler"],
 )
 def test_a_run_is_only_observed_where_replay_would_be_wrong(tmp_path: Path, train: Train, why: str) -> None:
-    _measured(tmp_path, train)
-    assert [name for name, *_ in _windows(tmp_path)] == ["observe"]
+    measured(tmp_path, train)
+    assert [name for name, *_ in windows(tmp_path)] == ["observe"]
     assert len(records(tmp_path, "step")) == 3 + STEPS
     assert notes(tmp_path)["no-replay"].startswith(f"The run was only observed: {why}")
 
@@ -298,20 +240,20 @@ def _beside(ranks: Any) -> Train:
 
 
 def test_where_one_rank_cannot_replay_the_other_does_not(tmp_path: Path) -> None:
-    _measured(tmp_path, _beside(_Beside(replay={**WILLING, "why_not": "its batches hold no tensors"})))
-    assert _windows(tmp_path) == [("observe", 3, STEPS, 0)]
+    measured(tmp_path, _beside(_Beside(replay={**WILLING, "why_not": "its batches hold no tensors"})))
+    assert windows(tmp_path) == [("observe", 3, STEPS, 0)]
     assert notes(tmp_path)["no-replay"] == "The run was only observed: on rank 1 its batches hold no tensors."
 
 
 def test_where_workers_are_at_work_for_another_rank_this_one_has_that_window_too(tmp_path: Path) -> None:
-    _measured(tmp_path, _beside(_Beside(replay={**WILLING, "works_ahead": True})))
-    assert [name for name, *_ in _windows(tmp_path)] == ["observe", "replay", "load", "drain"]
+    measured(tmp_path, _beside(_Beside(replay={**WILLING, "works_ahead": True})))
+    assert [name for name, *_ in windows(tmp_path)] == ["observe", "replay", "load", "drain"]
     assert len(records(tmp_path, "step")) == ALL_STEPS
 
 
 def test_a_scheduler_that_lasts_is_no_obstacle(tmp_path: Path) -> None:
-    _measured(tmp_path, _scheduled(ALL_STEPS))
-    assert len(_windows(tmp_path)) == 3
+    measured(tmp_path, _scheduled(ALL_STEPS))
+    assert len(windows(tmp_path)) == 3
 
 
 def _in_a_thread(queue_type: Any, size: int) -> Train:
@@ -342,8 +284,8 @@ def _in_a_thread(queue_type: Any, size: int) -> Train:
 
 
 def test_a_thread_that_hands_batches_over_gets_copies(tmp_path: Path) -> None:
-    _measured(tmp_path, _in_a_thread(queue.Queue, 2))
-    assert [name for name, *_ in _windows(tmp_path)] == ["observe", "replay", "drain"]
+    measured(tmp_path, _in_a_thread(queue.Queue, 2))
+    assert [name for name, *_ in windows(tmp_path)] == ["observe", "replay", "drain"]
     replay = records(tmp_path, "window")[1]
     settled = next(step[2] for step in records(tmp_path, "step") if step[1] == replay[2] + replay[4])
     assert not [get for get in records(tmp_path, "get") if settled <= get[3] < replay[6]]
@@ -372,8 +314,8 @@ def test_a_thread_that_is_not_seen_to_hand_them_over_gets_its_own(tmp_path: Path
                 self._changed.notify_all()
                 return self._items.popleft()
 
-    _measured(tmp_path, _in_a_thread(Unseen, 2))
-    assert _windows(tmp_path) in ([], [("observe", 3, STEPS, 0)])
+    measured(tmp_path, _in_a_thread(Unseen, 2))
+    assert windows(tmp_path) in ([], [("observe", 3, STEPS, 0)])
     assert "another thread" in notes(tmp_path)["no-replay"]
 
 
@@ -387,7 +329,7 @@ def test_a_loader_that_fails_meanwhile_ends_its_window_quietly(tmp_path: Path) -
                 raise OSError("the disk is gone")
             return torch.zeros(8), torch.zeros(1)
 
-    _measured(tmp_path, lambda _: Loop().train(torch.utils.data.DataLoader(Failing(), batch_size=4)))
+    measured(tmp_path, lambda _: Loop().train(torch.utils.data.DataLoader(Failing(), batch_size=4)))
     assert len(records(tmp_path, "drained")) == 2
 
 
@@ -400,12 +342,12 @@ def test_copying_is_in_the_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     original = LoopReplay.copy
     monkeypatch.setattr(LoopReplay, "copy", slowly)
-    _measured(tmp_path, lambda _: Loop().train(loader(4000)))
+    measured(tmp_path, lambda _: Loop().train(loader(4000)))
     assert all(replayed[3] >= 10_000 for replayed in records(tmp_path, "replayed"))
 
 
 def test_the_pause_between_windows_is_no_cost_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.doctor.probe.training.replay.wait_until", lambda _: time.sleep(0.5))
-    _measured(tmp_path, lambda _: Loop().train(loader(4000)))
+    measured(tmp_path, lambda _: Loop().train(loader(4000)))
     steps = records(tmp_path, "step")
     assert 0 < sum(step[5] for step in steps) / 10 < 400_000

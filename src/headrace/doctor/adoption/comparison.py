@@ -20,6 +20,9 @@ import numpy.typing as npt
 import headrace as hr
 from headrace.errors import UsageError
 
+from ..attach import hands_off_here
+from ..session import session_folder
+
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
@@ -99,13 +102,17 @@ def compare_with_script(
     """Load the same samples both ways, print how they differ, and return it, one row an array of the batch.
 
     The script runs up to its first pass over a DataLoader whose dataset is of the class `dataset`; `launched` runs it
-    as the only rank of a launcher. Raises UsageError where it does not get there, or trains from a Loader already.
+    as the only rank of a launcher. Its trackers are offline, and what it writes to the current folder is undone. Raises
+    UsageError where it does not get there, or trains from a Loader already, or where a doctor measures in the folder.
     """
-    with patch.dict(os.environ, _only_rank() if launched else {}):
-        theirs = script_loader(script, dataset)
-    if isinstance(theirs, hr.Loader):
-        raise UsageError(f"expected {script[0]} with its DataLoader, got one that trains from headrace.Loader already")
-    rows = list(compared(theirs, make_loader, batches, samples))
+    with session_folder(None) as folder, hands_off_here(folder.settings):
+        with patch.dict(os.environ, _only_rank() if launched else {}):
+            theirs = script_loader(script, dataset)
+        if isinstance(theirs, hr.Loader):
+            raise UsageError(
+                f"expected {script[0]} with its DataLoader, got one that trains from headrace.Loader already"
+            )
+        rows = list(compared(theirs, make_loader, batches, samples))
     for row in rows:
         print(described(row))
     print(verdict(rows))

@@ -25,10 +25,10 @@ from .stand_ins import FunctionStandIn, StandIn, class_of, is_own
 from .table_sources import ScriptTexts, cells_in, table_source
 from .torchvision_datasets import held_in_memory
 
-_SAMPLERS = ("SequentialSampler", "RandomSampler", "DistributedSampler", "_InfiniteConstantSampler")
+_WHOLE = ("SequentialSampler", "RandomSampler", "SeedableRandomSampler")
+"""Samplers that take all samples of a dataset in one process; the last one is accelerate's."""
+_SAMPLERS = (*_WHOLE, "DistributedSampler", "_InfiniteConstantSampler")
 """Samplers that take each sample once an epoch, or that leave it to the dataset."""
-_WHOLE = _SAMPLERS[:2]
-"""Those that take all samples of a dataset in one process."""
 _LIBRARIES = ("torchvision", "torch", "timm", "torchaudio")
 """Libraries whose datasets are known by their class, or not at all."""
 _COLLATES = (
@@ -143,13 +143,14 @@ class ScriptRecipe:
                 f"{name}.__iter__ ({reader.place_in(*stream)}) yields samples one after another, and where each lies "
                 f"was not found: hr.open takes tars, and manifests that name files, as they are"
             )
-        if not is_own(dataset) and name.split(".")[0] in _LIBRARIES:
+        has_code = any(reader.script.method(dataset, one) for one in ("__getitem__", "__getitems__"))
+        if not is_own(dataset) and (not has_code or name.split(".")[0] in _LIBRARIES):
             return f"{name} is not among the dataset classes that the doctor knows"
-        if (
-            reader.script.method(dataset, "__getitem__") is None
-            and reader.script.method(dataset, "__getitems__") is None
-        ):
-            return f"the code of {name}.__getitem__ was not found"
+        if not has_code:
+            file = str(type(dataset).described["file"])
+            if file not in reader.script.sources:
+                return f"{file}, which has the code of {name}, could not be read"
+            return f"{name} takes its __getitem__ from a class that is not among those that the doctor knows"
         if isinstance(self.value, Computed):
             return f"what {name}.__getitem__ returns is not understood: {self.value.text} ({self.value.place})"
         if self.data.stores:
@@ -218,7 +219,7 @@ class ScriptRecipe:
         sampler = self.data.rebuilt.objects.get("sampler")
         state = vars(sampler) if isinstance(sampler, StandIn) else {}
         name = class_of(sampler).rpartition(".")[2]
-        drawn = name == "RandomSampler" and (state.get("replacement") or state.get("_num_samples") is not None)
+        drawn = name in _WHOLE and (state.get("replacement") or state.get("_num_samples") is not None)
         if sampler is None or (name in _SAMPLERS and not drawn):
             return
         note = "the Loader takes each sample once an epoch: see weights=, balanced=, repeats= and samples_per_epoch="

@@ -12,8 +12,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 from headrace.doctor.probe import UNDO, ProbeSettings
+from headrace.doctor.probe import hands_off as recorder
 from headrace.doctor.probe.hands_off.undo_folder import UndoFolder, no_work
 from headrace.errors import UsageError
 
@@ -72,6 +74,25 @@ def hands_off(settings: ProbeSettings, *, keep: bool = False) -> Iterator[Callab
             yield put_back
         finally:
             put_back()
+
+
+@contextmanager
+def hands_off_here(settings: ProbeSettings) -> Iterator[None]:
+    """Leave the current folder as it was, whatever this process itself does within, with trackers offline.
+
+    Prints what was restored, deleted, or could not be. Raises UsageError as `hands_off` does.
+    """
+    with hands_off(settings) as put_back:
+        environment = offline_environment(os.environ, Path(settings.scratch) / TRACKERS)
+        recorder.start(settings.folder)
+        try:
+            with patch.dict(os.environ, environment, clear=True):
+                yield
+        finally:
+            recorder.stop()
+            report = put_back()
+        for _, text in () if report is None else undo_notes(report):
+            print(text)
 
 
 def begin_record(folder: UndoFolder, scratch: Path, root: Path) -> Listing | None:

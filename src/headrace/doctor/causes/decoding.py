@@ -49,6 +49,9 @@ BY_CALL = {
 """Calls that do as they are told, by the names of docs/doctor/stages.md. A script may tell them something else each
 time, so they count only where samples were made twice."""
 
+RESIZING = ("affine", "crop", "pad", "perspective", "reduce", "resize", "rotate", "scale", "size", "thumbnail", "zoom")
+"""Parts of the names, in lower case, of transforms that may give a picture another size."""
+
 
 def native_decode(case: Case) -> Proposal | None:
     """Propose Headrace's decoder in place of Pillow's."""
@@ -291,12 +294,12 @@ def cache(case: Case) -> Proposal | None:
 def sample_bytes(case: Case, cut: CacheCut) -> float | None:
     """Return the bytes of one sample where it would be cached; None where they are not known.
 
-    Of images that were looked at once more after the run they are known. Else a sample counts as it is in a batch,
-    images as bytes unless they were normalised, which bytes cannot hold.
+    Of images that were looked at once more after the run they are known, up to the first transform that resizes them.
+    Else a sample counts as it is in a batch, images as bytes unless they were normalised, which bytes cannot hold.
     """
     by_remedy = {one.remedy: one.pixel_bytes for one in case.calibrations if one.pixel_bytes}
     decoded = by_remedy.get(CACHE.code) or by_remedy.get(NATIVE_DECODE.code)
-    if decoded and not cut.transforms:
+    if decoded and not cut.is_normalised and not any(_resizes(one) for one in cut.transforms):
         return fmean(decoded)
     as_bytes = not cut.is_normalised
     leaves = [one.smaller if as_bytes and one.smaller.dtype == IMAGE_DTYPE else one for one in leaves_of(case)]
@@ -304,15 +307,21 @@ def sample_bytes(case: Case, cut: CacheCut) -> float | None:
     return in_batch / case.samples_a_batch if in_batch and case.samples_a_batch else None
 
 
+def _resizes(stage: StagePart) -> bool:
+    return any(part in stage.label.lower() for part in RESIZING)
+
+
 def dataset_samples(case: Case) -> tuple[int | None, str]:
     """Return how many samples the whole dataset has, and by what that is estimated where the loader has no length.
 
-    A loader's length counts them, or those of one rank where a DistributedSampler divides them. Else they are the
-    images of the folders and archives that the run read.
+    A loader's length counts them, or those of one rank where a DistributedSampler divides them, to within a batch of
+    the dataset's own length. Else they are the images of the folders and archives that the run read.
     """
-    length, a_batch = case.facts.get("length"), case.samples_a_batch
+    length, a_batch, told = case.facts.get("length"), case.samples_a_batch, case.facts.get("samples")
     if isinstance(length, int) and a_batch is not None:
-        return math.ceil(length * a_batch * _shares(case)), ""
+        a_step = a_batch * _shares(case)
+        is_whole = isinstance(told, int) and abs(told - length * a_step) <= a_step  # and no sampler takes a part of it
+        return told if is_whole else math.ceil(length * a_step), ""
     survey = case.session.survey
     known = [] if survey is None else [one for one in survey.files if one.images]
     images = sum(one.images or 0 for one in known)

@@ -68,13 +68,13 @@ NOTES = {
     ),
     "replay-failed": (
         "The script failed while its steps were repeated",
-        "Look at what it counts on at the end of an epoch: the doctor lets an epoch of cached batches go on.",
+        "Look at what it counts on at the end of an epoch: a short first epoch goes on with a few cached batches.",
     ),
     "leftover": ("A process outlived the command", "Look at what starts it: the doctor has ended it."),
     "empty": ("An evidence file could not be read", "Look at the space on the disk of the session's folder."),
 }
 """Meaning of a note, and advice, by its code."""
-PLAIN = frozenset(("put-back", "enough", "long-enough", "in-replay"))
+PLAIN = frozenset(("put-back", "enough", "long-enough"))
 """Codes of notes that call for nothing."""
 WITHIN = {"data-parallel": ("copies are made", FORWARD)}
 """By a note's code, what takes time, and the part of a step that holds it and so bounds it."""

@@ -39,6 +39,8 @@ class ProbeSettings:
     """Whether steps and stages show as record_function and NVTX ranges."""
     replay: int = 0
     """Steps of the replay window, and of that under load, after the measured ones; 0: neither, and no drain."""
+    early: bool = True
+    """Whether a few steps are replayed beyond the end of a first epoch that is short, if any are replayed."""
     drain_s: float = 0.0
     """Seconds that draining may take."""
     scratch: str = ""

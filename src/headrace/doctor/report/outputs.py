@@ -189,8 +189,19 @@ def _applied(path: Path | None, prescription: Prescription | None) -> list[str]:
         command = f"patch -p1 -d {shlex.quote(prescription.patch_root)} -i {shlex.quote(str(path.resolve()))}"
         print(f"headrace: --apply: {path} applies by `{command}`{_left_out(prescription)}", file=sys.stderr)
         return []
-    why = f"no change of a source file can be made with certainty, so {path} is empty; the report has hints"
-    return [f"--apply: {why}{_left_out(prescription)}"]
+    return [f"--apply: {path} is empty: {_why_empty(prescription)}{_left_out(prescription)}"]
+
+
+def _why_empty(prescription: Prescription | None) -> str:
+    """Say why a prescription changes no source file."""
+    if prescription is None:
+        return "the run was too short, or its remedies could not be computed"
+    if prescription.stop:
+        return prescription.stop
+    helping = [one.title for one in prescription.remedies if one.helps and one.code not in prescription.left_out]
+    if not helping:
+        return "no remedy helps this run"
+    return f"no change of a source file can be made with certainty; the report has hints for: {'; '.join(helping)}"
 
 
 def _drafted(path: Path | None, session: Session) -> list[str]:

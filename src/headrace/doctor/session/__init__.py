@@ -5,5 +5,6 @@
 
 from . import model
 from .evidence_reader import read_session
+from .failed_replay import FailedReplay
 from .merging import merged
 from .storage import SCRATCH, SESSION_FILE, SessionFolder, decode_session, encode_session, saved_session, session_folder

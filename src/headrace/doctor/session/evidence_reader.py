@@ -24,6 +24,7 @@ from headrace.doctor.probe import ProbeSettings, without_credentials
 
 from . import evidence_schema as schema
 from . import model, producers, trainers
+from .failed_replay import ended_in, why_failed
 from .merged_reads import NamedRecord, merge_opened, merge_remote
 
 UNNAMED = "other:unnamed"
@@ -333,19 +334,12 @@ def read_session(
     outcome = replace(outcome, command=_shown(outcome.command), last_lines=_shown(outcome.last_lines))
     if outcome.why != "interrupted" and any(one.process.ended == "steps" for one in whole):
         outcome = replace(outcome, why="steps")
-    elif outcome.why == "failed" and (failed := [one for one in whole if _failed_in_replay(one)]):
-        outcome = replace(outcome, why="steps")
-        text = "All steps that were asked for had been observed by then."
-        told = [
-            model.SessionNote("replay-failed", f"{_why_in_replay(one.process)} {text}", one.process.pid)
-            for one in failed
-        ]
-    elif outcome.why == "failed":
-        told = [
-            model.SessionNote("replay-failed", _why_in_replay(one.process), one.process.pid)
-            for one in whole
-            if one.process.ended == "error" and any(note.code == IN_REPLAY for note in one.notes)
-        ]
+    elif outcome.why == "failed" and (failed := [one for one in whole if ended_in(one.process)]):
+        text = f"The script ended by {why_failed(outcome, [one.process for one in failed])} on repeated batches."
+        if any(window.name in ("replay", "load") for one in failed for window in one.trainer.windows):
+            outcome = replace(outcome, why="steps")
+            text += " All steps that were asked for had been observed by then."
+        told = [model.SessionNote("replay-failed", text, one.process.pid) for one in failed]
     return model.Session(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         mode=mode,
@@ -362,7 +356,7 @@ def read_session(
         unreached=[replace(one, command=without_credentials(one.command)) for one in unreached],
         notes=[
             *own,
-            *(note for one in whole for note in one.notes if note.code != IN_REPLAY),
+            *(note for one in whole for note in one.notes),
             *empty,
             *told,
         ],
@@ -373,20 +367,3 @@ def _shown(texts: Sequence[str]) -> list[str]:
     """Return texts without credentials: the value of an option may be the text after it."""
     between = "\x1f"  # white space to a pattern, and in no text
     return without_credentials(between.join(texts)).split(between) if len(texts) else []
-
-
-IN_REPLAY = "in-replay"
-"""Code of a probe's note: the process ended while steps were repeated. It matters where the process failed."""
-
-
-def _failed_in_replay(one: ProcessEvidence) -> bool:
-    """Tell whether a trainer raised an error after all steps were observed, while they were repeated.
-
-    A pass does not end there, which some loops do not expect.
-    """
-    return one.process.ended == "error" and any(window.name in ("replay", "load") for window in one.trainer.windows)
-
-
-def _why_in_replay(process: model.ProbedProcess) -> str:
-    last = (process.error or "an error").strip().splitlines()[-1]
-    return f"The script ended by {last} while its steps were repeated on cached batches, where an epoch does not end."

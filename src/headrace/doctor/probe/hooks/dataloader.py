@@ -82,7 +82,8 @@ class LoaderHooks:
         training = self._training
         if training.replay.is_on:
             file, number = getattr(loader, NUMBER, (None, 0))
-            stand_in = training.replay.iterator(loader, number if file == training.evidence.path else None)
+            number = number if file == training.evidence.path else None
+            stand_in = training.replay.iterator(loader, number, _length(loader))
             if stand_in is not None:
                 return stand_in
         return self._begin(original, loader, "DataLoader.__iter__")
@@ -347,6 +348,7 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
         "start_method": str(context.get_start_method()) if loader.num_workers else None,
         "dataset": _class_name(loader.dataset),
         "length": None if is_iterable else _length(loader),
+        "samples": None if is_iterable else _count(lambda: loader.dataset),
     }
 
 
@@ -387,7 +389,11 @@ def _length(loader: Any) -> int | None:
     Not by `len(loader)`, which of an iterable dataset is remembered, and warned of later; that of a user's sampler may
     raise anything.
     """
+    return _count(lambda: loader._index_sampler)
+
+
+def _count(whose: Callable[[], Any]) -> int | None:
     try:
-        return len(loader._index_sampler)
+        return len(whose())
     except Exception:
         return None

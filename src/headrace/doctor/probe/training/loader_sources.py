@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from math import inf
 from typing import TYPE_CHECKING, Any, Callable
 
 from .cached_batches import MOST_CACHED, CachedBatches, room_bytes
@@ -40,13 +41,18 @@ class HeldIterator:
         asked = getattr(self.held, "_tasks_outstanding", 0)
         return asked if isinstance(asked, int) else 0
 
-    def left(self) -> float:
-        """Count the batches that the pass has yet to give; without end where nobody knows how many it has."""
+    def length(self) -> float:
+        """Return the batches of the pass; infinite if nobody knows."""
         try:
             iterator: Any = self._iterator() if self.held is None else self.held
-            return float(len(iterator) - self.pass_.index - 1)
+            return float(len(iterator))
         except Exception:  # an iterable dataset's, or a sampler of the user's without a length
-            return float("inf")
+            return inf
+
+    def left(self) -> float:
+        """Return the batches that the pass has yet to give; infinite if nobody knows."""
+        left = self.length() - self.pass_.given
+        return left if left >= 0 else inf  # a sampler that goes on beyond its length
 
     def renewed(self) -> HeldIterator | None:
         """Begin a new pass over the same DataLoader in place of this one, which ends. None where that has gone."""

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from math import inf
 from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakSet
 
@@ -44,6 +45,10 @@ class LoopReplay:
         self._most_gets = 0
         self._gets = 0
         """Copies given out since the last step was closed."""
+        self._left: dict[int, float] = {}
+        """Copies that the loop's pass has yet to give, by the loader's number; infinite if its length is unknown."""
+        self._ended_at: int | None = None
+        """Time at which the loop found a pass to be over; None once it has a batch again."""
 
     # The windows turn it on and off.
 
@@ -62,9 +67,14 @@ class LoopReplay:
         self.is_on = False
         self.let_go()
 
-    def begin(self) -> None:
-        """Give copies from now on, once the workers have finished what they were asked for."""
+    def begin(self, *, is_endless: bool = False) -> None:
+        """Give copies from now on, once the workers have finished what they were asked for.
+
+        The loop's pass ends where it would have ended, or not at all if `is_endless`.
+        """
         self._passes = self._training.counter.passes
+        self._left = {number: inf if is_endless else one.source.left() for number, one in self.loaders.items()}
+        self._ended_at = None
         self.is_on = True
         sources = [loader.source for loader in self.held()]
         if any(source.pass_.makers and source.is_idle() is None for source in sources):
@@ -89,6 +99,10 @@ class LoopReplay:
         # With persistent workers the loop's own iterator is in a new pass now.
         self._passes = self._training.counter.passes
         self.is_on = True
+
+    def room(self) -> float:
+        """Return the steps for which the passes that feed the loop have batches."""
+        return min((one.source.left() / one.per_step for one in self.loaders.values()), default=inf)
 
     def obstacle(self, steps: int) -> str:
         """Return why replaying `steps` more steps would be wrong in this process, or cannot be done.
@@ -123,24 +137,42 @@ class LoopReplay:
         return pass_.number < self._passes and pass_.loader in self.loaders
 
     def next(self, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
-        """Return a copy, for that pass; what `otherwise()` returns, where there is none."""
-        training = self._training
+        """Return a copy, for that pass; what `otherwise()` returns, where there is none.
+
+        Raises:
+            StopIteration: The pass is over.
+        """
+        training, is_over = self._training, self._left[pass_.loader] < 1
         try:
             start = training.ask()
             self._gets += 1
             if self._gets > GREED * (self._most_gets + 1):
                 raise LookupError(f"a step asked for {self._gets} batches")  # the pass must find its own end
-            batch = self.copy(pass_)
-            training.got(FetchedBatch(pass_.number, None, start, training.received()), is_grad_enabled())
+            batch = None if is_over else self.copy(pass_)
+            copy = FetchedBatch(pass_.number, None, start, training.received())
+            if is_over:
+                self._ended_at = self._ended_at or start
+            else:
+                self._got(copy, pass_.loader)
         except Exception as error:
             training.thread.is_fetching = False
             training.windows.close()
             training.fault("replay", error)
             return otherwise()
+        if is_over:
+            raise StopIteration
         return batch
 
+    def _got(self, copy: FetchedBatch, loader: int) -> None:
+        """Record a copy. What the loop did between two passes, such as saving a checkpoint, is no part of a step."""
+        self._left[loader] -= 1
+        if self._ended_at is not None:
+            self._training.steps.leave_out(self._ended_at, copy.start)
+            self._ended_at = None
+        self._training.got(copy, is_grad_enabled())
+
     def next_elsewhere(self, pass_: ObservedPass, otherwise: Callable[[], Any]) -> Any:
-        """Return a copy in a thread that hands its batches over.
+        """Return a copy in a thread that hands its batches over; there a pass never ends.
 
         No more of them are ahead than there ever were, since it may have no bound but the loader's pace.
         """
@@ -156,14 +188,22 @@ class LoopReplay:
             return otherwise()
         return batch
 
-    def iterator(self, loader: Any, number: int | None) -> ReplayIterator | None:
+    def iterator(self, loader: Any, number: int | None, length: int | None) -> ReplayIterator | None:
         """Return what stands for a new pass over the loader of that number: its workers get no new indices.
 
-        None where it is begun in another thread, for an evaluation, or over a loader whose batches are not replayed.
+        A loader without a number is new, and stands for one of the same `length` whose pass is over: some scripts make
+        one for each epoch. None where it is begun in another thread, for an evaluation, or over a loader whose batches
+        are not replayed.
         """
-        known = None if number is None else self.loaders.get(number)
-        if known is None or not self._training.thread.is_here() or not is_grad_enabled():
+        if not self._training.thread.is_here() or not is_grad_enabled():
             return None
+        if number is None:
+            over = (one for one, left in self._left.items() if left < 1)
+            number = next((one for one in over if self.loaders[one].source.length() == length), None)
+        known = None if number is None else self.loaders.get(number)
+        if known is None:
+            return None
+        self._left[known.pass_.loader] = inf if length is None else length
         return ReplayIterator(self, known.pass_, loader)
 
     def copy(self, pass_: ObservedPass) -> Any:

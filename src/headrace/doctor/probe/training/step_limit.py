@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, sqrt
+from math import ceil, inf, sqrt
 from typing import TYPE_CHECKING
 
 from .steps import WORK
@@ -34,13 +34,15 @@ STUDENT = 2.36
 """Student's t for 95 % and as many blocks: steps that follow each other are not independent, means of blocks nearly."""
 
 
-def replayed_steps(most: int, asked: int, step_s: float) -> int:
+def replayed_steps(most: int, asked: int, step_s: float, room: float = inf) -> int:
     """Return the steps of the replay window, and of that under load.
 
-    At most as many as were asked to be observed, and as fit into a time; never fewer than a mean bears.
+    At most as many as were asked to be observed, and as fit into a time; never fewer than a mean bears. No more than
+    there is `room` for in the loop's pass, unless that is too little: then the window goes on in the next pass.
     """
     fitting = most if step_s <= 0 else int(REPLAYED_S / step_s)
-    return min(most, max(FEWEST_REPLAYED, min(asked, fitting)))
+    steps = min(most, max(FEWEST_REPLAYED, min(asked, fitting)))
+    return steps if room < FEWEST_REPLAYED else int(min(steps, room))
 
 
 def half_width(durations: Sequence[int]) -> float:

@@ -109,6 +109,11 @@ class StepTimeline:
         elif work[-1][0] == kind:
             work[-1] = (kind, work[-1][1], work[-1][2] + end - start)
 
+    def leave_out(self, start: int, end: int) -> None:
+        """Record a stretch of time that is no part of the step, as an evaluation is none."""
+        step = self.begin(start)
+        self._add(step, EVALUATION, max(start, step.start), end)
+
     def collective(self, start: int, end: int, facts: Any) -> None:
         """Record a collective call with its `facts`, a bounded number of them: a loop may never step."""
         if self.step is not None and len(self.step.collectives) < self._most_collectives:

@@ -59,7 +59,7 @@ class Windows:
         self._observed = ObservedLoaders(settings.steps)
         self._epoch: ObservedLoaders | None = None
         """Those of the first epoch, where that is short."""
-        self._awaits_epoch = self._steps > 0
+        self._awaits_epoch = self._steps > 0 and settings.early
         """Whether the end of a first, short epoch may be yet to come."""
         self._early_steps = self._early_ns = 0
         """Of the early window, where that lies within what is observed."""
@@ -159,6 +159,8 @@ class Windows:
         self._first = self._loaded = self._training.steps.number + 1
         self._since = self._ended()
         self.is_keeping = name in KEEPING
+        # However the process ends, the last of these says in which window.
+        self._training.evidence.write(("facts", self._training.clock.now_us(), {"window": name}))
 
     def _begin_early(self) -> bool:
         """Replay a few steps at the end of an epoch, as far as the run bears more steps than it has."""
@@ -176,7 +178,7 @@ class Windows:
         self._early_steps = training.limit.insert(steps, before=self._first)
         if not self._early_steps:
             training.evidence.write(("facts", training.clock.now_us(), {"warmup_steps": training.limit.warmup}))
-        replay.begin()
+        replay.begin(is_endless=True)  # beyond the end of the epoch
         return True
 
     def _observe_on(self) -> bool:
@@ -216,13 +218,15 @@ class Windows:
         """Tell whether all ranks replay; they come to the same answer, and to the same number of steps."""
         ranks = self._training.group.ranks()
         self._replay.hold(self._observed.hold(), self._observed.most_gets)
-        self._steps = replayed_steps(self._steps, self._training.settings.steps, self._step_s)
         loaders = self._replay.loaders.values()
+        works_ahead = any(loader.pass_.makers for loader in loaders)
+        room = self._replay.room() / (2 if works_ahead else 1) - SETTLING_STEPS
+        self._steps = replayed_steps(self._steps, self._training.settings.steps, self._step_s, room)
         vote = {
             "steps": self._steps,
             "why_not": self._replay.obstacle(2 * (SETTLING_STEPS + self._steps)),
             "feeds": bool(loaders),
-            "works_ahead": any(loader.pass_.makers for loader in loaders),
+            "works_ahead": works_ahead,
         }
         self._is_alone = ranks.count == 1
         agreed = ranks.agree("replay", vote, _merged)
@@ -275,8 +279,6 @@ class Windows:
         One that is broken off is written as far as it came.
         """
         self._write_replayed()
-        if self._name in REPLAYING - {DRAIN}:
-            self._training.say("in-replay", "The script ended while its steps were repeated on cached batches.")
         self._name = OVER
         self.is_keeping = self._replay.is_on = False
         for load in self._loads:
