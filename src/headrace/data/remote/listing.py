@@ -19,10 +19,10 @@ import numpy.typing as npt
 from headrace.data.remote.addresses import HUB_SCHEME, ObjectAddress, StoreAddress, parse_address
 from headrace.data.remote.connections import without_credentials
 from headrace.data.remote.hub import HubStore
-from headrace.data.remote.remote_errors import RangeRequest
+from headrace.data.remote.remote_errors import FailedRequestError, RangeRequest
 from headrace.data.remote.remote_file import ObjectPath, pin_of, tag_of
 from headrace.data.remote.retrying import with_remote_retries
-from headrace.data.remote.stores import ListedObject, ObjectStore
+from headrace.data.remote.stores import ListedObject, ListingPage, ObjectStore
 from headrace.data.storage.file_writing import UnwritableError, finish_partial_file
 from headrace.data.storage.paths import brace_parts
 from headrace.data.storage.safetensors import (
@@ -281,14 +281,27 @@ def path_of(store: ObjectStore, listed: ListedObject) -> ObjectPath:
 def list_objects(store: ObjectStore, prefix: str) -> list[ListedObject]:
     """Return the objects below a prefix by key, bytewise; not those that stand for folders. Raises ReadError.
 
-    The listing is asked for again from its start where it fails half-way, since its pages follow one another.
+    A page that fails is asked for again, after those that came, however many they are.
     """
-
-    def attempt() -> list[ListedObject]:
-        return [each for each in store.list(prefix) if not each.key.endswith("/") and _below(each.key, prefix)]
-
     request = RangeRequest(store.address.show(prefix), verb="listed")
-    return sorted(with_remote_retries(store, request, attempt), key=lambda each: each.key.encode())
+    found: list[ListedObject] = []
+    resume: str | None = None
+    pages = store.list(prefix)
+
+    def attempt() -> ListingPage | None:
+        nonlocal pages
+        try:
+            return next(pages, None)
+        except FailedRequestError:
+            if resume is None:
+                found.clear()
+            pages = store.list(prefix, resume)
+            raise
+
+    while (page := with_remote_retries(store, request, attempt)) is not None:
+        found += (each for each in page.objects if not each.key.endswith("/") and _below(each.key, prefix))
+        resume = page.resume
+    return sorted(found, key=lambda each: each.key.encode())
 
 
 def _below(key: str, prefix: str) -> bool:
