@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import pickle
-import time
 from pathlib import Path
 from typing import Any
 
@@ -146,30 +145,6 @@ def test_a_listing_pins_each_image(remote: StoreServer) -> None:
     del remote.objects[NAMES[4]]
     with pytest.raises(NotFoundError, match=r"s3://bucket/train/dog/04 x\.jpg, bytes 0 to \d+"):
         batches(opened)
-
-
-def test_a_listing_is_kept_until_it_is_a_day_old_or_outdated(
-    remote: StoreServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def listings() -> int:
-        remote.requests.clear()
-        hr.open("s3://bucket/train/", store_options=remote.options)
-        return sum("list-type" in seen.query for seen in remote.requests)
-
-    assert [listings(), listings()] == [1, 0]
-    remote.objects["train/cat/new.jpg"] = PHOTOS[0]
-    opened = hr.open("s3://bucket/train/", store_options=remote.options)
-    assert len(opened) == COUNT  # as it was listed
-    remote.objects[NAMES[3]] = PHOTOS[5]
-    with pytest.raises(ChangedError, match=r"s3://bucket/train/cat/03 x\.jpg"):
-        opened.read("image", list(opened.keys).index("cat/03 x.jpg"))
-    assert len(hr.open("s3://bucket/train/", store_options=remote.options)) == COUNT + 1
-    assert listings() == 0
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 24 * 3600 + 1)
-    assert listings() == 1
-    remote.objects = {name: data + b" " for name, data in remote.objects.items()}  # another upload
-    assert listings() == 1
 
 
 def test_addresses_in_columns(remote: StoreServer, folder: Path, tmp_path: Path) -> None:
