@@ -37,8 +37,8 @@ class Answer(NamedTuple):
     headers: Mapping[str, str] = {}
     act: str = ""
     """"reset", "truncate", "whole" (200 instead of 206), "stall" (until the client gives up), "half" (so after half of
-    the bytes), "shifted" (the bytes one further), "page" (200 and HTML, as of a proxy) or "close" (the connection ends
-    after the answer)."""
+    the bytes), "shifted" (the bytes one further), "html" (HTML in place of the bytes, and as many), "page" (200 and
+    HTML, as of a proxy) or "close" (the connection ends after the answer)."""
 
 
 Fault = Callable[[Seen], Answer | None]
@@ -233,6 +233,8 @@ def _handler(store: StoreServer) -> type[BaseHTTPRequestHandler]:
                 body = b""
             elif act in ("truncate", "half"):
                 body = body[: len(body) // 2]
+            elif act == "html":
+                body = b"<!DOCTYPE html><p>Please log in".ljust(len(body))[: len(body)]
             self.wfile.write("\r\n".join([*lines, "", ""]).encode() + body)
             if act == "half":
                 self.connection.recv(1)  # until the client closes it

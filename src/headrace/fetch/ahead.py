@@ -91,7 +91,7 @@ class FetchAhead:
         self._objects = Objects()
         self._lock = threading.Lock()
         self._part_of: dict[Place, _Part | None] = {}
-        """None for what is cached."""
+        """None for what is cached, or is to be fetched again."""
         self._by_range: WeakValueDictionary[tuple[int, int, int], _Part] = WeakValueDictionary()
         """Parts by the pages that lie in them, as (object, start, stop), of columns whose samples share pages."""
         self._paged: set[str] = set()
@@ -193,6 +193,20 @@ class FetchAhead:
             np.array(held_in, np.int64),
             [part.unpacked for part in found],
         )
+
+    def forget(self, sample: int) -> bool:
+        """Let go of a sample's bytes, so that they are fetched again once they are asked for.
+
+        Return False if all its files are on this machine.
+        """
+        with self._lock:
+            for place in ((column, sample) for column in self._columns):
+                part = self._part_of.get(place)
+                if part is not None:
+                    self._part_of[place] = None
+                    part.places -= 1
+                    self._held_bytes -= 0 if part.places else part.bytes
+        return bool(self._columns)
 
     def close(self) -> None:
         """End the thread and let go of everything. Whoever waits for bytes gets FetchCancelled."""

@@ -127,6 +127,10 @@ class RemoteFile(ReadableFile):
     def __str__(self) -> str:
         return str(self.of)
 
+    @property
+    def readings(self) -> tuple[ReadableFile, ...]:
+        return self, self
+
     def pin(self) -> ObjectPin:
         """Return which content is read, asked for where it is not known yet. Raises ReadError, NotFoundError."""
         if self.of.pin is None:
