@@ -170,6 +170,21 @@ def test_addresses_in_columns(remote: StoreServer, folder: Path, tmp_path: Path)
     assert [images.read("image", number) for number in range(COUNT)] == PHOTOS
 
 
+def test_requests_for_sizes_count(remote: StoreServer) -> None:
+    addresses = [f"s3://bucket/{name}" for name in NAMES]
+    opened = hr.open({"image": addresses}, store_options=remote.options)
+    loader = hr.Loader(
+        opened, {"image": hr.Image()}, view=hr.RandomResizedCrop(16), batch_size=4, output="numpy", threads=2
+    )
+    before = len(remote.requests)
+    list(loader)
+    methods = [seen.method for seen in remote.requests[before:]]
+    found = loader.stats().fetch
+    assert found is not None
+    assert methods.count("HEAD") == COUNT - 1  # opening looked at the first
+    assert found.counts.requests == len(methods)
+
+
 def test_signatures_of_addresses_are_not_shown(remote: StoreServer) -> None:
     signed = [remote.url(name, user="me:pass", query="sig=SECRET") for name in [*NAMES[:2], "gone.jpg"]]
     opened = hr.open([(each, number) for number, each in enumerate(signed)])

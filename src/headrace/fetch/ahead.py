@@ -10,7 +10,7 @@ import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -98,7 +98,7 @@ class FetchAhead:
         """Columns of which pages were located."""
         self._uses: Counter[Place] = Counter()
         self._steps: defaultdict[int, list[Place]] = defaultdict(list)
-        self._held_bytes = self._wanted_bytes = self._fewest = 0
+        self._held_bytes = self._wanted_bytes = self._fewest = self._size_requests = 0
         self.waits = WaitClock()
         self._thread = FetchThread(self._objects)  # last: nobody would close it if something else failed
 
@@ -216,6 +216,7 @@ class FetchAhead:
         counts, latency_s = self._thread.counts()
         with self._lock:
             held, wanted, fewest = self._held_bytes, self._wanted_bytes, self._fewest
+            counts = replace(counts, requests=counts.requests + self._size_requests)
         return FetchStats(counts, latency_s, held, wanted, fewest, self.waits.wait_s, self.waits.stall_s)
 
     def _plan_round(self, *, is_needed: bool) -> bool:
@@ -331,7 +332,10 @@ class FetchAhead:
             self._paged.add(column)
         stored = at.stored()
         if stored is None:
-            ask_sizes([path for path in objects.values() if path is not None and path.pin is None])
+            unknown = [path for path in objects.values() if path is not None and path.pin is None]
+            with self._lock:
+                self._size_requests += len(unknown)
+            ask_sizes(unknown)
             sizes = np.array([object_bytes(objects[number]) for number in at.path_id.tolist()], np.int64)
             stored = np.zeros(len(samples), np.int64), sizes
         start, stop = stored
