@@ -29,7 +29,7 @@ def store(running: StoreServer, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
     running.objects.clear()
     running.requests.clear()
     running.uploads.clear()
-    running.fault, running.states_etags, running.modified_s = None, True, 1_700_000_000.0
+    running.fault, running.states_etags, running.modified_s, running.page = None, True, 1_700_000_000.0, 1000
     monkeypatch.setattr(
         retrying, "REMOTE_RETRIES", replace(retrying.REMOTE_RETRIES, first_pause_s=0.001, most_pause_s=0.01)
     )

@@ -53,7 +53,7 @@ class HubServer:
         self.datasets: dict[str, Repository] = {}
         self.asked: list[Asked] = []
         self.answers: list[int] = []
-        """Statuses of the next answers, where they are not what they should be."""
+        """Statuses of the next answers; 200: the answer is what it should be."""
         self.files = files
         self.signature = 0
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -120,8 +120,8 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
             path = [unquote(part) for part in parts.path.split("/")[1:]]
             hub.asked.append(Asked(self.command, "/".join(path), parts.query, dict(self.headers)))
             try:
-                if hub.answers:
-                    raise _RefusedError(hub.answers.pop(0))
+                if hub.answers and (status := hub.answers.pop(0)) != 200:
+                    raise _RefusedError(status)
                 if path[:2] == ["api", "datasets"]:
                     self.about(path[2:], parse_qs(parts.query))
                 elif path[:2] == ["api", "resolve-cache"]:

@@ -16,7 +16,6 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 KEY_ID, SECRET = "AKIAPLANTEDKEY", "planted-secret-of-tests"
-_PAGE = 1000
 
 
 class Seen(NamedTuple):
@@ -38,8 +37,8 @@ class Answer(NamedTuple):
     headers: Mapping[str, str] = {}
     act: str = ""
     """"reset", "truncate", "whole" (200 instead of 206), "stall" (until the client gives up), "half" (so after half of
-    the bytes), "shifted" (the bytes one further), "page" (200 and HTML, as of a proxy) or "close" (the connection ends
-    after the answer)."""
+    the bytes), "shifted" (the bytes one further), "html" (HTML in place of the bytes, and as many), "page" (200 and
+    HTML, as of a proxy) or "close" (the connection ends after the answer)."""
 
 
 Fault = Callable[[Seen], Answer | None]
@@ -56,6 +55,8 @@ class StoreServer:
         self.requests: list[Seen] = []
         self.fault: Fault | None = None
         self.states_etags = True
+        self.page = 1000
+        """Keys in one page of a listing."""
         self.modified_s = 1_700_000_000.0
         """When all objects were last changed."""
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -200,7 +201,8 @@ def _handler(store: StoreServer) -> type[BaseHTTPRequestHandler]:
             elif not key:
                 query = parse_qs(parts.query)
                 listing = _azure_listing if "comp" in query else _listing
-                self.answer(200, listing(store, query), {"Content-Type": "application/xml"})
+                act = fault.act if fault is not None else ""
+                self.answer(200, listing(store, query), {"Content-Type": "application/xml"}, act)
             elif key not in store.objects:
                 self.answer(404, _error("NoSuchKey"), {})
             else:
@@ -231,6 +233,8 @@ def _handler(store: StoreServer) -> type[BaseHTTPRequestHandler]:
                 body = b""
             elif act in ("truncate", "half"):
                 body = body[: len(body) // 2]
+            elif act == "html":
+                body = b"<!DOCTYPE html><p>Please log in".ljust(len(body))[: len(body)]
             self.wfile.write("\r\n".join([*lines, "", ""]).encode() + body)
             if act == "half":
                 self.connection.recv(1)  # until the client closes it
@@ -248,11 +252,21 @@ def _upload(what: str, content: str) -> bytes:
     return f"<{what}MultipartUploadResult>{content}</{what}MultipartUploadResult>".encode()
 
 
+def _page(store: StoreServer, prefix: str, after: str, *, first: str = "") -> tuple[list[str], bool]:
+    """Return one page of the keys below a prefix, and whether others follow. As on Azure, `first` itself is listed."""
+    keys = [
+        key
+        for key in sorted(store.objects, key=str.encode)
+        if key.startswith(prefix) and key.encode() > after.encode() and key.encode() >= first.encode()
+    ]
+    return keys[: store.page], len(keys) > store.page
+
+
 def _listing(store: StoreServer, query: Mapping[str, list[str]]) -> bytes:
-    prefix, after = query.get("prefix", [""])[0], query.get("continuation-token", [""])[0]
-    keys = [key for key in sorted(store.objects, key=str.encode) if key.startswith(prefix) and key > after]
-    page = keys[:_PAGE]
-    more = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if len(keys) > _PAGE else ""
+    prefix, token = query.get("prefix", [""])[0], query.get("continuation-token", [""])[0]
+    after = max(token, query.get("start-after", [""])[0], key=str.encode)
+    page, is_cut = _page(store, prefix, after)
+    more = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if is_cut else ""
     modified = datetime.fromtimestamp(store.modified_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.123Z")
     tags = [f"<ETag>{escape(etag(store.objects[key]))}</ETag>" if store.states_etags else "" for key in page]
     entries = "".join(
@@ -266,13 +280,12 @@ def _listing(store: StoreServer, query: Mapping[str, list[str]]) -> bytes:
 
 def _azure_listing(store: StoreServer, query: Mapping[str, list[str]]) -> bytes:
     prefix, after = query.get("prefix", [""])[0], query.get("marker", [""])[0]
-    keys = [key for key in sorted(store.objects, key=str.encode) if key.startswith(prefix) and key > after]
-    page = keys[:_PAGE]
+    page, is_cut = _page(store, prefix, after, first=query.get("startFrom", [""])[0])
     blobs = "".join(
         f"<Blob><Name>{escape(key)}</Name><Properties><Last-Modified>{formatdate(1_700_000_000, usegmt=True)}"
         f"</Last-Modified><Content-Length>{len(store.objects[key])}</Content-Length>"
         f"<Content-Type>x/y</Content-Type><Etag>{escape(etag(store.objects[key]))}</Etag></Properties></Blob>"
         for key in page
     )
-    more = f"<NextMarker>{escape(page[-1])}</NextMarker>" if len(keys) > _PAGE else "<NextMarker/>"
+    more = f"<NextMarker>{escape(page[-1])}</NextMarker>" if is_cut else "<NextMarker/>"
     return f'<?xml version="1.0"?><EnumerationResults><Blobs>{blobs}</Blobs>{more}</EnumerationResults>'.encode()

@@ -10,6 +10,7 @@ import re
 import threading
 import traceback
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -332,6 +333,17 @@ def test_failures_say_what_is_missing(hub: HubServer, failure: str) -> None:
     name, kind, said = FAILURES[failure]
     with pytest.raises(kind, match=re.escape(said)):
         opened_at(hub, f"{name}/x.tar")
+
+
+def test_a_listing_goes_on_from_the_last_page_that_came(hub: HubServer) -> None:
+    photo = encode(photograph(0, 30, 36), "JPEG")
+    hub.datasets["me/photos"] = Repository()
+    hub.datasets["me/photos"].commit({f"{number % 2}/{number:02}.jpg": photo for number in range(40)})
+    hub.answers = [200] + [200, 200, 200, 503] * 20  # first the commit, then pages
+    assert len(opened_at(hub, "me/photos")) == 40
+    pages = Counter(each.query for each in hub.asked if "tree" in each.path)
+    assert len(pages) == 14  # of three entries each, two of which are folders
+    assert pages.total() == 14 + 4
 
 
 def test_failures_that_pass_are_tried_again(hub: HubServer) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import pickle
-import time
 from pathlib import Path
 from typing import Any
 
@@ -148,30 +147,6 @@ def test_a_listing_pins_each_image(remote: StoreServer) -> None:
         batches(opened)
 
 
-def test_a_listing_is_kept_until_it_is_a_day_old_or_outdated(
-    remote: StoreServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def listings() -> int:
-        remote.requests.clear()
-        hr.open("s3://bucket/train/", store_options=remote.options)
-        return sum("list-type" in seen.query for seen in remote.requests)
-
-    assert [listings(), listings()] == [1, 0]
-    remote.objects["train/cat/new.jpg"] = PHOTOS[0]
-    opened = hr.open("s3://bucket/train/", store_options=remote.options)
-    assert len(opened) == COUNT  # as it was listed
-    remote.objects[NAMES[3]] = PHOTOS[5]
-    with pytest.raises(ChangedError, match=r"s3://bucket/train/cat/03 x\.jpg"):
-        opened.read("image", list(opened.keys).index("cat/03 x.jpg"))
-    assert len(hr.open("s3://bucket/train/", store_options=remote.options)) == COUNT + 1
-    assert listings() == 0
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 24 * 3600 + 1)
-    assert listings() == 1
-    remote.objects = {name: data + b" " for name, data in remote.objects.items()}  # another upload
-    assert listings() == 1
-
-
 def test_addresses_in_columns(remote: StoreServer, folder: Path, tmp_path: Path) -> None:
     texts = [
         f"s3://bucket/{name}" if number % 3 == 0 else remote.url(name) if number % 3 == 1 else str(folder / name)
@@ -193,6 +168,21 @@ def test_addresses_in_columns(remote: StoreServer, folder: Path, tmp_path: Path)
     images = hr.open([f"s3://bucket/{name}" for name in NAMES], **options)
     assert images.key(0) == f"s3://bucket/{NAMES[0]}"
     assert [images.read("image", number) for number in range(COUNT)] == PHOTOS
+
+
+def test_requests_for_sizes_count(remote: StoreServer) -> None:
+    addresses = [f"s3://bucket/{name}" for name in NAMES]
+    opened = hr.open({"image": addresses}, store_options=remote.options)
+    loader = hr.Loader(
+        opened, {"image": hr.Image()}, view=hr.RandomResizedCrop(16), batch_size=4, output="numpy", threads=2
+    )
+    before = len(remote.requests)
+    list(loader)
+    methods = [seen.method for seen in remote.requests[before:]]
+    found = loader.stats().fetch
+    assert found is not None
+    assert methods.count("HEAD") == COUNT - 1  # opening looked at the first
+    assert found.counts.requests == len(methods)
 
 
 def test_signatures_of_addresses_are_not_shown(remote: StoreServer) -> None:

@@ -35,7 +35,7 @@ from headrace.data.open_arguments import (
 )
 from headrace.data.remote.addresses import is_remote, show_address
 from headrace.data.remote.hub import HubStore
-from headrace.data.remote.listing import Stores, kept_listing, list_prefix, prefix_path
+from headrace.data.remote.listing import Listing, Stores, prefix_listing, prefix_path
 from headrace.data.remote.remote_file import ObjectPath
 from headrace.data.sources.arrow_tables import is_saved_dataset, open_saved_dataset
 from headrace.data.sources.coco import open_coco
@@ -191,7 +191,7 @@ def _in_stores(where: Any, parts: Sequence[Any], given: OpenArguments) -> Openab
         raise UsageError(f"expected addresses in stores alone, as others are, got {shown(local)}. Open them apart")
     stores = Stores(given.store_options, given.store, retry_for_s=given.retry_for)
     if len(parts) == 1 and (prefix := prefix_path(stores.path(parts[0]))) is not None:
-        return _prefix(prefix, given)
+        return _prefix(prefix_listing(prefix, given.cache_folder), given)
     paths: list[ObjectPath] = [path for part in parts for path in stores.resolve(part)]
     if given.index_place is not None:
         return _indexed_archives(paths, open_merged_index(given.index_place, stores, cache=given.cache_folder), given)
@@ -199,10 +199,10 @@ def _in_stores(where: Any, parts: Sequence[Any], given: OpenArguments) -> Openab
         first = kind_of(paths[0])
     except NotFoundError:
         is_alone = len(parts) == 1 and len(paths) == 1 and not paths[0].store.address.is_web
-        below = list_prefix(paths[0]) if is_alone else None
-        if below is None or not len(below):
+        listing = prefix_listing(paths[0], given.cache_folder) if is_alone else None
+        if listing is None or not len(listing):
             raise
-        return _prefix(paths[0], given)
+        return _prefix(listing, given)
     for path in paths[1:]:
         if _suffix(path) != _suffix(paths[0]) and kind_of(path).kind != first.kind:
             raise UsageError(f"expected files of one kind, got {first.words}, {paths[0]}, and {path}. Open them apart")
@@ -215,9 +215,9 @@ def _in_stores(where: Any, parts: Sequence[Any], given: OpenArguments) -> Openab
     return _without_stage(_files(paths, first, given))
 
 
-def _prefix(path: ObjectPath, given: OpenArguments) -> OpenableSource:
+def _prefix(listing: Listing, given: OpenArguments) -> OpenableSource:
     """Return what lies below a prefix: files of rows, or images."""
-    listing = kept_listing(path, given.cache_folder)
+    path = listing.prefix
     rows = listing.files(lambda names: rows_among(str(path), names), beside=is_beside_rows)
     if rows:
         return _without_stage(_files(rows, kind_of(rows[0]), given))

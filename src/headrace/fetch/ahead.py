@@ -10,7 +10,7 @@ import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -91,14 +91,14 @@ class FetchAhead:
         self._objects = Objects()
         self._lock = threading.Lock()
         self._part_of: dict[Place, _Part | None] = {}
-        """None for what is cached."""
+        """None for what is cached, or is to be fetched again."""
         self._by_range: WeakValueDictionary[tuple[int, int, int], _Part] = WeakValueDictionary()
         """Parts by the pages that lie in them, as (object, start, stop), of columns whose samples share pages."""
         self._paged: set[str] = set()
         """Columns of which pages were located."""
         self._uses: Counter[Place] = Counter()
         self._steps: defaultdict[int, list[Place]] = defaultdict(list)
-        self._held_bytes = self._wanted_bytes = self._fewest = 0
+        self._held_bytes = self._wanted_bytes = self._fewest = self._size_requests = 0
         self.waits = WaitClock()
         self._thread = FetchThread(self._objects)  # last: nobody would close it if something else failed
 
@@ -194,6 +194,20 @@ class FetchAhead:
             [part.unpacked for part in found],
         )
 
+    def forget(self, sample: int) -> bool:
+        """Let go of a sample's bytes, so that they are fetched again once they are asked for.
+
+        Return False if all its files are on this machine.
+        """
+        with self._lock:
+            for place in ((column, sample) for column in self._columns):
+                part = self._part_of.get(place)
+                if part is not None:
+                    self._part_of[place] = None
+                    part.places -= 1
+                    self._held_bytes -= 0 if part.places else part.bytes
+        return bool(self._columns)
+
     def close(self) -> None:
         """End the thread and let go of everything. Whoever waits for bytes gets FetchCancelled."""
         self._thread.close()
@@ -202,6 +216,7 @@ class FetchAhead:
         counts, latency_s = self._thread.counts()
         with self._lock:
             held, wanted, fewest = self._held_bytes, self._wanted_bytes, self._fewest
+            counts = replace(counts, requests=counts.requests + self._size_requests)
         return FetchStats(counts, latency_s, held, wanted, fewest, self.waits.wait_s, self.waits.stall_s)
 
     def _plan_round(self, *, is_needed: bool) -> bool:
@@ -317,7 +332,10 @@ class FetchAhead:
             self._paged.add(column)
         stored = at.stored()
         if stored is None:
-            ask_sizes([path for path in objects.values() if path is not None and path.pin is None])
+            unknown = [path for path in objects.values() if path is not None and path.pin is None]
+            with self._lock:
+                self._size_requests += len(unknown)
+            ask_sizes(unknown)
             sizes = np.array([object_bytes(objects[number]) for number in at.path_id.tolist()], np.int64)
             stored = np.zeros(len(samples), np.int64), sizes
         start, stop = stored

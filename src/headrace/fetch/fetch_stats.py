@@ -14,6 +14,7 @@ class FetchCounts:
     """Counts of the requests so far."""
 
     requests: int = 0
+    """Requests for bytes, with those that were tried again or sent twice, and for sizes that nothing states."""
     bytes: int = 0
     retries: int = 0
     throttled: int = 0

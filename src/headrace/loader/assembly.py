@@ -182,6 +182,10 @@ class Assembly:
             raise error_of(code, why, dataset=dataset, sample=sample, field=field, column=column)
         return job.raw(0)[0]
 
+    def forget(self, sample: int) -> bool:
+        """Have the bytes of a sample fetched again by what asks for them next. Return False if they are local."""
+        return self._ahead is not None and self._ahead.forget(sample)
+
     def _job(self, rows: BatchRows, ops: NDArray[np.float64]) -> _core.Job:
         return _core.Job(
             rows.base_ids,

@@ -90,6 +90,11 @@ def error_of(code: int, why: str, *, dataset: Dataset, sample: int, field: str, 
         where = dataset.table.place
         return ReadError(f"{_place(key, named, field)}: {why} {where}; correct it, or leave the sample out")
     shard, offset = dataset.where(column, sample)
+    if code == _CHANGED and dataset.files(column).is_remote:  # the store states the version that was indexed
+        return ChangedError(
+            f"{_place(key, named, field)}: {shard} at byte {offset}: expected what was indexed, got other bytes at "
+            f"each of 2 reads. It was replaced, or a proxy answers in place of the store: check both, and open it again"
+        )
     return error_at(code, why, key=key, shard=shard, offset=offset, field=field, named=named)
 
 

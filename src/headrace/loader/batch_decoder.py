@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.data import TooLargeError, parse_labels
-from headrace.errors import HeadraceError, SampleError, TooManyBadSamplesError, UsageError
+from headrace.errors import ChangedError, HeadraceError, SampleError, TooManyBadSamplesError, UsageError
 from headrace.fields import Image, Label
 from headrace.loader.assembly import CANCELLED, DECLINED, Assembly, Cancelled, Item, Pending
 from headrace.loader.bad_samples import MAX_ATTEMPTS, BadSamples, error_of
@@ -44,10 +44,11 @@ class RowMender:
     def mend(self, pending: Pending, row: int, failure: RowFailure | SampleError) -> list[bytes] | None:
         """Decode the row by a library or a replacement, into the batch's memory; update `pending` accordingly.
 
-        `failure` is the core's, or the error of a content that Python makes. Returns the row's raw fields, or None to
-        skip it. Raises what the error policy says.
+        `failure` is the core's, or the error of a content that Python makes. Bytes of a store are read once more first:
+        a proxy may have answered in its place. Returns the row's raw fields, or None to skip it. Raises what the error
+        policy says.
         """
-        attempt = 0
+        attempt, is_first = 0, True
         known: RowFailure | SampleError | None = failure
         while True:
             try:
@@ -56,8 +57,12 @@ class RowMender:
                 raws = self._decode(pending, row, known)
                 self._take(pending, row, raws)
                 return raws
-            except SampleError as error:
-                if self._recipe.on_error == "raise":
+            except (SampleError, ChangedError) as error:
+                if is_first and self._assembly.forget(int(pending.rows.samples[row])):
+                    self._assembly.resize(pending)
+                    is_first, known = False, None
+                    continue
+                if self._recipe.on_error == "raise" or not isinstance(error, SampleError):
                     raise
                 epoch, position = pending.rows.plan.epoch, int(pending.rows.positions[row])
                 self._bad.add(int(pending.rows.samples[row]), error, epoch=epoch, position=position)
@@ -65,7 +70,7 @@ class RowMender:
                     self._bad.count("skipped")
                     return None
                 self._replace(pending, row, attempt, error)
-                attempt, known = attempt + 1, None
+                attempt, is_first, known = attempt + 1, True, None
 
     def _replace(self, pending: Pending, row: int, attempt: int, error: SampleError) -> None:
         epoch, position = pending.rows.plan.epoch, int(pending.rows.positions[row])

@@ -8,6 +8,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import NamedTuple
 
 from headrace._core import Limits
@@ -115,10 +116,19 @@ def refusal(entry: ZipEntry, methods: Collection[int] = METHODS) -> str | None:
 
 def read_entry(file: ReadableFile, entry: ZipEntry) -> bytes:
     """Return a member's data. Raises DamagedEntryError, ReadError, or ChangedError where the file is too short."""
+    *first, last = file.readings
+    for each in first:
+        with suppress(DamagedEntryError):
+            return _read_once(each, entry)
+    return _read_once(last, entry)
+
+
+def _read_once(file: ReadableFile, entry: ZipEntry) -> bytes:
     header = read_exactly(file, entry.offset, LOCAL_HEADER_BYTES)
     flags, method, crc, name_bytes, extra_bytes = _HEADER.unpack(header)
-    name = read_exactly(file, entry.offset + LOCAL_HEADER_BYTES, name_bytes)
-    if not header.startswith(_SIGNATURE) or local_header_check(method, name) != entry.check:
+    is_header = header.startswith(_SIGNATURE)
+    name = read_exactly(file, entry.offset + LOCAL_HEADER_BYTES, name_bytes) if is_header else b""
+    if not is_header or local_header_check(method, name) != entry.check:
         raise ForeignHeaderError("its local header is not what the central directory says")
     before = LOCAL_HEADER_BYTES + name_bytes + extra_bytes
     if before + entry.packed > entry.room:

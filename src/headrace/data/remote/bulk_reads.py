@@ -57,6 +57,10 @@ class HeldFile(ReadableFile):
     def __str__(self) -> str:
         return str(self._file)
 
+    @property
+    def readings(self) -> tuple[ReadableFile, ...]:
+        return self, self._file
+
     def size(self) -> int:
         return self._file.size()
 

@@ -11,7 +11,7 @@ import asyncio
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, NoReturn
@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 from headrace.data.remote.addresses import HUB_SCHEME, StoreAddress
 from headrace.data.remote.connections import without_credentials
 from headrace.data.remote.remote_errors import FailedRequestError, FailureKind, kind_of_status
-from headrace.data.remote.stores import ListedObject, ObjectPin, ObjectStore
+from headrace.data.remote.stores import ListedObject, ListingPage, ObjectPin, ObjectStore
 from headrace.errors import UsageError
 
 _TIMEOUT_S = 20.0
@@ -168,28 +168,33 @@ class HubStore(ObjectStore):
             self._refused(key, claimed, failure)
         return data, _checked(place, found, pin)
 
-    def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield the files below a folder, with their sizes and contents' hashes. Raises FailedRequestError."""
+    def list(self, prefix: str, resume: str | None = None) -> Iterator[ListingPage]:
+        """Yield the files below a folder, with their sizes and contents' hashes. Raises FailedRequestError.
+
+        `resume`: the listing goes on after the page that has it.
+        """
         below = f"/{quote(prefix.rstrip('/'), safe='')}" if prefix else ""
-        page: str | None = f"/api/datasets/{self.repository}/tree/{quote(self.revision or 'main', safe='')}{below}"
-        page = f"{page}?recursive=True&expand=False"
-        while page is not None:
+        first = f"/api/datasets/{self.repository}/tree/{quote(self.revision or 'main', safe='')}{below}"
+        first = f"{first}?recursive=True&expand=False"
+        url: str | None = first if resume is None else resume
+        while url is not None:
             try:
-                found, page = self._ask(lambda hub, page=page: self._listed(hub, page))
+                page = self._ask(lambda hub, url=url: self._page(hub, url))
             except FailedRequestError as failure:
-                if failure.kind is FailureKind.MISSING and prefix:
+                if failure.kind is FailureKind.MISSING and prefix and url == first:
                     return
                 raise
-            yield from found
+            yield page
+            url = page.resume
 
-    def _listed(self, hub: Any, page: str) -> tuple[Sequence[ListedObject], str | None]:
+    def _page(self, hub: Any, page: str) -> ListingPage:
         # HfApi.list_repo_tree has no deadline, and retries at a pace of its own.
         url = page if "://" in page else f"{self._endpoint(hub)}{page}"
         answer = hub.utils.get_session().get(url, headers=self._headers(hub), timeout=_TIMEOUT_S)
         hub.utils.hf_raise_for_status(answer)
         files = [hub.hf_api.RepoFile(**each) for each in answer.json() if each["type"] == "file"]
         listed = [ListedObject(file.path, ObjectPin(file.size, _content(file))) for file in files]
-        return listed, answer.links.get("next", {}).get("url")
+        return ListingPage(listed, answer.links.get("next", {}).get("url"))
 
     def _places(self) -> _Places:
         places = self._connected.get("places")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import logging
 import os
 import re
 import time
@@ -19,10 +20,10 @@ import numpy.typing as npt
 from headrace.data.remote.addresses import HUB_SCHEME, ObjectAddress, StoreAddress, parse_address
 from headrace.data.remote.connections import without_credentials
 from headrace.data.remote.hub import HubStore
-from headrace.data.remote.remote_errors import RangeRequest
+from headrace.data.remote.remote_errors import FailedRequestError, RangeRequest
 from headrace.data.remote.remote_file import ObjectPath, pin_of, tag_of
 from headrace.data.remote.retrying import with_remote_retries
-from headrace.data.remote.stores import ListedObject, ObjectStore
+from headrace.data.remote.stores import ListedObject, ListingPage, ObjectStore
 from headrace.data.storage.file_writing import UnwritableError, finish_partial_file
 from headrace.data.storage.paths import brace_parts
 from headrace.data.storage.safetensors import (
@@ -43,12 +44,15 @@ _OF_CONNECTIONS = ("client_options", "retry_config")
 _MOST_STORES = 256
 """Connections of a dataset that are kept open."""
 _FORMAT = "headrace listing 1"
-"""Raise the number whenever the meaning of a kept listing changes."""
-_KEPT_FOR_S = 24 * 3600
+"""Raise the number whenever the meaning of a cached listing changes."""
+_FEW_OBJECTS = 10_000
+"""Objects that are listed anew each time: ten requests of most stores, a second or two."""
+_CACHED_FOR_S = 24 * 3600
 _LOOKED_AT = 8
-"""Objects of a kept listing that are looked at: enough to notice that a prefix was written anew."""
+"""Objects of a cached listing that are looked at: enough to notice that a prefix was written anew."""
 _MOST_ROWS = 100_000
 """Objects below a prefix of which all may be files of rows."""
+_log = logging.getLogger("headrace")
 
 
 class Stores:
@@ -150,7 +154,9 @@ class Listing:
     tags: npt.NDArray[np.bytes_]
     """`tag_of` of each object."""
     place: str | None = None
-    """Path where it is kept."""
+    """Path where it is cached."""
+    age_s: float = 0.0
+    """Seconds since it was listed, when it was read from there."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -174,11 +180,12 @@ class Listing:
         return [self.path(number_of[name]) for name in choose(list(number_of))]
 
 
-def kept_listing(prefix: ObjectPath, cache: str | None) -> Listing:
-    """Return what lies below a prefix, as it was listed within a day, if a few objects are still as they were then.
+def prefix_listing(prefix: ObjectPath, cache: str | None) -> Listing:
+    """Return what lies below a prefix, as it is listed now.
 
-    Else it is listed now, and kept in the folder `cache`, or the default cache folder: other processes wait for it.
-    Raises UsageError for a web server, ReadError.
+    A listing of more than 10,000 objects is cached for a day, in the folder `cache` or the default cache folder: other
+    processes wait for it. Log its age. It is used as long as a few of its objects are still as they were. Raises
+    UsageError for a web server, ReadError.
     """
     known = hashlib.blake2b(f"{_FORMAT}\0{prefix}".encode(), digest_size=16).hexdigest()
     place = os.path.join(cache_folder() if cache is None else cache, f"listing.{known}.headrace")
@@ -187,7 +194,7 @@ def kept_listing(prefix: ObjectPath, cache: str | None) -> Listing:
         return read_cached(place, _FORMAT, lambda arrays, metadata: _load(prefix, place, arrays, metadata))
 
     def build(partial: int) -> None:
-        listing = list_prefix(prefix)
+        listing = _list_prefix(prefix)
         contents: dict[str, ArrayContent] = {
             "names.blob": listing.names.blob,
             "names.offsets": listing.names.offsets,
@@ -200,17 +207,29 @@ def kept_listing(prefix: ObjectPath, cache: str | None) -> Listing:
     with suppress(InvalidFileError):
         found = load()
         if found is not None and _is_unchanged(found):
+            if not isinstance(prefix.store, HubStore):  # a commit does not change
+                _log.warning(
+                    "%s: its %s objects are those of a listing taken %.1f h ago; later ones are missing. To list it "
+                    "anew, delete %s",
+                    prefix,
+                    f"{len(found):,}",
+                    found.age_s / 3600,
+                    place,
+                )
             return found
     with suppress(OSError):
         os.unlink(place)
+    few = _list_prefix(prefix, most=_FEW_OBJECTS)
+    if len(few) <= _FEW_OBJECTS:
+        return few
     try:
         return build_cached(place, load, build)
-    except UnwritableError:  # a listing that cannot be kept is taken each time
-        return list_prefix(prefix)
+    except UnwritableError:  # a listing that cannot be cached is taken each time
+        return _list_prefix(prefix)
 
 
 def _load(prefix: ObjectPath, place: str, arrays: MappedArrays, metadata: Mapping[str, str]) -> Listing | None:
-    """Return a kept listing; None where it is older than a day. Raises InvalidFileError."""
+    """Return a cached listing; None where it is older than a day. Raises InvalidFileError."""
     arrays.check_all()
     try:
         age_s, tag_bytes = time.time() - float(metadata["listed"]), int(metadata["tag_bytes"])
@@ -218,9 +237,10 @@ def _load(prefix: ObjectPath, place: str, arrays: MappedArrays, metadata: Mappin
         raise InvalidFileError("its time is missing") from error
     sizes = checked_array(arrays, "sizes", np.int64)
     tags = checked_array(arrays, "tags", np.uint8, len(sizes) * tag_bytes)
-    if not 0 <= age_s < _KEPT_FOR_S:
+    if not 0 <= age_s < _CACHED_FOR_S:
         return None
-    return Listing(prefix, checked_strings(arrays, "names", len(sizes)), sizes, tags.view(f"S{tag_bytes}"), place)
+    names = checked_strings(arrays, "names", len(sizes))
+    return Listing(prefix, names, sizes, tags.view(f"S{tag_bytes}"), place, age_s)
 
 
 def _is_unchanged(listing: Listing) -> bool:
@@ -243,9 +263,9 @@ def _is_unchanged(listing: Listing) -> bool:
     return not changed
 
 
-def list_prefix(prefix: ObjectPath) -> Listing:
-    """List what lies below a prefix. Raises UsageError for a web server, ReadError."""
-    found = list_objects(prefix.store, prefix.key)
+def _list_prefix(prefix: ObjectPath, *, most: int | None = None) -> Listing:
+    """List what lies below a prefix, or part of it, as `list_objects` has it."""
+    found = list_objects(prefix.store, prefix.key, most=most)
     cut = len(prefix.key) + 1 if prefix.key else 0
     names = StringColumn.from_list(each.key[cut:] for each in found)
     sizes = np.fromiter((each.pin.size for each in found), np.int64, len(found))
@@ -278,17 +298,33 @@ def path_of(store: ObjectStore, listed: ListedObject) -> ObjectPath:
     return ObjectPath(store, listed.key, {"pin": listed.pin})
 
 
-def list_objects(store: ObjectStore, prefix: str) -> list[ListedObject]:
-    """Return the objects below a prefix by key, bytewise; not those that stand for folders. Raises ReadError.
+def list_objects(store: ObjectStore, prefix: str, *, most: int | None = None) -> list[ListedObject]:
+    """Return the objects below a prefix by key, bytewise; not those that stand for folders.
 
-    The listing is asked for again from its start where it fails half-way, since its pages follow one another.
+    A page that fails is asked for again, after those that came, however many they are. `most`: the listing ends once
+    it has more objects. Raises UsageError for a web server, ReadError.
     """
-
-    def attempt() -> list[ListedObject]:
-        return [each for each in store.list(prefix) if not each.key.endswith("/") and _below(each.key, prefix)]
-
     request = RangeRequest(store.address.show(prefix), verb="listed")
-    return sorted(with_remote_retries(store, request, attempt), key=lambda each: each.key.encode())
+    found: list[ListedObject] = []
+    resume: str | None = None
+    pages = store.list(prefix)
+
+    def attempt() -> ListingPage | None:
+        nonlocal pages
+        try:
+            return next(pages, None)
+        except FailedRequestError:
+            if resume is None:
+                found.clear()
+            pages = store.list(prefix, resume)
+            raise
+
+    while (page := with_remote_retries(store, request, attempt)) is not None:
+        found += (each for each in page.objects if not each.key.endswith("/") and _below(each.key, prefix))
+        resume = page.resume
+        if most is not None and len(found) > most:
+            break
+    return sorted(found, key=lambda each: each.key.encode())
 
 
 def _below(key: str, prefix: str) -> bool:

@@ -90,7 +90,7 @@ class NamedObjects:
     """Sample of each name of a batch; None: the names are the column's."""
     seen: SeenObjects | None = None
     listing: str | None = None
-    """Path of the kept listing that names the objects."""
+    """Path of the cached listing that names the objects."""
 
     def object(self, number: int, name: bytes) -> ObjectPath | None:
         """Return the object of that name, as it was seen first; None for a file of this machine. Raises UsageError."""

@@ -35,7 +35,7 @@ class ObjectPath:
     known: dict[str, ObjectPin] = field(default_factory=dict, repr=False)
     """The content that it had when it was first listed or read, under "pin"."""
     listing: str | None = None
-    """Path of the kept listing that names it."""
+    """Path of the cached listing that names it."""
 
     def __str__(self) -> str:
         return self.store.address.show(self.key)
@@ -64,7 +64,7 @@ class ObjectPath:
         return self.known.get("pin")
 
     def outdated(self) -> None:
-        """Remove the kept listing that names it, since the object is another now, or gone: the next one is new."""
+        """Remove the cached listing that names it, since the object is another now, or gone: the next one is new."""
         if self.listing is not None:
             with suppress(OSError):
                 os.unlink(self.listing)
@@ -126,6 +126,10 @@ class RemoteFile(ReadableFile):
 
     def __str__(self) -> str:
         return str(self.of)
+
+    @property
+    def readings(self) -> tuple[ReadableFile, ...]:
+        return self, self
 
     def pin(self) -> ObjectPin:
         """Return which content is read, asked for where it is not known yet. Raises ReadError, NotFoundError."""

@@ -14,8 +14,9 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -25,7 +26,7 @@ from headrace.data.remote.link import StoreLink
 from headrace.data.remote.remote_errors import FailedRequestError, FailureKind, failure_of
 from headrace.errors import UsageError
 
-_KEYS_AT_ONCE = 1000
+_PAGE_KEYS = 1000
 _MODULE = "obstore._obstore"
 
 
@@ -55,6 +56,14 @@ class ListedObject(NamedTuple):
 
     key: str
     pin: ObjectPin
+
+
+class ListingPage(NamedTuple):
+    """Part of a listing."""
+
+    objects: Sequence[ListedObject]
+    resume: str | None
+    """Argument by which `list` goes on after this page; None if it can only begin anew."""
 
 
 def _pin(meta: Mapping[str, Any]) -> ObjectPin:
@@ -264,22 +273,42 @@ class ObjectStore:
             failure = self._explained(failure_of(error))
         raise failure
 
-    def list(self, prefix: str) -> Iterator[ListedObject]:
+    def list(self, prefix: str, resume: str | None = None) -> Iterator[ListingPage]:
         """Yield the objects below a prefix, which ends where a part of keys ends, in the order of their keys.
 
-        Raises FailedRequestError, and UsageError for a web server, which has no listing.
+        `resume`: the listing goes on after the page that has it. Raises FailedRequestError, once all objects that came
+        are yielded, and UsageError for a web server, which has no listing.
         """
         if self.address.is_web:
             raise UsageError(
                 f"{self.address.show(prefix)}: a web server has no listing. Name the files, or write a brace list "
                 f"such as train-{{000..009}}.tar"
             )
-        stream = self._try(lambda obstore, store: obstore.list(store, prefix=prefix or None, chunk_size=_KEYS_AT_ONCE))
-        while True:
-            found = self._try(lambda _, __: next(stream, None))
-            if found is None:
+        listed = self._listed(prefix, resume)
+        keys = [] if resume is None else [resume.encode()]
+        is_ordered, failure = True, None
+        while failure is None:
+            objects: list[ListedObject] = []
+            try:
+                objects.extend(islice(listed, _PAGE_KEYS))
+            except FailedRequestError as error:
+                failure = error
+            keys = [*keys[-1:], *(each.key.encode() for each in objects)]
+            is_ordered = is_ordered and keys == sorted(keys)  # directory buckets of S3 have no order to go on by
+            yield ListingPage(objects, keys[-1].decode() if keys and is_ordered else None)
+            if failure is None and len(objects) < _PAGE_KEYS:
                 return
-            yield from (ListedObject(each["path"], _pin(each)) for each in found)
+        raise failure
+
+    def _listed(self, prefix: str, resume: str | None) -> Iterator[ListedObject]:
+        # Chunks of one: obstore drops what it has of a chunk when the request for the rest fails.
+        stream = self._try(
+            lambda obstore, store: obstore.list(store, prefix=prefix or None, offset=resume, chunk_size=1)
+        )
+        while (found := self._try(lambda _, __: next(stream, None))) is not None:
+            for each in found:
+                if resume is None or each["path"].encode() > resume.encode():  # Azure lists that key again
+                    yield ListedObject(each["path"], _pin(each))
 
     def _try(self, request: Any) -> Any:
         try:

@@ -1,0 +1,137 @@
+"""Listings of stores: their pages fail one by one, and what is added is seen."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loader_data import encode, photograph
+from servers import Answer, Seen, StoreServer
+
+import headrace as hr
+from headrace.data.remote import listing
+from headrace.data.remote.listing import Stores, list_objects
+from headrace.data.remote.remote_errors import FailedRequestError, FailureKind
+from headrace.data.remote.stores import ListedObject, ObjectPin, ObjectStore
+from headrace.errors import ChangedError
+
+COUNT, PAGE, FAILS = 200, 7, 5
+PAGES = -(-COUNT // PAGE)
+PHOTO = encode(photograph(0, 30, 36), "JPEG")
+FAULTS = (Answer(500, "InternalError"), Answer(503, "SlowDown"), Answer(act="truncate"), Answer(act="reset"))
+SCHEMES: dict[str, dict[str, Any]] = {
+    "s3": {},
+    "gs": {"anonymous": True},
+    "az": {"account_name": "account", "anonymous": True},
+}
+
+
+def names(count: int) -> list[str]:
+    return [f"{'cat' if number % 2 else 'dog'}/{number:05}.jpg" for number in range(count)]
+
+
+@pytest.fixture
+def remote(store: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
+    store.objects.update((f"train/{name}", PHOTO) for name in names(COUNT))
+    store.page = PAGE
+    return store
+
+
+def is_listing(seen: Seen) -> bool:
+    return not seen.key and "prefix=" in seen.query
+
+
+def listings(store: StoreServer) -> int:
+    return sum(map(is_listing, store.requests))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("where", ["train/", "train/**/*.jpg"])
+def test_a_listing_goes_on_from_the_last_page_that_came(remote: StoreServer, scheme: str, where: str) -> None:
+    failed: list[Seen] = []
+
+    def fault(seen: Seen) -> Answer | None:
+        asked = listings(remote)
+        if not is_listing(seen) or asked % FAILS or asked > 5 * PAGES:  # then it began anew, again and again
+            return None
+        failed.append(seen)
+        return FAULTS[len(failed) % len(FAULTS)]
+
+    remote.fault = fault
+    options = {"endpoint": remote.endpoint} if SCHEMES[scheme] else remote.options
+    opened = hr.open(f"{scheme}://bucket/{where}", store_options=options | SCHEMES[scheme])
+    assert sorted(opened.keys) == sorted(names(COUNT))
+    assert len(failed) >= PAGES // FAILS
+    again = len(failed) // PAGE + 1 if scheme == "az" else 0  # pages for keys that Azure lists again
+    assert PAGES + len(failed) <= listings(remote) <= PAGES + len(failed) + again
+
+
+def test_a_listing_without_order_begins_anew(monkeypatch: pytest.MonkeyPatch, remote: StoreServer) -> None:
+    begun: list[str | None] = []
+
+    def listed(_: ObjectStore, prefix: str, resume: str | None) -> Iterator[ListedObject]:
+        begun.append(resume)
+        for key in ("p/b", "p/c", "p/a", "p/d"):
+            yield ListedObject(key, ObjectPin(1, None))
+            if key == "p/a" and len(begun) == 1:
+                raise FailedRequestError(FailureKind.PASSING, "the store answers 503")
+
+    monkeypatch.setattr(ObjectStore, "_listed", listed)
+    store = Stores(remote.options).path("s3://bucket/p").store
+    assert [each.key for each in list_objects(store, "p")] == ["p/a", "p/b", "p/c", "p/d"]
+    assert begun == [None, None]
+
+
+@pytest.mark.parametrize("where", ["train/", "train"])
+def test_what_was_added_is_seen_at_the_next_open(remote: StoreServer, where: str) -> None:
+    remote.page = 1000
+    for more in range(3):
+        remote.requests.clear()
+        opened = hr.open(f"s3://bucket/{where}", store_options=remote.options)
+        assert len(opened) == COUNT + more
+        assert listings(remote) == 1
+        remote.objects[f"train/cat/new {more}.jpg"] = PHOTO
+    del remote.objects["train/cat/new 1.jpg"]
+    assert len(hr.open(f"s3://bucket/{where}", store_options=remote.options)) == COUNT + 2
+
+
+def test_a_long_listing_is_cached_and_its_age_logged(
+    remote: StoreServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listing, "_FEW_OBJECTS", COUNT - 1)
+    remote.page = 1000
+
+    def opened() -> tuple[hr.Dataset, int]:
+        remote.requests.clear()
+        found = hr.open("s3://bucket/train/", store_options=remote.options)
+        return found, listings(remote)
+
+    def pages() -> int:
+        return opened()[1]
+
+    assert pages() == 2  # few objects, or many; then all of them
+    assert not caplog.records
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 2 * 3600)
+    remote.objects["train/cat/new.jpg"] = PHOTO
+    found, count = opened()
+    assert (len(found), count) == (COUNT, 0)
+    (record,) = caplog.records
+    assert (record.name, record.levelno) == ("headrace", logging.WARNING)
+    (place,) = [each for each in record.getMessage().split() if each.endswith(".headrace")]
+    assert "2.0 h" in record.getMessage()
+    Path(place).unlink()  # as the line advises
+    assert [len(opened()[0]), pages()] == [COUNT + 1, 0]
+    remote.objects["train/dog/00000.jpg"] = encode(photograph(1, 30, 36), "JPEG")
+    with pytest.raises(ChangedError, match=r"s3://bucket/train/dog/00000\.jpg"):
+        found.read("image", list(found.keys).index("dog/00000.jpg"))
+    assert [pages(), pages()] == [2, 0]
+    monkeypatch.setattr(time, "time", lambda: now + 26 * 3600 + 1)
+    assert pages() == 2
+    remote.objects = {name: data + b" " for name, data in remote.objects.items()}  # another upload
+    assert pages() == 2
