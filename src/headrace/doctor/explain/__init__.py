@@ -1,0 +1,20 @@
+"""Explanation of a batch by its values: the recipe that makes each of its leaves from what the samples read.
+
+Pure functions over arrays, without torch and without input or output.
+"""
+
+from __future__ import annotations
+
+from .pictures import GREY, Box, PictureExplanation, Placement, Sighting, explain_picture
+from .resampling import FILTERS, resample
+
+__all__ = [
+    "FILTERS",
+    "GREY",
+    "Box",
+    "PictureExplanation",
+    "Placement",
+    "Sighting",
+    "explain_picture",
+    "resample",
+]
