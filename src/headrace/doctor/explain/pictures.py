@@ -102,10 +102,10 @@ def explain_picture(seen: Sequence[Sighting]) -> PictureExplanation | None:
 
     The leaves are of one place in the batch, and have equal types and numbers of sides.
     """
-    for layout in _layouts(seen[0].leaf):
+    for layout in layouts(seen[0].leaf):
         names, found = [*FILTERS, _UNSCALED], list[dict[str, _Candidate]]()
         for each in seen:
-            best = _best_by_filter(_sided(each.leaf, layout), each, names)
+            best = _best_by_filter(sided(each.leaf, layout), each, names)
             if not best:
                 break
             found.append(best)
@@ -123,7 +123,7 @@ def explain_picture(seen: Sequence[Sighting]) -> PictureExplanation | None:
     return None
 
 
-def _layouts(leaf: Array) -> Iterator[str]:
+def layouts(leaf: Array) -> Iterator[str]:
     if leaf.ndim == 2:
         yield "HW"
     elif leaf.ndim == 3:
@@ -133,7 +133,7 @@ def _layouts(leaf: Array) -> Iterator[str]:
             yield "HWC"
 
 
-def _sided(leaf: Array, layout: str) -> Array:
+def sided(leaf: Array, layout: str) -> Array:
     """Return a leaf as [height, width, channels]."""
     if layout == "HW":
         return leaf[..., None]
@@ -152,8 +152,8 @@ def _best_by_filter(leaf: Array, each: Sighting, names: Sequence[str]) -> dict[s
     """Return the best candidate of each filter, of those that fit at all."""
     best: dict[str, _Candidate] = {}
     source = _with_grey(each.source)
-    for placements in (_placements, _found_placements):
-        for placement in placements(leaf, each):
+    for find in (placements, found_placements):
+        for placement in find(leaf, each):
             _try(leaf, source, each.source.dtype, placement, names, best)
         if any(one.fit.levels <= MOST_LEVELS for one in best.values()):
             break
@@ -170,7 +170,7 @@ def _try(
 ) -> None:
     """Fit a placement by each filter, and enter it in `best` where it is better."""
     rows, columns = (np.unique(np.linspace(0, side - 1, _GRID).astype(np.int64)) for side in leaf.shape[:2])
-    pixels = _cut(source, placement.window)
+    pixels = cut(source, placement.window)
     is_unscaled = placement.size == pixels.shape[:2]
     for name in names:
         if (name == _UNSCALED) != is_unscaled:
@@ -183,7 +183,7 @@ def _try(
                 best[name] = _Candidate(name, replace(placement, is_flipped=is_flipped), fit)
 
 
-def _cut(picture: Array, window: Box) -> Array:
+def cut(picture: Array, window: Box) -> Array:
     return picture[window.top : window.top + window.height, window.left : window.left + window.width]
 
 
@@ -196,7 +196,7 @@ def _made(pixels: Array, placement: Placement, name: str, rows: Array, columns: 
     return made.clip(0, 255) if dtype == np.uint8 else made
 
 
-def _placements(leaf: Array, each: Sighting) -> Iterator[Placement]:
+def placements(leaf: Array, each: Sighting) -> Iterator[Placement]:
     """Yield geometries that may have made a leaf: of each window the whole, or the centre."""
     height, width = leaf.shape[:2]
     for window in dict.fromkeys((*each.boxes, Box(0, 0, *each.source.shape[:2]))):
@@ -209,7 +209,7 @@ def _placements(leaf: Array, each: Sighting) -> Iterator[Placement]:
                 yield Placement(window, size, (round(over[0] / 2), round(over[1] / 2)))
 
 
-def _found_placements(leaf: Array, each: Sighting) -> Iterator[Placement]:
+def found_placements(leaf: Array, each: Sighting) -> Iterator[Placement]:
     """Yield where a leaf lies in the source, or in the source at a size that was seen, as correlation finds it."""
     whole = Box(0, 0, *each.source.shape[:2])
     source = each.source if each.source.ndim == 3 else each.source[..., None]
@@ -274,8 +274,8 @@ def _measured(found: Sequence[_Candidate], seen: Sequence[Sighting], layout: str
         return None
     scales, shifts, levels = list[Floats](), list[Floats](), 0.0
     for one, each in zip(found, seen, strict=True):
-        leaf, window = _sided(each.leaf, layout), one.placement.window
-        pixels = _cut(_with_grey(each.source), window)
+        leaf, window = sided(each.leaf, layout), one.placement.window
+        pixels = cut(_with_grey(each.source), window)
         rows, columns = np.arange(leaf.shape[0]), np.arange(leaf.shape[1])
         made = _made(pixels, one.placement, one.filter, rows, columns, each.source.dtype)
         fit = _fitted(leaf[:, ::-1] if one.placement.is_flipped else leaf, made)

@@ -101,7 +101,7 @@ def taps(name: str, size: int, out: int, outputs: Ints) -> Taps:
         return Taps(np.clip(place.astype(np.int64), 0, size - 1)[:, None], np.ones((len(at), 1)))
     if name == "area-grown":
         before = np.floor(at * (1 / (out / size)))
-        part = (at + 1) - (before + 1) * (out / size)
+        part = ((at + 1) - (before + 1) * (out / size)).astype(np.float32)
         part = np.where(part <= 0, 0.0, part - np.floor(part))[:, None]
         index = np.clip(before.astype(np.int64)[:, None] + np.arange(2), 0, size - 1)
         return Taps(index, np.concatenate([1 - part, part], axis=1))
