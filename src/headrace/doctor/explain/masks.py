@@ -11,6 +11,9 @@ from .pictures import Array, Placement, Sighting, cut, found_placements, layouts
 from .resampling import taps
 
 _NEAREST = ("nearest-exact", "nearest", "nearest-float")
+_MOST_VALUES = 1024
+_PIXELS_A_VALUE = 16
+"""Pixels that a leaf has for each value of the file: a table for nearly every pixel would make any leaf of it."""
 MOST_OTHERS = 1e-3
 """Share of a leaf's values that may be others: places between two pixels go either way."""
 
@@ -97,7 +100,7 @@ def _table(leaf: Array, shown: Array | None) -> dict[int, float] | None:
     if shown is None:
         return None
     codes, which = np.unique(shown, return_inverse=True)
-    if len(codes) > 1 << 16:
+    if len(codes) > min(_MOST_VALUES, leaf.size // _PIXELS_A_VALUE):
         return None
     values, place = np.unique(leaf, return_inverse=True)
     counts = np.zeros((len(codes), len(values)), np.int64)

@@ -43,7 +43,10 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True)
 class Placement:
-    """Geometry of one sample: `window` of the source becomes `size`, of which the leaf shows a part from `at` on."""
+    """Geometry of one sample: `window` of the source becomes `size`, of which the leaf shows a part from `at` on.
+
+    Where nothing is resampled, the leaf shows the window.
+    """
 
     window: Box
     size: tuple[int, int]
@@ -206,7 +209,7 @@ def placements(leaf: Array, each: Sighting) -> Iterator[Placement]:
         for size in dict.fromkeys(sizes):
             over = size[0] - height, size[1] - width
             if min(over) >= 0:
-                yield Placement(window, size, (round(over[0] / 2), round(over[1] / 2)))
+                yield _placement(window, size, (round(over[0] / 2), round(over[1] / 2)), leaf)
 
 
 def found_placements(leaf: Array, each: Sighting) -> Iterator[Placement]:
@@ -219,7 +222,15 @@ def found_placements(leaf: Array, each: Sighting) -> Iterator[Placement]:
             picture = source if size == source.shape[:2] else resample(source, size, "triangle")
             brightness = picture.mean(axis=2, dtype=np.float64)
             for shown in (leaf, leaf[:, ::-1]):
-                yield Placement(whole, size, _place_of(shown.mean(axis=2, dtype=np.float64), brightness))
+                yield _placement(whole, size, _place_of(shown.mean(axis=2, dtype=np.float64), brightness), leaf)
+
+
+def _placement(window: Box, size: tuple[int, int], at: tuple[int, int], leaf: Array) -> Placement:
+    """Return a placement. Where nothing is resampled, its window is what the leaf shows."""
+    height, width = leaf.shape[:2]
+    if size != (window.height, window.width):
+        return Placement(window, size, at)
+    return Placement(Box(window.top + at[0], window.left + at[1], height, width), (height, width), (0, 0))
 
 
 def _place_of(part: Floats, picture: Floats) -> tuple[int, int]:
