@@ -32,7 +32,7 @@ MOST_NS = 500_000_000
 
 
 @contextmanager
-def _generators_kept() -> Iterator[None]:
+def generators_kept() -> Iterator[None]:
     """Put the shared generators back, at the end, to where they are now."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     python = random.getstate()
@@ -130,7 +130,7 @@ class SampleComparison:
             self._write(batch, look, drew, None)
         else:
             digest = digest_of(sample)
-            with _generators_kept():
+            with generators_kept():
                 self._write(batch, look, drew, (digest, *self._made(batch, again)))
         self._batches.cost.total_ns += time.monotonic_ns() - begun
 
@@ -167,7 +167,7 @@ class SampleComparison:
         if not self._may_repeat or not self._is_wanted(dataset):
             return
         begun = time.monotonic_ns()
-        with _generators_kept():
+        with generators_kept():
             look, sample = self._made(batch, make, self._calls())
             self._write_calls("sample", look, batch, key_text(key), sample)
             drew, digest = look.drew(), digest_of(sample)

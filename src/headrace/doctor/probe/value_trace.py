@@ -1,0 +1,234 @@
+"""What one sample is made from: the encoded pictures and arrays that are read, and hints at windows and sizes.
+
+The doctor decodes the pictures again and finds the recipe by values, so that nothing here has to be complete: a window
+or a size that a call was given is only tried first.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from typing import Any, Callable
+
+from .patches import Function, Patches
+
+MOST_INPUT_BYTES = 32 << 20
+MOST_INPUTS = 64
+MOST_HINTS = 64
+Hint = tuple[int, ...]
+Note = Callable[[str, Any, Any, Any], None]
+"""Takes the name of a function, its arguments and its result."""
+
+
+class TracedInput:
+    """Encoded bytes that something was decoded from, and where they came from."""
+
+    def __init__(self, decoder: str, data: bytes, path: str | None, member: str | None) -> None:
+        self.decoder, self.data, self.path, self.member = decoder, data, path, member
+
+
+class ValueTrace:
+    """Decoders and geometry of libraries that are imported, followed in this thread from `begin` to `end`."""
+
+    def __init__(self) -> None:
+        self.inputs: list[TracedInput] = []
+        self.boxes: list[Hint] = []
+        """Top, left, height and width of windows that were cut."""
+        self.sizes: list[Hint] = []
+        """Height and width that were resampled to."""
+        self.calls: list[str] = []
+        """Names of the decoders and of the geometry, in the order of their calls."""
+        self._patches = Patches()
+        self._thread = threading.get_ident()
+        self._is_inside = False
+        self._members: list[tuple[bytes, str, str]] = []
+        """Contents of members of archives that were read, each with its archive and its name."""
+
+    def begin(self) -> None:
+        """Follow what is imported."""
+        for module, names in _DECODERS.items():
+            for name in names:
+                self._follow(module, name, self._decoded, None)
+        for module, hints in _GEOMETRY.items():
+            for name, find in hints.items():
+                self._follow(module, name, None, functools.partial(self._hinted, find))
+        for module, members in _MEMBERS.items():
+            for name, take in members.items():
+                self._follow(module, name, None, functools.partial(self._read_member, take))
+
+    def end(self) -> None:
+        """Put everything back, and name the archives that the bytes of inputs came from."""
+        self._patches.restore()
+        for each in self.inputs:
+            for data, path, member in self._members if each.path is None else ():
+                if data == each.data:
+                    each.path, each.member = path, member
+                    break
+
+    def _follow(self, module: str, path: str, before: Note | None, after: Note | None) -> None:
+        """Note calls of a module's function, before or after they are made."""
+        owner: Any = sys.modules.get(module)
+        *outer, name = path.split(".")
+        for part in outer:
+            owner = getattr(owner, part, None)
+
+        def call(original: Function, *args: Any, **kwargs: Any) -> Any:
+            if self._is_inside or threading.get_ident() != self._thread:
+                return original(*args, **kwargs)
+            self._noted(before, name, args, kwargs, None)
+            result = original(*args, **kwargs)
+            self._noted(after, name, args, kwargs, result)
+            return result
+
+        if owner is not None:
+            self._patches.stand_in(owner, name, call)
+
+    def _noted(self, note: Note | None, name: str, args: Any, kwargs: Any, result: Any) -> None:
+        """Note a call. Whatever the user's code passes, the sample is made as without us."""
+        if note is None:
+            return
+        self._is_inside = True
+        try:
+            note(name, args, kwargs, result)
+        except Exception:
+            self.calls.append(f"{name}: not understood")
+        finally:
+            self._is_inside = False
+
+    def _decoded(self, name: str, args: Any, kwargs: Any, _: Any) -> None:
+        source = _first(args, kwargs)
+        self.calls.append(name)
+        if len(self.inputs) >= MOST_INPUTS:
+            return
+        if isinstance(source, (str, os.PathLike)):
+            path = os.path.abspath(os.fsdecode(source))
+            with open(path, "rb") as file:
+                self._take(name, file.read(MOST_INPUT_BYTES + 1), path)
+        elif hasattr(source, "read") and hasattr(source, "seek"):
+            at = source.tell()
+            source.seek(0)
+            data = source.read(MOST_INPUT_BYTES + 1)
+            source.seek(at)
+            named = getattr(source, "name", None)
+            self._take(name, data, os.path.abspath(named) if isinstance(named, str) else None)
+        elif hasattr(source, "numpy"):
+            self._take(name, source.numpy().tobytes(), None)
+        elif source is not None:
+            self._take(name, source.tobytes() if hasattr(source, "tobytes") else bytes(source), None)
+
+    def _read_member(self, take: Callable[..., Any], name: str, args: Any, kwargs: Any, result: Any) -> None:
+        self._members.extend(take(args, kwargs, result))
+
+    def _take(self, name: str, data: bytes, path: str | None) -> None:
+        if len(data) <= MOST_INPUT_BYTES and all(each.data != data for each in self.inputs):
+            self.inputs.append(TracedInput(name, data, path, None))
+
+    def _hinted(self, find: Callable[..., Any], name: str, args: Any, kwargs: Any, _: Any) -> None:
+        self.calls.append(name)
+        box, size = find(args, kwargs)
+        if box is not None and box not in self.boxes and len(self.boxes) < MOST_HINTS:
+            self.boxes.append(box)
+        if size is not None and size not in self.sizes and len(self.sizes) < MOST_HINTS:
+            self.sizes.append(size)
+
+
+def _first(args: Any, kwargs: Any) -> Any:
+    return args[0] if args else next(iter(kwargs.values()), None)
+
+
+def _pillow_crop(args: Any, kwargs: Any) -> tuple[Hint | None, Hint | None]:
+    box = args[1] if len(args) > 1 else kwargs.get("box")
+    if box is None:
+        return None, None
+    left, top, right, bottom = (round(side) for side in box)
+    return (top, left, bottom - top, right - left), None
+
+
+def _pillow_size(args: Any, kwargs: Any) -> tuple[Hint | None, Hint | None]:
+    width, height = args[1] if len(args) > 1 else kwargs["size"]
+    box = args[3] if len(args) > 3 else kwargs.get("box")
+    cut = None if box is None else (round(box[1]), round(box[0]), round(box[3] - box[1]), round(box[2] - box[0]))
+    return cut, (round(height), round(width))
+
+
+def _opencv_size(args: Any, kwargs: Any) -> tuple[Hint | None, Hint | None]:
+    picture = args[0] if args else kwargs["src"]
+    size = args[1] if len(args) > 1 else kwargs.get("dsize")
+    if size:
+        return _window(picture), (int(size[1]), int(size[0]))
+    scales = [args[place] if len(args) > place else kwargs.get(name, 0) for place, name in ((3, "fx"), (4, "fy"))]
+    return _window(picture), (round(picture.shape[0] * scales[1]), round(picture.shape[1] * scales[0]))
+
+
+def _torch_size(args: Any, kwargs: Any) -> tuple[Hint | None, Hint | None]:
+    tensor = args[0] if args else kwargs["input"]
+    size = args[1] if len(args) > 1 else kwargs.get("size")
+    if size is None:
+        factor = args[2] if len(args) > 2 else kwargs["scale_factor"]
+        factors = factor if isinstance(factor, (tuple, list)) else (factor, factor)
+        return None, tuple(int(side * by) for side, by in zip(tensor.shape[-2:], factors))  # Python 3.9
+    sides = size if isinstance(size, (tuple, list)) else (size, size)
+    return None, tuple(int(side) for side in sides)
+
+
+def _torchvision_crop(args: Any, kwargs: Any) -> tuple[Hint | None, Hint | None]:
+    names = ("top", "left", "height", "width")
+    return tuple(
+        int(args[place + 1] if len(args) > place + 1 else kwargs[name]) for place, name in enumerate(names)
+    ), None
+
+
+def _window(array: Any) -> Hint | None:
+    """Return the window of a picture that an array is a slice of; None where its memory is its own."""
+    numpy, base = sys.modules["numpy"], array.base
+    if base is None or array.ndim < 2 or array.strides[0] <= 0 or array.strides[1] <= 0:
+        return None
+    begin = numpy.frombuffer(base, numpy.uint8) if not isinstance(base, numpy.ndarray) else base
+    behind = array.__array_interface__["data"][0] - begin.__array_interface__["data"][0]
+    top, rest = divmod(behind, array.strides[0])
+    return int(top), int(rest // array.strides[1]), int(array.shape[0]), int(array.shape[1])
+
+
+def _tar_member(args: Any, kwargs: Any, result: Any) -> list[tuple[bytes, str, str]]:
+    archive, member = args[0], _first(args[1:], kwargs)
+    if result is None:
+        return []
+    at = result.tell()
+    data = result.read(MOST_INPUT_BYTES)
+    result.seek(at)
+    return [(data, str(getattr(archive, "name", "")), getattr(member, "name", member))]
+
+
+def _zip_member(args: Any, kwargs: Any, result: Any) -> list[tuple[bytes, str, str]]:
+    member = _first(args[1:], kwargs)
+    return [(result, str(getattr(args[0], "filename", "")), getattr(member, "filename", member))]
+
+
+_DECODERS: dict[str, tuple[str, ...]] = {
+    "PIL.Image": ("open",),
+    "cv2": ("imread", "imdecode"),
+    "torchvision.io": ("read_image", "decode_image", "decode_jpeg", "decode_png", "decode_webp", "read_file"),
+    "imageio.v2": ("imread",),
+    "imageio.v3": ("imread",),
+    "tifffile": ("imread",),
+    "numpy": ("load", "fromfile"),
+}
+"""Decoders by module: the first argument is the encoded picture, or its path."""
+_GEOMETRY: dict[str, dict[str, Callable[[Any, Any], tuple[Any, Any]]]] = {
+    "PIL.Image": {
+        "Image.crop": _pillow_crop,
+        "Image.resize": _pillow_size,
+    },
+    "cv2": {"resize": _opencv_size},
+    "torch.nn.functional": {"interpolate": _torch_size},
+    "torchvision.transforms.functional": {"crop": _torchvision_crop, "resized_crop": _torchvision_crop},
+    "torchvision.transforms.v2.functional": {"crop": _torchvision_crop, "resized_crop": _torchvision_crop},
+}
+"""Geometry by module, and the window and the size that a call was given."""
+_MEMBERS: dict[str, dict[str, Callable[[Any, Any, Any], list[tuple[bytes, str, str]]]]] = {
+    "tarfile": {"TarFile.extractfile": _tar_member},
+    "zipfile": {"ZipFile.read": _zip_member},
+}
+"""What reads members of archives."""
