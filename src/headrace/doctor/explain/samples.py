@@ -65,6 +65,8 @@ class LeafExplanation:
     """How that is decoded: a key of `decoded`."""
     is_random: bool = False
     """Whether a sample's makings differ in it."""
+    seen: Sequence[Sighting] = ()
+    """What an array was explained by."""
 
 
 def read_look(path: Path) -> list[LookedSample]:
@@ -140,7 +142,7 @@ def _explained(
             for decoding, seen in _sightings(path, number, chosen):
                 by = _explain_array(seen)
                 if by is not None:
-                    return LeafExplanation(path, by, number, decoding, is_random)
+                    return LeafExplanation(path, by, number, decoding, is_random, seen)
         return LeafExplanation(path, None, is_random=is_random)
     if any(leaf.kind == "object" for leaf in leaves):
         return LeafExplanation(path, None, is_random=is_random)

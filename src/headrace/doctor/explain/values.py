@@ -73,9 +73,17 @@ def _affixed(name: str, values: Sequence[Any], its: Sequence[Any]) -> ValueExpla
         isinstance(one, str) and isinstance(other, str) and other for one, other in zip(values, its, strict=True)
     ):
         return None
-    parts = {tuple(one.split(other, 1)) if other in one else None for one, other in zip(values, its, strict=True)}
-    (only,) = parts if len(parts) == 1 else (None,)
-    return None if only is None else ValueExplanation("affixed", name, prefix=only[0], suffix=only[1])
+    shared: set[tuple[str, str]] = set.intersection(*map(_around, values, its))
+    if not shared:
+        return None
+    prefix, suffix = max(shared, key=lambda each: len(each[0]))
+    return ValueExplanation("affixed", name, prefix=prefix, suffix=suffix)
+
+
+def _around(text: str, part: str) -> set[tuple[str, str]]:
+    """Return what lies before and behind each place at which a text holds a part."""
+    starts = [start for start in range(len(text) - len(part) + 1) if text.startswith(part, start)]
+    return {(text[:start], text[start + len(part) :]) for start in starts}
 
 
 def _ranked(name: str, values: Sequence[Any], its: Sequence[Any], column: Sequence[Any]) -> ValueExplanation | None:

@@ -1,0 +1,167 @@
+"""A recipe from a look makes the samples that the script's dataset makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+import headrace as hr
+from headrace.doctor.adoption.explained_recipe import ExplainedRecipe, explained_recipe, view_code
+from headrace.doctor.explain import Box, Placement
+from headrace.doctor.explain.samples import explain_samples, read_look
+from headrace.doctor.probe.value_look import look_at_values
+
+COUNT = 12
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("pairs")
+    for number in range(COUNT):
+        state = np.random.default_rng(number)
+        height, width = (int(state.integers(90, 160)) for _ in range(2))
+        coarse = state.integers(0, 256, (height // 6, width // 6, 3), dtype=np.uint8)
+        Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC).save(made / f"{number}.png")
+        labels = np.kron(state.integers(0, 4, (height // 10 + 1, width // 10 + 1)), np.ones((10, 10)))[:height, :width]
+        Image.fromarray(labels.astype(np.uint8)).save(made / f"labels{number}.png")
+        Image.fromarray(state.integers(1, 60_000, (height, width), dtype=np.uint16)).save(made / f"depth{number}.png")
+    return made
+
+
+class Scenes:
+    """Pictures, labels and depth of files, without a draw."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.names = [str(number) for number in range(COUNT)]
+        self.targets = [number % 3 for number in range(COUNT)]
+        self.captions = [f"scene {number}" for number in range(COUNT)]
+
+    def _open(self, index: int, prefix: str = "") -> Image.Image:
+        return Image.open(f"{self.folder}/{prefix}{self.names[index]}.png")
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        picture = self._open(index).convert("RGB").resize((64, 48), Image.Resampling.BILINEAR)
+        pixels = (np.asarray(picture).astype(np.float32) / 255 - MEAN) / STD
+        labels = np.array(self._open(index, "labels").resize((64, 48), Image.Resampling.NEAREST)).astype(np.int64)
+        labels[labels == 3] = 255
+        depth = np.asarray(self._open(index, "depth"))
+        rows, columns = ((np.arange(out) + 0.5) * size / out for out, size in zip((48, 64), depth.shape, strict=True))
+        scaled = depth[np.ix_(rows.astype(int), columns.astype(int))]
+        return {
+            "image": torch.from_numpy(pixels).permute(2, 0, 1).float(),
+            "labels": torch.from_numpy(labels),
+            "depth": torch.from_numpy(scaled.astype(np.float32) * 0.001)[None],
+            "target": self.targets[index],
+            "caption": self.captions[index],
+        }
+
+
+class Pairs(Scenes):
+    """Tuples of a centre crop of bytes, last channel last, and a class."""
+
+    def __getitem__(self, index: int) -> Any:
+        picture = self._open(index).convert("RGB")
+        width, height = picture.size
+        left, top = round((width - 80) / 2), round((height - 60) / 2)
+        return np.array(picture.crop((left, top, left + 80, top + 60))), self.targets[index]
+
+
+class Noisy(Scenes):
+    """One leaf of files, and one that nothing explains."""
+
+    def __getitem__(self, index: int) -> Any:
+        sample = super().__getitem__(index)
+        return {"image": sample["image"], "noise": torch.randn(4, 5)}
+
+
+def recipe_of(dataset: Scenes, folder: Path) -> ExplainedRecipe:
+    look_at_values(dataset, COUNT, str(folder / "look"))
+    samples = read_look(folder / "look")
+    columns = {"names": dataset.names, "targets": dataset.targets, "captions": dataset.captions}
+    return explained_recipe(samples, explain_samples(samples, columns), columns)
+
+
+def batches(recipe: ExplainedRecipe, folder: Path) -> list[Any]:
+    pq.write_table(pa.table(recipe.manifest), folder / "manifest.parquet")
+    data = hr.open(folder / "manifest.parquet", root=recipe.root)
+    space = {"hr": hr}
+    fields = {name: eval(code, space) for name, code in recipe.fields.items()}
+    loader = hr.Loader(data, fields, view=eval(recipe.view or "None", space), batch_size=4, shuffle=False)
+    return [eval(recipe.output, {"batch": batch}) for batch in loader]
+
+
+def test_a_recipe_makes_every_leaf(folder: Path, tmp_path: Path) -> None:
+    dataset = Scenes(folder)
+    recipe = recipe_of(dataset, tmp_path)
+    assert (recipe.left, recipe.parts) == ([], [])
+    assert recipe.view == "hr.Resize((48, 64))"
+    for number, batch in enumerate(batches(recipe, tmp_path)):
+        expected = torch.utils.data.default_collate([dataset[number * 4 + place] for place in range(4)])
+        assert list(batch) == list(expected)
+        assert (batch["image"] - expected["image"]).abs().max() <= 1.01 / 255 / min(STD)
+        assert torch.equal(batch["labels"], expected["labels"])
+        assert torch.allclose(batch["depth"], expected["depth"])
+        assert torch.equal(torch.as_tensor(batch["target"]), expected["target"])
+        assert list(batch["caption"]) == expected["caption"]
+
+
+def test_structure_layout_and_crop_are_the_scripts(folder: Path, tmp_path: Path) -> None:
+    dataset = Pairs(folder)
+    recipe = recipe_of(dataset, tmp_path)
+    assert recipe.left == []
+    assert recipe.view == "hr.CenterCrop((60, 80))"
+    for number, (images, targets) in enumerate(batches(recipe, tmp_path)):
+        expected = torch.utils.data.default_collate([dataset[number * 4 + place] for place in range(4)])
+        assert images.shape == expected[0].shape
+        assert (images.int() - expected[0].int()).abs().max() <= 1
+        assert torch.equal(torch.as_tensor(targets), expected[1])
+
+
+def test_what_is_not_explained_stays_in_python(folder: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(Noisy(folder), tmp_path)
+    assert recipe.left == [("noise",)]
+    assert [part.certainty for part in recipe.parts] == ["python"]
+    assert list(recipe.fields) == ["image"]
+
+
+WHOLE = (100, 200, 3)
+
+
+@pytest.mark.parametrize(
+    ("placements", "size", "view"),
+    [
+        (
+            [Placement(Box(0, 0, 100, 200), (60, 120), (2, 32))] * 2,
+            (56, 56),
+            "[hr.Resize(60), hr.CenterCrop((56, 56))]",
+        ),
+        (
+            [Placement(Box(0, 0, 100, 200), (60, 120), (0, left), left == 7) for left in (3, 7)],
+            (56, 56),
+            "[hr.Resize(60), hr.RandomCrop((56, 56), flip=0.5)]",
+        ),
+        ([Placement(Box(3, left, 50, 50), (50, 50), (0, 0)) for left in (3, 9)], (50, 50), "hr.RandomCrop((50, 50))"),
+        (
+            [Placement(Box(3, left, 50, 50), (32, 32), (0, 0)) for left in (3, 9)],
+            (32, 32),
+            "[hr.RandomCrop((50, 50)), hr.Resize((32, 32))]",
+        ),
+        (
+            [Placement(Box(0, 0, side, 2 * side), (32, 32), (0, 0)) for side in (50, 80)],
+            (32, 32),
+            "hr.RandomResizedCrop((32, 32), scale=(0.25, 0.64), ratio=(2.0, 2.0))",
+        ),
+    ],
+    ids=["centre", "random after resize", "random", "random, then resize", "random and resized"],
+)
+def test_views_follow_from_placements(placements: list[Placement], size: tuple[int, int], view: str) -> None:
+    assert view_code(placements, [(*size, 3)] * len(placements), [WHOLE] * len(placements), "HWC") == view
