@@ -65,6 +65,19 @@ class Scenes:
         }
 
 
+class Depths(Scenes):
+    """Metres up to 50, which of them are valid, and the same by the quantiles of each."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        whole = np.array(self._open(index, "depth")).astype(np.float32) * np.float32(0.001)
+        top, left = (round((side - 90) / 2) for side in whole.shape)
+        depth = whole[top : top + 90, left : left + 90]
+        low, high = np.quantile(whole[whole <= 50], [0.02, 0.98])
+        valid = depth <= 50
+        scaled = np.where(valid, ((depth - low) / (high - low)).clip(0, 1), 0)
+        return {"depth": np.where(valid, depth, 0), "valid": valid, "scaled": scaled.astype(np.float32)}
+
+
 class Pairs(Scenes):
     """Tuples of a centre crop of bytes, last channel last, and a class."""
 
@@ -126,6 +139,19 @@ def test_structure_layout_and_crop_are_the_scripts(folder: Path, tmp_path: Path)
         assert torch.equal(torch.as_tensor(targets), expected[1])
 
 
+def test_depth_has_bounds_validity_and_quantiles(folder: Path, tmp_path: Path) -> None:
+    dataset = Depths(folder)
+    recipe = recipe_of(dataset, tmp_path)
+    assert recipe.left == []
+    assert {part.certainty for part in recipe.parts} == {"check"}
+    for number, batch in enumerate(batches(recipe, tmp_path)):
+        for place in range(4):
+            sample = dataset[number * 4 + place]
+            assert np.allclose(batch["depth"][place], sample["depth"], atol=2e-3)
+            assert (np.asarray(batch["valid"][place]) == sample["valid"]).mean() > 0.999
+            assert np.abs(np.asarray(batch["scaled"][place]) - sample["scaled"]).max() < 0.01
+
+
 def test_what_is_not_explained_stays_in_python(folder: Path, tmp_path: Path) -> None:
     recipe = recipe_of(Noisy(folder), tmp_path)
     assert recipe.left == [("noise",)]
@@ -164,4 +190,6 @@ WHOLE = (100, 200, 3)
     ids=["centre", "random after resize", "random", "random, then resize", "random and resized"],
 )
 def test_views_follow_from_placements(placements: list[Placement], size: tuple[int, int], view: str) -> None:
-    assert view_code(placements, [(*size, 3)] * len(placements), [WHOLE] * len(placements), "HWC") == view
+    given = placements, [(*size, 3)] * len(placements), [WHOLE] * len(placements), "HWC"
+    assert view_code(*given, is_random=True) == view
+    assert view_code(*given, is_random=False) == (None if "Random" in view else view)

@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ..explain import GREY, Box, MaskExplanation, PictureExplanation, Placement, ValueExplanation, explain_value
+from ..explain import (
+    GREY,
+    Box,
+    MaskExplanation,
+    PictureExplanation,
+    Placement,
+    PlaneExplanation,
+    ValueExplanation,
+    explain_value,
+)
 from ..explain.samples import LeafExplanation, LeafPath, LookedSample
 from .recipe import RecipePart
 
@@ -64,7 +73,7 @@ def _shown(path: LeafPath) -> str:
 
 def _field_name(path: LeafPath, leaf: LeafExplanation, taken: Mapping[str, str]) -> str:
     named = [part for part in path if isinstance(part, str) and part.isidentifier()]
-    kinds = {"PictureExplanation": "image", "MaskExplanation": "mask"}
+    kinds = {"PictureExplanation": "image", "MaskExplanation": "mask", "PlaneExplanation": "depth"}
     kind = kinds.get(type(leaf.by).__name__, "value")
     name = named[-1] if named else kind
     return name if name not in taken else f"{name}_{len(taken)}"
@@ -119,14 +128,20 @@ def _pixels(
     recipe: ExplainedRecipe,
     name: str,
     leaf: LeafExplanation,
-    by: PictureExplanation | MaskExplanation,
+    by: PictureExplanation | MaskExplanation | PlaneExplanation,
     samples: Sequence[LookedSample],
     columns: Columns,
 ) -> str:
     if leaf.decoding == "RGB" and isinstance(by, MaskExplanation):
         raise UnexplainedError("its classes are colours, which the Loader does not look up")
     seen = leaf.seen
-    view = view_code(by.placements, [each.leaf.shape for each in seen], [each.source.shape for each in seen], by.layout)
+    view = view_code(
+        by.placements,
+        [each.leaf.shape for each in seen],
+        [each.source.shape for each in seen],
+        by.layout,
+        is_random=leaf.is_random,
+    )
     if view is None:
         raise UnexplainedError("its windows follow no view that the Loader has")
     if recipe.view not in (None, view):
@@ -136,6 +151,8 @@ def _pixels(
         raise UnexplainedError(f"its files lie in {root or 'folders'}, those of the other fields in {recipe.root}")
     if isinstance(by, MaskExplanation):
         code, shown = _mask(recipe, name, leaf, by)
+    elif isinstance(by, PlaneExplanation):
+        code, shown = _plane(recipe, name, leaf, by)
     else:
         code, shown = _image(recipe, name, leaf, by)
     recipe.view, recipe.root = view, root
@@ -205,6 +222,33 @@ def _depth(leaf: LeafExplanation, by: PictureExplanation, name: str) -> tuple[st
     return f"hr.Depth({float(f'{by.scale[0]:.6g}')!r}, source={name + '__path'!r}, valid=False)", shown
 
 
+def _plane(recipe: ExplainedRecipe, name: str, leaf: LeafExplanation, by: PlaneExplanation) -> tuple[str, str]:
+    if by.filter not in (None, "nearest-exact"):
+        note = f"the script resamples by {by.filter!r}, the Loader by nearest-exact"
+        recipe.parts.append(RecipePart(name, "", "hr.Depth()", "differs", note))
+    arguments = [f"source={name + '__path'!r}"]
+    normal = by.normalisation
+    if normal is not None:
+        if normal.is_of_window:
+            note = "the script's quantiles are of the window, the Loader's of the whole file"
+            recipe.parts.append(RecipePart(name, "", "hr.Quantiles()", "differs", note))
+        arguments.append(f"normalize=hr.Quantiles({normal.low}, {normal.high}, range={normal.range})")
+    elif abs(by.shift) > 1e-3 * abs(by.scale) or by.fill not in (None, 0):
+        raise UnexplainedError(f"it is shifted by {by.shift:.4g}, and holds {by.fill} where no value is")
+    scale = float(f"{by.scale:.6g}")
+    bounds = {
+        which: bound.roundest(scale) for which, bound in (("near", by.near), ("far", by.far)) if bound is not None
+    }
+    if bounds:
+        seen = ", ".join(f"{which}={value}" for which, value in bounds.items())
+        recipe.parts.append(RecipePart(name, "", seen, "check", "the bounds lie between values that were seen"))
+    arguments += [f"{which}={value!r}" for which, value in bounds.items()]
+    shape = {"CHW": "", "HWC": ".permute(0, 2, 3, 1)", "HW": "[:, 0]"}[by.layout]
+    shown = f"batch[{name + '_valid'!r}]" if by.is_validity else f"batch[{name!r}]"
+    arguments += [] if by.is_validity else ["valid=False"]
+    return f"hr.Depth({', '.join([repr(scale), *arguments])})", shown + shape
+
+
 def _mask(recipe: ExplainedRecipe, name: str, leaf: LeafExplanation, by: MaskExplanation) -> tuple[str, str]:
     if by.filter not in (None, "nearest-exact"):
         note = f"the script resamples by {by.filter!r}, the Loader by nearest-exact"
@@ -231,21 +275,26 @@ def view_code(
     shapes: Sequence[tuple[int, ...]],
     sources: Sequence[tuple[int, ...]],
     layout: str,
+    *,
+    is_random: bool,
 ) -> str | None:
-    """Return the view that gives these placements, as code; None where none of the Loader's does."""
+    """Return the view that gives these placements, as code; None where none of the Loader's does.
+
+    `is_random`: whether a sample's makings differ, without which no view is drawn.
+    """
     heights = {(shape[0], shape[1]) if layout != "CHW" else (shape[1], shape[2]) for shape in shapes}
     if len(heights) > 1:
         return None
     (size,) = heights
     flips = [one.is_flipped for one in placements]
-    if all(flips):
+    if all(flips) or (any(flips) and not is_random):
         return None
     flip = ", flip=0.5" if any(flips) else ""
     wholes = [Box(0, 0, *source[:2]) for source in sources]
     for find in (_of_wholes, _of_windows):
         found = find(placements, wholes, size, flip)
         if found is not None:
-            return found
+            return found if is_random or "Random" not in found else None
     return None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .masks import MaskExplanation, explain_mask
 from .pictures import GREY, Box, PictureExplanation, Placement, Sighting, explain_picture
+from .planes import Normalisation, PlaneExplanation, explain_plane
 from .resampling import FILTERS, resample
 from .values import ValueExplanation, explain_value
 
@@ -15,12 +16,15 @@ __all__ = [
     "GREY",
     "Box",
     "MaskExplanation",
+    "Normalisation",
     "PictureExplanation",
     "Placement",
+    "PlaneExplanation",
     "Sighting",
     "ValueExplanation",
     "explain_mask",
     "explain_picture",
+    "explain_plane",
     "explain_value",
     "resample",
 ]

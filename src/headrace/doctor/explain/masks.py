@@ -10,7 +10,7 @@ import numpy as np
 from .pictures import Array, Placement, Sighting, cut, found_placements, layouts, placements, sided
 from .resampling import taps
 
-_NEAREST = ("nearest-exact", "nearest", "nearest-float")
+NEAREST = ("nearest-exact", "nearest", "nearest-float")
 _MOST_VALUES = 1024
 _PIXELS_A_VALUE = 16
 """Pixels that a leaf has for each value of the file: a table for nearly every pixel would make any leaf of it."""
@@ -35,12 +35,12 @@ def explain_mask(seen: Sequence[Sighting], shared: Sequence[Placement] | None = 
 
     `shared`: the placements of another leaf, whose view these may have.
     """
-    if all(np.ptp(each.leaf) == 0 for each in seen):
+    if all(each.leaf.min() == each.leaf.max() for each in seen):
         return None
     for layout in layouts(seen[0].leaf):
         if sided(seen[0].leaf, layout).shape[2] != 1:
             continue
-        for name in _NEAREST:
+        for name in NEAREST:
             explained = _by_filter(name, layout, seen, shared)
             if explained is not None:
                 return explained
@@ -55,7 +55,7 @@ def _by_filter(
     for number, each in enumerate(seen):
         leaf, source = sided(each.leaf, layout)[..., 0], _coded(each.source)
         for placement in _tried(each, sided(each.leaf, layout), None if shared is None else shared[number]):
-            its = _table(leaf, _shown(source, placement, name, leaf.shape))
+            its = _table(leaf, shown_values(source, placement, name, leaf.shape))
             if its is not None and all(table.get(key, value) == value for key, value in its.items()):
                 table |= its
                 found.append(placement)
@@ -83,7 +83,7 @@ def _coded(source: Array) -> Array:
     return codes
 
 
-def _shown(source: Array, placement: Placement, name: str, shape: tuple[int, ...]) -> Array | None:
+def shown_values(source: Array, placement: Placement, name: str, shape: tuple[int, ...]) -> Array | None:
     """Return the file's values where the leaf shows them; None where the placement reaches out of the window."""
     pixels, (top, left) = cut(source, placement.window), placement.at
     rows, columns = np.arange(shape[0]) + top, np.arange(shape[1]) + left

@@ -14,10 +14,13 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from .masks import MaskExplanation, explain_mask
-from .pictures import Array, Box, PictureExplanation, Sighting, explain_picture
+from .pictures import Array, Box, PictureExplanation, Placement, Sighting, explain_picture
+from .planes import PlaneExplanation, explain_plane
 from .values import ValueExplanation, explain_value
 
 LeafPath = tuple[str | int, ...]
+View = tuple[Placement, ...]
+"""Placements of a leaf in the samples that it was explained by."""
 _MOST_SIGHTINGS = 8
 _MOST_CLASSES = 300
 """Distinct values up to which an array of whole numbers is first taken as a mask."""
@@ -58,7 +61,7 @@ class LeafExplanation:
     """What a leaf is made of; without an explanation, it is None."""
 
     path: LeafPath
-    by: PictureExplanation | MaskExplanation | ValueExplanation | None
+    by: PictureExplanation | MaskExplanation | PlaneExplanation | ValueExplanation | None
     input: int | None = None
     """Which of a sample's inputs, in the order in which they are read."""
     decoding: str = ""
@@ -128,19 +131,25 @@ def explain_samples(
 ) -> dict[LeafPath, LeafExplanation]:
     """Return what each leaf that all samples have is made of. `columns` have an element for each sample."""
     paths = [path for path in samples[0].leaves if all(path in each.leaves for each in samples)]
-    return {path: _explained(path, samples, columns) for path in paths}
+    found = {path: _explained(path, samples, columns, []) for path in paths}
+    views = list(dict.fromkeys(placed for each in found.values() if (placed := getattr(each.by, "placements", ()))))
+    for path, each in found.items():
+        if each.by is None and views:
+            found[path] = _explained(path, samples, columns, views)
+    return found
 
 
 def _explained(
-    path: LeafPath, samples: Sequence[LookedSample], columns: Mapping[str, Sequence[Any]]
+    path: LeafPath, samples: Sequence[LookedSample], columns: Mapping[str, Sequence[Any]], views: Sequence[View]
 ) -> LeafExplanation:
+    """Explain one leaf. `views`: placements of other leaves, which it may share."""
     leaves = [each.leaves[path] for each in samples]
     is_random = _differs_by_making(samples, leaves)
     if all(leaf.kind == "array" and leaf.value.ndim >= 2 for leaf in leaves):
         chosen = _spread(samples)
         for number in range(min(len(each.inputs) for each in chosen)):
             for decoding, seen in _sightings(path, number, chosen):
-                by = _explain_array(seen)
+                by = _by_views(seen, views) if views else _explain_array(seen)
                 if by is not None:
                     return LeafExplanation(path, by, number, decoding, is_random, seen)
         return LeafExplanation(path, None, is_random=is_random)
@@ -149,6 +158,14 @@ def _explained(
     values = [leaf.value for leaf in leaves]
     by_value = explain_value(values, [each.index for each in samples], columns)
     return LeafExplanation(path, by_value, is_random=is_random)
+
+
+def _by_views(seen: Sequence[Sighting], views: Sequence[View]) -> MaskExplanation | PlaneExplanation | None:
+    for view in views:
+        by = explain_mask(seen, view) or explain_plane(seen, view)
+        if by is not None:
+            return by
+    return None
 
 
 def _differs_by_making(samples: Sequence[LookedSample], leaves: Sequence[Leaf]) -> bool:
@@ -179,8 +196,9 @@ def _sightings(path: LeafPath, number: int, samples: Sequence[LookedSample]) -> 
             )
 
 
-def _explain_array(seen: Sequence[Sighting]) -> PictureExplanation | MaskExplanation | None:
+def _explain_array(seen: Sequence[Sighting]) -> PictureExplanation | MaskExplanation | PlaneExplanation | None:
     is_whole = all(each.leaf.dtype.kind in "iub" for each in seen)
     if is_whole and max(len(np.unique(each.leaf)) for each in seen) <= _MOST_CLASSES:
-        return explain_mask(seen) or explain_picture(seen)
-    return explain_picture(seen)
+        return explain_mask(seen) or explain_plane(seen) or explain_picture(seen)
+    by = explain_picture(seen)
+    return explain_plane(seen) if by is None or by.is_scaled_by_sample else by

@@ -1,0 +1,267 @@
+"""Explanation of depth and other planes of numbers: scale, bounds of what is valid, and normalisation by the sample."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .masks import NEAREST, shown_values
+from .pictures import Array, Placement, Sighting, found_placements, layouts, placements, sided
+from .resampling import Floats
+
+_LEAST_VALID = 50
+"""Pixels that a fit needs."""
+_REPEATED = 0.002
+"""Share of a leaf's pixels from which a value counts as one that stands for others: a fill, or an end of a clip."""
+_RANGES = ((-1.0, 1.0), (0.0, 1.0))
+_MOST_ERROR = 1e-3
+"""Difference from the fit, as a share of the leaf's range, that 99.9 % of valid pixels stay within."""
+_SAME_QUANTILE = 0.004
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """Values of each sample by its own quantiles: `low` becomes `range[0]`, `high` `range[1]`."""
+
+    low: float
+    high: float
+    range: tuple[float, float]
+    is_of_window: bool
+    """Whether quantiles are of the pixels that the leaf shows; otherwise of the whole file."""
+
+
+class Bound(NamedTuple):
+    """Bound somewhere between two values of the file, of which one is valid and the other is not."""
+
+    least: float
+    most: float
+
+    @property
+    def middle(self) -> float:
+        return (self.least + self.most) / 2
+
+    def roundest(self, scale: float) -> float:
+        """Return the number between both, times `scale`, that takes the fewest digits."""
+        ends = self.least * scale, self.most * scale
+        for digits in range(1, 10):
+            number = float(f"{self.middle * scale:.{digits}g}")
+            if ends[0] <= number <= ends[1]:
+                return number
+        return self.middle * scale
+
+
+@dataclass(frozen=True)
+class PlaneExplanation:
+    """How a leaf of numbers is made of a file's, the same in all samples but for the placements."""
+
+    layout: str
+    filter: str | None
+    placements: tuple[Placement, ...]
+    is_validity: bool
+    """Whether the leaf says which pixels are valid; otherwise it holds their values."""
+    near: Bound | None
+    """Values of the file below it, and above `far`, are not valid; None: none was seen that is not."""
+    far: Bound | None
+    fill: float | None = None
+    """Value in the leaf where the file's is not valid; None where all are."""
+    scale: float = 1.0
+    shift: float = 0.0
+    """Leaf = scale * file + shift, without a `normalisation`."""
+    normalisation: Normalisation | None = None
+
+
+_ABOVE_ZERO = Bound(0.0, 1.0)
+
+
+class _Fit(NamedTuple):
+    scale: float
+    shift: float
+    fill: float | None
+    valid: Array
+    """Which of the leaf's pixels are made of the file's."""
+
+
+def explain_plane(seen: Sequence[Sighting], shared: Sequence[Placement] | None = None) -> PlaneExplanation | None:
+    """Return how leaves of one channel are made of files of one channel; None where nothing fits all of them.
+
+    `shared`: the placements of another leaf, whose view these may have.
+    """
+    if any(each.source.ndim != 2 for each in seen):
+        return None
+    for layout in layouts(seen[0].leaf):
+        if sided(seen[0].leaf, layout).shape[2] != 1:
+            continue
+        for name in NEAREST:
+            leaves = [sided(each.leaf, layout)[..., 0] for each in seen]
+            for tried in _tried(seen, leaves, shared):
+                shown = [
+                    shown_values(each.source, placement, name, leaf.shape)
+                    for each, placement, leaf in zip(seen, tried, leaves, strict=True)
+                ]
+                if any(one is None for one in shown):
+                    continue
+                found = _of_values(leaves, [one for one in shown if one is not None], seen)
+                if found is not None:
+                    is_scaled = any(one.size != (one.window.height, one.window.width) for one in tried)
+                    return PlaneExplanation(layout, name if is_scaled else None, tuple(tried), **found)
+    return None
+
+
+def _tried(
+    seen: Sequence[Sighting], leaves: Sequence[Array], shared: Sequence[Placement] | None
+) -> Iterator[list[Placement]]:
+    """Yield placements of all samples: the shared ones, else those that fit each sample by itself."""
+    if shared is not None:
+        yield list(shared)
+    chosen = []
+    for each, leaf in zip(seen, leaves, strict=True):
+        best = next((one for one in _candidates(each, leaf) if _follows(leaf, each.source, one)), None)
+        if best is None:
+            return
+        chosen.append(best)
+    yield chosen
+
+
+def _candidates(each: Sighting, leaf: Array) -> Iterator[Placement]:
+    for find in (placements, found_placements):
+        for placement in find(leaf[..., None], each):
+            for is_flipped in (False, True):
+                yield Placement(placement.window, placement.size, placement.at, is_flipped)
+
+
+def _follows(leaf: Array, source: Array, placement: Placement) -> bool:
+    shown = shown_values(source, placement, NEAREST[0], leaf.shape)
+    if shown is None:
+        return False
+    return _bounds(leaf, shown) is not None if leaf.dtype == np.bool_ else _fitted(leaf, shown) is not None
+
+
+def _of_values(leaves: Sequence[Array], shown: Sequence[Array], seen: Sequence[Sighting]) -> dict[str, Any] | None:
+    if all(leaf.dtype == np.bool_ or (leaf.dtype.kind in "fiu" and set(np.unique(leaf)) <= {0, 1}) for leaf in leaves):
+        return _validity(leaves, shown)
+    fits = [_fitted(leaf, each) for leaf, each in zip(leaves, shown, strict=True)]
+    found = [one for one in fits if one is not None]
+    if len(found) < len(leaves):
+        return None
+    near, far = _bounds_of([one.valid for one in found], shown)
+    fills = {one.fill for one in found} - {None}
+    if len(fills) > 1:
+        return None
+    made: dict[str, Any] = {"is_validity": False, "near": near, "far": far, "fill": next(iter(fills), None)}
+    scales, shifts = (np.array([getattr(one, name) for one in found]) for name in ("scale", "shift"))
+    if np.ptp(scales) <= 2e-3 * np.abs(scales).mean() and np.ptp(shifts) <= 2e-3 * max(
+        float(np.ptp(leaf[np.isfinite(leaf)])) for leaf in leaves
+    ):
+        return made | {"scale": float(np.median(scales)), "shift": float(np.median(shifts))}
+    least = min(float(leaf[np.isfinite(leaf)].min()) for leaf in leaves)
+    ranges = [each for each in _RANGES if least >= each[0] - _MOST_ERROR]
+    normalisation = _normalisation(found, shown, seen, (near, far), ranges)
+    return None if normalisation is None else made | {"normalisation": normalisation}
+
+
+def _validity(leaves: Sequence[Array], shown: Sequence[Array]) -> dict[str, Any] | None:
+    valid = [leaf.astype(bool) for leaf in leaves]
+    near, far = _bounds_of(valid, shown)
+    is_plain = all(each.all() for each in valid) or not any(each.any() for each in valid)
+    if is_plain:
+        return None
+    for each, values in zip(valid, shown, strict=True):
+        if (_within(values, near, far) != each).mean() > _MOST_ERROR:
+            return None
+    return {"is_validity": True, "near": near, "far": far}
+
+
+def _bounds(leaf: Array, shown: Array) -> tuple[float, float] | None:
+    """Return the least and greatest value that is valid, where those that are not lie outside; None otherwise."""
+    if not leaf.any() or leaf.all():
+        return None
+    least, most = float(shown[leaf].min()), float(shown[leaf].max())
+    others = shown[~leaf]
+    return None if ((others >= least) & (others <= most)).mean() > _MOST_ERROR else (least, most)
+
+
+def _within(values: Array, near: Bound | None, far: Bound | None) -> Array:
+    within: Array = np.isfinite(values)
+    if near is not None:
+        within = within & (values >= near.middle)
+    return within if far is None else within & (values <= far.middle)
+
+
+def _bounds_of(valid: Sequence[Array], shown: Sequence[Array]) -> tuple[Bound | None, Bound | None]:
+    """Return bounds between values that are valid and those that are not, over all samples; None for no such bound."""
+    taken = np.concatenate([values[each] for each, values in zip(valid, shown, strict=True)]).astype(np.float64)
+    others = np.concatenate([values[~each] for each, values in zip(valid, shown, strict=True)]).astype(np.float64)
+    least, most = taken.min(initial=np.inf), taken.max(initial=-np.inf)
+    below, above = others[others < least], others[others > most]
+    near = Bound(float(below.max()), float(least)) if len(below) else None
+    return near, Bound(float(most), float(above.min())) if len(above) else None
+
+
+def _fitted(leaf: Array, shown: Array) -> _Fit | None:
+    """Fit the leaf by the file's values, without values that stand for others; None where they do not follow."""
+    values, counts = np.unique(leaf[np.isfinite(leaf)], return_counts=True)
+    if len(values) < 8:
+        return None
+    repeated = values[counts > max(8, _REPEATED * leaf.size)]
+    inner = np.isfinite(leaf) & ~np.isin(leaf, repeated if len(repeated) <= 3 else repeated[:0])
+    if inner.sum() < _LEAST_VALID:
+        return None
+    x, y = shown[inner].astype(np.float64), leaf[inner].astype(np.float64)
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return None
+    scale, shift = np.polyfit(x - x.mean(), y, 1)
+    shift -= scale * x.mean()
+    error = np.abs(y - (scale * x + shift))
+    if np.quantile(error, 0.999) > _MOST_ERROR * np.ptp(y):
+        return None
+    made = scale * shown.astype(np.float64) + shift
+    ends = leaf[np.isfinite(leaf)].min(), leaf[np.isfinite(leaf)].max()
+    valid = np.abs(leaf - np.clip(made, *ends)) <= _MOST_ERROR * np.ptp(y)
+    rest = leaf[~valid]
+    fill = None
+    if rest.size > _MOST_ERROR * leaf.size:
+        fills, often = np.unique(rest, return_counts=True, equal_nan=True)
+        fill = float(fills[often.argmax()])
+    return _Fit(float(scale), float(shift), fill, valid)
+
+
+def _normalisation(
+    found: Sequence[_Fit],
+    shown: Sequence[Array],
+    seen: Sequence[Sighting],
+    bounds: tuple[Bound | None, Bound | None],
+    ranges: Sequence[tuple[float, float]],
+) -> Normalisation | None:
+    """Return the quantiles of the samples' own values by which they are scaled; None where they have none in common.
+
+    A value of 0 may stand for none and not show: its fill may be an end of the range, to which it would be cut anyway.
+    """
+    for is_of_window, near in itertools.product((False, True), (bounds[0], _ABOVE_ZERO)):
+        of = list(shown) if is_of_window else [each.source for each in seen]
+        taken = [_valid_values(each, near, bounds[1]) for each in of]
+        for range_ in ranges:
+            ranks = np.array([_ranks(one, values, range_) for one, values in zip(found, taken, strict=True)])
+            is_within = (ranks >= 0).all() and (ranks <= 1).all()
+            if is_within and np.ptp(ranks, axis=0).max() <= _SAME_QUANTILE:
+                low, high = (float(round(each, 3)) for each in np.median(ranks, axis=0))
+                return Normalisation(low, high, range_, is_of_window)
+    return None
+
+
+def _valid_values(values: Array, near: Bound | None, far: Bound | None) -> Floats:
+    return np.sort(values[_within(values, near, far)].astype(np.float64))
+
+
+def _ranks(fit: _Fit, values: Floats, range_: tuple[float, float]) -> tuple[float, float]:
+    """Return which shares of the sample's values lie below those that become the ends of the range."""
+    ends = np.array([(end - fit.shift) / fit.scale for end in range_])
+    places = np.interp(ends, values, np.linspace(0, 1, len(values)), left=-1, right=2)
+    slack = 1e-6 * max(1.0, float(np.ptp(values)))
+    for place, end, least in ((0, ends[0], values[0]), (1, ends[1], values[-1])):
+        if abs(end - least) <= slack + _MOST_ERROR * float(np.ptp(values)) and not 0 <= places[place] <= 1:
+            places[place] = float(place)
+    return float(places[0]), float(places[1])
