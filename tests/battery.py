@@ -274,7 +274,7 @@ CHECKS: dict[str, Callable[[Make], None]] = {
 }
 
 
-def over(cases: Iterable[str], *, but: Iterable[str] = (), one_in: int = 5) -> pytest.MarkDecorator:
+def over(cases: Iterable[str], *, but: Iterable[str] = (), one_in: int = 10) -> pytest.MarkDecorator:
     """Parametrize a test by `case` and `check`: it calls `check(make)` with what makes the case's loaders.
 
     `but`: checks that say nothing of these cases. One pair in `one_in` belongs to `make test`, so that each case has

@@ -221,6 +221,7 @@ def test_a_store_that_asks_for_fewer_requests_gets_fewer() -> None:
     assert max(begun.values()) <= 16  # never all 32 at once again so soon
 
 
+@pytest.mark.long
 def test_long_latency_gets_more_streams_and_large_requests_do_not() -> None:
     def most(size: int, latency_s: float) -> int:
         sizes = [size + number % 2 * 3 * size for number in range(600)]

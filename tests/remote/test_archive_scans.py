@@ -124,6 +124,7 @@ def test_members_of_many_sizes_are_read_whole_where_their_mean_is_small(
     assert len(shards.requests) < 12
 
 
+@pytest.mark.long
 def test_a_slow_link_is_asked_for_headers_alone(shards: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same members as on a fast link, where they are read whole: the link decides, while the scan runs."""
     monkeypatch.setattr(tar_lookahead._scans, "pace", lambda: 0.0)

@@ -68,6 +68,7 @@ def test_a_header_that_leads_back_leads_nowhere() -> None:
     assert _next_header(member.tobuf(tarfile.GNU_FORMAT), 0) == 1024
 
 
+@pytest.mark.long
 def test_headers_far_apart_are_asked_for_side_by_side(
     store: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
