@@ -95,7 +95,7 @@ def test_world_sizes(places):
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@battery.over(CASES, one_in=3)
+@battery.over(CASES, one_in=1)
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_the_whole_battery(places, case, check, way, workers):
     check(factory(places, **CASES[case], map_workers=workers))
