@@ -12,6 +12,7 @@ import threading
 import traceback
 
 import battery
+import cv2
 import map_functions
 import numpy as np
 import pytest
@@ -114,6 +115,14 @@ def test_global_random_sources_of_workers_differ(photos):
 
 def test_workers_use_one_core_each(photos):
     loader = load(photos, lambda sample, rng: {"threads": torch.get_num_threads()}, output="torch")
+    assert {int(count) for batch in loader for count in batch["threads"]} == {1}
+
+
+def test_workers_begin_beside_threads_of_opencv(photos):
+    """A fork does not have them, and OpenCV would wait for them without an end."""
+    for _ in range(5):
+        cv2.GaussianBlur(np.zeros((2000, 2000, 3), np.uint8), (31, 31), 5)
+    loader = load(photos, lambda sample, rng: {"threads": cv2.getNumThreads()}, output="torch")
     assert {int(count) for batch in loader for count in batch["threads"]} == {1}
 
 

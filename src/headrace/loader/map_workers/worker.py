@@ -77,7 +77,8 @@ def run(setup: WorkerSetup, connection: Connection) -> None:
 def _prepare_libraries(seed: int) -> None:
     """Seed what draws by itself, and limit libraries to one thread.
 
-    There are as many workers as cores, and OpenMP's threads do not survive a fork.
+    There are as many workers as cores, and neither OpenMP's nor OpenCV's threads survive a fork. OpenCV joins them when
+    it is asked for one thread, which never ends; 0 means without threads and joins none.
     """
     random.seed(seed)
     np.random.seed(seed & 0xFFFF_FFFF)
@@ -86,7 +87,7 @@ def _prepare_libraries(seed: int) -> None:
         torch.set_num_threads(1)
         torch.default_generator.manual_seed(seed)
     if cv2 is not None:
-        cv2.setNumThreads(1)
+        cv2.setNumThreads(0)
 
 
 class PassEnded(Exception):  # noqa: N818  # how a worker ends, no error
