@@ -51,8 +51,10 @@ def test_it():
 
 @pytest.mark.parametrize(
     "hangs",
-    ["if os.fork() == 0: time.sleep(80)\n    time.sleep(80)", "with subprocess.Popen(['sleep', '80']): pass"],
-    ids=["with a fork", "in a wait"],
+    [
+        pytest.param("if os.fork() == 0: time.sleep(80)\n    time.sleep(80)", id="with a fork", marks=pytest.mark.long),
+        pytest.param("with subprocess.Popen(['sleep', '80']): pass", id="in a wait"),
+    ],
 )
 def test_a_test_that_hangs_ends_the_run(tmp_path: Path, hangs: str) -> None:
     text = f"import os, subprocess, time\n\ndef test_hangs():\n    {hangs}\n"

@@ -17,7 +17,7 @@ def opened(tmp_path_factory):
     return {name: open_source(tmp_path_factory.mktemp("source")) for name, open_source in SOURCES.items()}
 
 
-@battery.over(RECIPES, one_in=40)
+@battery.over(RECIPES, one_in=80)
 def test_battery(opened, tmp_path, case, check):
     recipe = RECIPES[case]
     check(make_of(recipe, opened[recipe.source], tmp_path))

@@ -83,7 +83,7 @@ def test_a_state_survives_json(seed, epoch, length, shuffle):
 def test_the_dict_is_the_documented_one():
     state = state_after(UniformPlan(length=50, batch_size=8, seed=7), epoch=1, steps=2, dataset=DATASET, core=CORE)
     assert state.to_dict() == {
-        "version": 2,
+        "version": 3,
         "plan": 2,
         "rng": 1,
         "dataset": DATASET,
@@ -96,6 +96,7 @@ def test_the_dict_is_the_documented_one():
         "epoch": 1,
         "samples": 16,
         "core": CORE,
+        "content": "",
     }
 
 
@@ -107,7 +108,7 @@ GOOD = UniformPlan(length=50, batch_size=8, seed=7)
     [
         ({"plan": 3}, "expected plan version 2 as in this loader, got 3 .*; resume with the Headrace that saved it"),
         ({"rng": 0}, "expected random source version 1 .* got 0"),
-        ({"dataset": "sha256:9"}, "expected dataset 'sha256:0123' .* got 'sha256:9' .* it may have changed since"),
+        ({"dataset": "sha256:9"}, "expected dataset 'sha256:0123' .* got 'sha256:9' .* allow_changed=True"),
         ({"length": 51}, "expected samples in an epoch 50 .* got 51"),
         ({"seed": 8}, "expected seed 7 .* got 8 .*; pass seed=8"),
         ({"shuffle": False}, "expected shuffle True .* got False .*; pass shuffle=False"),
@@ -151,8 +152,8 @@ def test_other_codecs_only_warn():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"version": 1}, "expected version 2, got 1; resume with the Headrace that saved it"),
-        ({"version": True}, "expected version 2, got True"),
+        ({"version": 1}, "expected version 3, got 1; resume with the Headrace that saved it"),
+        ({"version": True}, "expected version 3, got True"),
         ({"version": None}, "got None"),
         ({"version": 1, "counts": {}}, "got that of a mixture; pass it to the mixture"),
         ({"extra": 1}, r"missing \[\] and unknown \['extra'\]"),
@@ -175,7 +176,7 @@ def test_every_key_is_needed(key):
     data = saved(GOOD, 0, 2).to_dict()
     del data[key]
     with pytest.raises(
-        StateError, match="expected version 2, got None" if key == "version" else rf"missing \['{key}'\]"
+        StateError, match="expected version 3, got None" if key == "version" else rf"missing \['{key}'\]"
     ):
         State.from_dict(data)
 

@@ -133,6 +133,34 @@ def test_what_passes_changes_no_batch(
     assert stats.bad == 0
 
 
+def test_a_shard_replaced_between_save_and_resume_is_named(
+    remote: hr.Dataset, store: StoreServer, tmp_path: Path
+) -> None:
+    begun = loader(remote)
+    next(passing := iter(begun))
+    passing.close()
+    state = begun.state_dict()
+    requests = len(store.requests)
+    loader(remote).load_state_dict(state)
+    assert len(store.requests) == requests  # versions are known from opening
+    store.objects["shards/1.tar"] = store.objects["shards/1.tar"][:-1] + b"\1"  # in the padding: the index is right
+    options = {"store_options": store.options, "cache": tmp_path / "indices"}
+    again = loader(hr.open("s3://bucket/shards/*.tar", **options))
+    with pytest.raises(ChangedError, match=r"shards/1\.tar"):
+        again.load_state_dict(state)
+    again.load_state_dict(state, allow_changed=True)
+    assert again.next_step == 1
+
+
+def test_a_state_goes_on_over_the_same_shards_on_this_machine(local: hr.Dataset, remote: hr.Dataset) -> None:
+    begun = loader(remote)
+    next(passing := iter(begun))
+    passing.close()
+    resumed = loader(local)
+    resumed.load_state_dict(begun.state_dict())
+    assert resumed.next_step == 1
+
+
 @pytest.mark.parametrize(
     ("status", "code", "error", "words"),
     [

@@ -23,6 +23,7 @@ from headrace.data.columns import (
     TextColumn,
     ValueColumn,
 )
+from headrace.data.content_pins import ContentPins, pin_content
 from headrace.data.dataset import Dataset
 from headrace.data.dataset_display import contact_sheet, picture_address
 from headrace.data.location import ABSENT, ColumnFiles, HeldParts, Location, native_paths, outside_root_text

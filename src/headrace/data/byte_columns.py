@@ -204,6 +204,9 @@ class RowFiles(ColumnFiles):
         held = self.in_memory.get(number)
         return super().version(number) if held is None else held.digest()
 
+    def content_name(self, number: int) -> str | None:
+        return None if number in self.in_memory else super().content_name(number)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(RowFiles.of, beside_objects=self.is_remote), (self._given(),)
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from headrace._core import Paths, Ranges, leads_out
 from headrace.data.storage.open_file import OpenFile, ReadableFile, StoredPath
+from headrace.data.storage.sidecar import identify
 from headrace.data.storage.strings import Ints, StringColumn, Strings
 from headrace.errors import NotFoundError, OutsideRootError, ReadError
 
@@ -111,6 +112,17 @@ class ColumnFiles:
         except OSError:
             return None
         return status.st_size, status.st_mtime_ns
+
+    def content_name(self, number: int) -> str | None:
+        """Return a name that changes with a file's content, without reading all of it; None where it is unknown.
+
+        A copy of a local file has the same name. Raises as `path` does, and ReadError.
+        """
+        stored = self.object(number)
+        if stored is not None:
+            return stored.content_name()
+        path = self.path(number)
+        return identify(OpenFile(path)).to_json() if path else None
 
     def open(self, number: int) -> ReadableFile:
         """Return a file or an object, open. Raises as `path` does, and ReadError for a local file."""

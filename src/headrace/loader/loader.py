@@ -6,13 +6,14 @@ import os
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
 
 from headrace import _core
 from headrace._core import Limits
 from headrace.augment import AnyMixing, Augmentation, compile_augment
-from headrace.data import Dataset, Where
+from headrace.data import ContentPins, Dataset, Where, pin_content
 from headrace.data import open as open_dataset
 from headrace.errors import UsageError
 from headrace.fetch import check_window_memory
@@ -338,21 +339,31 @@ class Loader(LoaderPosition):
             steps=step,
             dataset=self.dataset.fingerprint,
             core=_core.codec_versions(),
+            content=str(self._content),
         )
         return state.to_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    @cached_property
+    def _content(self) -> ContentPins:
+        return pin_content(self.dataset.table, self._recipe.read_columns)
+
+    def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
         """Continue where `state` was saved, also at another world size of the same global batch.
 
-        Raises StateError for a state of another dataset, seed, order or global batch.
+        Raises StateError for a state of another dataset, seed, order or global batch, and ChangedError where a file or
+        object that holds samples was replaced since; `allow_changed=True` goes on with as many samples of what is there
+        now.
         """
+        saved = State.from_dict(state)
         found = resume(
-            State.from_dict(state),
+            saved,
             self._recipe.plan,
-            dataset=self.dataset.fingerprint,
+            dataset=None if allow_changed else self.dataset.fingerprint,
             core=_core.codec_versions(),
             repeats=self.dataset.occurrences is not None,
         )
+        if not allow_changed:
+            self._content.check(saved.content)
         if found.warning is not None:
             warnings.warn(found.warning, stacklevel=2)
         self._move(found.epoch, found.step)

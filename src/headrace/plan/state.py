@@ -13,8 +13,10 @@ from headrace.plan.mixture import EpochPlan
 from headrace.plan.order import MAX_GLOBAL_BATCH, PLAN_VERSION, world_sizes
 from headrace.plan.uniform_plan import SamplePlan
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 """Version of the dict. Raise it when a key comes, goes or changes its meaning."""
+_WITHOUT_CONTENT = 2
+"""Version of the dict that has no `content`, which is then unknown."""
 
 _ONE_DRAW_OF_REPEATS = 1
 """The plan version whose samples stood where they stand now, and whose repeats in a selection shared a draw."""
@@ -26,8 +28,8 @@ class State:
 
     `samples` counts those consumed in `epoch` over all ranks, `global_batch` a step; an epoch's edge is (epoch + 1, 0).
     `grouping` describes the draws and a windowed order, or the buckets, scales and budget that cut the batches.
-    `dataset` is the dataset's fingerprint and `core` the codec versions, which decide the bits of pixels. `plan` and
-    `rng` are the versions of the plan and of the random source.
+    `dataset` is the dataset's fingerprint, `content` pins what its files hold ("": unknown), and `core` are the codec
+    versions, which decide the bits of pixels. `plan` and `rng` are the versions of the plan and of the random source.
     """
 
     plan: int = PLAN_VERSION
@@ -42,6 +44,7 @@ class State:
     epoch: int
     samples: int
     core: str
+    content: str
 
     def to_dict(self) -> dict[str, int | str | bool]:
         """Return the state as plain JSON values."""
@@ -58,13 +61,15 @@ class State:
                 "mixture"
             )
         version = data.get("version")
-        if type(version) is not int or version != STATE_VERSION:
+        if type(version) is not int or version not in (STATE_VERSION, _WITHOUT_CONTENT):
             raise StateError(
                 f"state: expected version {STATE_VERSION}, got {version!r}; resume with the Headrace that saved it, or "
                 "start the epoch afresh"
             )
         kinds = get_type_hints(cls)
         values = {name: value for name, value in data.items() if name != "version"}
+        if version == _WITHOUT_CONTENT:
+            values["content"] = ""
         check_state(values, kinds)
         return cls(**values)  # type: ignore[arg-type]  # each was checked against its field's type
 
@@ -95,17 +100,20 @@ def check_state(values: Mapping[str, object], kinds: Mapping[str, Any]) -> None:
             raise StateError(f"state[{name!r}]: expected {expected}, got {value!r}; pass the saved dict unchanged")
 
 
-def state_after(plan: EpochPlan, *, epoch: int, steps: int, dataset: str, core: str) -> State:
+def state_after(plan: EpochPlan, *, epoch: int, steps: int, dataset: str, core: str, content: str = "") -> State:
     """Return the state once the consumer holds `steps` batches of `epoch`, the same on every rank.
 
     A short batch counts as a whole one.
     """
     if steps == plan.steps:
-        return state_at(plan, epoch=epoch + 1, samples=0, dataset=dataset, core=core)
-    return state_at(plan, epoch=epoch, samples=steps * plan.global_batch, dataset=dataset, core=core)
+        return state_at(plan, epoch=epoch + 1, samples=0, dataset=dataset, core=core, content=content)
+    samples = steps * plan.global_batch
+    return state_at(plan, epoch=epoch, samples=samples, dataset=dataset, core=core, content=content)
 
 
-def state_at(plan: EpochPlan | SamplePlan, *, epoch: int, samples: int, dataset: str, core: str) -> State:
+def state_at(
+    plan: EpochPlan | SamplePlan, *, epoch: int, samples: int, dataset: str, core: str, content: str = ""
+) -> State:
     """Return the state at a position of an epoch, which need not be where the plan cuts."""
     return State(
         dataset=dataset,
@@ -118,6 +126,7 @@ def state_at(plan: EpochPlan | SamplePlan, *, epoch: int, samples: int, dataset:
         epoch=epoch,
         samples=samples,
         core=core,
+        content=content,
     )
 
 
@@ -131,9 +140,15 @@ class Resume:
 
 
 def resume(
-    state: State, plan: EpochPlan, *, dataset: str, core: str, past_end: bool = False, repeats: bool = False
+    state: State,
+    plan: EpochPlan,
+    *,
+    dataset: str | None,
+    core: str,
+    past_end: bool = False,
+    repeats: bool = False,
 ) -> Resume:
-    """Return where `plan` resumes from `state`.
+    """Return where `plan` resumes from `state`. With None for `dataset`, it may be another of as many samples.
 
     The world size may differ from the one that saved, as long as the global batch is the same. Other codecs (`core`)
     only warn: the samples are the same, their pixels may differ in the last bits. So does a state of plan version 1
@@ -196,16 +211,17 @@ def resume_samples(state: State, plan: SamplePlan, *, dataset: str) -> tuple[int
     return state.epoch, state.samples
 
 
-def _check_order(state: State, plan: EpochPlan | SamplePlan, *, dataset: str) -> None:
+def _check_order(state: State, plan: EpochPlan | SamplePlan, *, dataset: str | None) -> None:
     """Raise StateError where the samples of the run that saved stood in another order."""
     afresh = "resume with the Headrace that saved it, or start the epoch afresh"
     version = PLAN_VERSION if state.plan == _ONE_DRAW_OF_REPEATS else state.plan
     same_data = "open the dataset that the state was saved with"
+    may_differ = "if it was changed since on purpose, pass allow_changed=True"
     for name, saved, here, hint in (
         ("plan version", version, PLAN_VERSION, afresh),
         ("random source version", state.rng, _core.RNG_VERSION, afresh),
         ("samples in an epoch", state.length, plan.length, f"{same_data}, with its repeats= or samples_per_epoch="),
-        ("dataset", state.dataset, dataset, f"{same_data}; it may have changed since"),
+        ("dataset", state.dataset, state.dataset if dataset is None else dataset, f"{same_data}; {may_differ}"),
         ("seed", state.seed, plan.seed, f"pass seed={state.seed}"),
         ("shuffle", state.shuffle, plan.shuffle, f"pass shuffle={state.shuffle}"),
         ("remainder", state.remainder, plan.remainder, f"pass remainder={state.remainder!r}"),

@@ -19,7 +19,7 @@ from headrace.loader.mixtures.sources import MixedState, check_mixed, check_sour
 from headrace.loader.position import DevicePass, LoaderPass, LoaderPosition
 from headrace.loader.recipe import Recipe
 from headrace.loader.stats import Stats
-from headrace.plan import Mixture, SourceBatches, SourceSamples, UniformPlan, Until, check_int, counts_of
+from headrace.plan import Mixture, SourceBatches, SourceSamples, State, UniformPlan, Until, check_int, counts_of
 
 if TYPE_CHECKING:
     from headrace.loader.runner import Runner
@@ -99,15 +99,19 @@ class MixedLoader(LoaderPosition):
         """Return the state once the consumer has received the first `step` batches of `epoch`."""
         return self._mixed_state(*divmod(epoch * self._steps + step, self._steps)).to_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
         """Continue where `state` was saved, also at another world size of the same global batches.
 
         Raises StateError for a state of other sources, weights or epochs, and says what differs in which source.
+        `allow_changed` means what it does for a Loader, which raises ChangedError without it.
         """
         found = MixedState.from_dict(state)
         plans = {name: each._recipe.plan for name, each in self._sources.items()}
         repeating = {name for name, each in self._sources.items() if each.dataset.occurrences is not None}
-        epoch, step, told = find_position(found, self._mixed_state, plans, repeating)
+        epoch, step, told = find_position(found, self._mixed_state, plans, repeating, allow_changed)
+        if not allow_changed:
+            for name, loader in self._sources.items():
+                loader._content.check(State.from_dict(found.sources[name]).content)
         for warning in told:
             warnings.warn(warning, stacklevel=2)
         self._move(epoch, step)

@@ -201,6 +201,7 @@ def find_position(
     state_at: Callable[[int, int], MixedState],
     plans: Mapping[str, EpochPlan],
     repeating: Collection[str],
+    allow_changed: bool,
 ) -> tuple[int, int, list[str]]:
     """Return the (epoch, step) at which the mixture that has `state_at` continues, and warnings for the user.
 
@@ -217,7 +218,9 @@ def find_position(
         raise StateError(f"state['epoch']: {error}; {_UNCHANGED}") from error
     told = []
     for name, plan in plans.items():
-        warning = _check_source(name, saved.sources[name], here.sources[name], plan, name in repeating)
+        warning = _check_source(
+            name, saved.sources[name], here.sources[name], plan, repeats=name in repeating, allow_changed=allow_changed
+        )
         if warning is not None:
             told.append(warning)
     return saved.epoch, saved.step, told
@@ -241,14 +244,21 @@ def _expect(what: str, saved: object, here: object, hint: str) -> None:
 
 
 def _check_source(
-    name: str, saved: Mapping[str, Any], here: Mapping[str, Any], plan: EpochPlan, repeats: bool
+    name: str,
+    saved: Mapping[str, Any],
+    here: Mapping[str, Any],
+    plan: EpochPlan,
+    *,
+    repeats: bool,
+    allow_changed: bool,
 ) -> str | None:
     """Check a source's state. Return the warning, if there is one."""
     try:
         there, mine = State.from_dict(saved), State.from_dict(here)
         # Its position follows from the mixture's, and may lie within a batch of the source's own plan.
         at_start = replace(there, epoch=0, samples=0)
-        found = resume(at_start, plan, dataset=mine.dataset, core=mine.core, repeats=repeats)
+        dataset = None if allow_changed else mine.dataset
+        found = resume(at_start, plan, dataset=dataset, core=mine.core, repeats=repeats)
     except StateError as error:
         raise StateError(f"source {name!r} of the mixture: {error}") from error
     if (there.epoch, there.samples) != (mine.epoch, mine.samples):

@@ -1,0 +1,106 @@
+"""Pins of the files that hold a dataset's samples, by which a resumed run finds a file that was replaced."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from headrace.data.location import ColumnFiles
+from headrace.data.table import SampleTable
+from headrace.errors import ChangedError, HeadraceError
+from headrace.system import work_through
+
+_MOST_PINS = 32
+_LOOSE_FILES = 16
+"""Files of one sample each that are pinned: each costs an opened file or a request."""
+_THREADS = 16
+_PIN_HEX, _PLACE_HEX = 6, 8
+_UNKNOWN = "-" * _PIN_HEX
+
+
+class ContentPins(NamedTuple):
+    """Hashes of the content of a dataset's files."""
+
+    place: str
+    """Hash of the objects' addresses. Local files have none, since a copy of a file has the same content."""
+    pins: tuple[str, ...]
+    """A hash for each run of neighbouring files; `_UNKNOWN` where the content of one of them is unknown."""
+    files: tuple[str, ...]
+    """Text that names each run in messages: the path or address of its first file, and how many follow."""
+
+    def __str__(self) -> str:
+        """Return the pins as a state holds them, in at most 201 characters."""
+        return f"{self.place}.{''.join(self.pins)}"
+
+    def check(self, saved: str) -> None:
+        """Raise ChangedError where a file has other content than when the pins `saved` were made.
+
+        Nothing is compared with pins of other columns, or of objects at other addresses.
+        """
+        place, _, text = saved.partition(".")
+        pins = [text[start : start + _PIN_HEX] for start in range(0, len(text), _PIN_HEX)]
+        if place != self.place or len(pins) != len(self.pins):
+            return
+        for here, there, file in zip(self.pins, pins, self.files, strict=True):
+            if here != there and _UNKNOWN not in (here, there):
+                raise ChangedError(
+                    f"{file}: expected the content of when the state was saved, got another, so "
+                    "the run would go on with other samples than it began with. Put the file back, start afresh, or "
+                    "pass allow_changed=True to load_state_dict"
+                )
+
+
+def pin_content(table: SampleTable, columns: Sequence[str]) -> ContentPins:
+    """Return pins of the files that hold the bytes of these columns. A file that cannot be read is unknown.
+
+    An object is pinned by what its store states (ETag, version or time), a local file by its size and samples of its
+    content: a copy has the same pin. All archives and files of rows are pinned; of files of one sample each, sixteen
+    spread over the dataset.
+    """
+    files: dict[tuple[ColumnFiles, int], None] = {}
+    for column in map(table.bytes_of, columns):
+        held, numbers = column.files, range(len(column.files)) if column.files.archives else None
+        if numbers is None:
+            at = column.locate(np.unique(np.linspace(0, len(table) - 1, _LOOSE_FILES).astype(np.int64)))
+            held, numbers = held if at.files is None else at.files, at.path_id.tolist()
+        files |= dict.fromkeys((held, number) for number in numbers)
+    known: dict[tuple[ColumnFiles, int], _Content] = {}
+
+    def look(file: tuple[ColumnFiles, int]) -> None:
+        known[file] = _content_of(*file)
+
+    if files:
+        work_through(list(files), look, name="pin", threads=min(_THREADS, len(files)))
+    contents = [known[file] for file in files]
+    place = _hash([list(columns), [each.path for each in contents if each.is_object]], _PLACE_HEX)
+    runs = np.array_split(np.arange(len(contents)), min(_MOST_PINS, len(contents))) if contents else []
+    names = [[contents[number].name for number in run] for run in runs]
+    pins = tuple(_UNKNOWN if None in each else _hash(each, _PIN_HEX) for each in names)
+    more = [f" or one of the {len(run) - 1} after it" if len(run) > 1 else "" for run in runs]
+    texts = tuple(contents[run[0]].path + text for run, text in zip(runs, more, strict=True))
+    return ContentPins(place, pins, texts)
+
+
+class _Content(NamedTuple):
+    path: str
+    is_object: bool
+    name: str | None
+    """`ColumnFiles.content_name`; None where it is unknown."""
+
+
+def _content_of(files: ColumnFiles, number: int) -> _Content:
+    path, is_object = "", False
+    try:
+        path = os.fsdecode(files.path(number))
+        is_object = files.object(number) is not None
+        return _Content(path, is_object, files.content_name(number))
+    except HeadraceError:
+        return _Content(path, is_object, None)
+
+
+def _hash(value: object, digits: int) -> str:
+    return hashlib.blake2b(repr(value).encode(), digest_size=16).hexdigest()[:digits]

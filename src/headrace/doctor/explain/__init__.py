@@ -1,0 +1,26 @@
+"""Explanation of a batch by its values: the recipe that makes each of its leaves from what the samples read.
+
+Pure functions over arrays, without torch and without input or output.
+"""
+
+from __future__ import annotations
+
+from .masks import MaskExplanation, explain_mask
+from .pictures import GREY, Box, PictureExplanation, Placement, Sighting, explain_picture
+from .resampling import FILTERS, resample
+from .values import ValueExplanation, explain_value
+
+__all__ = [
+    "FILTERS",
+    "GREY",
+    "Box",
+    "MaskExplanation",
+    "PictureExplanation",
+    "Placement",
+    "Sighting",
+    "ValueExplanation",
+    "explain_mask",
+    "explain_picture",
+    "explain_value",
+    "resample",
+]

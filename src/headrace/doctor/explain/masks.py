@@ -1,0 +1,107 @@
+"""Explanation of an array of classes by the label picture that it was made from: geometry, and a table of values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .pictures import Array, Placement, Sighting, cut, found_placements, layouts, placements, sided
+from .resampling import taps
+
+_NEAREST = ("nearest-exact", "nearest", "nearest-float")
+MOST_OTHERS = 1e-3
+"""Share of a leaf's values that may be others: places between two pixels go either way."""
+
+
+@dataclass(frozen=True)
+class MaskExplanation:
+    """How a leaf of classes is made of a label picture, the same in all samples but for the placements."""
+
+    layout: str
+    filter: str | None
+    """Nearest filter of `resampling.FILTERS`; None where nothing is resampled."""
+    table: dict[int, float]
+    """Value in the leaf of each value in the file; a colour is `(red << 16) + (green << 8) + blue`."""
+    placements: tuple[Placement, ...]
+
+
+def explain_mask(seen: Sequence[Sighting], shared: Sequence[Placement] | None = None) -> MaskExplanation | None:
+    """Return how the leaves are made of their label pictures; None where no table of values makes all of them.
+
+    `shared`: the placements of another leaf, whose view these may have.
+    """
+    if all(np.ptp(each.leaf) == 0 for each in seen):
+        return None
+    for layout in layouts(seen[0].leaf):
+        if sided(seen[0].leaf, layout).shape[2] != 1:
+            continue
+        for name in _NEAREST:
+            explained = _by_filter(name, layout, seen, shared)
+            if explained is not None:
+                return explained
+    return None
+
+
+def _by_filter(
+    name: str, layout: str, seen: Sequence[Sighting], shared: Sequence[Placement] | None
+) -> MaskExplanation | None:
+    table: dict[int, float] = {}
+    found: list[Placement] = []
+    for number, each in enumerate(seen):
+        leaf, source = sided(each.leaf, layout)[..., 0], _coded(each.source)
+        for placement in _tried(each, sided(each.leaf, layout), None if shared is None else shared[number]):
+            its = _table(leaf, _shown(source, placement, name, leaf.shape))
+            if its is not None and all(table.get(key, value) == value for key, value in its.items()):
+                table |= its
+                found.append(placement)
+                break
+        else:
+            return None
+    is_scaled = any(one.size != (one.window.height, one.window.width) for one in found)
+    return MaskExplanation(layout, name if is_scaled else None, dict(sorted(table.items())), tuple(found))
+
+
+def _tried(each: Sighting, leaf: Array, shared: Placement | None) -> Iterator[Placement]:
+    if shared is not None:
+        yield shared
+    for find in (placements, found_placements):
+        for placement in find(leaf, each):
+            for is_flipped in (False, True):
+                yield Placement(placement.window, placement.size, placement.at, is_flipped)
+
+
+def _coded(source: Array) -> Array:
+    """Return a label picture as one number a pixel."""
+    if source.ndim == 2:
+        return source.astype(np.int64)
+    codes: Array = source[..., :3].astype(np.int64) @ np.array([1 << 16, 1 << 8, 1][-source[..., :3].shape[2] :])
+    return codes
+
+
+def _shown(source: Array, placement: Placement, name: str, shape: tuple[int, ...]) -> Array | None:
+    """Return the file's values where the leaf shows them; None where the placement reaches out of the window."""
+    pixels, (top, left) = cut(source, placement.window), placement.at
+    rows, columns = np.arange(shape[0]) + top, np.arange(shape[1]) + left
+    if rows[-1] >= placement.size[0] or columns[-1] >= placement.size[1] or not pixels.size:
+        return None
+    down = taps(name, pixels.shape[0], placement.size[0], rows).pixel[:, 0]
+    across = taps(name, pixels.shape[1], placement.size[1], columns).pixel[:, 0]
+    shown: Array = pixels[np.ix_(down, across)]
+    return shown[:, ::-1] if placement.is_flipped else shown
+
+
+def _table(leaf: Array, shown: Array | None) -> dict[int, float] | None:
+    """Return the leaf's value of each value of the file; None where one value becomes several."""
+    if shown is None:
+        return None
+    codes, which = np.unique(shown, return_inverse=True)
+    if len(codes) > 1 << 16:
+        return None
+    values, place = np.unique(leaf, return_inverse=True)
+    counts = np.zeros((len(codes), len(values)), np.int64)
+    np.add.at(counts, (which.ravel(), place.ravel()), 1)
+    if leaf.size - counts.max(axis=1).sum() > MOST_OTHERS * leaf.size:
+        return None
+    return dict(zip(codes.tolist(), values[counts.argmax(axis=1)].tolist(), strict=True))

@@ -1,0 +1,106 @@
+"""Explanation of numbers and texts of samples by sequences that the dataset holds."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+Kind = Literal["equal", "affixed", "class", "affine", "one-hot", "index", "constant"]
+
+
+@dataclass(frozen=True)
+class ValueExplanation:
+    """How a leaf that is a number or a text follows from the sample's place in a column."""
+
+    kind: Kind
+    """"equal" to the column's value; "affixed" by a prefix and a suffix; "class": the rank of the column's value among
+    its distinct values; "affine": scale * value + shift; "one-hot": the class as zeros and a one; "index": the
+    sample's; "constant"."""
+    column: str | None = None
+    prefix: str = ""
+    suffix: str = ""
+    scale: float = 1.0
+    shift: float = 0.0
+    value: Any = None
+    """The constant."""
+
+
+def explain_value(
+    leaves: Sequence[Any], indices: Sequence[int], columns: Mapping[str, Sequence[Any]]
+) -> ValueExplanation | None:
+    """Return what the leaves of the samples at `indices` follow from, the simplest first; None where nothing fits.
+
+    `columns` hold an element for each sample of the dataset. A rank among distinct values and an affine function count
+    only where more values bear them out than they have freedom for.
+    """
+    values = [_plain(leaf) for leaf in leaves]
+    taken = {name: [_plain(column[index]) for index in indices] for name, column in columns.items()}
+    if len({repr(value) for value in values}) == 1 and len(values) > 1:
+        return ValueExplanation("constant", value=values[0])
+    for name, its in taken.items():
+        if all(map(_are_equal, values, its)):
+            return ValueExplanation("equal", name)
+    if values == list(indices):
+        return ValueExplanation("index")
+    for name, its in taken.items():
+        found = _affixed(name, values, its) or _ranked(name, values, its, columns[name]) or _affine(name, values, its)
+        if found is not None:
+            return found
+    return None
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of an array or tensor without sides as Python's, and a flat array as a list."""
+    to_list = getattr(value, "tolist", None)
+    return value if to_list is None or getattr(value, "ndim", 0) > 1 else to_list()
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    if isinstance(one, bytes) != isinstance(other, bytes):
+        one, other = (each.decode(errors="replace") if isinstance(each, bytes) else each for each in (one, other))
+    if isinstance(one, float) and isinstance(other, int | float):
+        return bool(np.isclose(one, other, rtol=1e-6, atol=0))
+    return type(one) in (str, int, float, bool, bytes, list, type(None)) and bool(one == other)
+
+
+def _affixed(name: str, values: Sequence[Any], its: Sequence[Any]) -> ValueExplanation | None:
+    """Explain texts that hold the column's texts between a constant prefix and suffix, or the other way about."""
+    if not all(
+        isinstance(one, str) and isinstance(other, str) and other for one, other in zip(values, its, strict=True)
+    ):
+        return None
+    parts = {tuple(one.split(other, 1)) if other in one else None for one, other in zip(values, its, strict=True)}
+    (only,) = parts if len(parts) == 1 else (None,)
+    return None if only is None else ValueExplanation("affixed", name, prefix=only[0], suffix=only[1])
+
+
+def _ranked(name: str, values: Sequence[Any], its: Sequence[Any], column: Sequence[Any]) -> ValueExplanation | None:
+    """Explain class indices by the order of a column's distinct values, and one-hot lists by them."""
+    try:
+        classes = sorted({_plain(each) for each in column})
+        ranks = [bisect.bisect_left(classes, each) for each in its]
+    except TypeError:
+        return None
+    if len(classes) == len(column):
+        return None  # any numbers in the order of the samples would be ranks
+    if all(type(value) in (int, float) for value in values):
+        return ValueExplanation("class", name) if values == ranks else None
+    hot = [[float(place == rank) for place in range(len(classes))] for rank in ranks]
+    return ValueExplanation("one-hot", name) if values == hot else None
+
+
+def _affine(name: str, values: Sequence[Any], its: Sequence[Any]) -> ValueExplanation | None:
+    numbers = (int, float, bool)
+    if not all(type(one) in numbers and type(other) in numbers for one, other in zip(values, its, strict=True)):
+        return None
+    x, y = np.array(its, np.float64), np.array(values, np.float64)
+    if len(np.unique(x)) < 3 or not np.isfinite(x).all() or not np.isfinite(y).all():
+        return None
+    scale, shift = np.polyfit(x, y, 1)
+    if scale == 0 or np.abs(y - (scale * x + shift)).max() > 1e-5 * np.abs(y).max():
+        return None
+    return ValueExplanation("affine", name, scale=float(scale), shift=float(shift))
