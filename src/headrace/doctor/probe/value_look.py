@@ -75,7 +75,7 @@ def look_at_values(dataset: Any, length: int, path: str, *, most_s: float = MOST
 def _columns(dataset: Any, length: int, content: _Content) -> list[dict[str, Any]]:
     """Write the columns that the dataset holds, whole ones, and return their names and places."""
     until, left = time.monotonic() + MOST_COLUMNS_S, MOST_COLUMN_BYTES
-    found = []
+    found: list[dict[str, Any]] = []
     for column in found_columns(dataset, length, ColumnBudget()):
         values: list[Any] = []
         for chunk in column.chunks():
