@@ -15,7 +15,7 @@ from PIL import Image
 import headrace as hr
 from headrace.doctor.adoption.explained_recipe import ExplainedRecipe, explained_recipe, view_code
 from headrace.doctor.explain import Box, Placement
-from headrace.doctor.explain.samples import explain_samples, read_look
+from headrace.doctor.explain.samples import explain_look, read_look
 from headrace.doctor.probe.value_look import look_at_values
 
 COUNT = 12
@@ -98,9 +98,8 @@ class Noisy(Scenes):
 
 def recipe_of(dataset: Scenes, folder: Path) -> ExplainedRecipe:
     look_at_values(dataset, COUNT, str(folder / "look"))
-    samples = read_look(folder / "look")
-    columns = {"names": dataset.names, "targets": dataset.targets, "captions": dataset.captions}
-    return explained_recipe(samples, explain_samples(samples, columns), columns)
+    look = read_look(folder / "look")
+    return explained_recipe(look, explain_look(look))
 
 
 def batches(recipe: ExplainedRecipe, folder: Path) -> list[Any]:

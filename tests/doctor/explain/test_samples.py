@@ -17,7 +17,7 @@ from PIL import Image
 from torch.nn import functional
 
 from headrace.doctor.explain import Box, MaskExplanation, PictureExplanation, ValueExplanation
-from headrace.doctor.explain.samples import explain_samples, read_look
+from headrace.doctor.explain.samples import explain_look, read_look
 from headrace.doctor.probe.value_look import look_at_values
 
 COUNT = 12
@@ -83,17 +83,17 @@ class FolderPairs:
         return (pixels.flip(-1), classes.flip(-1)) if flip else (pixels, classes)
 
 
-def explained(dataset: Any, path: Path, columns: dict[str, Any]) -> dict[Any, Any]:
+def explained(dataset: Any, path: Path) -> dict[Any, Any]:
     state = random.getstate(), torch.get_rng_state()
     assert look_at_values(dataset, COUNT, str(path))["ended"] == ""
     assert random.getstate() == state[0]
     assert torch.equal(torch.get_rng_state(), state[1])
-    return explain_samples(read_look(path), columns)
+    return explain_look(read_look(path))
 
 
 def test_a_depth_trainers_samples(folder: Path, tmp_path: Path) -> None:
     dataset = TarPairs(folder)
-    found = explained(dataset, tmp_path / "look", {"names": dataset.names, "labels": dataset.labels})
+    found = explained(dataset, tmp_path / "look")
     dataset.tar.close()
     rgb, depth = found["rgb",], found["depth",]
     assert isinstance(rgb.by, PictureExplanation)
@@ -108,12 +108,12 @@ def test_a_depth_trainers_samples(folder: Path, tmp_path: Path) -> None:
         assert one.window[2:] == (128, 100)
     assert found["label",].by == ValueExplanation("equal", "labels")
     assert found["name",].by == ValueExplanation("equal", "names")
-    samples = read_look(tmp_path / "look")
+    samples = read_look(tmp_path / "look").samples
     assert all(each.places[0] == (str(folder / "all.tar"), f"{each.index}.png") for each in samples)
 
 
 def test_a_segmentation_trainers_samples(folder: Path, tmp_path: Path) -> None:
-    found = explained(FolderPairs(folder), tmp_path / "look", {})
+    found = explained(FolderPairs(folder), tmp_path / "look")
     picture, classes = found[0,].by, found[1,].by
     assert isinstance(picture, PictureExplanation)
     assert (picture.filter, picture.scale) == ("triangle", pytest.approx([1 / 255] * 3, rel=1e-3))
@@ -135,6 +135,6 @@ def test_a_sample_that_raises_and_one_that_fits_nothing(folder: Path, tmp_path: 
                 pixels = np.asarray(picture)
             return np.random.default_rng(index).permutation(pixels.ravel()).reshape(pixels.shape), object()
 
-    found = explained(Odd(), tmp_path / "look", {})
+    found = explained(Odd(), tmp_path / "look")
     assert (found[0,].by, found[1,].by) == (None, None)
-    assert all(sample.index > 0 for sample in read_look(tmp_path / "look"))
+    assert all(sample.index > 0 for sample in read_look(tmp_path / "look").samples)

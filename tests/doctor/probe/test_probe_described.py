@@ -8,6 +8,7 @@ import json
 import pathlib
 from collections import OrderedDict, namedtuple
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -146,6 +147,7 @@ def test_a_closure_and_a_bound_method_show_what_they_hold() -> None:
 
 def test_attributes_come_from_dict_and_slots_and_a_module_shows_what_it_was_given() -> None:
     assert describe(Slotted())["attributes"] == {"size": 3}
+    assert describe(SimpleNamespace(size=4))["attributes"] == {"size": 4}
     found = describe(Scale())
     assert found["bases"] == ["torch.nn.modules.module.Module"]
     attributes = found["attributes"]

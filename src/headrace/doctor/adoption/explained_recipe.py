@@ -18,7 +18,7 @@ from ..explain import (
     ValueExplanation,
     explain_value,
 )
-from ..explain.samples import LeafExplanation, LeafPath, LookedSample
+from ..explain.samples import LeafExplanation, LeafPath, Look, LookedSample
 from .recipe import RecipePart
 
 Columns = Mapping[str, Sequence[Any]]
@@ -46,10 +46,9 @@ class UnexplainedError(Exception):
     """What keeps a leaf from being made by the Loader, in words."""
 
 
-def explained_recipe(
-    samples: Sequence[LookedSample], explained: Mapping[LeafPath, LeafExplanation], columns: Columns
-) -> ExplainedRecipe:
+def explained_recipe(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> ExplainedRecipe:
     """Return the recipe of the leaves that the Loader makes. Others are in `left`, each with a part that says why."""
+    samples, columns = look.samples, look.columns
     recipe, codes = ExplainedRecipe(), dict[LeafPath, str]()
     for path, leaf in explained.items():
         name = _field_name(path, leaf, recipe.fields)

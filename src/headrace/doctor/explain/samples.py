@@ -72,12 +72,35 @@ class LeafExplanation:
     """What an array was explained by."""
 
 
-def read_look(path: Path) -> list[LookedSample]:
-    """Return the samples of a look's file that were made without an error."""
+@dataclass(frozen=True)
+class Look:
+    """Samples of a dataset that were made without an error, and the columns that it holds."""
+
+    samples: list[LookedSample]
+    columns: dict[str, list[Any]]
+    """By name, an element for each sample of the dataset; parts of paths among them."""
+
+
+def read_look(path: Path) -> Look:
+    """Return what a look's file holds."""
     held = path.read_bytes()
     begin = int.from_bytes(held[-8:], "little")
+    outline = json.loads(held[begin:-8])
+    columns = {each["name"]: json.loads(_bytes(held, each["at"])) for each in outline["columns"]}
+    return Look(_samples(outline["samples"], held), columns | dict(_parts_of_paths(columns)))
+
+
+def _parts_of_paths(columns: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the folder of each path and its name without an extension, where a column holds paths."""
+    for name, column in columns.items():
+        if all(isinstance(each, str) and "/" in each for each in column):
+            yield f"folder of {name}", [each.rsplit("/", 2)[-2] for each in column]
+            yield f"stem of {name}", [each.rsplit("/", 1)[-1].partition(".")[0] for each in column]
+
+
+def _samples(all_said: Sequence[Mapping[str, Any]], held: bytes) -> list[LookedSample]:
     samples = []
-    for said in json.loads(held[begin:-8])["samples"]:
+    for said in all_said:
         if "error" in said:
             continue
         samples.append(
@@ -126,10 +149,9 @@ def decoded(data: bytes) -> dict[str, Array]:
     return {name: array for name, array in found.items() if array.ndim in (2, 3)}
 
 
-def explain_samples(
-    samples: Sequence[LookedSample], columns: Mapping[str, Sequence[Any]]
-) -> dict[LeafPath, LeafExplanation]:
-    """Return what each leaf that all samples have is made of. `columns` have an element for each sample."""
+def explain_look(look: Look) -> dict[LeafPath, LeafExplanation]:
+    """Return what each leaf that all samples have is made of."""
+    samples, columns = look.samples, look.columns
     paths = [path for path in samples[0].leaves if all(path in each.leaves for each in samples)]
     found = {path: _explained(path, samples, columns, []) for path in paths}
     views = list(dict.fromkeys(placed for each in found.values() if (placed := getattr(each.by, "placements", ()))))

@@ -88,6 +88,9 @@ def _around(text: str, part: str) -> set[tuple[str, str]]:
 
 def _ranked(name: str, values: Sequence[Any], its: Sequence[Any], column: Sequence[Any]) -> ValueExplanation | None:
     """Explain class indices by the order of a column's distinct values, and one-hot lists by them."""
+    is_index = all(type(value) in (int, float) for value in values)
+    if not is_index and not all(type(value) is list for value in values):
+        return None
     try:
         classes = sorted({_plain(each) for each in column})
         ranks = [bisect.bisect_left(classes, each) for each in its]
@@ -95,7 +98,7 @@ def _ranked(name: str, values: Sequence[Any], its: Sequence[Any], column: Sequen
         return None
     if len(classes) == len(column):
         return None  # any numbers in the order of the samples would be ranks
-    if all(type(value) in (int, float) for value in values):
+    if is_index:
         return ValueExplanation("class", name) if values == ranks else None
     hot = [[float(place == rank) for place in range(len(classes))] for rank in ranks]
     return ValueExplanation("one-hot", name) if values == hot else None

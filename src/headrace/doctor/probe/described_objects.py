@@ -90,7 +90,7 @@ class ObjectDescriber:
         if thing is None or kind in _WRITTEN_TYPES:
             return plain(thing)
         if issubclass(kind, enum.Enum):
-            state = _attributes(thing)
+            state = attributes_of(thing)
             value = state.get("_value_")
             named = {"enum": class_name(kind), "name": state.get("_name_")}
             return {**named, "value": plain(value)} if type(value) in _WRITTEN_TYPES else named
@@ -168,7 +168,7 @@ class ObjectDescriber:
         if "file" in found:
             found["bases"] = bases_of(kind)
             self._with_globals(found, class_globals(kind), level, place)
-        return self._with_attributes(found, _attributes(thing), level, place)
+        return self._with_attributes(found, attributes_of(thing), level, place)
 
     def _with_attributes(
         self, found: dict[str, Any], attributes: Mapping[str, Any], level: int, place: str
@@ -195,13 +195,13 @@ class ObjectDescriber:
         return {**found, "partial": given}
 
 
-def _attributes(thing: Any) -> dict[str, Any]:
+def attributes_of(thing: Any) -> dict[str, Any]:
     """Return an object's attributes, by `__dict__` and slots; a module's with its parameters, buffers and modules."""
     found: dict[str, Any] = {}
     for base in type.__getattribute__(type(thing), "__mro__"):
         own = vars(base)
         state = own.get("__dict__")
-        if type(state) is GetSetDescriptorType:
+        if type(state) in (GetSetDescriptorType, MemberDescriptorType):
             for name, value in dict.items(state.__get__(thing)):
                 if type(name) is str:
                     found.setdefault(name, value)

@@ -13,6 +13,7 @@ import sys
 import time
 from typing import Any, BinaryIO
 
+from .columns import ColumnBudget, found_columns
 from .sample_comparison import generators_kept
 from .value_trace import ValueTrace
 
@@ -22,6 +23,9 @@ INDICES, MAKINGS = 8, 4
 MOST_LEAVES = 64
 MOST_DEPTH = 6
 MOST_TEXT = 20_000
+MOST_COLUMNS_S = 5.0
+MOST_COLUMN_BYTES = 64 << 20
+"""JSON of all columns together."""
 
 
 class _Content:
@@ -60,10 +64,29 @@ def look_at_values(dataset: Any, length: int, path: str, *, most_s: float = MOST
                     found["ended"] = "time" if content.size <= MOST_BYTES else "size"
                     break
                 found["samples"].append(_looked_at(dataset, index, making, content))
+        found["columns"] = _columns(dataset, length, content)
         outline = json.dumps(found).encode()
         file.write(outline)
         file.write(content.size.to_bytes(8, "little"))
     os.replace(partial, path)
+    return found
+
+
+def _columns(dataset: Any, length: int, content: _Content) -> list[dict[str, Any]]:
+    """Write the columns that the dataset holds, whole ones, and return their names and places."""
+    until, left = time.monotonic() + MOST_COLUMNS_S, MOST_COLUMN_BYTES
+    found: list[dict[str, Any]] = []
+    for column in found_columns(dataset, length, ColumnBudget()):
+        values: list[Any] = []
+        for chunk in column.chunks():
+            if time.monotonic() > until:
+                return found
+            values += chunk
+        data = json.dumps(values).encode()
+        left -= len(data)
+        if left < 0:
+            break
+        found.append({"name": column.name, "at": content.put(data)})
     return found
 
 

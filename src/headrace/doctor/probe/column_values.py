@@ -1,0 +1,149 @@
+"""Plain values and parts of the elements that a dataset holds.
+
+No code of the user's runs. Containers are read by the methods of the built-in class that they derive from, objects by
+attributes that no property of the user's computes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import MemberDescriptorType
+from typing import Any, Callable
+
+from .described_objects import attributes_of
+from .described_values import class_name
+
+MOST_TEXT = 1 << 16
+"""Characters or bytes of a text; anything longer is content."""
+MOST_LISTED = 4096
+"""Elements of a list that counts as one value."""
+MOST_PARTS = 64
+"""Keys, places or attributes of a row that are read."""
+_NUMBERS = (int, float, bool)
+
+
+def is_missing(element: Any) -> bool:
+    """Return True for None and for the missing values of pandas."""
+    return element is None or class_name(type(element)).rpartition(".")[2] in ("NAType", "NaTType")
+
+
+def plain_value(element: Any) -> Any:
+    """Return a str, int, float or bool, or a flat list of numbers or of texts; None of anything else."""
+    kind = type(element)
+    if kind in _NUMBERS:
+        return element
+    if issubclass(kind, str):
+        return str.__str__(element) if str.__len__(element) <= MOST_TEXT else None
+    if issubclass(kind, (list, tuple)):
+        return _plain_list(element)
+    if issubclass(kind, bytes):
+        try:
+            return bytes.decode(element) if bytes.__len__(element) <= MOST_TEXT else None
+        except UnicodeDecodeError:
+            return None
+    for number in (int, float):
+        if issubclass(kind, number):
+            return number.__int__(element) if number is int else number.__float__(element)
+    if class_name(kind).startswith("pathlib."):
+        return str(element)
+    return _plain_array(element, kind)
+
+
+def _plain_array(element: Any, kind: type) -> Any:
+    """Return a scalar, or an array of at most one dimension, of numpy or torch; None of anything else."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None and issubclass(kind, numpy.generic):
+        item = element.item()
+        return item if type(item) in _NUMBERS else None
+    is_array = kind is getattr(numpy, "ndarray", None) or (kind is getattr(torch, "Tensor", None) and element.is_cpu)
+    if is_array and (element.ndim == 0 or (element.ndim == 1 and len(element) <= MOST_LISTED)):
+        return plain_value(element.tolist())
+    return None
+
+
+def plain_values(elements: list[Any]) -> list[Any]:
+    """Return the plain values of many elements."""
+    kinds = set(map(type, elements))
+    if kinds <= {int, float, bool, type(None)} or (kinds == {str} and max(map(len, elements)) <= MOST_TEXT):
+        return elements
+    return list(map(plain_value, elements))
+
+
+def _plain_list(elements: Any) -> Any:
+    base = _base(elements)
+    if base.__len__(elements) > MOST_LISTED:
+        return None
+    found = [plain_value(each) for each in base.__iter__(elements)]
+    is_uniform = all(type(each) in _NUMBERS for each in found) or all(type(each) is str for each in found)
+    return found if is_uniform else None
+
+
+def parts_of(rows: Sequence[Any]) -> list[tuple[str, Callable[[Any], Any]]]:
+    """Return the label of each part of rows of one kind, and the function that takes it from a row.
+
+    A list of numbers has no parts.
+    """
+    kinds = {type(row) for row in rows}
+    if all(issubclass(kind, dict) for kind in kinds):
+        keys = dict.fromkeys(key for row in rows for key in dict.keys(row) if type(key) in (str, int))
+        return [(f".{key}", _by_key(key)) for key in list(keys)[:MOST_PARTS]]
+    if all(issubclass(kind, (list, tuple)) for kind in kinds):
+        return _places(rows)
+    if len(kinds) > 1 or plain_value(rows[0]) is not None:
+        return []
+    (kind,) = kinds
+    names = [name for name in attributes_of(rows[0]) if not name.startswith("__") and _is_held(kind, name)]
+    return [(f".{name}", _by_name(kind, name)) for name in names[:MOST_PARTS]]
+
+
+def _places(rows: Sequence[Any]) -> list[tuple[str, Callable[[Any], Any]]]:
+    """Return the parts of lists or tuples of one length."""
+    lengths = {_base(row).__len__(row) for row in rows}
+    length, first = max(lengths), rows[0]
+    if len(lengths) > 1 or length > MOST_PARTS:
+        return []
+    if issubclass(type(first), list) and all(type(each) in _NUMBERS for each in list.__iter__(first)):
+        return []
+    fields = getattr(type(first), "_fields", None)
+    labels = [f".{name}" for name in fields] if type(fields) is tuple else [f"[{place}]" for place in range(length)]
+    return [(label, _by_place(place)) for place, label in enumerate(labels[:length])]
+
+
+def _base(row: Any) -> Any:
+    return list if issubclass(type(row), list) else tuple
+
+
+def _by_place(place: int) -> Callable[[Any], Any]:
+    def take(row: Any) -> Any:
+        if type(row) is tuple:  # as most rows are
+            return row[place] if place < len(row) else None
+        if not issubclass(type(row), (list, tuple)):
+            return None
+        base = _base(row)
+        return base.__getitem__(row, place) if place < base.__len__(row) else None
+
+    return take
+
+
+def _by_key(key: Any) -> Callable[[Any], Any]:
+    return lambda row: dict.get(row, key) if issubclass(type(row), dict) else None
+
+
+def _by_name(kind: type, name: str) -> Callable[[Any], Any]:
+    def take(row: Any) -> Any:
+        try:
+            return object.__getattribute__(row, name) if type(row) is kind else None
+        except AttributeError:  # this one lacks it
+            return None
+
+    return take
+
+
+def _is_held(kind: type, name: str) -> bool:
+    """Return True if the object itself holds an attribute, and no property of its class computes it."""
+    for base in type.__getattribute__(kind, "__mro__"):
+        if name in vars(base):
+            found = vars(base)[name]
+            return type(found) is MemberDescriptorType or not hasattr(type(found), "__set__")
+    return True

@@ -1,0 +1,191 @@
+"""Columns of a live dataset: sequences whose element `i` is the path, text, label or row of sample `i`.
+
+The search runs no code of the user's but `__len__`. It reads attributes as described_objects does, and elements by the
+methods of the built-in class, the table or the array that holds them. It opens no file and decodes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from array import array
+from collections import deque
+from collections.abc import Collection, Iterator
+from itertools import count
+from typing import Any
+
+from .column_sources import COMPOSED, LEAVES, Column, length_of, members_of, sequence_of
+from .column_values import is_missing, parts_of, plain_value
+
+MOST_LEVELS = 6
+"""Levels of objects inside one another, from a dataset to its column."""
+MOST_ROW_LEVELS = 3
+"""Levels of containers inside one another in a row."""
+_INDICES = re.compile(r"ind|idx|ids$")
+"""Names of attributes that may hold, for each sample, its index into another sequence."""
+
+
+class ColumnBudget:
+    """Limits of one search, whose time begins here."""
+
+    def __init__(self, seconds: float = 2.0, objects: int = 1 << 15) -> None:
+        """`objects`: the most objects, containers, parts of rows and chunks of indices that are read."""
+        self._until = time.monotonic() + seconds
+        self._left = objects
+        self.is_spent = False
+        """True if the search ended before it had seen everything."""
+
+    def take(self) -> bool:
+        """Count one object; return False if the search has to end."""
+        self._left -= 1
+        self.is_spent = self.is_spent or self._left < 0 or time.monotonic() > self._until
+        return not self.is_spent
+
+
+def found_columns(dataset: Any, length: int, budget: ColumnBudget) -> list[Column]:
+    """Return the columns of a live dataset of `length` samples, the nearest to the dataset first.
+
+    Their names are unique, and say where the dataset holds them. There may be more if `budget.is_spent` afterwards.
+    """
+    return _Search(budget).columns(dataset, length, "")
+
+
+class _Search:
+    """Search of a dataset, and of the datasets that it is composed of, within one budget."""
+
+    def __init__(self, budget: ColumnBudget) -> None:
+        self._budget = budget
+        self._open: set[int] = set()
+        """Ids of the nested datasets whose search is under way."""
+
+    def columns(self, dataset: Any, length: int, place: str) -> list[Column]:
+        """Return the columns in and below a dataset whose own name is `place`."""
+        if id(dataset) in self._open:
+            return []
+        self._open.add(id(dataset))
+        try:
+            found: dict[str, Column] = {}
+            for column in self._walk(dataset, length, place):
+                base = column.name.lstrip(".")
+                base = "dataset" + base if base[:1] in ("", "[") else base
+                column.name = next(name for name in _numbered(base) if name not in found)
+                found[column.name] = column
+            return list(found.values())
+        finally:
+            self._open.discard(id(dataset))
+
+    def _walk(self, dataset: Any, length: int, place: str) -> Iterator[Column]:
+        """Yield the columns that the dataset holds, then those that it reaches by indices or keys."""
+        keys = [Column("", length, list)]
+        mappings: dict[str, dict[Any, Any]] = {}
+        objects: list[tuple[dict[str, Any], str]] = []
+        seen: dict[int, Any] = {}
+        waiting: deque[tuple[Any, str, int]] = deque([(dataset, place, 0)])
+        while waiting and self._budget.take():
+            thing, name, level = waiting.popleft()
+            if id(thing) in seen:
+                continue
+            seen[id(thing)] = thing
+            if issubclass(type(thing), dict):
+                mappings[name] = thing
+            try:
+                own, members = self._one(thing, length, name)
+            except Exception:  # a library's, or of a `__len__`: the rest may be readable
+                continue
+            yield from own
+            keys += own
+            objects.append((members, name))
+            if level < MOST_LEVELS:
+                inner = {label: one for label, one in members.items() if not issubclass(type(one), LEAVES)}
+                waiting.extend((one, name + label, level + 1) for label, one in inner.items())
+        for members, name in objects:
+            yield from self._picked(members, length, name, members)
+        yield from self._looked_up(keys, mappings)
+
+    def _one(self, thing: Any, length: int, name: str) -> tuple[list[Column], dict[str, Any]]:
+        """Return the columns that an object is, and those of its members that may hold more."""
+        sequence = sequence_of(thing, name)
+        if sequence is not None and len(sequence) == length:
+            columns = list(self._split(sequence))
+            if columns:
+                return columns, {}
+        members = members_of(thing)
+        if issubclass(type(thing), (list, tuple)):
+            joined = self._joined(list(members.values()), length, name)
+            return (joined, {}) if joined is not None else ([], members)
+        if COMPOSED in members:
+            picked = list(self._picked(members, length, name, [COMPOSED]))
+            if picked:
+                return picked, {label: member for label, member in members.items() if label != COMPOSED}
+        return [], members
+
+    def _split(self, column: Column, level: int = 0) -> Iterator[Column]:
+        """Yield a column of plain values, and the columns of the parts of its rows."""
+        if not self._budget.take():
+            return
+        try:
+            rows = [row for row in column.probed() if not is_missing(row)]
+            is_plain = all(plain_value(row) is not None for row in rows)
+            parts = parts_of(rows) if rows and level < MOST_ROW_LEVELS else []
+        except Exception:  # a library's, which cannot read its own elements
+            return
+        if rows and is_plain:
+            yield column
+        for label, take_part in parts:
+            yield from self._split(column.part(label, take_part), level + 1)
+
+    def _joined(self, parts: list[Any], length: int, place: str) -> list[Column] | None:
+        """Return the columns that all of several datasets have; None if their samples are not the `length` ones."""
+        sizes = [size for size in map(length_of, parts) if size is not None]
+        if len(parts) < 2 or len(sizes) < len(parts) or sum(sizes) != length:
+            return None
+        by_part = [self.columns(part, size, place) for part, size in zip(parts, sizes) if size]
+        found = [{column.name: column for column in columns} for columns in by_part]
+        shared = [name for name in found[0] if all(name in columns for columns in found)]
+        return [Column.concatenated(name, [columns[name] for columns in found]) for name in shared]
+
+    def _picked(self, members: dict[str, Any], length: int, place: str, targets: Collection[str]) -> Iterator[Column]:
+        """Yield the columns of those members that another member holds indices into."""
+        for label in filter(_INDICES.search, members):
+            reaches = {other: length_of(members[other]) for other in targets if other != label}
+            picks = self._picks(members[label], length) if any(reaches.values()) else None
+            if picks is None:
+                continue
+            most = max(picks)
+            for other, reach in reaches.items():
+                if reach is None or reach <= most or (reach == length and picks == array("q", range(length))):
+                    continue
+                for column in self.columns(members[other], reach, place + other):
+                    yield column.picked(picks)
+
+    def _picks(self, indices: Any, length: int) -> array[int] | None:
+        """Return the indices of `length` samples; None of anything else."""
+        picks = array("q")
+        try:
+            column = sequence_of(indices, "")
+            if column is None or len(column) != length or {type(plain_value(one)) for one in column.probed()} != {int}:
+                return None
+            for chunk in column.chunks():
+                picks.extend(chunk)
+                if min(chunk) < 0 or not self._budget.take():
+                    return None
+        except Exception:  # not all are numbers, or they cannot be read
+            return None
+        return picks
+
+    def _looked_up(self, keys: list[Column], mappings: dict[str, dict[Any, Any]]) -> Iterator[Column]:
+        """Yield the columns of dicts that hold something for each value of another column."""
+        tried: set[tuple[Any, ...]] = set()
+        for key in keys if mappings else ():
+            values = tuple(map(plain_value, key.probed()))
+            if len(set(map(str, values))) < 2 or not all(type(one) in (str, int) for one in values) or values in tried:
+                continue
+            tried.add(values)
+            for name, mapping in mappings.items():
+                if all(dict.__contains__(mapping, one) for one in values):
+                    yield from self._split(key.looked_up(f"{name}[{key.name}]" if key.name else name, mapping))
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}~{number}" for number in count(2))
