@@ -461,7 +461,7 @@ except KeyboardInterrupt:
     raise
 """
     code, out, error = run_python(SCRIPT + body, folder)
-    assert (code, out) == (-signal.SIGINT, "interrupted 0\n")
+    assert (code, out) == (-signal.SIGINT, "interrupted 0\n"), error
     assert error.rstrip().endswith("KeyboardInterrupt")
     assert "Process headrace-map" not in error, "a worker saw it too"
 
