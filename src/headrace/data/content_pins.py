@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.data.location import ColumnFiles
-from headrace.data.table import SampleTable
+from headrace.data.table import SampleTable, spread_over
 from headrace.errors import ChangedError, HeadraceError
 from headrace.system import work_through
 
@@ -65,7 +65,7 @@ def pin_content(table: SampleTable, columns: Sequence[str]) -> ContentPins:
     for column in map(table.bytes_of, columns):
         held, numbers = column.files, range(len(column.files)) if column.files.archives else None
         if numbers is None:
-            at = column.locate(np.unique(np.linspace(0, len(table) - 1, _LOOSE_FILES).astype(np.int64)))
+            at = column.locate(spread_over(len(table), _LOOSE_FILES))
             held, numbers = held if at.files is None else at.files, at.path_id.tolist()
         files |= dict.fromkeys((held, number) for number in numbers)
     known: dict[tuple[ColumnFiles, int], _Content] = {}

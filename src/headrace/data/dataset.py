@@ -17,7 +17,7 @@ from headrace.data.archives.zip_reading import read_zipped
 from headrace.data.byte_columns import MemoryColumn
 from headrace.data.class_names import label_column, named_classes, parse_labels, rows_of_values
 from headrace.data.columns import KEY, ByteColumn, Column, KeyColumn, TextColumn
-from headrace.data.dataset_display import dataset_html, dataset_line
+from headrace.data.dataset_display import SHOWN, dataset_html, dataset_line
 from headrace.data.location import ABSENT, MISSING, ColumnFiles, Location
 from headrace.data.remote.addresses import show_address
 from headrace.data.remote.bulk_reads import BulkPart, read_in_bulk
@@ -80,10 +80,13 @@ class Dataset:
         return sorted(set(super().__dir__()) - _INTERNAL)
 
     def __repr__(self) -> str:
-        return dataset_line(self)
+        return dataset_line(self.table, None if self.base_ids is None else len(self), self.classes)
 
     def _repr_html_(self) -> str:
-        return dataset_html(self)
+        # Nothing is read from stores: a notebook shows a dataset often, and should not wait for requests.
+        is_here = "image" in self.columns and self.has_bytes("image") and not self.files("image").is_remote
+        shown = range(min(SHOWN, len(self)) if is_here else 0)
+        return dataset_html(repr(self), [self.key(index) for index in shown], partial(self.read, "image"))
 
     @property
     def columns(self) -> Mapping[str, Column]:

@@ -1,11 +1,11 @@
-"""How a dataset shows itself: as a line, and in notebooks with a contact sheet of its first images."""
+"""Display of a dataset: a line, and in notebooks a contact sheet of its first images."""
 
 from __future__ import annotations
 
 import base64
 import html
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,28 +14,28 @@ import numpy.typing as npt
 from headrace._core import Limits
 from headrace.data.columns import ByteColumn, Column, TextColumn
 from headrace.data.pillow_images import apart_formats, open_picture
+from headrace.data.table import SampleTable
 
 if TYPE_CHECKING:
     import PIL.Image
-
-    from headrace.data.dataset import Dataset
 
 _GAP_PX, _TEXT_PX = 6, 14
 _PAPER, _BLANK, _INK = (255, 255, 255), (208, 215, 222), (36, 41, 47)
 _CUT = "…"
 
-_SHOWN, _ACROSS, _CELL_PX = 12, 6, 112
+SHOWN = 12
 """Images of a dataset in a notebook: read anew each time, so few."""
+_ACROSS, _CELL_PX = 6, 112
 _MOST_PIXELS = 1 << 25
 
 
-def dataset_line(dataset: Dataset) -> str:
-    table = dataset.table
-    count = f"{len(dataset):,}" if dataset.base_ids is None else f"{len(dataset):,} of {len(table):,}"
-    classes = "" if dataset.classes is None else f" in {len(dataset.classes):,} classes"
-    columns = ", ".join(f"{name} ({_kind_text(name, each, len(table))})" for name, each in dataset.columns.items())
-    skipped = ", ".join(f"{what} ({count:,})" for what, count in dataset.skipped.items())
-    parts = [f"{count} samples{classes}", f"columns {columns}", table.source]
+def dataset_line(table: SampleTable, chosen: int | None, classes: Sequence[str] | None) -> str:
+    """Describe a dataset in a line. `chosen`: samples of a selection; None for all."""
+    count = f"{len(table):,}" if chosen is None else f"{chosen:,} of {len(table):,}"
+    held = "" if classes is None else f" in {len(classes):,} classes"
+    columns = ", ".join(f"{name} ({_kind_text(name, each, len(table))})" for name, each in table.columns.items())
+    skipped = ", ".join(f"{what} ({count:,})" for what, count in table.skipped.items())
+    parts = [f"{count} samples{held}", f"columns {columns}", table.source]
     return "Dataset: " + ", ".join(parts) + (f"; skipped: {skipped}" if skipped else "")
 
 
@@ -48,34 +48,30 @@ def _kind_text(name: str, column: Column, samples: int) -> str:
     return f"{column.kind}: {len(classes):,} classes"
 
 
-def dataset_html(dataset: Dataset) -> str:
-    """Return the line, and a contact sheet of the first images of the column `image`.
+def dataset_html(line: str, keys: Sequence[str], read: Callable[[int], bytes | None]) -> str:
+    """Return a dataset's line, and a contact sheet of its images: `read(index)` gives the file of each key.
 
     An image that cannot be read, decoded in this process, or that has more than 33 million pixels is a blank cell.
-    Nothing is read from stores: a notebook shows a dataset often, and should not wait for requests.
     """
     # Names of files may hold bytes that are no UTF-8.
-    line = f"<pre>{html.escape(repr(dataset).encode('utf-8', 'backslashreplace').decode())}</pre>"
-    if "image" not in dataset.columns or not dataset.has_bytes("image") or dataset.files("image").is_remote:
-        return line
-    shown = range(min(_SHOWN, len(dataset)))
-    if not shown:
-        return line
-    cells = np.stack([_cell(dataset, index) for index in shown])
-    sheet = contact_sheet(cells, [dataset.key(index) for index in shown], columns=min(_ACROSS, len(shown)))
-    return f'{line}<img alt="The first images" src="{picture_address(sheet)}">'
+    text = f"<pre>{html.escape(line.encode('utf-8', 'backslashreplace').decode())}</pre>"
+    if not keys:
+        return text
+    cells = np.stack([_cell(read, index) for index in range(len(keys))])
+    sheet = contact_sheet(cells, keys, columns=min(_ACROSS, len(keys)))
+    return f'{text}<img alt="The first images" src="{picture_address(sheet)}">'
 
 
-def _cell(dataset: Dataset, index: int) -> npt.NDArray[np.uint8]:
+def _cell(read: Callable[[int], bytes | None], index: int) -> npt.NDArray[np.uint8]:
     """Return uint8 [3, H, W]: the image on white, or nothing but grey."""
     import PIL.Image
     import PIL.ImageOps
 
     size, limits = (_CELL_PX, _CELL_PX), Limits(max_pixels=_MOST_PIXELS)
     try:
-        data = dataset.read("image", index)
-        if apart_formats(data, limits):
-            raise ValueError("a format that is decoded in a process of its own")
+        data = read(index)
+        if data is None or apart_formats(data, limits):
+            raise ValueError("no image, or one that is decoded in a process of its own")
         with open_picture(data, limits) as picture:
             picture.draft("RGB", size)
             cell = PIL.ImageOps.pad(picture.convert("RGB"), size, color=_PAPER)

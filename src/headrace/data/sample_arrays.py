@@ -18,6 +18,7 @@ from headrace.data.storage.file_writing import UnwritableError, finish_partial_f
 from headrace.data.storage.safetensors import Arrays, InvalidFileError, checked_array
 from headrace.data.storage.sidecar import build_cached, damage_text, read_cached
 from headrace.data.storage.strings import Ints, StoredArray
+from headrace.data.table import spread_over
 
 Int32s = npt.NDArray[np.int32]
 
@@ -120,7 +121,7 @@ def file_versions(dataset: Dataset, files: ByteColumn) -> list[Version]:
 
     Paths do not count: a folder that was moved, or copied with its times, holds the same files.
     """
-    spread = np.unique(np.linspace(0, len(dataset) - 1, _LOOKED_AT).astype(np.int64))
+    spread = spread_over(len(dataset), _LOOKED_AT)
     at = files.locate(spread if dataset.base_ids is None else dataset.base_ids[spread])
     held = files.files if at.files is None else at.files
     return [held.version(number) for number in dict.fromkeys(at.path_id.tolist())]

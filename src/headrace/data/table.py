@@ -16,7 +16,7 @@ import numpy.typing as npt
 from headrace.data.columns import ByteColumn, Column, TextColumn
 from headrace.data.location import MISSING
 from headrace.data.remote.addresses import show_address
-from headrace.data.storage.strings import Strings
+from headrace.data.storage.strings import Ints, Strings
 from headrace.errors import ChangedError, HeadraceError, NotFoundError, OutsideRootError, ReadError, UsageError
 
 
@@ -163,6 +163,11 @@ def _open_again(again: Callable[[], SampleTable], digest: str) -> SampleTable:
     return table
 
 
+def spread_over(count: int, most: int) -> Ints:
+    """Return up to `most` places spread evenly over `count`, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, most).astype(np.int64))
+
+
 _LOOKED_FOR = 8
 
 
@@ -174,7 +179,7 @@ def expect_files(table: SampleTable, column: str) -> None:
     texts = table.columns.get(column)
     if table.root is None or not isinstance(texts, TextColumn):
         return
-    spread = np.unique(np.linspace(0, len(table) - 1, _LOOKED_FOR).astype(np.int64))
+    spread = spread_over(len(table), _LOOKED_FOR)
     named = [base_id for base_id in spread.tolist() if texts.strings[base_id]]
     if not named or any(_is_there(table, column, base_id) for base_id in named):
         return
@@ -215,7 +220,7 @@ def content_sample(count: int, files: ByteColumn) -> list[str | None]:
     Files that a build or an archive made, such as arrays and uncompressed images of one size, may agree in names, sizes
     and times, and hold something else.
     """
-    at = files.locate(np.unique(np.linspace(0, count - 1, _LOOKED_AT).astype(np.int64)))
+    at = files.locate(spread_over(count, _LOOKED_AT))
     starts = [0] * len(at.path_id) if at.offset is None else at.offset.tolist()
     lengths = [None] * len(at.path_id) if at.length is None else at.length.tolist()
     digests: list[str | None] = []

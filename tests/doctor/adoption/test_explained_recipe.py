@@ -14,7 +14,7 @@ from PIL import Image
 
 import headrace as hr
 from headrace.doctor.adoption.explained_recipe import ExplainedRecipe, explained_recipe, view_code
-from headrace.doctor.explain import Box, Placement
+from headrace.doctor.explain import Box, LeafPlacement
 from headrace.doctor.explain.samples import explain_look, read_look
 from headrace.doctor.probe.value_look import look_at_values
 
@@ -165,30 +165,34 @@ WHOLE = (100, 200, 3)
     ("placements", "size", "view"),
     [
         (
-            [Placement(Box(0, 0, 100, 200), (60, 120), (2, 32))] * 2,
+            [LeafPlacement(Box(0, 0, 100, 200), (60, 120), (2, 32))] * 2,
             (56, 56),
             "[hr.Resize(60), hr.CenterCrop((56, 56))]",
         ),
         (
-            [Placement(Box(0, 0, 100, 200), (60, 120), (0, left), left == 7) for left in (3, 7)],
+            [LeafPlacement(Box(0, 0, 100, 200), (60, 120), (0, left), left == 7) for left in (3, 7)],
             (56, 56),
             "[hr.Resize(60), hr.RandomCrop((56, 56), flip=0.5)]",
         ),
-        ([Placement(Box(3, left, 50, 50), (50, 50), (0, 0)) for left in (3, 9)], (50, 50), "hr.RandomCrop((50, 50))"),
         (
-            [Placement(Box(3, left, 50, 50), (32, 32), (0, 0)) for left in (3, 9)],
+            [LeafPlacement(Box(3, left, 50, 50), (50, 50), (0, 0)) for left in (3, 9)],
+            (50, 50),
+            "hr.RandomCrop((50, 50))",
+        ),
+        (
+            [LeafPlacement(Box(3, left, 50, 50), (32, 32), (0, 0)) for left in (3, 9)],
             (32, 32),
             "[hr.RandomCrop((50, 50)), hr.Resize((32, 32))]",
         ),
         (
-            [Placement(Box(0, 0, side, 2 * side), (32, 32), (0, 0)) for side in (50, 80)],
+            [LeafPlacement(Box(0, 0, side, 2 * side), (32, 32), (0, 0)) for side in (50, 80)],
             (32, 32),
             "hr.RandomResizedCrop((32, 32), scale=(0.25, 0.64), ratio=(2.0, 2.0))",
         ),
     ],
     ids=["centre", "random after resize", "random", "random, then resize", "random and resized"],
 )
-def test_views_follow_from_placements(placements: list[Placement], size: tuple[int, int], view: str) -> None:
+def test_views_follow_from_placements(placements: list[LeafPlacement], size: tuple[int, int], view: str) -> None:
     given = placements, [(*size, 3)] * len(placements), [WHOLE] * len(placements), "HWC"
     assert view_code(*given, is_random=True) == view
     assert view_code(*given, is_random=False) == (None if "Random" in view else view)

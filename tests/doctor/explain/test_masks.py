@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from headrace.doctor.explain import Box, Placement, Sighting, explain_mask
+from headrace.doctor.explain import Box, LeafPlacement, Sighting, explain_mask
 
 
 def labels(state: np.random.Generator, height: int, width: int) -> np.ndarray:
@@ -37,7 +37,7 @@ def test_nearest_and_a_table_are_recovered(seed: int) -> None:
         is_flipped = bool(state.integers(2))
         leaf = TABLE[made][:, ::-1] if is_flipped else TABLE[made]
         seen.append(Sighting(leaf[None] if seed % 3 else leaf, source, (window,)))
-        placements.append(Placement(window, size, (0, 0), is_flipped))
+        placements.append(LeafPlacement(window, size, (0, 0), is_flipped))
     for shared in (None, placements):
         found = explain_mask(seen, shared)
         assert found is not None

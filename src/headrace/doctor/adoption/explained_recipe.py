@@ -11,9 +11,9 @@ import numpy as np
 from ..explain import (
     GREY,
     Box,
+    LeafPlacement,
     MaskExplanation,
     PictureExplanation,
-    Placement,
     PlaneExplanation,
     ValueExplanation,
     explain_value,
@@ -25,6 +25,8 @@ Columns = Mapping[str, Sequence[Any]]
 _EXACT = {None: None, "triangle": None, "nearest-exact": "nearest"}
 """Filters that the Loader has: the value of `Image(filter=)`."""
 _BYTE = 255.0
+_OF_LAYOUT = {"CHW": "", "HWC": ".permute(0, 2, 3, 1)", "HW": "[:, 0]"}
+"""What turns a batch [N, C, H, W] into the leaf's layout."""
 
 
 @dataclass
@@ -209,7 +211,7 @@ def _image(recipe: ExplainedRecipe, name: str, leaf: LeafExplanation, by: Pictur
         raise UnexplainedError("its bytes are scaled")
     if by.channels == (2, 1, 0):
         shown += ".flip(1)"
-    shown += {"CHW": "", "HWC": ".permute(0, 2, 3, 1)", "HW": "[:, 0]"}[by.layout]
+    shown += _OF_LAYOUT[by.layout]
     source = f"source={name + '__path'!r}"
     return f"hr.Image({', '.join([source, *arguments])})", shown
 
@@ -217,7 +219,7 @@ def _image(recipe: ExplainedRecipe, name: str, leaf: LeafExplanation, by: Pictur
 def _depth(leaf: LeafExplanation, by: PictureExplanation, name: str) -> tuple[str, str]:
     if by.filter not in (None, "nearest-exact") or not np.allclose(by.shift, 0, atol=1e-3 * by.scale[0]):
         raise UnexplainedError(f"its values are resampled by {by.filter!r}, and shifted by {by.shift[0]:.4g}")
-    shown = f"batch[{name!r}]" + {"CHW": "", "HWC": ".permute(0, 2, 3, 1)", "HW": "[:, 0]"}[by.layout]
+    shown = f"batch[{name!r}]" + _OF_LAYOUT[by.layout]
     return f"hr.Depth({float(f'{by.scale[0]:.6g}')!r}, source={name + '__path'!r}, valid=False)", shown
 
 
@@ -242,7 +244,7 @@ def _plane(recipe: ExplainedRecipe, name: str, leaf: LeafExplanation, by: PlaneE
         seen = ", ".join(f"{which}={value}" for which, value in bounds.items())
         recipe.parts.append(RecipePart(name, "", seen, "check", "the bounds lie between values that were seen"))
     arguments += [f"{which}={value!r}" for which, value in bounds.items()]
-    shape = {"CHW": "", "HWC": ".permute(0, 2, 3, 1)", "HW": "[:, 0]"}[by.layout]
+    shape = _OF_LAYOUT[by.layout]
     shown = f"batch[{name + '_valid'!r}]" if by.is_validity else f"batch[{name!r}]"
     arguments += [] if by.is_validity else ["valid=False"]
     return f"hr.Depth({', '.join([repr(scale), *arguments])})", shown + shape
@@ -270,7 +272,7 @@ def _rounded(values: Sequence[float]) -> str:
 
 
 def view_code(
-    placements: Sequence[Placement],
+    placements: Sequence[LeafPlacement],
     shapes: Sequence[tuple[int, ...]],
     sources: Sequence[tuple[int, ...]],
     layout: str,
@@ -297,7 +299,9 @@ def view_code(
     return None
 
 
-def _of_wholes(placements: Sequence[Placement], wholes: Sequence[Box], size: tuple[int, int], flip: str) -> str | None:
+def _of_wholes(
+    placements: Sequence[LeafPlacement], wholes: Sequence[Box], size: tuple[int, int], flip: str
+) -> str | None:
     if any(one.window != whole for one, whole in zip(placements, wholes, strict=True)):
         return None
     if all(one.size == size for one in placements):
@@ -310,7 +314,9 @@ def _of_wholes(placements: Sequence[Placement], wholes: Sequence[Box], size: tup
     return f"[hr.Resize({shorts.pop()}), hr.{'CenterCrop' if is_centred else 'RandomCrop'}({size}{flip})]"
 
 
-def _of_windows(placements: Sequence[Placement], wholes: Sequence[Box], size: tuple[int, int], flip: str) -> str | None:
+def _of_windows(
+    placements: Sequence[LeafPlacement], wholes: Sequence[Box], size: tuple[int, int], flip: str
+) -> str | None:
     cuts = {(one.window.height, one.window.width) for one in placements}
     pairs = list(zip((one.window for one in placements), wholes, strict=True))
     if len(cuts) == 1:

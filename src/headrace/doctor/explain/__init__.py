@@ -6,7 +6,7 @@ Pure functions over arrays, without torch and without input or output.
 from __future__ import annotations
 
 from .masks import MaskExplanation, explain_mask
-from .pictures import GREY, Box, PictureExplanation, Placement, Sighting, explain_picture
+from .pictures import GREY, Box, LeafPlacement, PictureExplanation, Sighting, explain_picture
 from .planes import Normalisation, PlaneExplanation, explain_plane
 from .resampling import FILTERS, resample
 from .values import ValueExplanation, explain_value
@@ -15,10 +15,10 @@ __all__ = [
     "FILTERS",
     "GREY",
     "Box",
+    "LeafPlacement",
     "MaskExplanation",
     "Normalisation",
     "PictureExplanation",
-    "Placement",
     "PlaneExplanation",
     "Sighting",
     "ValueExplanation",

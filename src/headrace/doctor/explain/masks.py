@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .pictures import Array, Placement, Sighting, cut, found_placements, layouts, placements, sided
+from .pictures import Array, LeafPlacement, Sighting, cut, every_placement, layouts, sided
 from .resampling import taps
 
 NEAREST = ("nearest-exact", "nearest", "nearest-float")
@@ -27,10 +27,10 @@ class MaskExplanation:
     """Nearest filter of `resampling.FILTERS`; None where nothing is resampled."""
     table: dict[int, float]
     """Value in the leaf of each value in the file; a colour is `(red << 16) + (green << 8) + blue`."""
-    placements: tuple[Placement, ...]
+    placements: tuple[LeafPlacement, ...]
 
 
-def explain_mask(seen: Sequence[Sighting], shared: Sequence[Placement] | None = None) -> MaskExplanation | None:
+def explain_mask(seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | None = None) -> MaskExplanation | None:
     """Return how the leaves are made of their label pictures; None where no table of values makes all of them.
 
     `shared`: the placements of another leaf, whose view these may have.
@@ -48,10 +48,10 @@ def explain_mask(seen: Sequence[Sighting], shared: Sequence[Placement] | None = 
 
 
 def _by_filter(
-    name: str, layout: str, seen: Sequence[Sighting], shared: Sequence[Placement] | None
+    name: str, layout: str, seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | None
 ) -> MaskExplanation | None:
     table: dict[int, float] = {}
-    found: list[Placement] = []
+    found: list[LeafPlacement] = []
     for number, each in enumerate(seen):
         leaf, source = sided(each.leaf, layout)[..., 0], _coded(each.source)
         for placement in _tried(each, sided(each.leaf, layout), None if shared is None else shared[number]):
@@ -62,17 +62,14 @@ def _by_filter(
                 break
         else:
             return None
-    is_scaled = any(one.size != (one.window.height, one.window.width) for one in found)
-    return MaskExplanation(layout, name if is_scaled else None, dict(sorted(table.items())), tuple(found))
+    is_resampled = any(one.is_resampled for one in found)
+    return MaskExplanation(layout, name if is_resampled else None, dict(sorted(table.items())), tuple(found))
 
 
-def _tried(each: Sighting, leaf: Array, shared: Placement | None) -> Iterator[Placement]:
+def _tried(each: Sighting, leaf: Array, shared: LeafPlacement | None) -> Iterator[LeafPlacement]:
     if shared is not None:
         yield shared
-    for find in (placements, found_placements):
-        for placement in find(leaf, each):
-            for is_flipped in (False, True):
-                yield Placement(placement.window, placement.size, placement.at, is_flipped)
+    yield from every_placement(leaf, each)
 
 
 def _coded(source: Array) -> Array:
@@ -83,7 +80,7 @@ def _coded(source: Array) -> Array:
     return codes
 
 
-def shown_values(source: Array, placement: Placement, name: str, shape: tuple[int, ...]) -> Array | None:
+def shown_values(source: Array, placement: LeafPlacement, name: str, shape: tuple[int, ...]) -> Array | None:
     """Return the file's values where the leaf shows them; None where the placement reaches out of the window."""
     pixels, (top, left) = cut(source, placement.window), placement.at
     rows, columns = np.arange(shape[0]) + top, np.arange(shape[1]) + left

@@ -42,7 +42,7 @@ class Box(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Placement:
+class LeafPlacement:
     """Geometry of one sample: `window` of the source becomes `size`, of which the leaf shows a part from `at` on.
 
     Where nothing is resampled, the leaf shows the window.
@@ -52,6 +52,10 @@ class Placement:
     size: tuple[int, int]
     at: tuple[int, int]
     is_flipped: bool = False
+
+    @property
+    def is_resampled(self) -> bool:
+        return self.size != (self.window.height, self.window.width)
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class PictureExplanation:
     """Leaf = scale * source + shift, by channel."""
     is_scaled_by_sample: bool
     """Whether scale and shift differ from sample to sample; then they are those of the first."""
-    placements: tuple[Placement, ...]
+    placements: tuple[LeafPlacement, ...]
     levels: float
     """Largest difference of the samples, in levels of the source, that 99 % of pixels stay within."""
 
@@ -96,7 +100,7 @@ class _Fit(NamedTuple):
 
 class _Candidate(NamedTuple):
     filter: str
-    placement: Placement
+    placement: LeafPlacement
     fit: _Fit
 
 
@@ -167,16 +171,15 @@ def _try(
     leaf: Array,
     source: Array,
     dtype: np.dtype[Any],
-    placement: Placement,
+    placement: LeafPlacement,
     names: Sequence[str],
     best: dict[str, _Candidate],
 ) -> None:
     """Fit a placement by each filter, and enter it in `best` where it is better."""
     rows, columns = (np.unique(np.linspace(0, side - 1, _GRID).astype(np.int64)) for side in leaf.shape[:2])
     pixels = cut(source, placement.window)
-    is_unscaled = placement.size == pixels.shape[:2]
     for name in names:
-        if (name == _UNSCALED) != is_unscaled:
+        if (name == _UNSCALED) == placement.is_resampled:
             continue
         made = _made(pixels, placement, name, rows, columns, dtype)
         for is_flipped in (False, True):
@@ -190,7 +193,9 @@ def cut(picture: Array, window: Box) -> Array:
     return picture[window.top : window.top + window.height, window.left : window.left + window.width]
 
 
-def _made(pixels: Array, placement: Placement, name: str, rows: Array, columns: Array, dtype: np.dtype[Any]) -> Floats:
+def _made(
+    pixels: Array, placement: LeafPlacement, name: str, rows: Array, columns: Array, dtype: np.dtype[Any]
+) -> Floats:
     top, left = placement.at
     if name == _UNSCALED:
         shown: Floats = pixels[np.ix_(rows + top, columns + left)].astype(np.float64)
@@ -199,7 +204,15 @@ def _made(pixels: Array, placement: Placement, name: str, rows: Array, columns: 
     return made.clip(0, 255) if dtype == np.uint8 else made
 
 
-def placements(leaf: Array, each: Sighting) -> Iterator[Placement]:
+def every_placement(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
+    """Yield all geometries that may have made a leaf, as they are and flipped, the likeliest first."""
+    for find in (placements, found_placements):
+        for placement in find(leaf, each):
+            yield placement
+            yield replace(placement, is_flipped=True)
+
+
+def placements(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
     """Yield geometries that may have made a leaf: of each window the whole, or the centre."""
     height, width = leaf.shape[:2]
     for window in dict.fromkeys((*each.boxes, Box(0, 0, *each.source.shape[:2]))):
@@ -212,7 +225,7 @@ def placements(leaf: Array, each: Sighting) -> Iterator[Placement]:
                 yield _placement(window, size, (round(over[0] / 2), round(over[1] / 2)), leaf)
 
 
-def found_placements(leaf: Array, each: Sighting) -> Iterator[Placement]:
+def found_placements(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
     """Yield where a leaf lies in the source, or in the source at a size that was seen, as correlation finds it."""
     whole = Box(0, 0, *each.source.shape[:2])
     source = each.source if each.source.ndim == 3 else each.source[..., None]
@@ -225,12 +238,12 @@ def found_placements(leaf: Array, each: Sighting) -> Iterator[Placement]:
                 yield _placement(whole, size, _place_of(shown.mean(axis=2, dtype=np.float64), brightness), leaf)
 
 
-def _placement(window: Box, size: tuple[int, int], at: tuple[int, int], leaf: Array) -> Placement:
+def _placement(window: Box, size: tuple[int, int], at: tuple[int, int], leaf: Array) -> LeafPlacement:
     """Return a placement. Where nothing is resampled, its window is what the leaf shows."""
     height, width = leaf.shape[:2]
     if size != (window.height, window.width):
-        return Placement(window, size, at)
-    return Placement(Box(window.top + at[0], window.left + at[1], height, width), (height, width), (0, 0))
+        return LeafPlacement(window, size, at)
+    return LeafPlacement(Box(window.top + at[0], window.left + at[1], height, width), (height, width), (0, 0))
 
 
 def _place_of(part: Floats, picture: Floats) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .masks import NEAREST, shown_values
-from .pictures import Array, Placement, Sighting, found_placements, layouts, placements, sided
+from .pictures import Array, LeafPlacement, Sighting, every_placement, layouts, sided
 from .resampling import Floats
 
 _LEAST_VALID = 50
@@ -60,7 +60,7 @@ class PlaneExplanation:
 
     layout: str
     filter: str | None
-    placements: tuple[Placement, ...]
+    placements: tuple[LeafPlacement, ...]
     is_validity: bool
     """Whether the leaf says which pixels are valid; otherwise it holds their values."""
     near: Bound | None
@@ -85,7 +85,7 @@ class _Fit(NamedTuple):
     """Which of the leaf's pixels are made of the file's."""
 
 
-def explain_plane(seen: Sequence[Sighting], shared: Sequence[Placement] | None = None) -> PlaneExplanation | None:
+def explain_plane(seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | None = None) -> PlaneExplanation | None:
     """Return how leaves of one channel are made of files of one channel; None where nothing fits all of them.
 
     `shared`: the placements of another leaf, whose view these may have.
@@ -106,34 +106,27 @@ def explain_plane(seen: Sequence[Sighting], shared: Sequence[Placement] | None =
                     continue
                 found = _of_values(leaves, [one for one in shown if one is not None], seen)
                 if found is not None:
-                    is_scaled = any(one.size != (one.window.height, one.window.width) for one in tried)
-                    return PlaneExplanation(layout, name if is_scaled else None, tuple(tried), **found)
+                    is_resampled = any(one.is_resampled for one in tried)
+                    return PlaneExplanation(layout, name if is_resampled else None, tuple(tried), **found)
     return None
 
 
 def _tried(
-    seen: Sequence[Sighting], leaves: Sequence[Array], shared: Sequence[Placement] | None
-) -> Iterator[list[Placement]]:
+    seen: Sequence[Sighting], leaves: Sequence[Array], shared: Sequence[LeafPlacement] | None
+) -> Iterator[list[LeafPlacement]]:
     """Yield placements of all samples: the shared ones, else those that fit each sample by itself."""
     if shared is not None:
         yield list(shared)
     chosen = []
     for each, leaf in zip(seen, leaves, strict=True):
-        best = next((one for one in _candidates(each, leaf) if _follows(leaf, each.source, one)), None)
+        best = next((one for one in every_placement(leaf[..., None], each) if _follows(leaf, each.source, one)), None)
         if best is None:
             return
         chosen.append(best)
     yield chosen
 
 
-def _candidates(each: Sighting, leaf: Array) -> Iterator[Placement]:
-    for find in (placements, found_placements):
-        for placement in find(leaf[..., None], each):
-            for is_flipped in (False, True):
-                yield Placement(placement.window, placement.size, placement.at, is_flipped)
-
-
-def _follows(leaf: Array, source: Array, placement: Placement) -> bool:
+def _follows(leaf: Array, source: Array, placement: LeafPlacement) -> bool:
     shown = shown_values(source, placement, NEAREST[0], leaf.shape)
     if shown is None:
         return False

@@ -14,12 +14,12 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from .masks import MaskExplanation, explain_mask
-from .pictures import Array, Box, PictureExplanation, Placement, Sighting, explain_picture
+from .pictures import Array, Box, LeafPlacement, PictureExplanation, Sighting, explain_picture
 from .planes import PlaneExplanation, explain_plane
 from .values import ValueExplanation, explain_value
 
 LeafPath = tuple[str | int, ...]
-View = tuple[Placement, ...]
+View = tuple[LeafPlacement, ...]
 """Placements of a leaf in the samples that it was explained by."""
 _MOST_SIGHTINGS = 8
 _MOST_CLASSES = 300
@@ -28,7 +28,7 @@ _NUMPY = b"\x93NUMPY"
 
 
 @dataclass(frozen=True)
-class Leaf:
+class LeafValue:
     """One value of one sample."""
 
     kind: str
@@ -43,7 +43,7 @@ class LookedSample:
     index: int
     making: int
     wall_us: int
-    leaves: Mapping[LeafPath, Leaf]
+    leaves: Mapping[LeafPath, LeafValue]
     inputs: tuple[bytes, ...]
     places: tuple[tuple[str | None, str | None], ...]
     """Path and member of each input, where they are known."""
@@ -122,13 +122,13 @@ def _bytes(held: bytes, at: Sequence[int]) -> bytes:
     return held[at[0] : at[0] + at[1]]
 
 
-def _leaf(said: Mapping[str, Any], held: bytes) -> Leaf:
+def _leaf(said: Mapping[str, Any], held: bytes) -> LeafValue:
     value = said.get("value")
     if said["kind"] == "array":
         value = np.frombuffer(_bytes(held, said["at"]), said["dtype"]).reshape(said["shape"])
     elif said["kind"] == "bytes":
         value = _bytes(held, said["at"])
-    return Leaf(said["kind"], value)
+    return LeafValue(said["kind"], value)
 
 
 def decoded(data: bytes) -> dict[str, Array]:
@@ -190,7 +190,7 @@ def _by_views(seen: Sequence[Sighting], views: Sequence[View]) -> MaskExplanatio
     return None
 
 
-def _differs_by_making(samples: Sequence[LookedSample], leaves: Sequence[Leaf]) -> bool:
+def _differs_by_making(samples: Sequence[LookedSample], leaves: Sequence[LeafValue]) -> bool:
     first: dict[int, Any] = {}
     for each, leaf in zip(samples, leaves, strict=True):
         value = (leaf.value.shape, leaf.value.tobytes()) if isinstance(leaf.value, np.ndarray) else leaf.value
