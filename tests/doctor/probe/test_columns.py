@@ -127,6 +127,11 @@ ARROW = pa.table({"image": [{"path": path, "bytes": b"\xff\xd8" * 50} for path i
         ({"column": pa.chunked_array([PATHS[:5], PATHS[5:]])}, {"column": PATHS}),
         ({"tokens": pa.array([[1, 2], [3]] * 6)}, {"tokens": [[1, 2], [3]] * 6}),
         ({"holder": SimpleNamespace(inner=SimpleNamespace(files=PATHS))}, {"holder.inner.files": PATHS}),
+        (
+            {"lines": [f"{path} depth/{number}.png 51{number}.5\n" for number, path in enumerate(PATHS)]},
+            {"lines.strip()[0]": PATHS, "lines.strip()[2] as number": [float(f"51{n}.5") for n in range(COUNT)]},
+        ),
+        ({"lines": [f"{path}\ta cat, {number}" for number, path in enumerate(PATHS)]}, {"lines[0]": PATHS}),
         ({"ranks": range(3, COUNT + 3)}, {"ranks": list(range(3, COUNT + 3))}),
     ],
     ids=lambda value: ",".join(value),

@@ -17,6 +17,7 @@ import torch
 from observed_runs import observe, python
 from probing import notes, probed, records
 from processes import source_paths
+from report_pages import said
 from torch import Tensor
 
 from headrace.doctor.causes import diagnose
@@ -172,7 +173,7 @@ def test_a_generator_that_runs_already_is_named_and_is_not_seen(tmp_path: Path) 
             train_on(x, y)
     assert notes(tmp_path)["not-seen"].startswith("Batches come from batches (")
     diagnosis = seen(tmp_path)
-    assert "the wait for them was not seen" in diagnosis.verdict
+    assert "the wait for them was not seen" in said(diagnosis)
     names = {part.name for budget in diagnosis.budgets for part in budget.parts}
     assert "not seen" in names
 
@@ -227,11 +228,11 @@ def test_a_webloader_is_seen_by_the_dataloader_in_it(tmp_path: Path) -> None:
 def test_a_trainer_on_a_memory_map(tmp_path: Path) -> None:
     run = observe(python("memory_map.py", 40, 3), tmp_path)
     assert run.status == 0, run.error
-    assert "for data; 100 % of that is the call for a batch (get_batch, memory_map.py:" in run.diagnosis.verdict
+    assert "100 % of the wait is the call for a batch (get_batch, memory_map.py:" in said(run.diagnosis)
     (trainer,) = run.session.trainers
     assert trainer.gets.start
     assert trainer.fetches.start  # of the evaluations, for which no step waits
-    assert "training process" not in run.diagnosis.verdict
+    assert "training process" not in said(run.diagnosis)
 
 
 WAITING = """
@@ -268,8 +269,8 @@ def test_a_diagnosis_that_is_terminated_says_what_was_seen(tmp_path: Path) -> No
         run.send_signal(signal.SIGTERM)
         run.communicate()
     diagnosis = diagnose(decode_session(document.read_bytes()))
-    assert diagnosis.verdict.startswith("The run was interrupted after ")
-    assert "of each batch for data" in diagnosis.verdict
+    assert said(diagnosis).startswith("The run was interrupted after ")
+    assert "of it for data" in said(diagnosis)
 
 
 def test_the_probe_is_silent_of_a_source_that_it_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

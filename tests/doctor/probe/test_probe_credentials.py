@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from headrace.doctor.probe import without_credentials
-from headrace.doctor.probe.described_objects import ObjectDescriber
 from headrace.doctor.probe.evidence_file import EvidenceFile, traceback_text
 from headrace.doctor.session.evidence_reader import read_session
 from headrace.doctor.session.model import CommandOutcome, SessionNote, UnreachedProcess
@@ -67,31 +66,27 @@ def test_an_address_still_says_which_object_it_is() -> None:
     assert shown == "https://***@host/a.tar?*** and more"
 
 
-class Photos:
-    """A dataset as scripts have them: with its credentials in attributes."""
-
-    def __init__(self, planted: str, addresses: list[str]) -> None:
-        self.urls = addresses
-        self.storage_options = {"key": "AKIA" + planted.upper(), "secret": planted, "token": planted * 20}
-        self.root = f"s3://user:{planted}@bucket/photos"
-        self.quoted = json.dumps({"secret": f"a\\{planted}"})
-        self.headers = {"Authorization": f"Bearer {planted}"}
+SETTINGS_OF_LOADER = {
+    "urls": [text for text in CUT if "://" in text],
+    "storage_options": {"key": "AKIA" + PLANTED.upper(), "secret": PLANTED, "token": PLANTED * 20},
+    "root": f"s3://user:{PLANTED}@bucket/photos",
+    "quoted": json.dumps({"secret": f"a\\{PLANTED}"}),
+    "headers": {"Authorization": f"Bearer {PLANTED}"},
+}
 
 
-def test_no_record_holds_what_a_script_has_in_its_dataset_command_and_errors(tmp_path: Path) -> None:
-    photos = Photos(PLANTED, [text for text in CUT if "://" in text])
+def test_no_record_holds_what_a_script_has_in_its_loader_command_and_errors(tmp_path: Path) -> None:
     folder = tmp_path / "evidence"
     folder.mkdir()
     header: Any = ("process", 0, {"pid": 1, "argv": ["train.py", "--secret-access-key", PLANTED, "--lr", "0.1"]})
     evidence = EvidenceFile(str(folder / "host-1-0.jsonl"), 1 << 20, lambda: header)
-    described = ObjectDescriber(64_000).describe({"dataset": photos})
     stage = evidence.name(f"remote:{CUT[0]}")
     evidence.write(
-        ("loader", 0, 1, {"num_workers": 0, "described": described}),
+        ("loader", 0, 1, {"num_workers": 0, "settings": SETTINGS_OF_LOADER}),
         ("slow", 0, 1, repr(CUT[4]), 10, [[stage, 5]], 3),
         ("note", 1, "hook-off", CUT[5]),
         ("error", 1, traceback_text(OSError(f"{CUT[0]}: 403 for {CUT[2]}"))),
-        ("sample", 0, 1, CUT[1], 10, [[stage, -1, {"path": CUT[3], "keywords": photos.storage_options}]], []),
+        ("sample", 0, 1, CUT[1], 10, [[stage, -1, {"class": CUT[3]}]]),
     )
     evidence.close()
     (tmp_path / "settings.json").write_text(json.dumps({**SETTINGS, "folder": str(tmp_path)}))

@@ -1,31 +1,18 @@
-"""What the probe says of the user's objects: their content, within bounds, without running any of their code."""
+"""What the probe says of a loader's dataset and samplers: classes and plain attributes, without running their code."""
 
 from __future__ import annotations
 
-import enum
-import functools
 import json
-import pathlib
-from collections import OrderedDict, namedtuple
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy
-import pytest
 import torch
-from PIL import Image
-from probing import probed, records
-from torch.utils.data import DataLoader, Dataset
+from probing import notes, probed, records
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler, SubsetRandomSampler
 
-from headrace.doctor.probe.described_objects import MOST_CHARS, ObjectDescriber
-
-MEAN = (0.5, 0.25)
-Pair = namedtuple("Pair", "left right")
-
-
-class Filter(enum.Enum):
-    LINEAR = "linear"
+from headrace.doctor.probe.described_loader import MOST_LEVELS, MOST_NAMES, MOST_TEXT, described_loader
+from headrace.doctor.probe.described_values import attributes_of
 
 
 class Slotted:
@@ -46,8 +33,9 @@ class Scale(torch.nn.Module):
 class Hostile:
     """Fails a test that runs any of its code."""
 
-    def __init__(self) -> None:
-        object.__setattr__(self, "held", 7)
+    def __init__(self, **held: Any) -> None:
+        for name, value in held.items():
+            object.__setattr__(self, name, value)
 
     def __getattribute__(self, name: str) -> Any:
         raise AssertionError(f"asked for {name}")
@@ -61,137 +49,25 @@ class Hostile:
     __eq__ = __hash__ = __bool__ = __iter__ = __len__  # type: ignore[assignment]
 
 
-class HostileList(list[int]):
-    def __iter__(self) -> Any:
-        raise AssertionError("iterated")
-
+class Images(Dataset[torch.Tensor]):
     def __len__(self) -> int:
-        raise AssertionError("asked for its length")
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.zeros(3)
 
 
-class HostileText(str):
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        raise AssertionError("asked for its text")
-
-
-def describe(thing: Any, **limits: int) -> Any:
-    found = ObjectDescriber(**limits).describe({"it": thing})["it"]
+def described(wrapper: Any = None, **held: Any) -> dict[str, Any]:
+    whole = {"dataset": Images(), "sampler": None, "batch_sampler": None, "drop_last": False, "generator": None}
+    found = described_loader(SimpleNamespace(**whole | held), wrapper)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     return found
 
 
-def normalise(values: Any, by: Any = Filter.LINEAR) -> Any:
-    return [value - MEAN[0] for value in values]
-
-
-@pytest.mark.parametrize(
-    ("thing", "expected"),
-    [
-        (None, None),
-        (True, True),
-        (1.5, 1.5),
-        (float("inf"), {"float": "inf"}),
-        (1 << 70, {"int": hex(1 << 70)}),
-        ("a" * 201, {"text": 201, "first": "a" * 200}),
-        (b"abc", {"bytes": 3}),
-        ((1, (2, 3)), [1, [2, 3]]),
-        ({"b", "a"}, ["a", "b"]),
-        (range(2, 8), {"range": [2, 8, 1]}),
-        (list(range(65)), {"list": 65, "first": [0, 1, 2]}),
-        ({"a": 1, 2: None}, {"dict": {"a": 1, "2": None}}),
-        (OrderedDict(a=[1]), {"dict": {"a": [1]}}),
-        ({key: -key for key in range(70)}, {"dict_of": 70, "first": [["0", 0], ["1", -1], ["2", -2]]}),
-        (Filter.LINEAR, {"enum": f"{__name__}.Filter", "name": "LINEAR", "value": "linear"}),
-        (Pair(1, "x"), {"class": f"{__name__}.Pair", "attributes": {"left": 1, "right": "x"}}),
-        (numpy.float32(0.5), 0.5),
-        (numpy.dtype("uint16"), {"dtype": "uint16"}),
-        (torch.bfloat16, {"dtype": "bfloat16"}),
-        (torch.device("cuda", 1), {"device": "cuda:1"}),
-        (numpy.zeros((2, 2), "int8"), {"array": "numpy", "shape": [2, 2], "dtype": "int8", "values": [0] * 4}),
-        (numpy.zeros((9, 9)), {"array": "numpy", "shape": [9, 9], "dtype": "float64"}),
-        (torch.tensor([1.0]), {"array": "torch", "shape": [1], "dtype": "float32", "values": [1.0]}),
-        (pathlib.PurePosixPath("/a/b"), {"path": "/a/b"}),
-        (Image.new("L", (4, 2)), {"class": "PIL.Image.Image", "mode": "L", "size": [4, 2]}),
-        (json, {"module": "json"}),
-        (len, {"function": "builtins.len"}),
-        (numpy.percentile, {"function": "numpy.percentile"}),
-        (json.dumps, {"function": "json.dumps"}),
-        (OrderedDict, {"type": "collections.OrderedDict"}),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_forms(thing: Any, expected: Any) -> None:
-    assert describe(thing) == expected
-
-
-def test_a_function_of_the_scripts_has_its_place_its_globals_and_what_it_is_given() -> None:
-    found = describe(functools.partial(normalise, [1], by=MEAN))
-    assert found == {
-        "function": f"{__name__}.normalise",
-        "file": __file__,
-        "line": normalise.__code__.co_firstlineno,
-        "partial": {"arguments": [[1]], "keywords": {"by": [0.5, 0.25]}},
-    }
-    assert describe(normalise)["globals"] == {"MEAN": [0.5, 0.25]}
-
-
-def test_a_closure_and_a_bound_method_show_what_they_hold() -> None:
-    size = 224
-    assert describe(lambda: size)["closure"] == {"size": 224}
-    method = describe(Scale().forward)
-    assert method["function"].endswith("_forward_unimplemented")
-    assert method["self"]["class"] == f"{__name__}.Scale"
-
-
 def test_attributes_come_from_dict_and_slots_and_a_module_shows_what_it_was_given() -> None:
-    assert describe(Slotted())["attributes"] == {"size": 3}
-    assert describe(SimpleNamespace(size=4))["attributes"] == {"size": 4}
-    found = describe(Scale())
-    assert found["bases"] == ["torch.nn.modules.module.Module"]
-    attributes = found["attributes"]
-    assert attributes["factor"]["values"] == [2.0, 4.0]
-    assert attributes["inner"] == {"class": "torch.nn.modules.linear.Identity", "attributes": {}}
-    assert set(attributes) == {"factor", "inner", "eps"}
-
-
-def test_an_object_is_described_once_and_circles_end() -> None:
-    shared, outer = Slotted(), Slotted()
-    shared.size = outer  # type: ignore[assignment]
-    outer.size = [shared, shared]  # type: ignore[assignment]
-    first, second = describe(outer)["attributes"]["size"]
-    assert first["attributes"]["size"] == {"class": f"{__name__}.Slotted", "again": "it"}
-    assert second == {"class": f"{__name__}.Slotted", "again": "it.size.0"}
-    inside: list[Any] = []
-    inside.append(inside)
-    assert "cut" in json.dumps(describe(inside))
-
-
-def test_none_of_the_users_code_runs() -> None:
-    found = describe([Hostile(), HostileList([4, 5]), HostileText("text")])
-    assert found[0]["attributes"] == {"held": 7}
-    assert found[1:] == [[4, 5], "text"]
-
-
-def test_what_is_large_is_cut_where_it_lies_deep() -> None:
-    deep = {f"name{number}": [[number] * 60] * 60 for number in range(60)}
-    found = describe(deep)
-    assert set(found["dict"]) == set(deep)
-    assert len(json.dumps(found)) < 1.3 * MOST_CHARS
-    assert describe([Slotted()], most_chars=1) == [{"class": f"{__name__}.Slotted", "cut": True}]
-
-
-class Images(Dataset[torch.Tensor]):
-    def __init__(self) -> None:
-        self.names = [f"{number}.jpg" for number in range(8)]
-        self.scale = Scale()
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.zeros(3)
+    assert attributes_of(Slotted()) == {"size": 3}
+    assert attributes_of(SimpleNamespace(size=4)) == {"size": 4}
+    assert set(attributes_of(Scale())) == {"factor", "inner", "eps"}
 
 
 def test_a_loader_record_describes_what_it_was_given(tmp_path: Path) -> None:
@@ -199,11 +75,64 @@ def test_a_loader_record_describes_what_it_was_given(tmp_path: Path) -> None:
         for _ in DataLoader(Images(), 2, shuffle=True, drop_last=True, collate_fn=torch.stack):
             pass
     ((*_, facts),) = records(tmp_path, "loader")
-    found = facts["described"]
-    assert found["dataset"]["attributes"]["names"] == Images().names
-    assert found["dataset"]["bases"] == ["torch.utils.data.dataset.Dataset"]
-    assert found["collate"]["function"].endswith("stack")
-    assert found["sampler"]["class"] == "torch.utils.data.sampler.RandomSampler"
-    assert found["sampler"]["attributes"]["data_source"]["again"] == "dataset"
-    assert found["batch_sampler"]["attributes"]["batch_size"] == 2
-    assert (found["drop_last"], found["generator"], found["worker_init"]) == (True, False, None)
+    random = {
+        "class": "torch.utils.data.sampler.RandomSampler",
+        "attributes": {"replacement": False, "_num_samples": None, "generator": None},
+    }
+    assert facts["described"] == {
+        "dataset": {"class": f"{__name__}.Images", "bases": ["torch.utils.data.dataset.Dataset"]},
+        "sampler": random,
+        "batch_sampler": {
+            "class": "torch.utils.data.sampler.BatchSampler",
+            "attributes": {"sampler": random, "batch_size": 2, "drop_last": True},
+        },
+        "drop_last": True,
+        "generator": False,
+    }
+    assert "hook-off" not in notes(tmp_path)
+
+
+def test_a_sampler_shows_nothing_but_plain_attributes() -> None:
+    told = {"seed": 1, "share": 0.5, "shuffle": True, "mode": "even", "rank": None}
+    others = {"indices": [1, 2], "weights": torch.ones(3), "far": float("inf"), "big": 1 << 64, "text": "a" * 201}
+    found = described(sampler=SimpleNamespace(**told, **others))["sampler"]
+    assert found == {"class": "types.SimpleNamespace", "attributes": told}
+    many = described(sampler=SimpleNamespace(**{f"a{number}": number for number in range(2 * MOST_NAMES)}))
+    assert len(many["sampler"]["attributes"]) == MOST_NAMES
+    assert MOST_TEXT == 200
+
+
+def test_samplers_inside_one_another_are_described_to_a_depth() -> None:
+    class Sharded(BatchSampler):
+        def __init__(self, batch_sampler: Sampler[Any]) -> None:
+            self.batch_sampler = batch_sampler
+
+    found = described(batch_sampler=Sharded(BatchSampler(SubsetRandomSampler([3, 1]), 2, False)))
+    inner = found["batch_sampler"]["attributes"]["batch_sampler"]["attributes"]["sampler"]
+    assert inner == {"class": "torch.utils.data.sampler.SubsetRandomSampler", "attributes": {"generator": None}}
+
+    circle = SimpleNamespace(seed=1)
+    circle.sampler = circle
+    assert json.dumps(described(sampler=circle)).count("seed") == MOST_LEVELS + 1
+
+
+def test_an_order_that_is_a_list_has_its_class() -> None:
+    assert described(batch_sampler=[[0, 1]])["batch_sampler"] == {"class": "builtins.list", "attributes": {}}
+
+
+def test_none_of_the_users_code_runs() -> None:
+    found = described(Hostile(), dataset=Hostile(), sampler=Hostile(seed=7, sampler=Hostile(rank=1)))
+    name = f"{__name__}.Hostile"
+    assert found["dataset"] == {"class": name, "bases": []}
+    assert found["wrapper"] == {"class": name}
+    inner = {"class": name, "attributes": {"rank": 1}}
+    assert found["sampler"] == {"class": name, "attributes": {"seed": 7, "sampler": inner}}
+
+
+def test_the_generator_and_each_of_the_bases_are_told() -> None:
+    class Augmented(Images):
+        pass
+
+    found = described(dataset=Augmented(), sampler=RandomSampler(Images()), generator=torch.Generator())
+    assert found["generator"] is True
+    assert found["dataset"]["bases"] == [f"{__name__}.Images", "torch.utils.data.dataset.Dataset"]

@@ -12,6 +12,7 @@ import pytest
 import torch
 from library_probe import library_probe
 from probing import notes, probed, records
+from report_pages import said
 from torch.utils.data import Dataset
 from training_loops import Loop, pairs
 
@@ -92,9 +93,9 @@ def test_the_threads_of_a_thread_loader_are_makers(tmp_path: Path) -> None:
     parts = {part.name for split in diagnosis.waits for part in split.parts}
     assert "made here" not in parts
     assert "unknown" not in parts
-    assert "not seen" not in diagnosis.verdict
-    assert "training process" not in diagnosis.verdict
-    assert "headrace.ThreadDataLoader's 2 threads" in diagnosis.verdict
+    assert "not seen" not in said(diagnosis)
+    assert "training process" not in said(diagnosis)
+    assert "headrace.ThreadDataLoader's 2 threads" in said(diagnosis)
     assert "hook-off" not in notes(tmp_path)
 
 
@@ -129,8 +130,8 @@ def test_a_loader_says_itself_which_stage_limits(tmp_path: Path, photos: Path) -
     (making,) = diagnosis.batch_production
     assert (making.threads, making.workers) == (True, 2)
     assert {stage.label for stage in making.stages} == {"headrace.Loader"}
-    assert "not seen" not in diagnosis.verdict
-    assert "headrace.Loader's 2 threads" in diagnosis.verdict
+    assert "not seen" not in said(diagnosis)
+    assert "headrace.Loader's 2 threads" in said(diagnosis)
     assert "hook-off" not in notes(tmp_path)
 
 

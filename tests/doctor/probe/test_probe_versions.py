@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from probing import notes, probed, records, settings
+from report_pages import said
 from torch.utils.data import DataLoader
 from training_loops import Loop, pairs
 
@@ -155,7 +156,7 @@ def test_the_verdict_says_what_could_not_be_hooked(tmp_path: Path) -> None:
         probe.patches.hook(sys.modules["torch"], "utils.data.no_such_thing", lambda original: original, "passes were")
     session = read_session(tmp_path, outcome=CommandOutcome(["python", "train.py"], 0, "finished", 1), mode="observe")
     assert "torch.utils.data.no_such_thing is not known to this doctor: passes were not seen." in (
-        diagnose(session).verdict
+        said(diagnose(session))
     )
 
 

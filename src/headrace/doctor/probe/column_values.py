@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from types import MemberDescriptorType
 from typing import Any, Callable
 
-from .described_objects import attributes_of
-from .described_values import class_name
+from .described_values import attributes_of, class_name
 
 MOST_TEXT = 1 << 16
 """Characters or bytes of a text; anything longer is content."""
@@ -20,6 +19,8 @@ MOST_LISTED = 4096
 """Elements of a list that counts as one value."""
 MOST_PARTS = 64
 """Keys, places or attributes of a row that are read."""
+MOST_WORDS = 16
+"""Words of a line that are read."""
 _NUMBERS = (int, float, bool)
 
 
@@ -82,9 +83,11 @@ def _plain_list(elements: Any) -> Any:
 def parts_of(rows: Sequence[Any]) -> list[tuple[str, Callable[[Any], Any]]]:
     """Return the label of each part of rows of one kind, and the function that takes it from a row.
 
-    A list of numbers has no parts.
+    A list of numbers has no parts. A line of a list has its words, of which one names a file in all of them.
     """
     kinds = {type(row) for row in rows}
+    if all(issubclass(kind, str) for kind in kinds):
+        return _words(rows)
     if all(issubclass(kind, dict) for kind in kinds):
         keys = dict.fromkeys(key for row in rows for key in dict.keys(row) if type(key) in (str, int))
         return [(f".{key}", _by_key(key)) for key in list(keys)[:MOST_PARTS]]
@@ -95,6 +98,46 @@ def parts_of(rows: Sequence[Any]) -> list[tuple[str, Callable[[Any], Any]]]:
     (kind,) = kinds
     names = [name for name in attributes_of(rows[0]) if not name.startswith("__") and _is_held(kind, name)]
     return [(f".{name}", _by_name(kind, name)) for name in names[:MOST_PARTS]]
+
+
+def _words(lines: Sequence[str]) -> list[tuple[str, Callable[[Any], Any]]]:
+    """Return the words of lines that all have as many, and the lines themselves where white space surrounds them."""
+    if any(str.strip(line) != line for line in lines):
+        return [(".strip()", lambda line: str.strip(line) if issubclass(type(line), str) else None)]
+    for separator in ("\t", ",", None):
+        split = [str.split(line, separator) for line in lines]
+        count = len(split[0])
+        if not 2 <= count <= MOST_WORDS or any(len(words) != count for words in split):
+            continue
+        if any(all(_names_a_file(words[place]) for words in split) for place in range(count)):
+            parts = [(f"[{place}]", _by_word(place, separator, count, str)) for place in range(count)]
+            are_numbers = [all(_number(words[place]) is not None for words in split) for place in range(count)]
+            return parts + [
+                (f"[{place}] as number", _by_word(place, separator, count, _number))
+                for place in range(count)
+                if are_numbers[place]
+            ]
+    return []
+
+
+def _names_a_file(word: str) -> bool:
+    return _number(word) is None and ("/" in word or "." in word[1:-1])
+
+
+def _number(word: str) -> Any:
+    try:
+        number = float(word)
+    except ValueError:
+        return None
+    return int(number) if word.lstrip("+-").isdecimal() else number
+
+
+def _by_word(place: int, separator: Any, count: int, read: Callable[[str], Any]) -> Callable[[Any], Any]:
+    def take(line: Any) -> Any:
+        words = str.split(line, separator) if issubclass(type(line), str) else []
+        return read(words[place]) if len(words) == count else None
+
+    return take
 
 
 def _places(rows: Sequence[Any]) -> list[tuple[str, Callable[[Any], Any]]]:

@@ -1,6 +1,6 @@
 """Columns of a live dataset: sequences whose element `i` is the path, text, label or row of sample `i`.
 
-The search runs no code of the user's but `__len__`. It reads attributes as described_objects does, and elements by the
+The search runs no code of the user's but `__len__`. It reads attributes as described_values does, and elements by the
 methods of the built-in class, the table or the array that holds them. It opens no file and decodes nothing.
 """
 

@@ -1,6 +1,6 @@
 """Credentials cut out of texts before they are written: in addresses, headers, options and settings by name.
 
-The texts are foreign: described datasets, command lines, keys of samples, tracebacks. What is cut shows as `***`, so
+The texts are foreign: settings of loaders, command lines, keys of samples, tracebacks. What is cut shows as `***`, so
 that a reader of the text knows that there was something.
 """
 
@@ -18,7 +18,6 @@ _NAMED = (
 )
 """What names of settings that hold a credential end with, as the SDKs of stores and their command lines have them."""
 _NAMES = ("secret", "passw", "passphrase", "credential", "connection", "authorization", "token", "key")
-_LONG = rf"(?:{{{_QUOTE}text{_QUOTE}:\s*\d+,\s*{_QUOTE}first{_QUOTE}:\s*)?"  # a long text, as described objects have it
 
 
 def _cut(pattern: str, cut: str, *hints: str) -> tuple[tuple[str, ...], re.Pattern[str], str]:
@@ -32,8 +31,8 @@ _CUTS = [
     _cut(r"(://[^\s?\"'<>\\]{0,1100})\?[^\s\"'<>\\]+", rf"\1?{CUT}", "://"),
     _cut(r"(x-(?:amz|goog)-[\w-]{1,40})=[^&\s\"'\\]+", rf"\1={CUT}", "x-amz", "x-goog"),
     _cut(rf"\b(awsaccesskeyid|signature|sig)={_WORD}", rf"\1={CUT}", "sig", "awsaccesskeyid"),
-    _cut(rf"({_NAMED}{_QUOTE}\s*:\s*{_LONG}{_QUOTE})(?!bearer |basic |token ){_IN_QUOTES}", rf"\1{CUT}", *_NAMES),
-    _cut(rf"({_QUOTE}token{_QUOTE}\s*:\s*{_LONG}{_QUOTE}){_IN_QUOTES}", rf"\1{CUT}", "token"),
+    _cut(rf"({_NAMED}{_QUOTE}\s*:\s*{_QUOTE})(?!bearer |basic |token ){_IN_QUOTES}", rf"\1{CUT}", *_NAMES),
+    _cut(rf"({_QUOTE}token{_QUOTE}\s*:\s*{_QUOTE}){_IN_QUOTES}", rf"\1{CUT}", "token"),
     _cut(rf"({_NAMED}\s*[=:]\s*(?:{_QUOTE})?)(?!(?:basic|bearer|token)\s|[\s\"'{{\[\\]){_WORD}", rf"\1{CUT}", *_NAMES),
     # Options of commands, in one text and as a list.
     _cut(rf"(--[\w-]{{0,30}}{_NAMED}(?:\s+|{_QUOTE},\s*{_QUOTE})){_WORD}", rf"\1{CUT}", *_NAMES),

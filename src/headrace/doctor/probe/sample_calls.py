@@ -1,4 +1,4 @@
-"""Calls of libraries while one sample is produced: which, from which line of the user's code, and with what.
+"""Calls of libraries while one sample is produced: which, from which line of the user's code, and how long each took.
 
 Beside the calls that are stages, some of numpy, torch and scipy are followed, too expensive to hook for good: they are
 replaced while a sample is looked at, and only calls by the user's own code count.
@@ -6,14 +6,14 @@ replaced while a sample is looked at, and only calls by the user's own code coun
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
-from .call_facts import Facts, Leaf, facts_after, facts_before, leaves_of
-from .described_values import json_chars
+from .call_facts import Facts, facts_after, facts_before
 from .patches import Function, HookGuard
 from .stack_sampler import is_users, users_frame
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .stages import Stages
 
 MOST_CALLS = 64
-MOST_CHARS = 32_000
-"""Of the facts of one sample's calls."""
 WATCHED: dict[str, tuple[str, ...]] = {
     "numpy": (
         *("percentile", "quantile", "nanpercentile", "nanquantile", "median", "histogram", "unique", "sort", "argsort"),
@@ -64,16 +62,15 @@ class SampleCalls:
         """`name` gives a text's number in the evidence, `stages` the texts of stages."""
         self._name = name
         self._stages = stages
-        self._left = MOST_CHARS
         self.rows: list[list[Any]] = []
         """Stage, place and facts."""
         self._open: list[tuple[int, int]] = []
         """Row and user's frame, by its id, of the calls that have begun and not ended."""
         self.begun = time.monotonic_ns()
-        self.begin, self.end, self.note = guard(self._begin), guard(self._end), guard(self._note)
+        self.begin, self.end = guard(self._begin), guard(self._end)
 
     def _begin(
-        self, stage: int, function: Any, subject: Any, args: tuple[Any, ...], kwargs: Facts, is_outermost: bool
+        self, stage: int, subject: Any, args: tuple[Any, ...], kwargs: Facts, is_outermost: bool
     ) -> tuple[int, int] | None:
         """Note the beginning of a call; None where it does not count. `is_outermost` of its category."""
         if len(self.rows) >= MOST_CALLS:
@@ -82,9 +79,9 @@ class SampleCalls:
         if not is_outermost and self._open and self._open[-1][1] == id(frame):
             return None
         try:
-            facts = facts_before(self._stages[stage], function, subject, args, kwargs)
-        except Exception as error:  # arguments that the library itself may not take
-            facts = {"failed": type(error).__name__}
+            facts = facts_before(self._stages[stage], subject, args, kwargs)
+        except Exception:  # arguments that the library itself may not take
+            facts = {}
         if facts is None:
             return None
         row = self._add(stage, frame, facts)
@@ -99,35 +96,18 @@ class SampleCalls:
             self._open.pop()
         stage, _, facts = self.rows[row]
         facts["us"] = taken // 1000
-        try:
-            facts.update(facts_after(self._stages[stage], result))
-        except Exception as error:
-            facts["failed"] = type(error).__name__
-
-    def _note(self, stage: int, facts: Facts) -> None:
-        """Note a call that is over at once."""
-        if len(self.rows) < MOST_CALLS:
-            self._add(stage, users_frame(sys._getframe(1)), facts)
+        with contextlib.suppress(Exception):  # a class of the user's own may do anything
+            facts.update(facts_after(self._stages[stage], facts, result))
 
     def _add(self, stage: int, frame: Any, facts: Facts) -> int:
         place = -1
         if frame is not None:
             code = frame.f_code
             place = self._name(f"{code.co_filename}:{frame.f_lineno}:{getattr(code, 'co_qualname', code.co_name)}")
-        self._left -= json_chars(facts)
-        if self._left < 0:
-            facts = {"cut": True}
         if self._open:
             facts["inside"] = self._open[-1][0]
         self.rows.append([stage, place, facts])
         return len(self.rows) - 1
-
-    def output(self, sample: Any) -> list[Leaf]:
-        """Return the values of what was produced."""
-        try:
-            return leaves_of(sample)
-        except Exception:  # a class of the user's own may do anything
-            return []
 
 
 class WatchedFunctions:
@@ -217,7 +197,7 @@ def _watched(stages: Stages, stage: int, original: Function) -> Function:
         calls = None if look is None else look.calls
         if calls is None or not is_users(sys._getframe(1).f_code.co_filename):
             return original(*args, **kwargs)
-        begun = calls.begin(stage, original, None, args, kwargs, True)
+        begun = calls.begin(stage, None, args, kwargs, True)
         result: Any = None
         try:
             result = original(*args, **kwargs)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Callable
 
+from .batch_leaves import Leaf, leaves_of
 from .batch_production import BatchRecorder, ProducedBatch, key_text
 from .evidence_file import EvidenceFile
 from .patches import Fault, HookGuard
@@ -124,7 +125,7 @@ class SampleComparison:
         """Write down what the look saw. `again` produces it once more; None where that cannot be done."""
         begun = time.monotonic_ns()
         self._stages.end_look(batch.account)
-        self._write_calls("sample", look, batch, key_text(key), sample)
+        self._write_calls("sample", look, batch, key_text(key))
         drew, is_short = look.drew(), begun - look.begun <= MOST_NS
         if again is None or not is_short or not self._may_repeat:
             self._write(batch, look, drew, None)
@@ -153,14 +154,14 @@ class SampleComparison:
     def _end_batch(self, look: SampleStages, batch: ProducedBatch, collated: Any) -> None:
         begun = time.monotonic_ns()
         self._stages.end_look(batch.account)
-        self._write_calls("collated", look, batch, "", collated)
+        self._write_calls("collated", look, batch, "", _leaves_of(collated))
         self._batches.cost.total_ns += time.monotonic_ns() - begun
 
-    def _write_calls(self, kind: str, look: SampleStages, batch: ProducedBatch, key: str, gave: Any) -> None:
+    def _write_calls(self, kind: str, look: SampleStages, batch: ProducedBatch, key: str, *output: list[Leaf]) -> None:
         calls = look.calls
         if calls is not None:
             wall_us = (time.monotonic_ns() - look.begun) // 1000
-            self._evidence.write((kind, batch.epoch, batch.index, key, wall_us, calls.rows, calls.output(gave)))
+            self._evidence.write((kind, batch.epoch, batch.index, key, wall_us, calls.rows, *output))
 
     def _look_at(self, dataset: Any, batch: ProducedBatch, key: Any, make: Callable[[], Any]) -> None:
         """Look at a sample that did not come by itself: it is produced for this alone."""
@@ -169,7 +170,7 @@ class SampleComparison:
         begun = time.monotonic_ns()
         with generators_kept():
             look, sample = self._made(batch, make, self._calls())
-            self._write_calls("sample", look, batch, key_text(key), sample)
+            self._write_calls("sample", look, batch, key_text(key))
             drew, digest = look.drew(), digest_of(sample)
             is_short = time.monotonic_ns() - begun <= MOST_NS
             self._write(batch, look, drew, (digest, *self._made(batch, make)) if is_short else None)
@@ -213,6 +214,13 @@ class SampleComparison:
             left = seconds.get(stage)
             rows.append([stage, int(stage_drew), _are_same(one, left.pop(0) if left else None)])
         self._evidence.write(("look", batch.epoch, batch.index, rows, int(drew), same, sorted(look.takes)))
+
+
+def _leaves_of(collated: Any) -> list[Leaf]:
+    try:
+        return leaves_of(collated)
+    except Exception:  # a class of the user's own may do anything
+        return []
 
 
 def _are_same(one: bytes | None, other: bytes | None) -> int | None:

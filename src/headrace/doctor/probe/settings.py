@@ -47,6 +47,10 @@ class ProbeSettings:
     """The folder that takes what the run would write of checkpoints and trackers' files; empty: it writes as ever."""
     changes: dict[str, Any] = field(default_factory=dict)
     """Remedies to inject, of docs/doctor/remedies.md."""
+    look_s: float = 0.0
+    """Seconds that a look at the values of samples may take, once the steps were measured; 0: none."""
+    looks_first: bool = False
+    """Whether the run is for that look alone, and ends with it at its first pass with autograd on."""
     digests: int = 0
     """Batches, the first of each process that trains, that are digested, so that runs can be compared."""
     most_bytes: int = 16 << 20

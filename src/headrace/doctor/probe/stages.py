@@ -298,7 +298,7 @@ def call_looked_at(
     account = stages.enter(stage)
     look = stages.look()
     calls = None if look is None else look.calls
-    begun = None if calls is None else calls.begin(stage, function, subject, args, kwargs, account is not None)
+    begun = None if calls is None else calls.begin(stage, subject, args, kwargs, account is not None)
     result: Any = None
     try:
         result = function(*args, **kwargs)

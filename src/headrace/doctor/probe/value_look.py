@@ -1,28 +1,47 @@
-"""Look at the values of a dataset's samples: each made several times, with what it is made from, into one file.
+"""Look at the values of a loader's samples: each made several times, with what it is made from, into one file.
 
-The file holds the bytes of all arrays and inputs, equal ones once; then the look as JSON, and its place as the last
-eight bytes.
+A sample is looked at as the loader hands it over: in a batch of its own. The file holds the bytes of all arrays and
+inputs, equal ones once; then the look as JSON, and its place as the last eight bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import sys
 import time
-from typing import Any, BinaryIO
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from threading import Thread, Timer
+from typing import Any, BinaryIO, Callable
 
 from .columns import ColumnBudget, found_columns
+from .held_pictures import held_pictures
+from .live_objects import live_objects
 from .sample_comparison import generators_kept
 from .value_trace import ValueTrace
 
+LOOK_FILE = "look"
+HELD = ".npy"
+"""Ending of the file, beside the look's, of the pictures that the dataset holds in memory."""
+PARTIAL = ".partial"
+"""End of the name of a look that is not whole yet."""
 MOST_S = 10.0
+GRACE_S = 5.0
+"""How much longer a sample may take that was begun within the look's time."""
+LATE = f"a sample took more than {GRACE_S:.0f} s"
 MOST_BYTES = 256 << 20
-INDICES, MAKINGS = 8, 4
+INDICES = 8
+_MIXINGS = 3
+"""Batches of the same two samples: what mixes them may draw a factor that changes nothing."""
 MOST_LEAVES = 64
 MOST_DEPTH = 6
 MOST_TEXT = 20_000
+_MOST_BITS = 64
+"""Of a whole number."""
 MOST_COLUMNS_S = 5.0
 MOST_COLUMN_BYTES = 64 << 20
 """JSON of all columns together."""
@@ -35,6 +54,13 @@ class _Content:
         self._file = file
         self._places: dict[bytes, tuple[int, int]] = {}
         self.size = 0
+        self.is_full = False
+        """Whether there was no room for something."""
+
+    def takes(self, count: int) -> bool:
+        """Tell whether there is room for so many bytes."""
+        self.is_full = self.is_full or self.size + count > MOST_BYTES
+        return not self.is_full
 
     def put(self, data: bytes) -> tuple[int, int]:
         """Return where the bytes lie: first byte and count."""
@@ -46,25 +72,77 @@ class _Content:
         return self._places[digest]
 
 
-def look_at_values(dataset: Any, length: int, path: str, *, most_s: float = MOST_S) -> dict[str, Any]:
-    """Make samples spread over a dataset, write what they are and what they are made from, and return the outline.
+def look_within(loader: Any, path: str, most_s: float = MOST_S) -> str:
+    """Look at a loader's values in a thread of its own, and return why there is no look; empty where there is one.
+
+    A sample that never comes costs the look, and no more time than the look's own: the process ends soon after, even
+    where threads of the dataset's do not.
+    """
+    why = [LATE]
+
+    def look() -> None:
+        try:
+            look_at_values(loader, path, most_s=most_s)
+            why[0] = ""
+        except BaseException as error:  # of the dataset's own, whatever it is: the run ends as it would have
+            why[0] = _said(error)
+
+    thread = Thread(target=look, name="headrace-look", daemon=True)
+    thread.start()
+    thread.join(most_s + GRACE_S)
+    if why[0] == LATE:
+        timer = Timer(GRACE_S, _leave)
+        timer.daemon = True
+        timer.start()
+    return why[0]
+
+
+def _leave() -> None:
+    """End the process, whatever it waits for."""
+    with suppress(Exception):
+        sys.stdout.flush()
+    os._exit(0)
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"[:300]
+    except Exception:  # the user's exception fails to say what it is
+        return type(error).__name__
+
+
+def look_at_values(loader: Any, path: str, *, most_s: float = MOST_S) -> dict[str, Any]:
+    """Make samples spread over a DataLoader's dataset, write what they are and are made from, and return the outline.
 
     The shared generators of random numbers are put back to where they were. The look ends by itself once it has taken
-    `most_s` or would write more than 256 MB; what raises is noted, and ends the look of that sample.
+    `most_s` or would write more than 256 MB; what raises is noted, and ends the look of that sample. Of a stream, the
+    first samples are taken, of a fresh iterator each time.
     """
-    spread = sorted({round(place * (length - 1) / max(1, INDICES - 1)) for place in range(INDICES)})
+    dataset = loader.dataset
+    length = _length(dataset)
     found: dict[str, Any] = {"class": type(dataset).__name__, "length": length, "samples": [], "ended": ""}
+    found["is_batched"] = _makes_batches(loader)
     until = time.monotonic() + most_s
-    partial = f"{path}.partial"
+    partial = path + PARTIAL
     with open(partial, "wb") as file, generators_kept():
         content = _Content(file)
-        for making in range(MAKINGS):
-            for index in spread:
-                if time.monotonic() > until or content.size > MOST_BYTES:
-                    found["ended"] = "time" if content.size <= MOST_BYTES else "size"
+        collate = _collate_of(loader)
+        held = None if length is None else held_pictures(dataset, length)
+        for makings in ((0, 1), (2, 3)):  # two of each first: one shows what is drawn
+            for making, index, make in _makers(dataset, length, makings):
+                found["ended"] = "size" if content.is_full else "time" if time.monotonic() > until else ""
+                if found["ended"]:
                     break
-                found["samples"].append(_looked_at(dataset, index, making, content))
-        found["columns"] = _columns(dataset, length, content)
+                found["samples"].append(_looked_at(make, collate, index, making, content, held))
+        found["mixed"] = None if found["ended"] == "size" else _mixed(dataset, loader, length)
+        found["columns"] = [] if length is None else _columns(dataset, length, content, until + GRACE_S / 2)
+        found["holds"] = held is not None and any(said["is_held"] for said in found["samples"])
+        if found["holds"]:
+            with open(f"{path}{HELD}", "wb") as pictures:
+                sys.modules["numpy"].save(pictures, held)
+        found["transforms"], tokenizers = live_objects(loader)
+        found["tokenizers"] = [content.put(text.encode()) for text in tokenizers]
+        found["chosen"] = _chosen(loader, length)
         outline = json.dumps(found).encode()
         file.write(outline)
         file.write(content.size.to_bytes(8, "little"))
@@ -72,17 +150,113 @@ def look_at_values(dataset: Any, length: int, path: str, *, most_s: float = MOST
     return found
 
 
-def _columns(dataset: Any, length: int, content: _Content) -> list[dict[str, Any]]:
+def _mixed(dataset: Any, loader: Any, length: int | None) -> list[list[Any]] | None:
+    """Return the paths of what a batch of two holds otherwise than the batches of one, such as MixUp's pictures.
+
+    None where no batch of two could be made.
+    """
+    if length is None or length < 2 or getattr(loader, "batch_size", None) == 1 or _makes_batches(loader):
+        return []
+    try:
+        samples = [make() for _, index, make in _makers(dataset, length, (0,)) if index in (0, length - 1)][:2]
+        alone = [_values_of(loader.collate_fn([sample])) for sample in samples]
+        found: dict[str, list[Any]] = {}
+        for _ in range(_MIXINGS):
+            both = _values_of(loader.collate_fn(samples))
+            for key, (path, value) in both.items():
+                if key in alone[0] and not _are_rows(value, [one.get(key, (None, None))[1] for one in alone]):
+                    found[key] = path
+        return list(found.values())
+    except Exception:  # of a sample, or of the collate function
+        return None
+
+
+def _values_of(batch: Any) -> dict[str, tuple[list[Any], Any]]:
+    """Return the arrays of a batch by their paths."""
+    found: dict[str, tuple[list[Any], Any]] = {}
+
+    def add(value: Any, path: list[Any]) -> None:
+        members = _members(value) if len(path) < MOST_DEPTH else None
+        for key, one in members or ():
+            if _is_plain(key, value):
+                add(one, [*path, key])
+        array = _as_array(value) if members is None else None
+        if array is not None and array.ndim:
+            found[repr(path)] = path, array.copy()
+
+    add(batch, [])
+    return found
+
+
+def _are_rows(both: Any, alone: list[Any]) -> bool:
+    """Tell whether a batch of two holds the batches of one as its rows, as far as they have the same shapes."""
+    if any(one is None or one.shape[1:] != both.shape[1:] or len(one) != 1 for one in alone) or len(both) != 2:
+        return True  # padded to the batch, or no array a sample
+    return all((both[place] == one[0]).all() or (both[place] != both[place]).any() for place, one in enumerate(alone))
+
+
+def _length(dataset: Any) -> int | None:
+    """Return the samples that may be asked for by number; None of a stream."""
+    torch_data = sys.modules.get("torch.utils.data")
+    if torch_data is not None and isinstance(dataset, torch_data.IterableDataset):
+        return None
+    return len(dataset) if hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__") else None
+
+
+def _makes_batches(loader: Any) -> bool:
+    """Tell whether the loader's dataset makes batches itself."""
+    return getattr(loader, "batch_sampler", None) is None and getattr(loader, "batch_size", None) is None
+
+
+def _collate_of(loader: Any) -> Callable[[Any], Any]:
+    """Return what makes a batch of one sample; of a dataset that makes its batches itself, what the loader does."""
+    collate: Callable[[Any], Any] = loader.collate_fn
+    if _makes_batches(loader):
+        return collate
+    return lambda sample: collate([sample])
+
+
+def _makers(dataset: Any, length: int | None, makings: tuple[int, ...]) -> Iterator[tuple[int, int, Callable[[], Any]]]:
+    """Yield the samples to make: the making, their places, and what makes each."""
+    if length is None:
+        for making in makings:
+            stream = iter(dataset)
+            yield from ((making, place, lambda: next(stream)) for place in range(INDICES))  # noqa: B023  # at once
+        return
+    for index in sorted({round(place * max(0, length - 1) / (INDICES - 1)) for place in range(INDICES)}):
+        for making in makings:
+            if hasattr(dataset, "__getitems__"):  # as a DataLoader's workers take it
+                yield making, index, lambda index=index: dataset.__getitems__([index])[0]  # type: ignore[misc]
+            else:
+                yield making, index, lambda index=index: dataset[index]  # type: ignore[misc]
+
+
+def _chosen(loader: Any, length: int | None) -> list[int] | None:
+    """Return the samples that the loader's sampler takes, where that takes some of them by a list of their places."""
+    indices = getattr(getattr(loader, "sampler", None), "indices", None)
+    if indices is None or length is None:
+        return None
+    try:
+        taken = [int(index) for index in islice(iter(indices), length + 1)]
+    except Exception:  # of a sampler of the user's own, which means something else by that name
+        return None
+    return taken if len(taken) <= length and all(0 <= index < length for index in taken) else None
+
+
+def _columns(dataset: Any, length: int, content: _Content, until: float) -> list[dict[str, Any]]:
     """Write the columns that the dataset holds, whole ones, and return their names and places."""
-    until, left = time.monotonic() + MOST_COLUMNS_S, MOST_COLUMN_BYTES
+    until, left = min(until, time.monotonic() + MOST_COLUMNS_S), MOST_COLUMN_BYTES
     found: list[dict[str, Any]] = []
     for column in found_columns(dataset, length, ColumnBudget()):
         values: list[Any] = []
-        for chunk in column.chunks():
-            if time.monotonic() > until:
-                return found
-            values += chunk
-        data = json.dumps(values).encode()
+        try:
+            for chunk in column.chunks():
+                if time.monotonic() > until:
+                    return found
+                values += chunk
+            data = json.dumps(values).encode()
+        except Exception:  # of a library, which cannot read its own elements
+            continue
         left -= len(data)
         if left < 0:
             break
@@ -90,24 +264,34 @@ def _columns(dataset: Any, length: int, content: _Content) -> list[dict[str, Any
     return found
 
 
-def _looked_at(dataset: Any, index: int, making: int, content: _Content) -> dict[str, Any]:
+def _looked_at(
+    make: Callable[[], Any], collate: Callable[[Any], Any], index: int, making: int, content: _Content, held: Any
+) -> dict[str, Any]:
     trace = ValueTrace()
     said: dict[str, Any] = {"index": index, "making": making, "leaves": []}
     begun = time.monotonic_ns()
     trace.begin()
     try:
-        sample = dataset[index]
+        try:
+            sample = make()
+            said["wall_us"] = (time.monotonic_ns() - begun) // 1000
+            batch = collate(sample)
+        finally:
+            trace.end()
+        _add_leaves(batch, [], said["leaves"], content)
     except Exception as error:
-        said["error"] = f"{type(error).__name__}: {error}"[:300]
-        sample = None
-    finally:
-        trace.end()
-    said["wall_us"] = (time.monotonic_ns() - begun) // 1000
-    _add_leaves(sample, [], said["leaves"], content)
+        said["error"] = _said(error)
     said["inputs"] = [
         {"decoder": one.decoder, "path": one.path, "member": one.member, "at": content.put(one.data)}
         for one in trace.inputs
+        if content.takes(len(one.data))
     ]
+    said["is_held"] = held is not None and not said["inputs"]
+    if said["is_held"]:
+        picture = io.BytesIO()
+        sys.modules["numpy"].save(picture, held[index].squeeze())
+        at = content.put(picture.getvalue())
+        said["inputs"].append({"decoder": "memory", "path": None, "member": None, "at": at})
     said.update(boxes=trace.boxes, sizes=trace.sizes, calls=trace.calls[:MOST_LEAVES])
     return said
 
@@ -116,35 +300,51 @@ def _add_leaves(value: Any, path: list[Any], leaves: list[dict[str, Any]], conte
     """Add the leaves of a nested sample, in its order."""
     if len(leaves) >= MOST_LEAVES:
         return
-    if (len(path) < MOST_DEPTH and isinstance(value, dict)) or (hasattr(value, "keys") and hasattr(value, "items")):
-        for key, one in list(value.items()):
-            _add_leaves(one, [*path, key if isinstance(key, (str, int)) else repr(key)], leaves, content)
-    elif len(path) < MOST_DEPTH and isinstance(value, (list, tuple)):
-        for place, one in enumerate(value):
-            _add_leaves(one, [*path, place], leaves, content)
-    else:
+    members = _members(value) if len(path) < MOST_DEPTH else None
+    if members is None:
         leaves.append({"path": path, **_leaf(value, content)})
+        return
+    for key, one in members:
+        if _is_plain(key, value):
+            _add_leaves(one, [*path, key], leaves, content)
+        else:
+            leaves.append({"path": [*path, repr(key)], "kind": "object", "class": type(one).__name__})
+
+
+def _members(value: Any) -> list[tuple[Any, Any]] | None:
+    """Return what a dict, a list or the like holds, by key or place; None of anything else."""
+    if isinstance(value, (list, tuple)):
+        return list(enumerate(value))
+    try:
+        if isinstance(value, dict) or (callable(value.keys) and callable(value.items)):
+            return [(key, one) for key, one in islice(value.items(), MOST_LEAVES)]
+    except Exception:  # a class without these, or of the user's own, which means something else by the name
+        return None
+    return None
+
+
+def _is_plain(key: Any, value: Any) -> bool:
+    """Tell a key that the Loader's batches may have: a text of a dict, a place of a list."""
+    return isinstance(key, str) or isinstance(value, (list, tuple))
 
 
 def _leaf(value: Any, content: _Content) -> dict[str, Any]:
-    if value is None or isinstance(value, (bool, int, float)):
+    if value is None or isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= _MOST_BITS):
         return {"kind": "number" if value is not None else "none", "value": value}
     if isinstance(value, str):
         return {"kind": "text", "value": value[:MOST_TEXT]}
-    if isinstance(value, bytes):
+    if isinstance(value, bytes) and content.takes(len(value)):
         return {"kind": "bytes", "at": content.put(value)}
     try:
         array = _as_array(value)
-        if array is not None:
-            data = array.tobytes()
-            if content.size + len(data) <= MOST_BYTES:
-                return {
-                    "kind": "array",
-                    "dtype": array.dtype.str,
-                    "shape": list(array.shape),
-                    "of": type(value).__name__,
-                    "at": content.put(data),
-                }
+        if array is not None and content.takes(array.nbytes):
+            return {
+                "kind": "array",
+                "dtype": array.dtype.str,
+                "shape": list(array.shape),
+                "of": type(value).__name__,
+                "at": content.put(array.tobytes()),
+            }
     except Exception as error:  # a class of the user's own may do anything
         return {"kind": "object", "class": type(value).__name__, "error": type(error).__name__}
     return {"kind": "object", "class": type(value).__name__}

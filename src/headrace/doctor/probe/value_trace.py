@@ -15,6 +15,8 @@ from typing import Any, Callable
 from .patches import Function, Patches
 
 MOST_INPUT_BYTES = 32 << 20
+MOST_TRACED_BYTES = 256 << 20
+"""Of all inputs of a sample together."""
 MOST_INPUTS = 64
 MOST_HINTS = 64
 Hint = tuple[int, ...]
@@ -103,7 +105,7 @@ class ValueTrace:
         if len(self.inputs) >= MOST_INPUTS:
             return
         if isinstance(source, (str, os.PathLike)):
-            path = os.path.abspath(os.fsdecode(source))
+            path = os.path.join(os.getcwd(), os.fsdecode(source))  # its end is what the script's own texts hold
             with open(path, "rb") as file:
                 self._take(name, file.read(MOST_INPUT_BYTES + 1), path)
         elif hasattr(source, "read") and hasattr(source, "seek"):
@@ -112,7 +114,7 @@ class ValueTrace:
             data = source.read(MOST_INPUT_BYTES + 1)
             source.seek(at)
             named = getattr(source, "name", None)
-            self._take(name, data, os.path.abspath(named) if isinstance(named, str) else None)
+            self._take(name, data, os.path.join(os.getcwd(), named) if isinstance(named, str) else None)
         elif hasattr(source, "numpy"):
             self._take(name, source.numpy().tobytes(), None)
         elif source is not None:
@@ -122,7 +124,10 @@ class ValueTrace:
         self._members.extend(take(args, kwargs, result))
 
     def _take(self, name: str, data: bytes, path: str | None) -> None:
-        if len(data) <= MOST_INPUT_BYTES and all(each.data != data for each in self.inputs):
+        held = len(data) + sum(len(each.data) for each in self.inputs)
+        if len(data) > MOST_INPUT_BYTES or held > MOST_TRACED_BYTES:
+            return
+        if all(each.data != data for each in self.inputs):
             self.inputs.append(TracedInput(name, data, path, None))
 
     def _hinted(self, find: Callable[..., Any], name: str, args: Any, kwargs: Any, _: Any) -> None:
@@ -193,7 +198,7 @@ def _window(array: Any) -> Hint | None:
 
 def _tar_member(args: Any, kwargs: Any, result: Any) -> list[tuple[bytes, str, str]]:
     archive, member = args[0], _first(args[1:], kwargs)
-    if result is None:
+    if result is None or not result.seekable():  # of a stream, what is read here nobody else could read
         return []
     at = result.tell()
     data = result.read(MOST_INPUT_BYTES)
@@ -224,9 +229,11 @@ _GEOMETRY: dict[str, dict[str, Callable[[Any, Any], tuple[Any, Any]]]] = {
     "cv2": {"resize": _opencv_size},
     "torch.nn.functional": {"interpolate": _torch_size},
     "torchvision.transforms.functional": {"crop": _torchvision_crop, "resized_crop": _torchvision_crop},
-    "torchvision.transforms.v2.functional": {"crop": _torchvision_crop, "resized_crop": _torchvision_crop},
 }
-"""Geometry by module, and the window and the size that a call was given."""
+"""Geometry by module, and the window and the size that a call was given.
+
+Not that of torchvision's v2, which finds kernels by the functions themselves.
+"""
 _MEMBERS: dict[str, dict[str, Callable[[Any, Any, Any], list[tuple[bytes, str, str]]]]] = {
     "tarfile": {"TarFile.extractfile": _tar_member},
     "zipfile": {"ZipFile.read": _zip_member},

@@ -82,6 +82,20 @@ class MachineSurvey:
 
 
 @dataclass
+class LookedImage:
+    """What a look at samples has found their pictures to be: code in which `hr` is headrace."""
+
+    steps: list[str] = field(default_factory=list)
+    """Of the view; none for the whole picture."""
+    dtype: str = "uint8"
+    normalize: str = ""
+    filter: str = "bilinear"
+    """By which the script resizes."""
+    is_augmented: bool = False
+    """Whether colours are drawn between the view and the values."""
+
+
+@dataclass
 class AdoptedPart:
     """Part of the script, and what does it where Headrace's Loader takes its place."""
 
@@ -111,12 +125,18 @@ class LoaderTrial:
     first_us: float | None = None
     stand_in_us: float | None = None
     degree: str = ""
-    """`exact`, `draft` or `no`."""
+    """`exact`, `part` or `no`; `draft` of an earlier doctor."""
     reason: str = ""
     parts: list[AdoptedPart] = field(default_factory=list)
     passive_us: list[float] = field(default_factory=list)
-    source_samples: int | None = None
-    """Samples that the module's source holds, before any are chosen."""
-    source_classes: int | None = None
     leaves: dict[str, str] = field(default_factory=dict)
     """Kind of each array and text of a batch that it made, by path: `float32[8, 3, 224, 224]`, `text`."""
+    verified: dict[str, str] = field(default_factory=dict)
+    """How each array and text compares with the script's own samples: `same`, `drawn`, or `different` and where."""
+    covered: list[str] = field(default_factory=list)
+    """Arrays and texts of the script's batch that the Loader makes."""
+    left: dict[str, str] = field(default_factory=dict)
+    """Kinds of those that stay the script's own Python, by path, as `leaves` has them."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Files that the module opens beside the script's own, by the constants that name them: the samples' paths and
+    values, tokenizers."""

@@ -265,15 +265,15 @@ class ProcessEvidence:
         self.producer.samples.append(self._observed(record))
 
     def _take_collated(self, record: schema.CollatedRecord) -> None:
-        self.producer.collated.append(self._observed(record))
+        output = [producers.OutputLeaf(*leaf) for leaf in record.output]
+        self.producer.collated.append(replace(self._observed(record), output=output))
 
     def _observed(self, record: schema.SampleRecord) -> producers.ObservedSample:
         calls = [
             producers.ObservedCall(self._names.get(stage, UNNAMED), self._names.get(place), facts)
             for stage, place, facts in record.calls
         ]
-        output = [producers.OutputLeaf(*leaf) for leaf in record.output]
-        return producers.ObservedSample(record.epoch, record.index, record.key, record.wall, calls, output)
+        return producers.ObservedSample(record.epoch, record.index, record.key, record.wall, calls)
 
     def _take_lines(self, record: schema.LinesRecord) -> None:
         self._lines.update({self._names[name]: us for name, us in record.counts if name in self._names})

@@ -344,10 +344,9 @@ class LookRecord(EvidenceRecord):
 
 
 class SampleRecord(EvidenceRecord):
-    """Sample that was looked at: calls of libraries in the order in which they began, and the values that came out.
+    """Sample that was looked at: calls of libraries in the order in which they began.
 
-    `calls` are stage, place in the user's code (-1 without one) and facts; `output` are path, kind, shape, dtype, and
-    the least and greatest number.
+    `calls` are stage, place in the user's code (-1 without one) and facts.
     """
 
     epoch: int
@@ -355,11 +354,15 @@ class SampleRecord(EvidenceRecord):
     key: str
     wall: Duration
     calls: list[tuple[NameNumber, int, Facts]] = NO_ROWS
-    output: list[tuple[str, str, list[int] | None, str | None, float | int | None, float | int | None]] = NO_ROWS
 
 
 class CollatedRecord(SampleRecord):
-    """Batch as collate made it of its samples."""
+    """Batch as collate made it of its samples, with its values.
+
+    `output` are path, kind, shape, dtype, and the least and greatest number.
+    """
+
+    output: list[tuple[str, str, list[int] | None, str | None, float | int | None, float | int | None]] = NO_ROWS
 
 
 class LinesRecord(EvidenceRecord):

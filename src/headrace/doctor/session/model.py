@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .after_run import LoaderTrial, MachineSurvey, Proof
+from .after_run import LoaderTrial, LookedImage, MachineSurvey, Proof
 from .producers import BatchProducer, FileOpens, RemoteReads
 from .trainers import Trainer
 
@@ -121,6 +121,7 @@ class Session:
     proofs: list[Proof] = field(default_factory=list)
     control: Proof | None = None
     """The command run again as it is, which proofs are compared with."""
+    looked_image: LookedImage | None = None
     loader_trial: LoaderTrial | None = None
     phases: list[PhaseRow] = field(default_factory=list)
     format: str = FORMAT

@@ -77,7 +77,7 @@ class ObservedCall:
 
 @dataclass
 class OutputLeaf:
-    """Value inside a sample or a batch: where it lies, what it is, and the range of its numbers."""
+    """Value inside a batch: where it lies, what it is, and the range of its numbers."""
 
     path: str
     """Keys and positions, such as `0`, `image` or `meta.id`; empty for the whole."""
@@ -91,7 +91,7 @@ class OutputLeaf:
 
 @dataclass
 class ObservedSample:
-    """How one sample was produced: the calls in the order in which they began, and what came out."""
+    """How one sample or batch was produced: the calls in the order in which they began."""
 
     epoch: int
     index: int
@@ -99,6 +99,7 @@ class ObservedSample:
     wall: int
     calls: list[ObservedCall] = field(default_factory=list)
     output: list[OutputLeaf] = field(default_factory=list)
+    """Values of a batch; an earlier doctor had those of samples, too."""
 
 
 @dataclass

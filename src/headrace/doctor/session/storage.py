@@ -59,6 +59,8 @@ def session_folder(
     replay: int = 0,
     drain_s: float = 0.0,
     digests: int = 0,
+    look_s: float = 0.0,
+    looks_first: bool = False,
 ) -> Iterator[SessionFolder]:
     """Make a session's folder and write its settings.
 
@@ -77,6 +79,8 @@ def session_folder(
         replay=replay,
         drain_s=drain_s,
         digests=digests,
+        look_s=look_s,
+        looks_first=looks_first,
         steps=ProbeSettings.steps if steps is None else steps,
         enough=enough,
     )

@@ -11,7 +11,7 @@ from threading import Thread, current_thread, get_ident
 from types import FrameType, ModuleType
 from typing import Any, Callable
 
-from ..described_objects import ObjectDescriber
+from ..described_loader import described_loader
 from ..overhead import NOBODY
 from ..patches import Function, Patches
 from ..sample_comparison import SampleComparison
@@ -118,6 +118,8 @@ class LoaderHooks:
             training.pass_begun(number, start, self._is_grad_enabled())
             if isinstance(iterator, self._iterators):
                 self._write_pass(loader, iterator, number, start)
+                if training.settings.looks_first and self._is_grad_enabled() and thread.is_its_thread():
+                    training.look_and_end(loader)
         except Exception as error:
             training.fail(name, error)
         return iterator
@@ -290,7 +292,7 @@ class LoaderHooks:
             return {}
         if not _is_headraces(loader):
             try:
-                facts["described"] = _described(loader)
+                facts["described"] = described_loader(loader, _wrapper_of(loader))
             except Exception as error:
                 self._training.fault("description of a DataLoader", error)
         return facts
@@ -350,22 +352,6 @@ def _dataloader_facts(loader: Any) -> dict[str, Any]:
         "length": None if is_iterable else _length(loader),
         "samples": None if is_iterable else _count(lambda: loader.dataset),
     }
-
-
-def _described(loader: Any) -> dict[str, Any]:
-    """Describe what a DataLoader was given, and the object of a library's that iterates it on the script's behalf."""
-    things = {
-        "dataset": loader.dataset,
-        "collate": loader.collate_fn,
-        "sampler": loader.sampler,
-        "batch_sampler": loader.batch_sampler,
-        "worker_init": loader.worker_init_fn,
-    }
-    wrapper = _wrapper_of(loader)
-    if wrapper is not None:
-        things["wrapper"] = wrapper
-    described = ObjectDescriber(known={id(loader): "loader"}).describe(things)
-    return {**described, "drop_last": bool(loader.drop_last), "generator": loader.generator is not None}
 
 
 def _wrapper_of(loader: Any) -> Any:

@@ -185,8 +185,6 @@ def _opening(timer: CallTimer, opened: OpenedFiles, original: Function) -> Funct
         finally:
             if account is not None:
                 account.leave()
-        if stages.looked:
-            _note_open(stages, stage, args[0] if args else kwargs.get("file"))
         is_usual = len(args) < 3 and "buffering" not in kwargs
         if is_usual and type(file) is io.BufferedReader and type(file.raw) is io.FileIO:
             raw: Any = file.detach()
@@ -194,13 +192,6 @@ def _opening(timer: CallTimer, opened: OpenedFiles, original: Function) -> Funct
         return file
 
     return open_
-
-
-def _note_open(stages: Stages, stage: int, file: Any) -> None:
-    """Tell the look at this thread's sample, if there is one, which file was opened."""
-    look = stages.look()
-    if look is not None and look.calls is not None and isinstance(file, (str, bytes, os.PathLike)):
-        look.calls.note(stage, {"path": os.fsdecode(file)})
 
 
 def _buffer_bytes(raw: Any) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from threading import get_ident, main_thread
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from ..evidence_file import EvidenceFile, LastRecords
+from ..looked_loader import LookedLoader
 from ..overhead import NOBODY, TrainingCost
 from .loop_work import LoopWork
 from .ranks import RankGroup
@@ -66,6 +67,7 @@ class TrainingObserver:
         """Whether steps may pass unobserved. Not where hooks would not see when to go on."""
         self.work = LoopWork(evidence.name, lambda error: fault("lines of the loop", error))
         self.limit = StepLimit(settings.warmup, None if settings.observe else settings.steps, settings.enough)
+        self.looked = LookedLoader(settings, note)
         self.replay = LoopReplay(self)
         self.windows = Windows(self)
         self.at_close: list[Callable[[], None]] = []
@@ -296,6 +298,15 @@ class TrainingObserver:
         self.say("scaler", "GradScaler skipped steps because gradients were infinite. Each is counted as a step.")
         self._step_ended()
 
+    def look_and_end(self, loader: Any) -> NoReturn:
+        """Look at a loader's samples, and end the run: it has ended in order even if the look ends the process."""
+        self.limit.is_over = True
+        self._last.reason = "steps"
+        if self.looked.may_look:
+            self._last.write()
+        self.looked.look_at(loader)
+        raise StepsMeasured
+
     def _is_training_thread(self, optimizer: Any) -> bool:
         thread = get_ident()
         if thread == self.thread.observed:
@@ -327,9 +338,7 @@ class TrainingObserver:
         self.windows.go_on()
         if self.limit.is_reached(ended):
             self.finish()
-            self.limit.is_over = True
-            self._last.reason = "steps"
-            raise StepsMeasured
+            self.look_and_end(self.looked.most_used())
 
     # Writing.
 

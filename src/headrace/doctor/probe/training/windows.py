@@ -90,6 +90,7 @@ class Windows:
 
     def keep(self, source: Callable[[], HeldIterator], pass_: ObservedPass, batch: Any, received: FetchedBatch) -> None:
         """Take a batch of a DataLoader that was received with autograd on, before the training thread has it."""
+        self._training.looked.fed_by(pass_)
         self._observed.add(pass_, source)
         is_measured = self._is_measured(self._training.steps.number)
         self._observed.offer(batch, received, self._training.steps.gets, is_measured=is_measured)

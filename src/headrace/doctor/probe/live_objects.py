@@ -1,0 +1,110 @@
+"""Transforms and tokenizers of known libraries that a loader holds, by their own live objects."""
+
+from __future__ import annotations
+
+import importlib
+from collections import deque
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
+
+from .column_sources import LEAVES, members_of
+from .described_values import class_name
+from .own_transforms import READ, with_own_known
+
+_TRANSLATORS = {
+    "torchvision": "from_torchvision",
+    "timm": "from_timm",
+    "albumentations": "from_albumentations",
+}
+"""Function of headrace that takes a transform of each library."""
+_MAKERS = ("__getitem__", "__getitems__", "__iter__")
+"""Methods that make samples."""
+_MOST_LEVELS = 4
+_MOST_OBJECTS = 2_000
+_MOST_FOUND = 16
+_MOST_TOKENIZER = 16 << 20
+"""Characters of a tokenizer as JSON."""
+
+
+def live_objects(loader: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the outermost transforms that a loader reaches, as a Loader's arguments, and its tokenizers as JSON.
+
+    There are no transforms where the program's Python has no headrace.
+    """
+    transforms: list[dict[str, Any]] = []
+    tokenizers: list[str] = []
+    for thing, place in _reached(loader):
+        library = class_name(type(thing)).partition(".")[0]
+        if library in _TRANSLATORS:
+            translated = _translated(thing, _TRANSLATORS[library])
+            transforms += [] if translated is None else [{"place": place, **translated}]
+        elif (text := _tokenizer_text(thing)) is not None and text not in tokenizers:
+            tokenizers.append(text)
+    return transforms, tokenizers
+
+
+def _reached(loader: Any) -> Iterator[tuple[Any, str]]:
+    """Yield the outermost objects of known libraries that a loader's dataset and collate function reach."""
+    dataset, seen, found = loader.dataset, set[int](), 0
+    waiting: deque[tuple[Any, str, int]] = deque([(dataset, "", 0), (loader.collate_fn, ".collate_fn", 1)])
+    waiting.extend((method, f".{name}", 1) for name in _MAKERS for method in [getattr(type(dataset), name, None)])
+    while waiting and len(seen) < _MOST_OBJECTS and found < _MOST_FOUND:
+        thing, place, level = waiting.popleft()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if _is_transform(thing) or _is_tokenizer(thing):
+            found += 1
+            yield thing, place
+        elif level < _MOST_LEVELS:
+            try:
+                members = _named_in(thing) if type(thing) is FunctionType else members_of(thing)
+            except Exception:  # of a library's container, which cannot read its own elements
+                continue
+            waiting.extend((one, place + label, level + 1) for label, one in members.items() if not _is_leaf(one))
+
+
+def _is_tokenizer(thing: Any) -> bool:
+    return type(thing).__module__.partition(".")[0] in ("tokenizers", "transformers") and (
+        hasattr(thing, "to_str") or hasattr(thing, "backend_tokenizer")
+    )
+
+
+def _tokenizer_text(tokenizer: Any) -> str | None:
+    """Return a fast tokenizer as JSON; None of one in Python."""
+    try:
+        text = getattr(tokenizer, "backend_tokenizer", tokenizer).to_str()
+        return text if isinstance(text, str) and len(text) <= _MOST_TOKENIZER else None
+    except Exception:
+        return None
+
+
+def _is_leaf(thing: Any) -> bool:
+    return issubclass(type(thing), LEAVES) and type(thing) is not FunctionType
+
+
+def _named_in(function: FunctionType) -> dict[str, Any]:
+    """Return the objects that a function's code names: globals, and names of the functions around it."""
+    code, cells = function.__code__, function.__closure__ or ()
+    found = {f".{name}": cell.cell_contents for name, cell in zip(code.co_freevars, cells)}
+    return {**{f".{name}": function.__globals__.get(name) for name in code.co_names}, **found}
+
+
+def _is_transform(thing: Any) -> bool:
+    module = type(thing).__module__
+    if module.partition(".")[0] not in _TRANSLATORS:
+        return False
+    return callable(thing) and ("transforms" in module or "augment" in module or module.startswith("albumentations"))
+
+
+def _translated(transform: Any, translator: str) -> dict[str, Any] | None:
+    """Return a transform as code, in which `hr` is headrace; None where that is not installed, or of another kind."""
+    try:
+        headrace = importlib.import_module("headrace")
+        known, own = with_own_known(transform)
+        made = getattr(headrace, translator)(known, partial=True)
+        parts = [[part.part, part.becomes, part.note] for part in made.parts]
+        return {"code": made.code, "parts": parts + [[name, "what stands for it", READ] for name in own]}
+    except Exception:
+        return None
