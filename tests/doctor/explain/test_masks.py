@@ -64,3 +64,20 @@ def test_colours_become_classes() -> None:
     assert found is not None
     assert found.filter is None
     assert found.table == {0: 0, 128 << 16: 1, (128 << 8) + 64: 2}
+
+
+def test_turned_and_padded_masks_are_recovered() -> None:
+    """Of a leaf that reaches out of the picture, `fill` is what stands there, and no class."""
+    state = np.random.default_rng(11)
+    source = labels(state, 60, 90)
+    turned = TABLE[source][20:50, 10:70].T[::-1]
+    found = explain_mask([Sighting(turned, source, (Box(20, 10, 30, 60),))])
+    assert found is not None
+    assert (found.placements[0].is_transposed, found.placements[0].is_upside_down) == (True, True)
+    padded = np.full((80, 90), 77)
+    padded[5:65] = TABLE[source]
+    found = explain_mask([Sighting(padded, source)])
+    assert found is not None
+    assert found.fill == 77
+    assert 77 not in found.table.values()
+    assert found.placements[0].at == (-5, 0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from picture_recipes import PictureRecipe, photograph
 
-from headrace.doctor.explain import Sighting, explain_picture
+from headrace.doctor.explain import Box, Sighting, explain_mask, explain_picture, explain_plane, resample
 
 
 @pytest.mark.parametrize("count", [25, pytest.param(2000, marks=[pytest.mark.long, pytest.mark.timeout(1200)])])
@@ -44,3 +44,58 @@ def test_a_scale_by_the_sample_is_told() -> None:
     found = explain_picture(seen)
     assert found is not None
     assert found.is_scaled_by_sample
+
+
+@pytest.mark.parametrize("is_resampled", [False, True])
+def test_turns_are_told(is_resampled: bool) -> None:
+    """The eight ways in which a window may lie, of a window that no call named."""
+    state = np.random.default_rng(7)
+    source = photograph(state, 90, 140)
+    picture = resample(source, (60, 100), "triangle").round() if is_resampled else source.astype(np.float64)
+    for number in range(8):
+        shown = picture[11:51, 23:53] / 255
+        shown = shown.swapaxes(0, 1) if number & 1 else shown
+        shown = shown[::-1] if number & 2 else shown
+        shown = shown[:, ::-1] if number & 4 else shown
+        found = explain_picture([Sighting(shown, source, sizes=((60, 100),))])
+        assert found is not None
+        (placed,) = found.placements
+        assert (placed.is_transposed, placed.is_upside_down, placed.is_flipped) == tuple(
+            bool(number & bit) for bit in (1, 2, 4)
+        )
+        assert placed.is_turned == bool(number & 3)
+        assert found.levels < 0.6
+
+
+@pytest.mark.parametrize("size", [(90, 140), (45, 70)])
+def test_a_picture_within_margins_is_found(size: tuple[int, int]) -> None:
+    state = np.random.default_rng(8)
+    seen = []
+    for top, left in ((3, 20), (12, 0), (30, 7)):
+        source = photograph(state, 90, 140)
+        leaf = np.full((size[0] + 40, size[1] + 24, 3), -2.0)
+        leaf[top : top + size[0], left : left + size[1]] = resample(source, size, "triangle").round() / 60
+        seen.append(Sighting(leaf[:, : size[1] + 2].astype(np.float32), source, sizes=(size,)))
+    found = explain_picture(seen)
+    assert found is not None
+    assert found.fill == (-2.0, -2.0, -2.0)
+    assert [placed.at for placed in found.placements] == [(-3, -20), (-12, 0), (-30, -7)]
+    assert all(placed.is_padded(each.leaf.shape) for placed, each in zip(found.placements, seen, strict=True))
+
+
+def test_a_window_of_another_size_is_tried() -> None:
+    """A call cut a window of the picture at another size: as a window of the picture it would reach out of it."""
+    source = photograph(np.random.default_rng(9), 90, 140)
+    leaf = resample(source, (180, 280), "triangle").round()[100:160, 170:250]
+    found = explain_picture([Sighting(leaf, source, (Box(100, 170, 60, 80),), ((180, 280),))])
+    assert found is not None
+    assert (found.placements[0].size, found.placements[0].at) == ((180, 280), (100, 170))
+
+
+def test_a_leaf_that_is_empty_in_some_samples_is_not_explained() -> None:
+    """As boxes are, [count, 4]."""
+    source = photograph(np.random.default_rng(1), 40, 40)[..., 0]
+    seen = [Sighting(np.zeros(shape, np.float32), source) for shape in ((3, 4), (0, 4))]
+    assert explain_picture(seen) is None
+    assert explain_mask(seen) is None
+    assert explain_plane(seen) is None

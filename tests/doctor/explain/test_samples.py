@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 import tarfile
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from picture_recipes import photograph
 from PIL import Image
 from torch.nn import functional
+from torch.utils.data import DataLoader
 
 from headrace.doctor.explain import Box, MaskExplanation, PictureExplanation, ValueExplanation
 from headrace.doctor.explain.samples import explain_look, read_look
@@ -51,6 +53,9 @@ class TarPairs:
         self.names = [f"{number}.png" for number in range(COUNT)]
         self.labels = [number % 3 for number in range(COUNT)]
 
+    def __len__(self) -> int:
+        return COUNT
+
     def __getitem__(self, index: int) -> dict[str, Any]:
         name = self.names[index]
         picture = Image.open(io.BytesIO(self.tar.extractfile(name).read())).convert("RGB")
@@ -73,6 +78,9 @@ class FolderPairs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def __len__(self) -> int:
+        return COUNT
+
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         picture = Image.open(self.folder / f"{index}.png").convert("RGB")
         labels = Image.open(self.folder / f"labels{index}.png").resize((72, 56), Image.Resampling.NEAREST)
@@ -83,9 +91,10 @@ class FolderPairs:
         return (pixels.flip(-1), classes.flip(-1)) if flip else (pixels, classes)
 
 
-def explained(dataset: Any, path: Path) -> dict[Any, Any]:
+def explained(dataset: Any, path: Path, collate: Any = None) -> dict[Any, Any]:
+    random.seed(2)
     state = random.getstate(), torch.get_rng_state()
-    assert look_at_values(dataset, COUNT, str(path))["ended"] == ""
+    assert look_at_values(DataLoader(dataset, collate_fn=collate), str(path))["ended"] == ""
     assert random.getstate() == state[0]
     assert torch.equal(torch.get_rng_state(), state[1])
     return explain_look(read_look(path))
@@ -128,6 +137,9 @@ def test_a_segmentation_trainers_samples(folder: Path, tmp_path: Path) -> None:
 
 def test_a_sample_that_raises_and_one_that_fits_nothing(folder: Path, tmp_path: Path) -> None:
     class Odd:
+        def __len__(self) -> int:
+            return COUNT
+
         def __getitem__(self, index: int) -> Any:
             if index == 0:
                 raise RuntimeError("no such sample")
@@ -135,6 +147,32 @@ def test_a_sample_that_raises_and_one_that_fits_nothing(folder: Path, tmp_path: 
                 pixels = np.asarray(picture)
             return np.random.default_rng(index).permutation(pixels.ravel()).reshape(pixels.shape), object()
 
-    found = explained(Odd(), tmp_path / "look")
+    found = explained(Odd(), tmp_path / "look", lambda samples: samples[0])
     assert (found[0,].by, found[1,].by) == (None, None)
     assert all(sample.index > 0 for sample in read_look(tmp_path / "look").samples)
+
+
+class Relative:
+    """Names its files as seen from the working folder."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return np.asarray(Image.open(self.names[index]))
+
+
+def test_a_relative_path_ends_as_the_dataset_writes_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [os.path.relpath(folder / f"{number}.png") for number in range(COUNT)]
+    look_at_values(DataLoader(Relative(names), collate_fn=np.stack), str(tmp_path / "look"))
+    for sample in read_look(tmp_path / "look").samples:
+        ((path, _),) = sample.places
+        assert path is not None
+        assert path.endswith(names[sample.index])
+        assert Path(path).resolve() == (folder / f"{sample.index}.png").resolve()

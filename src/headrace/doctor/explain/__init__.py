@@ -6,9 +6,11 @@ Pure functions over arrays, without torch and without input or output.
 from __future__ import annotations
 
 from .masks import MaskExplanation, explain_mask
-from .pictures import GREY, Box, LeafPlacement, PictureExplanation, Sighting, explain_picture
+from .pictures import GREY, PictureExplanation, explain_picture
+from .placements import Box, LeafPlacement, Sighting
 from .planes import Normalisation, PlaneExplanation, explain_plane
 from .resampling import FILTERS, resample
+from .texts import TokensExplanation, explain_tokens
 from .values import ValueExplanation, explain_value
 
 __all__ = [
@@ -21,10 +23,12 @@ __all__ = [
     "PictureExplanation",
     "PlaneExplanation",
     "Sighting",
+    "TokensExplanation",
     "ValueExplanation",
     "explain_mask",
     "explain_picture",
     "explain_plane",
+    "explain_tokens",
     "explain_value",
     "resample",
 ]

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .pictures import Array, LeafPlacement, Sighting, cut, every_placement, layouts, sided
+from .pictures import layouts, shown_part, sided
+from .placements import Array, LeafPlacement, Sighting, cut, every_placement
 from .resampling import taps
 
 NEAREST = ("nearest-exact", "nearest", "nearest-float")
 _MOST_VALUES = 1024
 _PIXELS_A_VALUE = 16
 """Pixels that a leaf has for each value of the file: a table for nearly every pixel would make any leaf of it."""
+_OUTSIDE = -1
+"""Stands for the file's value where a leaf reaches out of the picture."""
 MOST_OTHERS = 1e-3
 """Share of a leaf's values that may be others: places between two pixels go either way."""
 
@@ -28,6 +31,8 @@ class MaskExplanation:
     table: dict[int, float]
     """Value in the leaf of each value in the file; a colour is `(red << 16) + (green << 8) + blue`."""
     placements: tuple[LeafPlacement, ...]
+    fill: float | None = None
+    """Value of the leaf where it reaches out of the picture; None where it does not."""
 
 
 def explain_mask(seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | None = None) -> MaskExplanation | None:
@@ -35,7 +40,7 @@ def explain_mask(seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | Non
 
     `shared`: the placements of another leaf, whose view these may have.
     """
-    if all(each.leaf.min() == each.leaf.max() for each in seen):
+    if not all(each.leaf.size for each in seen) or all(each.leaf.min() == each.leaf.max() for each in seen):
         return None
     for layout in layouts(seen[0].leaf):
         if sided(seen[0].leaf, layout).shape[2] != 1:
@@ -55,7 +60,7 @@ def _by_filter(
     for number, each in enumerate(seen):
         leaf, source = sided(each.leaf, layout)[..., 0], _coded(each.source)
         for placement in _tried(each, sided(each.leaf, layout), None if shared is None else shared[number]):
-            its = _table(leaf, shown_values(source, placement, name, leaf.shape))
+            its = _table(leaf, _with_outside(source, placement, name, leaf.shape))
             if its is not None and all(table.get(key, value) == value for key, value in its.items()):
                 table |= its
                 found.append(placement)
@@ -63,13 +68,24 @@ def _by_filter(
         else:
             return None
     is_resampled = any(one.is_resampled for one in found)
-    return MaskExplanation(layout, name if is_resampled else None, dict(sorted(table.items())), tuple(found))
+    fill = table.pop(_OUTSIDE, None)
+    return MaskExplanation(layout, name if is_resampled else None, dict(sorted(table.items())), tuple(found), fill)
+
+
+def _with_outside(source: Array, placement: LeafPlacement, name: str, shape: tuple[int, ...]) -> Array | None:
+    """Return the file's values where the leaf shows them, and `_OUTSIDE` where it reaches out of the window."""
+    if not placement.is_padded(shape):
+        return shown_values(source, placement, name, shape)
+    rows, columns = _whole_part(placement, shape)
+    if not len(rows) or not len(columns):
+        return None
+    values = np.full(shape[1::-1] if placement.is_transposed else shape, _OUTSIDE, np.int64)
+    values[np.ix_(rows, columns)] = _upright_values(source, placement, name, rows, columns)
+    return placement.turned(values)
 
 
 def _tried(each: Sighting, leaf: Array, shared: LeafPlacement | None) -> Iterator[LeafPlacement]:
-    if shared is not None:
-        yield shared
-    yield from every_placement(leaf, each)
+    yield from every_placement(leaf, each) if shared is None else [shared]
 
 
 def _coded(source: Array) -> Array:
@@ -82,14 +98,21 @@ def _coded(source: Array) -> Array:
 
 def shown_values(source: Array, placement: LeafPlacement, name: str, shape: tuple[int, ...]) -> Array | None:
     """Return the file's values where the leaf shows them; None where the placement reaches out of the window."""
-    pixels, (top, left) = cut(source, placement.window), placement.at
-    rows, columns = np.arange(shape[0]) + top, np.arange(shape[1]) + left
-    if rows[-1] >= placement.size[0] or columns[-1] >= placement.size[1] or not pixels.size:
+    if placement.is_padded(shape):
         return None
-    down = taps(name, pixels.shape[0], placement.size[0], rows).pixel[:, 0]
-    across = taps(name, pixels.shape[1], placement.size[1], columns).pixel[:, 0]
+    return placement.turned(_upright_values(source, placement, name, *_whole_part(placement, shape)))
+
+
+def _whole_part(placement: LeafPlacement, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    return shown_part(shape[1::-1] if placement.is_transposed else shape, placement)
+
+
+def _upright_values(source: Array, placement: LeafPlacement, name: str, rows: Array, columns: Array) -> Array:
+    pixels, (top, left) = cut(source, placement.window), placement.at
+    down = taps(name, pixels.shape[0], placement.size[0], rows + top).pixel[:, 0]
+    across = taps(name, pixels.shape[1], placement.size[1], columns + left).pixel[:, 0]
     shown: Array = pixels[np.ix_(down, across)]
-    return shown[:, ::-1] if placement.is_flipped else shown
+    return shown
 
 
 def _table(leaf: Array, shown: Array | None) -> dict[int, float] | None:

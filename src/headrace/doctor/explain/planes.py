@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .masks import NEAREST, shown_values
-from .pictures import Array, LeafPlacement, Sighting, every_placement, layouts, sided
+from .pictures import layouts, sided
+from .placements import Array, LeafPlacement, Sighting, every_placement
 from .resampling import Floats
 
 _LEAST_VALID = 50
@@ -90,7 +91,7 @@ def explain_plane(seen: Sequence[Sighting], shared: Sequence[LeafPlacement] | No
 
     `shared`: the placements of another leaf, whose view these may have.
     """
-    if any(each.source.ndim != 2 for each in seen):
+    if any(each.source.ndim != 2 or not each.leaf.size for each in seen):
         return None
     for layout in layouts(seen[0].leaf):
         if sided(seen[0].leaf, layout).shape[2] != 1:
@@ -117,6 +118,7 @@ def _tried(
     """Yield placements of all samples: the shared ones, else those that fit each sample by itself."""
     if shared is not None:
         yield list(shared)
+        return
     chosen = []
     for each, leaf in zip(seen, leaves, strict=True):
         best = next((one for one in every_placement(leaf[..., None], each) if _follows(leaf, each.source, one)), None)
@@ -233,28 +235,45 @@ def _normalisation(
 
     A value of 0 may stand for none and not show: its fill may be an end of the range, to which it would be cut anyway.
     """
+    fitting: list[tuple[float, Normalisation]] = []
     for is_of_window, near in itertools.product((False, True), (bounds[0], _ABOVE_ZERO)):
         of = list(shown) if is_of_window else [each.source for each in seen]
         taken = [_valid_values(each, near, bounds[1]) for each in of]
         for range_ in ranges:
             ranks = np.array([_ranks(one, values, range_) for one, values in zip(found, taken, strict=True)])
-            is_within = (ranks >= 0).all() and (ranks <= 1).all()
-            if is_within and np.ptp(ranks, axis=0).max() <= _SAME_QUANTILE:
-                low, high = (float(round(each, 3)) for each in np.median(ranks, axis=0))
-                return Normalisation(low, high, range_, is_of_window)
-    return None
+            least, most = ranks[..., 0].max(axis=0), ranks[..., 1].min(axis=0)
+            apart = float((least - most).max())
+            if apart <= _SAME_QUANTILE and (least >= 0).all() and (most <= 1).all():
+                low, high = (_roundest(*ends) for ends in zip(least, most, strict=True))
+                fitting.append((max(0.0, round(apart, 4)), Normalisation(low, high, range_, is_of_window)))
+    return min(fitting, key=lambda each: each[0])[1] if fitting else None
 
 
 def _valid_values(values: Array, near: Bound | None, far: Bound | None) -> Floats:
     return np.sort(values[_within(values, near, far)].astype(np.float64))
 
 
-def _ranks(fit: _Fit, values: Floats, range_: tuple[float, float]) -> tuple[float, float]:
-    """Return which shares of the sample's values lie below those that become the ends of the range."""
-    ends = np.array([(end - fit.shift) / fit.scale for end in range_])
-    places = np.interp(ends, values, np.linspace(0, 1, len(values)), left=-1, right=2)
-    slack = 1e-6 * max(1.0, float(np.ptp(values)))
-    for place, end, least in ((0, ends[0], values[0]), (1, ends[1], values[-1])):
-        if abs(end - least) <= slack + _MOST_ERROR * float(np.ptp(values)) and not 0 <= places[place] <= 1:
-            places[place] = float(place)
-    return float(places[0]), float(places[1])
+def _ranks(fit: _Fit, values: Floats, range_: tuple[float, float]) -> list[tuple[float, float]]:
+    """Return between which shares of the sample's values those lie that become the ends of the range.
+
+    A value that the sample holds many times, such as the end of a sensor's reach, has many shares.
+    """
+    shares, slack = np.linspace(0, 1, len(values)), 1e-6 * max(1.0, float(np.ptp(values)))
+    found = []
+    for end in range_:
+        value = (end - fit.shift) / fit.scale
+        reach = _MOST_ERROR * float(np.ptp(values))
+        if values[0] - reach <= value <= values[-1] + reach:
+            value = float(np.clip(value, values[0], values[-1]))
+        ends = np.searchsorted(values, value - slack, "left"), np.searchsorted(values, value + slack, "right") - 1
+        between = float(np.interp(value, values, shares, left=-1.0, right=2.0))
+        least, most = (float(shares[place]) if ends[0] <= ends[1] else between for place in ends)
+        found.append((least, most))
+    return found
+
+
+def _roundest(least: float, most: float) -> float:
+    """Return the share between both, or nearest to both, that takes the fewest digits."""
+    middle = (least + most) / 2
+    rounded = (round(middle, digits) for digits in range(1, 4))
+    return float(next((one for one in rounded if least - _SAME_QUANTILE <= one <= most + _SAME_QUANTILE), middle))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,17 +15,23 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
+from headrace.errors import SessionError
+
 from .masks import MaskExplanation, explain_mask
 from .pictures import Array, Box, LeafPlacement, PictureExplanation, Sighting, explain_picture
 from .planes import PlaneExplanation, explain_plane
+from .texts import TokensExplanation, explain_tokens, tokenizers_of
 from .values import ValueExplanation, explain_value
 
 LeafPath = tuple[str | int, ...]
+ArrayExplanation = PictureExplanation | MaskExplanation | PlaneExplanation
 View = tuple[LeafPlacement, ...]
 """Placements of a leaf in the samples that it was explained by."""
-_MOST_SIGHTINGS = 8
+MOST_S = 8.0
 _MOST_CLASSES = 300
 """Distinct values up to which an array of whole numbers is first taken as a mask."""
+HELD = ".npy"
+"""Ending of the file, beside the look's, of the pictures that the dataset holds in memory."""
 _NUMPY = b"\x93NUMPY"
 
 
@@ -34,6 +42,10 @@ class LeafValue:
     kind: str
     value: Any
     """An array, a number, a text, bytes, or None."""
+    dtype: str = ""
+    """Type of the array that it is a part of in the batch; empty for anything else."""
+    is_listed: bool = False
+    """Whether the batch has it as an element of a list."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +55,29 @@ class LookedSample:
     index: int
     making: int
     wall_us: int
-    leaves: Mapping[LeafPath, LeafValue]
+    batch: Mapping[LeafPath, LeafValue]
+    """What the loader makes of it alone."""
     inputs: tuple[bytes, ...]
     places: tuple[tuple[str | None, str | None], ...]
     """Path and member of each input, where they are known."""
     boxes: tuple[Box, ...]
     sizes: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def leaves(self) -> dict[LeafPath, LeafValue]:
+        """The sample's own: without the batch's side, and without the lists that stand for it."""
+        longer = {path[: place + 1] for path in self.batch for place, part in enumerate(path) if part == 1}
+        return dict(
+            _of_one(path, leaf, is_listed=path[-1:] == (0,) and (*path[:-1], 1) not in longer)
+            for path, leaf in self.batch.items()
+        )
+
+    @property
+    def arrays(self) -> dict[LeafPath, Any]:
+        """Arrays and texts of the batch, numbers as arrays."""
+        return {
+            path: np.asarray(leaf.value) if leaf.kind == "number" else leaf.value for path, leaf in self.batch.items()
+        }
 
     @cached_property
     def pictures(self) -> list[dict[str, Array]]:
@@ -61,7 +90,7 @@ class LeafExplanation:
     """What a leaf is made of; without an explanation, it is None."""
 
     path: LeafPath
-    by: PictureExplanation | MaskExplanation | PlaneExplanation | ValueExplanation | None
+    by: ArrayExplanation | ValueExplanation | TokensExplanation | None
     input: int | None = None
     """Which of a sample's inputs, in the order in which they are read."""
     decoding: str = ""
@@ -73,21 +102,99 @@ class LeafExplanation:
 
 
 @dataclass(frozen=True)
+class LiveTransform:
+    """Transform of a known library that the dataset holds, as code in which `hr` is headrace."""
+
+    place: str
+    image: str
+    view: tuple[str, ...]
+    augment: tuple[str, ...]
+    parts: tuple[tuple[str, str | None, str], ...]
+    """Its parts, what does each, and how that differs, or why nothing does."""
+
+
+@dataclass(frozen=True)
 class Look:
     """Samples of a dataset that were made without an error, and the columns that it holds."""
 
     samples: list[LookedSample]
     columns: dict[str, list[Any]]
     """By name, an element for each sample of the dataset; parts of paths among them."""
+    dataset: str = ""
+    """Name of its class."""
+    length: int | None = None
+    """Samples of the dataset; None of a stream."""
+    chosen: list[int] | None = None
+    """Places of the samples that the loader takes; None for all."""
+    transforms: tuple[LiveTransform, ...] = ()
+    errors: tuple[str, ...] = ()
+    """What samples raised."""
+    held: Array | None = None
+    """Pictures of all samples, where the dataset holds them in memory: bytes [N, height, width] and maybe channels."""
+    is_batched: bool = False
+    """Whether the dataset makes batches itself."""
+    tokenizers: tuple[str, ...] = ()
+    """Tokenizers of the library of this name that the loader holds, as JSON."""
+    mixed: frozenset[LeafPath] | None = frozenset()
+    """Arrays that samples of a batch are mixed in; None where no batch of two was seen."""
 
 
 def read_look(path: Path) -> Look:
-    """Return what a look's file holds."""
-    held = path.read_bytes()
+    """Return what a look's file holds.
+
+    Raises:
+        SessionError: It is damaged, or no look at all. Nothing that it holds is run.
+    """
+    try:
+        return _look(path.read_bytes(), Path(f"{path}{HELD}"))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError) as error:
+        raise SessionError(
+            f"expected a whole look at samples, got {path} ({type(error).__name__}: {error}); run the command again"
+        ) from error
+
+
+def _look(held: bytes, pictures: Path) -> Look:
     begin = int.from_bytes(held[-8:], "little")
     outline = json.loads(held[begin:-8])
     columns = {each["name"]: json.loads(_bytes(held, each["at"])) for each in outline["columns"]}
-    return Look(_samples(outline["samples"], held), columns | dict(_parts_of_paths(columns)))
+    return Look(
+        _samples(outline["samples"], held),
+        columns | dict(_parts_of_paths(columns)),
+        dataset=outline["class"],
+        length=outline["length"],
+        chosen=outline["chosen"],
+        transforms=tuple(map(_live_transform, outline["transforms"])),
+        errors=tuple(dict.fromkeys(each["error"] for each in outline["samples"] if "error" in each)),
+        held=np.load(pictures, mmap_mode="r", allow_pickle=False) if outline["holds"] else None,
+        is_batched=outline["is_batched"],
+        tokenizers=tuple(_bytes(held, at).decode() for at in outline["tokenizers"]),
+        mixed=None if outline["mixed"] is None else frozenset(map(tuple, outline["mixed"])),
+    )
+
+
+def _live_transform(said: Mapping[str, Any]) -> LiveTransform:
+    """Return a transform by the arguments `fields=`, `view=` and `augment=` of a Loader, as code."""
+    call = ast.parse(f"Loader({said['code']})", mode="eval").body
+    given = {each.arg: each.value for each in call.keywords} if isinstance(call, ast.Call) else {}
+    fields, steps = given.get("fields"), {}
+    for name in ("view", "augment"):
+        listed = given.get(name)
+        steps[name] = tuple(map(ast.unparse, listed.elts)) if isinstance(listed, ast.List) else ()
+    image = ast.unparse(fields.values[0]) if isinstance(fields, ast.Dict) else ""
+    parts = tuple((part, becomes, note) for part, becomes, note in said["parts"])
+    return LiveTransform(said["place"], image, **steps, parts=parts)
+
+
+def _of_one(path: LeafPath, leaf: LeafValue, *, is_listed: bool) -> tuple[LeafPath, LeafValue]:
+    """Return a leaf of a batch of one sample as the sample's own. `is_listed`: it is all that its list holds."""
+    if leaf.kind == "array" and leaf.value.ndim and leaf.value.shape[0] == 1:
+        value = leaf.value[0]
+        if value.ndim:
+            return path, LeafValue("array", value, leaf.dtype)
+        return path, LeafValue("number", value.item(), leaf.dtype)
+    if is_listed:
+        return path[:-1], replace(leaf, is_listed=True)
+    return path, leaf
 
 
 def _parts_of_paths(columns: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, list[Any]]]:
@@ -128,13 +235,16 @@ def _leaf(said: Mapping[str, Any], held: bytes) -> LeafValue:
         value = np.frombuffer(_bytes(held, said["at"]), said["dtype"]).reshape(said["shape"])
     elif said["kind"] == "bytes":
         value = _bytes(held, said["at"])
-    return LeafValue(said["kind"], value)
+    return LeafValue(said["kind"], value, str(np.dtype(said["dtype"])) if said["kind"] == "array" else "")
 
 
 def decoded(data: bytes) -> dict[str, Array]:
     """Return the arrays that encoded bytes may be decoded to, by how; none where nobody knows the format."""
     if data.startswith(_NUMPY):
-        array = np.load(io.BytesIO(data), allow_pickle=False)
+        try:
+            array = np.load(io.BytesIO(data), allow_pickle=False)
+        except (OSError, ValueError):  # cut short, or of objects
+            return {}
         return {"numpy": array} if array.ndim in (2, 3) else {}
     try:
         with Image.open(io.BytesIO(data)) as picture:
@@ -149,42 +259,73 @@ def decoded(data: bytes) -> dict[str, Array]:
     return {name: array for name, array in found.items() if array.ndim in (2, 3)}
 
 
-def explain_look(look: Look) -> dict[LeafPath, LeafExplanation]:
-    """Return what each leaf that all samples have is made of."""
-    samples, columns = look.samples, look.columns
+def explain_look(look: Look, most_s: float = MOST_S) -> dict[LeafPath, LeafExplanation]:
+    """Return what each leaf that all samples have is made of.
+
+    Arrays that are not explained after `most_s` are only compared with what others show, and searched for no more.
+    Pictures whose colours a transform of a known library draws are not searched for: no window shows in them.
+    """
+    samples, columns, until = look.samples, look.columns, time.monotonic() + most_s
+    is_drawn = bool(look.transforms) and all(one.augment for one in look.transforms)
     paths = [path for path in samples[0].leaves if all(path in each.leaves for each in samples)]
-    found = {path: _explained(path, samples, columns, []) for path in paths}
-    views = list(dict.fromkeys(placed for each in found.values() if (placed := getattr(each.by, "placements", ()))))
-    for path, each in found.items():
-        if each.by is None and views:
-            found[path] = _explained(path, samples, columns, views)
-    return found
+    found: dict[LeafPath, LeafExplanation] = {}
+    views: list[View] = []
+    tokenizers = tokenizers_of(look.tokenizers)
+    for path in sorted(paths, key=lambda path: not _is_coloured(samples[0].leaves[path])):
+        leaf = samples[0].leaves[path]
+        if leaf.kind == "array" and leaf.value.ndim >= 2:
+            is_sought = not (is_drawn and _is_coloured(leaf))
+            found[path] = _explained_array(path, samples, views, until if is_sought else 0.0)
+        else:
+            found[path] = _explained_value(path, samples, columns, tokenizers)
+        placed = getattr(found[path].by, "placements", ())
+        views += [placed] if placed and placed not in views else []
+    return {path: found[path] for path in paths}
 
 
-def _explained(
-    path: LeafPath, samples: Sequence[LookedSample], columns: Mapping[str, Sequence[Any]], views: Sequence[View]
+def _is_coloured(leaf: LeafValue) -> bool:
+    """Tell a picture of several channels, which shows best where it was cut."""
+    return leaf.kind == "array" and leaf.value.ndim == 3 and 3 in (leaf.value.shape[0], leaf.value.shape[2])
+
+
+def _explained_array(
+    path: LeafPath, samples: Sequence[LookedSample], views: Sequence[View], until: float
 ) -> LeafExplanation:
-    """Explain one leaf. `views`: placements of other leaves, which it may share."""
+    """Explain pixels. `views`: placements of other leaves, which are tried first; others are sought until a time."""
     leaves = [each.leaves[path] for each in samples]
     is_random = _differs_by_making(samples, leaves)
-    if all(leaf.kind == "array" and leaf.value.ndim >= 2 for leaf in leaves):
-        chosen = _spread(samples)
-        for number in range(min(len(each.inputs) for each in chosen)):
-            for decoding, seen in _sightings(path, number, chosen):
-                by = _by_views(seen, views) if views else _explain_array(seen)
-                if by is not None:
-                    return LeafExplanation(path, by, number, decoding, is_random, seen)
+    if any(leaf.kind != "array" or leaf.value.ndim < 2 for leaf in leaves):
         return LeafExplanation(path, None, is_random=is_random)
+    chosen = _spread(samples)
+    for number in range(min(len(each.inputs) for each in chosen)):
+        for decoding, seen in _sightings(path, number, chosen):
+            by: ArrayExplanation | None = _by_views(seen, views)
+            if by is None and time.monotonic() < until:
+                by = _explain_array(seen)
+            if by is not None:
+                return LeafExplanation(path, by, number, decoding, is_random, seen)
+    return LeafExplanation(path, None, is_random=is_random)
+
+
+def _explained_value(
+    path: LeafPath, samples: Sequence[LookedSample], columns: Mapping[str, Sequence[Any]], tokenizers: Sequence[Any]
+) -> LeafExplanation:
+    """Explain a number, a text or tokens."""
+    leaves = [each.leaves[path] for each in samples]
+    is_random = _differs_by_making(samples, leaves)
     if any(leaf.kind == "object" for leaf in leaves):
         return LeafExplanation(path, None, is_random=is_random)
-    values = [leaf.value for leaf in leaves]
-    by_value = explain_value(values, [each.index for each in samples], columns)
-    return LeafExplanation(path, by_value, is_random=is_random)
+    values, indices = [leaf.value for leaf in leaves], [each.index for each in samples]
+    by = explain_value(values, indices, columns)
+    if by is None and all(leaf.kind == "array" for leaf in leaves):
+        return LeafExplanation(path, explain_tokens(values, indices, columns, tokenizers), is_random=is_random)
+    return LeafExplanation(path, by, is_random=is_random)
 
 
 def _by_views(seen: Sequence[Sighting], views: Sequence[View]) -> MaskExplanation | PlaneExplanation | None:
-    for view in views:
-        by = explain_mask(seen, view) or explain_plane(seen, view)
+    is_whole, is_deep = _is_whole(seen), all(each.source.dtype != np.uint8 for each in seen)
+    for view in views if is_whole or is_deep else ():
+        by = (explain_mask(seen, view) if is_whole else None) or explain_plane(seen, view)
         if by is not None:
             return by
     return None
@@ -200,9 +341,11 @@ def _differs_by_making(samples: Sequence[LookedSample], leaves: Sequence[LeafVal
 
 
 def _spread(samples: Sequence[LookedSample]) -> list[LookedSample]:
-    """Return samples of as many indices as there are, and of several makings."""
-    order = sorted(samples, key=lambda each: (each.making, each.index))
-    return order[:: max(1, len(order) // _MOST_SIGHTINGS)][:_MOST_SIGHTINGS]
+    """Return one making of each index, of the makings in turn."""
+    by_index: dict[int, list[LookedSample]] = {}
+    for each in samples:
+        by_index.setdefault(each.index, []).append(each)
+    return [makings[place % len(makings)] for place, makings in enumerate(by_index.values())]
 
 
 def _sightings(path: LeafPath, number: int, samples: Sequence[LookedSample]) -> Iterator[tuple[str, list[Sighting]]]:
@@ -218,9 +361,14 @@ def _sightings(path: LeafPath, number: int, samples: Sequence[LookedSample]) -> 
             )
 
 
-def _explain_array(seen: Sequence[Sighting]) -> PictureExplanation | MaskExplanation | PlaneExplanation | None:
-    is_whole = all(each.leaf.dtype.kind in "iub" for each in seen)
-    if is_whole and max(len(np.unique(each.leaf)) for each in seen) <= _MOST_CLASSES:
+def _explain_array(seen: Sequence[Sighting]) -> ArrayExplanation | None:
+    if _is_whole(seen):
         return explain_mask(seen) or explain_plane(seen) or explain_picture(seen)
     by = explain_picture(seen)
     return explain_plane(seen) if by is None or by.is_scaled_by_sample else by
+
+
+def _is_whole(seen: Sequence[Sighting]) -> bool:
+    """Tell leaves of whole numbers, few different ones."""
+    is_integer = all(each.leaf.dtype.kind in "iub" for each in seen)
+    return is_integer and max(len(np.unique(each.leaf)) for each in seen) <= _MOST_CLASSES

@@ -1,0 +1,240 @@
+"""Where a leaf may lie in a picture: the window, the size it is resampled to, the part that is shown, and its turn."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .resampling import Floats, resample
+
+Array = npt.NDArray[Any]
+
+_MOST_SEARCHED = 1 << 22
+"""Pixels of pictures in which a leaf is looked for: a second of transforms."""
+
+
+class Box(NamedTuple):
+    """Rectangle of pixels."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+
+@dataclass(frozen=True)
+class LeafPlacement:
+    """Geometry of one sample: `window` of the source becomes `size`, of which the leaf shows a part from `at` on.
+
+    Where nothing is resampled, the leaf shows the window, unless it is padded. The part that is shown is transposed,
+    then turned upside down, then flipped.
+    """
+
+    window: Box
+    size: tuple[int, int]
+    at: tuple[int, int]
+    is_flipped: bool = False
+    """From left to right."""
+    is_upside_down: bool = False
+    is_transposed: bool = False
+
+    @property
+    def is_resampled(self) -> bool:
+        return self.size != (self.window.height, self.window.width)
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether it is more than flipped from left to right."""
+        return self.is_upside_down or self.is_transposed
+
+    def is_padded(self, shape: tuple[int, ...]) -> bool:
+        """Tell whether a leaf of this height and width reaches out of what is resampled."""
+        height, width = shape[:2] if not self.is_transposed else shape[1::-1]
+        return min(self.at) < 0 or self.at[0] + height > self.size[0] or self.at[1] + width > self.size[1]
+
+    def upright(self, leaf: Array) -> Array:
+        """Return a leaf [height, width, ...] as it was before its turn."""
+        leaf = leaf[:, ::-1] if self.is_flipped else leaf
+        leaf = leaf[::-1] if self.is_upside_down else leaf
+        return leaf.swapaxes(0, 1) if self.is_transposed else leaf
+
+    def turned(self, shown: Array) -> Array:
+        """Return what is shown as the leaf has it: the reverse of `upright`."""
+        shown = shown.swapaxes(0, 1) if self.is_transposed else shown
+        shown = shown[::-1] if self.is_upside_down else shown
+        return shown[:, ::-1] if self.is_flipped else shown
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """One leaf as it was seen, and the picture that it may be made from."""
+
+    leaf: Array
+    source: Array
+    """Decoded pixels, [height, width] or [height, width, channels]."""
+    boxes: tuple[Box, ...] = ()
+    """Windows of the source, or of it at another size, that calls were seen to cut."""
+    sizes: tuple[tuple[int, int], ...] = ()
+    """Sizes, height first, that calls were seen to resample to."""
+
+    @cached_property
+    def brightness(self) -> dict[tuple[int, int], tuple[Floats, npt.NDArray[np.complex128]]]:
+        """Mean of the channels of the source, and its spectrum, at sizes that it was needed at."""
+        return {}
+
+    def brightness_at(self, size: tuple[int, int]) -> tuple[Floats, npt.NDArray[np.complex128]]:
+        if size not in self.brightness:
+            source = self.source if self.source.ndim == 3 else self.source[..., None]
+            picture = source if size == source.shape[:2] else resample(source, size, "triangle")
+            mean: Floats = picture.mean(axis=2, dtype=np.float64)
+            self.brightness[size] = mean, np.fft.rfft2(mean)
+        return self.brightness[size]
+
+
+class Turn(NamedTuple):
+    """How a leaf is turned, in the words of a placement."""
+
+    is_flipped: bool
+    is_upside_down: bool
+    is_transposed: bool
+
+
+UNTRANSPOSED, TRANSPOSED = (
+    tuple(Turn(flipped, upside_down, transposed) for upside_down, flipped in itertools.product((False, True), repeat=2))
+    for transposed in (False, True)
+)
+
+
+def every_placement(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
+    """Yield all geometries that may have made a leaf, the likeliest first."""
+    for find, turns in searches():
+        for turn in turns:
+            for placement in find(unturned(leaf, turn), each):
+                yield replace(placement, **turn._asdict())
+
+
+def searches() -> Iterator[tuple[Callable[[Array, Sighting], Iterator[LeafPlacement]], tuple[Turn, ...]]]:
+    """Yield ways to find placements, from those that cost least, each with turns of the leaf for which it finds alike.
+
+    The leaf has the same shape in all of them.
+    """
+    yield placements, UNTRANSPOSED
+    yield placements, TRANSPOSED
+    for turn in (*UNTRANSPOSED, *TRANSPOSED):
+        yield found_placements, (turn,)
+    for turn in UNTRANSPOSED[:2]:
+        yield padded_placements, (turn,)
+
+
+def unturned(leaf: Array, turn: Turn) -> Array:
+    return LeafPlacement(Box(0, 0, 0, 0), (0, 0), (0, 0), *turn).upright(leaf)
+
+
+def placements(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
+    """Yield geometries that may have made an upright leaf: of each window the whole, the centre, or a window of it."""
+    height, width = leaf.shape[:2]
+    whole = Box(0, 0, *each.source.shape[:2])
+    windows = [window for window in each.boxes if _is_inside(window, whole)]
+    for window in dict.fromkeys((*windows, whole)):
+        sizes = [(height, width), (window.height, window.width), *each.sizes, *_short_sides(window, each.sizes)]
+        for size in dict.fromkeys(sizes):
+            over = size[0] - height, size[1] - width
+            if min(over) >= 0:
+                yield _placement(window, size, (round(over[0] / 2), round(over[1] / 2)), leaf)
+    for size in each.sizes:
+        for box in each.boxes:
+            if (box.height, box.width) == (height, width) and _is_inside(box, Box(0, 0, *size)):
+                yield _placement(whole, size, (box.top, box.left), leaf)
+
+
+def _is_inside(window: Box, whole: Box) -> bool:
+    reach = window.top + window.height, window.left + window.width
+    is_within = reach[0] <= whole.height and reach[1] <= whole.width
+    return is_within and min(window.top, window.left) >= 0 and min(window.height, window.width) > 0
+
+
+def found_placements(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
+    """Yield where an upright leaf lies in the source, at its own size or one that was seen, as correlation finds it."""
+    whole = Box(0, 0, *each.source.shape[:2])
+    for size in dict.fromkeys(((whole.height, whole.width), *each.sizes)):
+        over = size[0] - leaf.shape[0], size[1] - leaf.shape[1]
+        if min(over) >= 0 and max(over) > 0 and size[0] * size[1] <= _MOST_SEARCHED:
+            at = _place_of(leaf.mean(axis=2, dtype=np.float64), *each.brightness_at(size))
+            yield _placement(whole, size, at, leaf)
+
+
+def padded_placements(leaf: Array, each: Sighting) -> Iterator[LeafPlacement]:
+    """Yield placements of what lies within equal margins of an upright leaf, with `at` outside of what is shown."""
+    inner = margins(leaf)
+    if inner is None:
+        return
+    part = leaf[inner.top : inner.top + inner.height, inner.left : inner.left + inner.width]
+    for find in (placements, found_placements):
+        for placement in find(part, each):
+            top, left = placement.at
+            window = placement.window if placement.is_resampled else Box(0, 0, *each.source.shape[:2])
+            if not placement.is_resampled:
+                top, left = placement.window.top, placement.window.left
+            size = placement.size if placement.is_resampled else (window.height, window.width)
+            yield LeafPlacement(window, size, (top - inner.top, left - inner.left))
+
+
+def margins(leaf: Array) -> Box | None:
+    """Return what lies within the rows and columns at a leaf's edges that have one value; None if it has none."""
+    for corner in (leaf[0, 0], leaf[-1, -1]):
+        differs = (leaf != corner).any(axis=2)
+        rows, columns = np.flatnonzero(differs.any(axis=1)), np.flatnonzero(differs.any(axis=0))
+        if not len(rows):
+            return None
+        inner = Box(int(rows[0]), int(columns[0]), int(np.ptp(rows)) + 1, int(np.ptp(columns)) + 1)
+        if (inner.height, inner.width) != leaf.shape[:2]:
+            return inner
+    return None
+
+
+def _placement(window: Box, size: tuple[int, int], at: tuple[int, int], leaf: Array) -> LeafPlacement:
+    """Return a placement. Where nothing is resampled, its window is what the leaf shows."""
+    height, width = leaf.shape[:2]
+    if size != (window.height, window.width):
+        return LeafPlacement(window, size, at)
+    return LeafPlacement(Box(window.top + at[0], window.left + at[1], height, width), (height, width), (0, 0))
+
+
+def _place_of(part: Floats, picture: Floats, spectrum: npt.NDArray[np.complex128]) -> tuple[int, int]:
+    """Return the row and column at which a part is most like the picture, by normalised cross-correlation.
+
+    `spectrum`: the picture's.
+    """
+    part = part - part.mean()
+    shape = picture.shape[0] - part.shape[0] + 1, picture.shape[1] - part.shape[1] + 1
+    likeness = np.fft.irfft2(spectrum * np.conj(np.fft.rfft2(part, picture.shape)), picture.shape)
+    centred = picture - picture.mean()
+    total, squares = (_window_sums(each, part.shape) for each in (centred, centred**2))
+    spread = np.sqrt(np.maximum(squares - total**2 / part.size, 1e-9))
+    at = np.argmax(likeness[: shape[0], : shape[1]] / spread)
+    return int(at // shape[1]), int(at % shape[1])
+
+
+def _window_sums(values: Floats, shape: tuple[int, ...]) -> Floats:
+    """Return the sum of each window of a shape."""
+    sums = np.pad(values.cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
+    height, width = shape
+    found: Floats = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width] + sums[:-height, :-width]
+    return found
+
+
+def _short_sides(window: Box, sizes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the window's size with its short side as long as that of a size that was seen."""
+    for short in {min(size) for size in sizes}:
+        height, width = window.height, window.width
+        yield (short, int(short * width / height)) if height <= width else (int(short * height / width), short)
+
+
+def cut(picture: Array, window: Box) -> Array:
+    return picture[window.top : window.top + window.height, window.left : window.left + window.width]
