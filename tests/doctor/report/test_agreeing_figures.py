@@ -79,34 +79,23 @@ def bound_us(one: PrintedSession) -> str:
     return duration(None if one.prescription.lower_bounds is None else one.prescription.lower_bounds.replay_us)
 
 
-def gap(one: PrintedSession) -> str:
-    lower_bounds = one.prescription.lower_bounds
-    return (
-        ""
-        if lower_bounds is None or lower_bounds.replay_us is None
-        else times(lower_bounds.observed_us / lower_bounds.replay_us)
-    )
-
-
 QUANTITIES: dict[str, tuple[Callable[[PrintedSession], str], tuple[str, ...]]] = {
     "mean step": (
         step_us,
-        (rf"[Aa] step takes {TIME}, [^.]* with batches at hand", rf"baseline {TIME}", rf"Step {TIME} on average"),
+        (rf"^(?:Not input-bound: )?[Aa] step takes {TIME}", rf"baseline {TIME}", rf"Step {TIME} on average"),
     ),
     "wait of a step": (
         wait_share,
-        (rf"waits {SHARE} of each (?:step|batch) for data", rf"A (?:step|batch) waits {SHARE} for data"),
+        (rf"waits {SHARE} of it for data",),
     ),
     "step on cached batches": (
         bound_us,
         (
-            rf"{TIME} with batches at hand",
+            rf"{TIME} at best",
             rf"cached batches {TIME}(?![\s\S]*without data work)",  # which the loop did there
             rf"without data work {TIME}",
-            rf"On cached batches a step takes {TIME}",
         ),
     ),
-    "gap": (gap, (r"up to (\d[\d.,]* ×) as fast",)),
 }
 
 

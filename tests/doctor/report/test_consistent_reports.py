@@ -1,25 +1,30 @@
-"""Each sentence of a report is checked against the shares of its session: all recorded sessions, and 200 made ones."""
+"""Each sentence of a report, and the shape of its first screen: all recorded sessions, and 200 made ones."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 
 import numpy as np
 import pytest
 from golden_sessions import names, prescribed, session_of
+from html_pages import parsed
 from made_prescriptions import COLUMNS, ROOMY, made
 from made_prescriptions import prescribed as prescribed_of_made
 from made_sessions import MadeRun
+from report_pages import said
 
-from headrace.doctor.causes import LEAST_STEPS, Prescription, diagnose
+from headrace.doctor.causes import LEAST_STEPS, MOST_WORDS, Prescription, diagnose
 from headrace.doctor.measure import Diagnosis
 from headrace.doctor.measure.steps import BOUND
+from headrace.doctor.quantities import duration, times
+from headrace.doctor.report.first_screen import MOST_BULLETS, FirstScreen, first_screen
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.markdown import markdown
-from headrace.doctor.report.remedy_text import remedy_rows, title
-from headrace.doctor.report.terminal import first_to_do, text
+from headrace.doctor.report.remedy_text import interval, remedy_rows, title
+from headrace.doctor.report.terminal import text
 from headrace.doctor.session.after_run import Proof
 from headrace.doctor.session.model import Session
 from headrace.doctor.session.trainers import MeasuredWindow
@@ -88,18 +93,13 @@ def factors(sentence: str) -> list[float]:
 
 def contradictions(session: Session, diagnosis: Diagnosis, whole: Prescription) -> Iterator[str]:
     """Yield each sentence that the shares, or the proofs, of a session contradict."""
-    share, verdict = diagnosis.data_share, diagnosis.verdict
-    arrow = first_to_do(diagnosis, whole)
+    share, verdict = diagnosis.data_share, said(diagnosis)
+    arrow = arrow_of(first_screen(session, diagnosis, whole))
     if share is not None:
         if ("Not input-bound" in verdict or "not input-bound" in whole.stop) and share >= BOUND:
             yield f"not input-bound at {share:.0%}"
-        if "not input-bound" in whole.stop and "up to" in verdict:
-            yield f"{whole.stop} / {verdict}"
         most = ROUNDED / max(1 - share, 0.01)
         in_step = not (diagnosis.batch_production and diagnosis.batch_production[0].workers)
-        over = [one for one in factors(verdict) if (1 - share) - 1 / one > (0.03 if in_step else 0.12)]
-        if over and (in_step or "without the wait" not in verdict):
-            yield f"{verdict} / {share:.1%}"
         if in_step and not any(one.recommended for one in whole.outcomes):
             yield from [f"{arrow} / {share:.1%}" for one in factors(arrow) if one > most]
     last = {tuple(sorted(one.remedies)): one for one in whole.outcomes}
@@ -130,14 +130,69 @@ def contradictions(session: Session, diagnosis: Diagnosis, whole: Prescription) 
         yield from [f"a bound of {bounds.replay_us:.0f} us, and proved {one.step_us}" for one in beaten]
 
 
+def arrow_of(screen: FirstScreen) -> str:
+    return "" if screen.recommendation is None else screen.recommendation.text
+
+
+def chosen(screen: FirstScreen, whole: Prescription) -> tuple[str, list[str], list[str]]:
+    """How the recommendation's gain is known, with the step of its remedy, and everything that is known of that gain.
+
+    Without a gain only the lower bound may be named, in the sentence.
+    """
+    arrow, titles = arrow_of(screen), {one.code: title(one) for one in whole.remedies}
+    for one in whole.outcomes[::-1]:
+        if arrow.startswith(" + ".join(titles.get(code, code) for code in one.remedies) + ": proved "):
+            again = [duration(one.step_us * one.speedup)] if one.step_us and one.speedup else []
+            return "proved", [duration(one.step_us)], [duration(one.step_us), times(one.speedup or 0.0), *again]
+    for remedy in whole.remedies:
+        known = remedy.prediction
+        if known is not None and arrow.startswith(f"{titles[remedy.code]}: {duration(known.step_us)} "):
+            between = re.findall(FIGURE, interval(known.low_us, known.high_us)) or []
+            return "predicted", [duration(known.step_us)], [duration(known.step_us), times(known.speedup), *between]
+    bound_us = None if whole.lower_bounds is None else whole.lower_bounds.replay_us
+    return "", [] if bound_us is None else [duration(bound_us)], []
+
+
+FIGURE = r"(?:\d+ min )?\d[\d,.]* (?:µs|ms|s|×)"
+SPEED = re.compile(r"; (?:([^;]+) (?:is proved|is predicted|at best)|no loader makes it shorter)\.$")
+
+
+def misshapen(screen: FirstScreen, diagnosis: Diagnosis, whole: Prescription) -> Iterator[str]:
+    """Yield what is wrong with a first screen: its length, its terms, or a speed that is not the chosen remedy's."""
+    sentence, arrow, found = screen.sentence, arrow_of(screen), screen.recommendation
+    if len(sentence.split()) > MOST_WORDS or len(screen.bullets) > MOST_BULLETS:
+        yield f"long: {sentence} {screen.bullets}"
+    lines = [sentence, *screen.bullets, *screen.rest]
+    if [SPEED.sub(".", line) for line in lines] != [*diagnosis.ending, diagnosis.verdict, *diagnosis.statements]:
+        yield f"not as it was found: {lines}"
+    how, step, figures = chosen(screen, whole)
+    speeds = [one for line in lines for one in SPEED.findall(line) if one]
+    if len(speeds) > 1 or any(one not in step for one in speeds) or factors(" ".join(lines)):
+        yield f"another speed: {lines} / {arrow}"
+    if how and [one for one in re.findall(FIGURE, arrow.rpartition(": ")[2]) if one not in figures]:
+        yield f"another figure: {arrow} / {figures}"
+    known = [one for one in whole.remedies if one.helps and title(one) in arrow]
+    if how and (found is None or how not in found.certainty or (known and not (found.effort and found.change))):
+        yield f"without its terms: {found}"
+    if found is not None and not how and (found.effort or found.change or factors(arrow)):
+        yield f"terms of nothing: {found}"
+
+
+def only_words(text: str) -> str:
+    return re.sub(r"\W", "", unescape(text))
+
+
 def check(session: Session, diagnosis: Diagnosis, whole: Prescription) -> list[str]:
-    """Return the contradictions of a session; every form of the report has the same arrow."""
-    found = list(contradictions(session, diagnosis, whole))
-    arrow = first_to_do(diagnosis, whole)
-    forms = [text(session, diagnosis, whole), markdown(session, diagnosis, whole), html_page(session, diagnosis, whole)]
-    begins = re.sub(r"[^\w ]", "", arrow.split(":")[0])
-    plain = [re.sub(r"[^\w ]", "", " ".join(form.replace("&#39;", "'").split())) for form in forms]
-    return found + [f"not in a form: {arrow}" for form in plain if begins not in form]
+    """Return the contradictions of a session; every form of the report begins with the same first screen."""
+    screen = first_screen(session, diagnosis, whole)
+    found = [*contradictions(session, diagnosis, whole), *misshapen(screen, diagnosis, whole)]
+    terms = [] if screen.recommendation is None else screen.recommendation.terms
+    begins = only_words(" ".join([screen.sentence, *screen.bullets, arrow_of(screen), *terms]))
+    page = parsed(html_page(session, diagnosis, whole))
+    (head,) = [tag.text for tag in page if tag.attributes.get("class", "").split()[:1] == ["verdict"]]
+    forms = [text(session, diagnosis, whole), markdown(session, diagnosis, whole)]
+    found += [f"does not begin with it: {form[:500]}" for form in forms if not only_words(form).startswith(begins)]
+    return found + ([] if only_words(head).endswith(begins) else [f"not at the head of the page: {head}"])
 
 
 @pytest.mark.parametrize("name", names())

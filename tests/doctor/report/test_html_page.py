@@ -32,13 +32,14 @@ from made_reports import (
 )
 from made_sessions import MadeRun, machine
 from made_sessions import made_session as simulated
+from report_pages import first_gain
 
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.remedy import Edit
 from headrace.doctor.measure.diagnosis import Diagnosis
 from headrace.doctor.report.html.charts import FOLDER
 from headrace.doctor.report.html.page import MOST_BYTES, html_page
-from headrace.doctor.report.remedy_text import first_gain, helping, proved, title
+from headrace.doctor.report.remedy_text import helping, proved, title
 from headrace.doctor.session.model import CommandOutcome, Session
 
 PARTS = [
@@ -67,7 +68,7 @@ def test_has_every_part_in_order_and_names_each_in_the_contents() -> None:
 
 def test_says_the_verdict_and_the_first_thing_to_do_at_its_head() -> None:
     (title,) = [tag for tag in parsed(made_page()) if tag.name == "h1"]
-    assert words(title) == made_diagnosis().verdict
+    assert words(title) == f"{made_diagnosis().verdict.rstrip('.')}; 39.0 ms is proved."
     (first,) = [tag for tag in parsed(made_page()) if tag.attributes.get("class") == "first"]
     assert words(first) == "→ IndexedTar in place of tarfile.open: proved 39.0 ms a step, 2.6 × as fast"
 
@@ -80,7 +81,7 @@ def test_a_remedy_that_breaks_the_run_is_not_recommended() -> None:
 def test_stop_is_said_at_its_head() -> None:
     page = calm_page()
     (first,) = [tag for tag in parsed(page) if tag.attributes.get("class") == "first"]
-    assert words(first) == balanced_prescription().stop
+    assert words(first) == f"→ {balanced_prescription().stop}"
     assert "○ Not input-bound" in page
     assert "the run was only observed" in words(sections(page)["lower-bounds"])
 

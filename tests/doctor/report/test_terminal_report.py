@@ -86,33 +86,41 @@ def _columns(lines: list[str], begin: int) -> Iterator[tuple[str, str]]:
         yield line[:begin], line[begin:]
 
 
+def arrow(shown: str) -> str:
+    """The one line that says what to do."""
+    (found,) = [line for line in shown.splitlines() if line.startswith("→ ")]
+    return found
+
+
 def test_the_remedy_that_gains_most_stands_at_the_top() -> None:
-    lines = printed(made_session(), made_diagnosis(), made_prescription()).splitlines()
-    assert lines[1] == "→ IndexedTar in place of tarfile.open: proved 39.0 ms a step, 2.6 × as fast"
+    shown = printed(made_session(), made_diagnosis(), made_prescription())
+    assert arrow(shown) == "→ IndexedTar in place of tarfile.open: proved 39.0 ms a step, 2.6 × as fast"
     unproved = replace(made_prescription(), outcomes=[])
-    lines = printed(made_session(), made_diagnosis(), unproved).splitlines()
-    assert lines[1] == "→ IndexedTar in place of tarfile.open: 38.2 ms a step (36.0 to 45.1 ms), 2.6 × as fast"
+    shown = printed(made_session(), made_diagnosis(), unproved)
+    assert arrow(shown) == "→ IndexedTar in place of tarfile.open: 38.2 ms a step (36.0 to 45.1 ms), 2.6 × as fast"
 
 
 def test_a_remedy_that_breaks_the_run_is_not_the_first_thing_to_do() -> None:
     first, second, *_ = made_prescription().remedies
     prescription = replace(made_prescription(), remedies=[second, first], outcomes=made_prescription().outcomes[1:])
-    lines = printed(made_session(), made_diagnosis(), prescription).splitlines()
-    assert lines[1].startswith("→ IndexedTar in place of tarfile.open: 38.2 ms")
+    shown = printed(made_session(), made_diagnosis(), prescription)
+    assert arrow(shown).startswith("→ IndexedTar in place of tarfile.open: 38.2 ms")
 
 
 def test_stop_is_said_with_the_verdict() -> None:
-    lines = printed(made_session(), made_diagnosis(), balanced_prescription()).splitlines()
-    assert lines[1] == balanced_prescription().stop
-    assert lines[2].startswith("ended by the doctor")
+    shown = printed(made_session(), made_diagnosis(), balanced_prescription())
+    lines = shown.splitlines()
+    assert arrow(shown) == f"→ {balanced_prescription().stop}"
+    assert "certainty" not in shown
     assert "What to do  no lower bounds: the run was only observed" in lines
 
 
 def test_a_remedy_whose_gain_is_not_known_has_a_dash_and_is_not_the_first_thing_to_do() -> None:
     _, second, *_ = made_prescription().remedies
     prescription = replace(made_prescription(), remedies=[replace(second, prediction=None)], best=None, outcomes=[])
-    lines = printed(made_session(), made_diagnosis(), prescription).splitlines()
-    assert lines[1] == f"→ {made_diagnosis().findings[0].advice}"
+    shown = printed(made_session(), made_diagnosis(), prescription)
+    lines = shown.splitlines()
+    assert arrow(shown) == f"→ {made_diagnosis().findings[0].advice}"
     assert "  1. 5 workers in place of 2  –      costs 720 MB of memory, 3 cores" in lines
     assert not any(line.startswith("  Together") for line in lines)
 
@@ -138,9 +146,11 @@ def test_remedies_left_out_are_counted() -> None:
 
 
 def test_says_first_what_is_wrong_and_then_what_to_do() -> None:
-    lines = printed(made_session(), made_diagnosis()).splitlines()
+    shown = printed(made_session(), made_diagnosis())
+    lines = shown.splitlines()
     assert lines[0] == made_diagnosis().verdict
-    assert lines[1] == f"→ {made_diagnosis().findings[0].advice}"
+    assert lines[1:3] == [f"  • {text}" for text in made_diagnosis().statements]
+    assert lines[3] == arrow(shown) == f"→ {made_diagnosis().findings[0].advice}"
     assert lines[-1] == f"Again: {AGAIN}"
 
 

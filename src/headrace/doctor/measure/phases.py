@@ -12,7 +12,8 @@ from ..session.model import PhaseRow, Session
 from .steps import DRAIN, EARLY, LOAD, OBSERVE, REPLAY
 
 START, WARM_UP, END = "start", "warm-up", "end"
-READ, SURVEY, DIAGNOSE, TRIAL, PRESCRIBE, PROVE = "read", "survey", "diagnose", "trial", "prescribe", "prove"
+READ, LOOK, SURVEY, DIAGNOSE = "read", "look", "survey", "diagnose"
+TRIAL, PRESCRIBE, PROVE = "trial", "prescribe", "prove"
 IN_WORDS = {
     START: "the script's start",
     WARM_UP: "warm-up",
@@ -22,6 +23,7 @@ IN_WORDS = {
     DRAIN: "draining the loader",
     END: "ending the run",
     READ: "reading what was measured",
+    LOOK: "explaining its samples",
     SURVEY: "looking at the files",
     DIAGNOSE: "diagnosing",
     TRIAL: "trying Headrace's Loader",

@@ -262,7 +262,10 @@ def _library(facts: Mapping[str, Any]) -> str:
 
 
 def _given(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is known of the value that a call was given, and of the kind of filter: shape, dtype, mode, class."""
+    """Return what is known of the value that a call was given, and of the kind of filter: shape, dtype, mode, class.
+
+    An earlier doctor has that value among a call's `arguments`.
+    """
     arguments = facts.get("arguments")
     first = arguments[0] if isinstance(arguments, list) and arguments else None
     found: dict[str, Any] = {}

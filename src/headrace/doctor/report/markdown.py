@@ -10,9 +10,10 @@ from headrace.doctor.causes import Prescription
 from headrace.doctor.measure import Diagnosis
 from headrace.doctor.quantities import ABSENT, duration, percent
 from headrace.doctor.report.escaping import safe
+from headrace.doctor.report.first_screen import first_screen
 from headrace.doctor.report.remedy_text import bound_rows, remedy_rows
 from headrace.doctor.report.run_text import command_line, ending, machine_names, stage_text
-from headrace.doctor.report.terminal import first_to_do, waiting_most
+from headrace.doctor.report.terminal import waiting_most
 from headrace.doctor.session.model import Session
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|#~])")
@@ -37,12 +38,14 @@ def markdown(session: Session, diagnosis: Diagnosis, prescription: Prescription 
 
 
 def _lines(session: Session, diagnosis: Diagnosis, prescription: Prescription | None) -> Iterator[str]:
-    yield f"**{escaped(diagnosis.verdict)}**"
+    screen = first_screen(session, diagnosis, prescription)
+    yield f"**{escaped(screen.sentence)}**"
     yield ""
-    stop = prescription.stop if prescription is not None else ""
-    for first in filter(None, (stop, first_to_do(diagnosis, prescription))):
-        yield escaped(first)
-        yield ""
+    yield from [f"- {escaped(bullet)}" for bullet in screen.bullets]
+    if screen.recommendation is not None:
+        yield from ("", f"**→ {escaped(screen.recommendation.text)}**")
+        yield from ("", escaped(" · ".join(screen.recommendation.terms)))
+    yield ""
     budgets = waiting_most(diagnosis)[:1]
     for budget in budgets:
         head = (f"Step: {duration(budget.mean_us)}", "time", "share")
@@ -56,8 +59,8 @@ def _lines(session: Session, diagnosis: Diagnosis, prescription: Prescription | 
             1,
         )
     yield from _remedies(prescription)
-    found = [one for one in diagnosis.findings if one.weight > 0][:MOST_FINDINGS]
-    yield from [f"- {escaped(one.text)}" for one in found]
+    found = [*(one.text for one in diagnosis.findings if one.weight > 0)][:MOST_FINDINGS] + screen.rest
+    yield from [f"- {escaped(text)}" for text in found]
     if found:
         yield ""
     machines = [" · ".join(machine_names(machine)) for machine in session.machines[:1]]

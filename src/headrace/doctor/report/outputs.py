@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from headrace.doctor.adoption import files_beside
 from headrace.doctor.causes import Prescription, is_unsure
 from headrace.doctor.measure import Diagnosis
 from headrace.doctor.quantities import counted
@@ -21,6 +22,7 @@ from headrace.doctor.report.markdown import markdown
 from headrace.doctor.report.terminal import TEXT_WIDTH, show, text
 from headrace.doctor.report.trace import trace
 from headrace.doctor.session import encode_session
+from headrace.doctor.session.after_run import LoaderTrial
 from headrace.doctor.session.model import Session
 from headrace.errors import UsageError
 
@@ -143,7 +145,7 @@ class Outputs:
         if source is not None:
             again = f"headrace doctor show {shlex.quote(str(source))}"
         failed += _written("--trace", self.trace, lambda: trace(session, diagnosis))
-        failed += _applied(self.apply, prescription)
+        failed += _applied(self.apply, prescription, session.loader_trial)
         failed += _drafted(self.draft, session)
         failed += _written("--report", self.report, lambda: [text(session, diagnosis, prescription, again=again)])
         if self.html is not None:
@@ -179,9 +181,14 @@ def _written(option: str, path: Path | None, pieces: Callable[[], Iterable[str]]
     return []
 
 
-def _applied(path: Path | None, prescription: Prescription | None) -> list[str]:
+def _applied(path: Path | None, prescription: Prescription | None, trial: LoaderTrial | None) -> list[str]:
     """Write the patch, and return what to tell: an empty one where nothing is to be changed."""
     patch = "" if prescription is None else prescription.patch
+    if path is not None and trial is not None:
+        try:
+            patch = files_beside(patch, trial.files, path)
+        except (OSError, UsageError) as error:
+            return [f"--apply: {error}"]
     failed = _written("--apply", path, lambda: [patch])
     if path is None or failed:
         return failed
@@ -215,7 +222,10 @@ def _drafted(path: Path | None, session: Session) -> list[str]:
         return [f"--draft: no Loader can be written, so there is no {path}: {why}"]
     try:
         with open(path, "x", encoding="utf-8") as file:
-            file.write(trial.module)
+            file.write(files_beside(trial.module, trial.files, path))
+    except UsageError as error:
+        path.unlink()
+        return [f"--draft: {error}"]
     except OSError as error:
         return [f"--draft: expected a new file to write, got {path} ({error.strerror or error})"]
     checks = sum(map(is_unsure, trial.parts))

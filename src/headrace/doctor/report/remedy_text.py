@@ -95,35 +95,6 @@ def title(remedy: Remedy) -> str:
     return remedy.title[:1].upper() + remedy.title[1:]
 
 
-def proved_gain(prescription: Prescription) -> str:
-    """Return the remedies that proved to gain most, with their step; nothing if no proof gained."""
-    outcomes = {tuple(sorted(one.remedies)): one for one in prescription.outcomes}  # the last of the same counts
-    gained = [(one.step_us, one) for one in outcomes.values() if one.recommended and one.step_us is not None]
-    if not gained:
-        return ""
-    step_us, best = min(gained, key=lambda each: each[0])
-    titles = {one.code: title(one) for one in prescription.remedies}
-    names = " + ".join(titles.get(code, code) for code in best.remedies)
-    speedup = "" if best.speedup is None else f", {times(best.speedup)} as fast"
-    return f"{names}: proved {duration(step_us)} a step{speedup}"
-
-
-def first_gain(prescription: Prescription) -> str:
-    """Return what proved to gain most, else the remedy that is predicted to; nothing where there is none.
-
-    A remedy that was refuted, or that may gain nothing, is not named.
-    """
-    proved_one = proved_gain(prescription)
-    if proved_one:
-        return proved_one
-    for remedy in helping(prescription):
-        outcome, prediction = outcome_of(prescription, [remedy.code]), remedy.prediction
-        is_open = outcome is None or not outcome.is_refused
-        if is_open and prediction is not None and prediction.high_us < prediction.step_us * prediction.speedup:
-            return f"{title(remedy)}: {predicted(prediction)}"
-    return ""
-
-
 def outcome_of(prescription: Prescription, codes: Sequence[str]) -> ProofOutcome | None:
     """Return the last proof of just these remedies."""
     found = [one for one in prescription.outcomes if sorted(one.remedies) == sorted(codes)]

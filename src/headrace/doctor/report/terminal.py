@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from headrace.doctor.causes import LEAST_STEPS, Prescription, hanging
+from headrace.doctor.causes import Prescription, hanging
 from headrace.doctor.measure import (
     Diagnosis,
     Finding,
@@ -17,7 +17,8 @@ from headrace.doctor.measure import (
     phases_text,
 )
 from headrace.doctor.quantities import counted, duration, number, percent
-from headrace.doctor.report.remedy_text import RemedyRow, bound_rows, first_gain, helping, proved_gain, remedy_rows
+from headrace.doctor.report.first_screen import FirstScreen, first_screen
+from headrace.doctor.report.remedy_text import RemedyRow, bound_rows, helping, remedy_rows
 from headrace.doctor.report.run_text import (
     command_line,
     computing_share,
@@ -101,14 +102,8 @@ def put_report(
     again: str,
 ) -> None:
     """Add every section of the report to the page."""
-    waits = diagnosis.wait_share if diagnosis.data_share is None else diagnosis.data_share
-    page.sentence(diagnosis.verdict, style="bold" if waits is None else f"bold {heat(waits)}")
-    stop = prescription.stop if prescription is not None else ""
-    first = first_to_do(diagnosis, prescription)
-    if stop:
-        page.sentence(stop, style="bold")
-    if first:
-        page.sentence(first, lead="→ ", style="bold")
+    screen = first_screen(session, diagnosis, prescription)
+    _put_first(page, screen, diagnosis)
     page.line(f"{ending(session.outcome)}: {command_line(session)}", indent=0, style="dim")
     if detail.windows and (windows := window_text(session)):
         page.sentence(windows, lead="windows: ", style="dim")
@@ -121,29 +116,23 @@ def put_report(
     _put_loaders(page, diagnosis, detail)
     _put_ranks(page, diagnosis, detail)
     _put_machines(page, session, detail)
-    _put_findings(page, diagnosis.findings, detail, said=first)
+    _put_findings(page, diagnosis.findings, detail, said=screen)
     _put_remedies(page, prescription, detail)
-    _put_notes(page, session, diagnosis.cost, detail)
+    _put_notes(page, session, diagnosis.cost, screen, detail)
     if again:
         page.copyable(again, lead="Again: ")
 
 
-def first_to_do(diagnosis: Diagnosis, prescription: Prescription | None) -> str:
-    """Return the remedy that gains most; where none is known to help, what the heaviest finding says to look at.
-
-    Nothing where hardly a step was seen: then whatever ended the command comes first. Where data does not bound the
-    step, only what was proved; where a proof refuted a remedy, no advice that may amount to it.
-    """
-    if diagnosis.budgets and all(budget.steps < LEAST_STEPS for budget in diagnosis.budgets):
-        return ""
-    if prescription is None:
-        return next((finding.advice for finding in diagnosis.findings if finding.advice), "")
-    if prescription.stop:
-        return proved_gain(prescription)
-    remedy = first_gain(prescription)
-    if any(outcome.is_refused for outcome in prescription.outcomes):
-        return remedy
-    return remedy or next((finding.advice for finding in diagnosis.findings if finding.advice), "")
+def _put_first(page: TerminalPage, screen: FirstScreen, diagnosis: Diagnosis) -> None:
+    """Add what a reader sees first."""
+    waits = diagnosis.wait_share if diagnosis.data_share is None else diagnosis.data_share
+    page.sentence(screen.sentence, style="bold" if waits is None else f"bold {heat(waits)}")
+    for bullet in screen.bullets:
+        page.sentence(bullet, lead="  • ")
+    if screen.recommendation is not None:
+        page.sentence(screen.recommendation.text, lead="→ ", style="bold")
+        if terms := screen.recommendation.terms:
+            page.sentence(" · ".join(terms), lead="  ")
 
 
 def waiting_most(diagnosis: Diagnosis) -> list[StepBudget]:
@@ -302,8 +291,9 @@ def _put_machines(page: TerminalPage, session: Session, detail: ReportDetail) ->
     _put_left(page, len(session.machines) - detail.machines, "machine", detail)
 
 
-def _put_findings(page: TerminalPage, findings: list[Finding], detail: ReportDetail, *, said: str) -> None:
+def _put_findings(page: TerminalPage, findings: list[Finding], detail: ReportDetail, *, said: FirstScreen) -> None:
     """Add each with what shows it and what to look at, but for advice that was `said` at the top already."""
+    first = "" if said.recommendation is None else said.recommendation.text
     if not findings:
         return
     left = len(findings) - detail.findings
@@ -313,13 +303,18 @@ def _put_findings(page: TerminalPage, findings: list[Finding], detail: ReportDet
         page.sentence(f"{weight}{finding.text}", lead="  • ")
         if detail.evidence:
             page.sentence(finding.evidence, lead="    ", style="dim")
-        if detail.advice and finding.advice and finding.advice != said:
+        if detail.advice and finding.advice and finding.advice != first:
             page.sentence(finding.advice, lead="    → ")
 
 
-def _put_notes(page: TerminalPage, session: Session, cost: ProbeCost, detail: ReportDetail) -> None:
-    """Add notes. Of one with many lines, such as a traceback, the last line says what happened."""
-    notes = list(note_texts(session))
+def _put_notes(
+    page: TerminalPage, session: Session, cost: ProbeCost, screen: FirstScreen, detail: ReportDetail
+) -> None:
+    """Add what the first screen had no room for, then notes.
+
+    Of a note with many lines, such as a traceback, the last line says what happened.
+    """
+    notes = [*(("", text) for text in screen.rest), *note_texts(session)]
     is_measured = cost.evidence_bytes > 0
     if notes or is_measured:
         left = len(notes) - detail.notes

@@ -164,7 +164,7 @@ class TerminalPage:
 class ReportDetail:
     """The most rows of each kind; by default what fits a terminal of 40 lines as a rule. What is left out is said."""
 
-    findings: int = 2
+    findings: int = 1
     advice: int = 1
     """Above 0: what each finding says to look at."""
     budgets: int = 1
@@ -191,9 +191,9 @@ class ReportDetail:
 
 
 SCREEN = ReportDetail()
-SCREEN_WITH_REMEDIES = replace(SCREEN, findings=1, advice=0, evidence=0, stages=2, notes=1)
+SCREEN_WITH_REMEDIES = replace(SCREEN, findings=0, advice=0, evidence=0, stages=2, slow=0, notes=1)
 """The same where remedies, which say what to do, want some of the room."""
 CELL = replace(SCREEN, rest="watch(verbose=True)")
 """The same below the cell of a notebook, which scrolls."""
-CELL_WITH_REMEDIES = replace(SCREEN_WITH_REMEDIES, evidence=1, reasons=1, rest=CELL.rest)
+CELL_WITH_REMEDIES = replace(SCREEN_WITH_REMEDIES, findings=1, evidence=1, reasons=1, rest=CELL.rest)
 ALL = ReportDetail(*[1_000_000] * (len(fields(ReportDetail)) - 1))

@@ -12,7 +12,8 @@ from markupsafe import Markup
 
 from headrace.doctor.causes import Prescription, hanging
 from headrace.doctor.measure import BOUND, Diagnosis, is_late
-from headrace.doctor.quantities import counted, duration, number, percent, times
+from headrace.doctor.quantities import counted, duration, number, percent
+from headrace.doctor.report.first_screen import first_screen
 from headrace.doctor.report.html import tables, timelines
 from headrace.doctor.report.html.charts import (
     FOLDER,
@@ -26,7 +27,7 @@ from headrace.doctor.report.html.charts import (
     stacked,
 )
 from headrace.doctor.report.html.report_data import ReportData
-from headrace.doctor.report.remedy_text import bound_rows, interval, remedy_rows, together
+from headrace.doctor.report.remedy_text import bound_rows, remedy_rows
 from headrace.doctor.report.run_text import (
     command_line,
     computing_share,
@@ -41,7 +42,7 @@ from headrace.doctor.report.run_text import (
     stage_text,
     start_up_text,
 )
-from headrace.doctor.report.terminal import HOT, first_to_do
+from headrace.doctor.report.terminal import HOT
 from headrace.doctor.session.model import Session
 
 MOST_BYTES = 1_000_000
@@ -51,7 +52,7 @@ TEXT_LIMITS = (1_200, 240, 60)
 _BADGES = {"red": "● Input-bound", "yellow": "◐ Partly input-bound", "green": "○ Not input-bound"}
 """The same as the colour, for those who do not see it."""
 _FUNCTIONS = (
-    *(counted, duration, number, percent, times, interval, remedy_rows, bound_rows, together),
+    *(counted, duration, number, percent, remedy_rows, bound_rows),
     *(columns, measures, stacked, BarMeasure, BarSegment, ChartKey, category_colour, is_late, hanging, latest_ranks),
     *(command_line, ending, cost_text, last_words, machine_lines, machine_names),
     *(name_text, stage_text, start_up_text, note_texts, computing_share),
@@ -75,7 +76,7 @@ def html_page(
                 report=report,
                 heat=colour,
                 badge=_BADGES.get(colour, ""),
-                first=first_to_do(diagnosis, prescription),
+                screen=first_screen(session, diagnosis, prescription),
                 contents=[],
                 style=Markup(style),
                 policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",

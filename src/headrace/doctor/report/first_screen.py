@@ -1,0 +1,158 @@
+"""First screen of every report: a sentence, a few bullets, and the one thing to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from headrace.doctor.causes import (
+    CROWDED,
+    EFFORTS,
+    LEAST_GAIN,
+    LEAST_STEPS,
+    MOST_WORDS,
+    Prescription,
+    Remedy,
+    effort,
+)
+from headrace.doctor.measure import BOUND, Diagnosis
+from headrace.doctor.quantities import duration, times
+from headrace.doctor.report.remedy_text import helping, outcome_of, predicted, title
+from headrace.doctor.session.model import Session
+
+MOST_BULLETS = 4
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The one thing to do next. Texts are empty where there is nothing to say."""
+
+    text: str
+    speed: str = ""
+    """What a step takes then: `38.9 ms is predicted`."""
+    certainty: str = ""
+    effort: str = ""
+    coverage: str = ""
+    """What of a batch Headrace's Loader makes."""
+    change: str = ""
+    """The change in words or a line of code."""
+
+    @property
+    def terms(self) -> list[str]:
+        """Certainty, effort, coverage and the change, as far as there are any, each with its name."""
+        names = ("certainty", "effort", "coverage", "change")
+        named = {name: getattr(self, name) for name in names}
+        return [f"{name}: {text}" for name, text in named.items() if text]
+
+
+@dataclass(frozen=True)
+class FirstScreen:
+    """What a reader sees first, the same in every form of the report."""
+
+    sentence: str
+    bullets: list[str]
+    recommendation: Recommendation | None
+    """None where hardly a step was seen: then whatever ended the command comes first."""
+    rest: list[str] = field(default_factory=list)
+    """Statements for which it has no room: they stand among the notes."""
+
+
+def first_screen(session: Session, diagnosis: Diagnosis, prescription: Prescription | None) -> FirstScreen:
+    """Return the first screen; every speed on it is that of its recommendation."""
+    found = recommendation(session, diagnosis, prescription)
+    verdict = diagnosis.verdict
+    if found is not None and found.speed:
+        faster = f"{verdict.rstrip('.')}; {found.speed}."
+        verdict = faster if len(faster.split()) <= MOST_WORDS else verdict
+    said = [*diagnosis.ending, verdict, *diagnosis.statements]
+    return FirstScreen(said[0], said[1 : 1 + MOST_BULLETS], found, said[1 + MOST_BULLETS :])
+
+
+def recommendation(session: Session, diagnosis: Diagnosis, prescription: Prescription | None) -> Recommendation | None:
+    """Return what proved to gain most; else the first remedy that surely gains; else what to look at.
+
+    Where data does not bound the step, only what was proved; where a proof refuted a remedy, no advice that may amount
+    to it.
+    """
+    if prescription is not None and prescription.stop:
+        few = _are_few(diagnosis)
+        return (None if few else _proved(session, prescription)) or Recommendation(prescription.stop)
+    if _are_few(diagnosis):
+        return None
+    if prescription is not None:
+        remedy = gaining(session, prescription)
+        if remedy is not None or any(outcome.is_refused for outcome in prescription.outcomes):
+            return remedy
+    # Workers and threads that crowd each other make every stage take longer than it has to.
+    first = sorted(diagnosis.findings, key=lambda one: one.code not in CROWDED or one.weight < BOUND)
+    advice = next((finding.advice for finding in first if finding.advice), "")
+    return Recommendation(advice, _at_best(prescription), "a lead, whose gain is not known") if advice else None
+
+
+def gaining(session: Session, prescription: Prescription) -> Recommendation | None:
+    """Return what proved to gain most; else the first remedy that surely gains by its prediction; None without one."""
+    return _proved(session, prescription) or _predicted(session, prescription)
+
+
+def _are_few(diagnosis: Diagnosis) -> bool:
+    return bool(diagnosis.budgets) and all(budget.steps < LEAST_STEPS for budget in diagnosis.budgets)
+
+
+def _proved(session: Session, prescription: Prescription) -> Recommendation | None:
+    """Return the remedies that proved to gain most; None if no proof gained."""
+    outcomes = {tuple(sorted(one.remedies)): one for one in prescription.outcomes}  # the last of the same counts
+    gained = [(one.step_us, one) for one in outcomes.values() if one.recommended and one.step_us is not None]
+    if not gained:
+        return None
+    step_us, best = min(gained, key=lambda each: each[0])
+    known = {one.code: one for one in prescription.remedies}
+    names = " + ".join(title(known[code]) if code in known else code for code in best.remedies)
+    speedup, without = "", ""
+    if best.speedup is not None:
+        speedup = f", {times(best.speedup)} as fast"
+        without = "" if prescription.again_us is None else f", against {duration(step_us * best.speedup)} without it"
+    return Recommendation(
+        f"{names}: proved {duration(step_us)} a step{speedup}",
+        f"{duration(step_us)} is proved",
+        f"proved by a run{without}",
+        *_asked([known[code] for code in best.remedies if code in known]),
+    )
+
+
+def _predicted(session: Session, prescription: Prescription) -> Recommendation | None:
+    """Return the first remedy that is predicted to gain; None where there is none.
+
+    A remedy that was refuted, or that may gain nothing, is not named.
+    """
+    for remedy in helping(prescription):
+        outcome, prediction = outcome_of(prescription, [remedy.code]), remedy.prediction
+        is_open = outcome is None or not outcome.is_refused
+        if is_open and prediction is not None and prediction.high_us < prediction.step_us * prediction.speedup:
+            return Recommendation(
+                f"{title(remedy)}: {predicted(prediction)}",
+                f"{duration(prediction.step_us)} is predicted",
+                f"{remedy.confidence} (predicted)",
+                *_asked([remedy]),
+            )
+    return None
+
+
+def _asked(remedies: Sequence[Remedy]) -> tuple[str, str, str]:
+    """Return what remedies ask for together, what of a batch the Loader among them makes, and the greatest change."""
+    if not remedies:
+        return "", "", ""
+    most = max(remedies, key=effort)
+    edit = most.edit
+    change = most.hint if edit is None else f"{PurePath(edit.file).name}:{edit.line}, by --apply FILE"
+    return EFFORTS[effort(most)], next((one.coverage for one in remedies if one.coverage), ""), change
+
+
+def _at_best(prescription: Prescription | None) -> str:
+    """Return what a step takes with batches at hand: the most that looking for the cause can gain."""
+    bounds = None if prescription is None else prescription.lower_bounds
+    if bounds is None or bounds.replay_us is None:
+        return ""
+    if bounds.replay_us >= (1 - LEAST_GAIN) * bounds.observed_us:
+        return "no loader makes it shorter"
+    return f"{duration(bounds.replay_us)} at best"
