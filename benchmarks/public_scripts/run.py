@@ -1,0 +1,264 @@
+"""What the doctor says of public training scripts: which arrays of a batch its Loader makes, and whether they agree.
+
+    python benchmarks/public_scripts/run.py PHOTOS --python PYTHON [--clones FOLDER] [--work FOLDER] [NAME ...]
+    python benchmarks/public_scripts/run.py PHOTOS --python PYTHON --work FOLDER --doctor [NAME ...]
+    python benchmarks/public_scripts/run.py PHOTOS --work FOLDER --markdown docs/doctor/public-scripts.md
+
+Each script of `scripts.py` is checked out at its commit, from FOLDER/OWNER+NAME where clones lie there, else by
+`git clone`; small data is made for it from the photographs below PHOTOS, and it runs unmodified in PYTHON, on the CPU.
+PYTHON needs torch, Headrace and what the scripts import; only `stand_ins.py` is put in place of CUDA, weights and
+process groups. The script runs up to its first pass over a DataLoader, whose samples are looked at and explained; with
+`--doctor` it trains under the doctor for a few steps. Either way, the Loader of the recipe makes the samples that were
+looked at, and each of its arrays is compared with the script's.
+
+Printed is a row for each leaf of a sample: what it is, what it is made of, by how many levels 99 % of its pixels may
+differ, how the Loader's compares, and why the recipe leaves it where it does.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from made_data import Photos
+
+from scripts import SCRIPTS, Script
+
+HERE = Path(__file__).parent
+MOST_S = 120
+DOCTOR_S = 240
+LOOKED = ("class", "length", "seconds", "samples", "ended", "errors")
+CODE = (".py", ".pyx", ".yaml", ".yml", ".json", ".txt", ".cfg", ".data", ".names", ".gz", ".toml", "train")
+HEAD = """# Public training scripts
+
+What the doctor makes of scripts of many authors, unmodified, each at a commit of its repository and on small data in
+the layout that it reads (`benchmarks/public_scripts`). Convolutions, weights and CUDA are stood in for; data, datasets
+and loaders are the scripts' own.
+
+`degree` is what a whole run of the doctor said, and `predicted` whether it tried the Loader and predicted a step; `–`
+where a run did not come to its end. `images` and `leaves` count the pictures, and all arrays and texts, that the
+drafted Loader makes of a batch. `compared` says how they compare with the samples that were looked at: the same but for
+rounding, drawn at random by the script and of the same type and shape, or different. Seconds are those of the look, of
+at most 10 s, and of the explanation, on two cores with other work.
+
+"""
+
+
+def checked_out(script: Script, clones: Path | None, folder: Path) -> Path:
+    """Return the folder of a script's repository at its commit, with the files that are code."""
+    into = folder_of(script, folder) / "code"
+    if into.exists():
+        return into
+    clone = None if clones is None else clones / script.repository.replace("/", "+")
+    if clone is not None and (clone / "repo").exists():
+        clone = clone / "repo"
+    if clone is None or not clone.exists():
+        clone = folder / "clones" / script.repository.replace("/", "+")
+        if not clone.exists():
+            said = ["git", "clone", "--quiet", f"https://github.com/{script.repository}", str(clone)]
+            subprocess.run(said, check=True)
+    git = ["git", f"--git-dir={clone / '.git' if (clone / '.git').exists() else clone}"]
+    listed = subprocess.run([*git, "ls-tree", "-r", script.commit], check=True, capture_output=True, text=True).stdout
+    for line in listed.splitlines():
+        said, path = line.split("\t", 1)
+        if path.endswith(CODE) and said.split()[1] == "blob":
+            content = subprocess.run([*git, "cat-file", "blob", said.split()[2]], capture_output=True)
+            if content.returncode == 0:
+                (into / path).parent.mkdir(parents=True, exist_ok=True)
+                (into / path).write_bytes(content.stdout)
+    return into
+
+
+def run_in(script: Script, root: Path, command: list[str], log: Path, seconds: float) -> str:
+    """Run a command in the script's folder, on a terminal, and return what kept it from its end; empty for nothing."""
+    environment = (
+        os.environ | {"OMP_NUM_THREADS": "1"} | ({"PYTHONPATH": str(root / script.imports)} if script.imports else {})
+    )
+    main_end, terminal = pty.openpty()
+    with log.open("w") as file:
+        given = {"stdin": terminal, "stdout": file, "stderr": file}
+        process = subprocess.Popen(command, cwd=root / script.folder, env=environment, start_new_session=True, **given)
+        try:
+            process.wait(seconds)
+            return ""
+        except subprocess.TimeoutExpired:
+            return f"no end within {seconds:.0f} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            os.close(main_end)
+            os.close(terminal)
+
+
+def with_data(script: Script, root: Path, photos: Photos) -> list[str]:
+    """Return the script with its arguments, once its data is there."""
+    data = root.parent / "data"
+    if not data.exists():
+        data.mkdir()
+        try:
+            script.make(photos, data, root / script.folder)
+        except BaseException:
+            shutil.rmtree(data)
+            raise
+    return [
+        "launched" if script.is_launched else "alone",
+        *script.script.split(),
+        *script.arguments.format(data=data).split(),
+    ]
+
+
+def last_answer(log: Path) -> dict:
+    """Return the last line of JSON in a log; else its last line as the failure."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    said = [line for line in lines if line.startswith("{") and line.endswith("}")]
+    return json.loads(said[-1]) if said else {"failed": lines[-1] if lines else "nothing said"}
+
+
+def looked(script: Script, root: Path, args: argparse.Namespace) -> dict:
+    """Look at the script's samples, explain them, and try the recipe."""
+    look, logs = root.parent / "look.bin", (root.parent / "log.txt", root.parent / "recipe.txt")
+    said = {name: value for name, value in _found(root.parent / "rows.json").items() if name in LOOKED}
+    if not (args.again and look.exists()):
+        look.unlink(missing_ok=True)
+        command = [args.python, str(HERE / "script_look.py"), str(look), str(args.seconds)]
+        late = run_in(script, root, [*command, *with_data(script, root, Photos(args.photos))], logs[0], MOST_S)
+        said = {"failed": late} if late else last_answer(logs[0])
+    if "failed" in said or not look.exists():
+        return said
+    late = run_in(script, root, [args.python, str(HERE / "look_recipe.py"), str(look), ""], logs[1], MOST_S)
+    return said | ({"failed": late} if late else last_answer(logs[1]))
+
+
+def examined(script: Script, root: Path, args: argparse.Namespace) -> dict:
+    """Run the whole doctor on the script, and compare what it claims with the samples that it looked at."""
+    kept, draft, session = (root.parent / name for name in ("kept", "draft.py", "session.json"))
+    shutil.rmtree(kept, ignore_errors=True)
+    draft.unlink(missing_ok=True)
+    doctor = [args.python, "-c", "from headrace.tools.command_line import main; main()", "doctor"]
+    options = ["--steps", str(args.steps), "--warmup", "2", "--keep", str(kept), "--draft", str(draft)]
+    command = [*doctor, *options, "--json", str(session), "--", args.python, str(HERE / "stand_ins.py")]
+    command += with_data(script, root, Photos(args.photos))
+    session.unlink(missing_ok=True)
+    began = time.monotonic()
+    late = run_in(script, root, command, root.parent / "doctor.txt", DOCTOR_S)
+    said = {"doctor_s": time.monotonic() - began}
+    if late or not session.exists():
+        return said | {"failed": late or last_answer(root.parent / "doctor.txt").get("failed", "no session")}
+    said |= trial_of(json.loads(session.read_text()))
+    if draft.exists() and (kept / "look").exists():
+        command = [args.python, str(HERE / "look_recipe.py"), str(kept / "look"), str(draft)]
+        late = run_in(script, root, command, root.parent / "compared.txt", MOST_S)
+        said["compared"] = {"failed": late} if late else last_answer(root.parent / "compared.txt")
+    return said
+
+
+def trial_of(session: dict) -> dict:
+    """Return what a session says of the Loader: how much of a batch it makes, and how that was tried."""
+    trial = session.get("loader_trial") or {}
+    names = ("why", "detail", "degree", "reason", "covered", "left", "verified")
+    predicted = bool(trial.get("loaded_us"))
+    return {"predicted": predicted, "dataset": session.get("dataset", ""), **{name: trial.get(name) for name in names}}
+
+
+def printed(script: Script, said: dict) -> None:
+    print(f"\n{script.name} ({script.kind}) {said.get('failed', '')[:300]}")
+    if "doctor_s" in said:
+        print(f"  {said.get('degree')}, {said['doctor_s']:.0f} s, {said.get('why')} {said.get('detail')}")
+        print(f"  covers {said.get('covered')}, leaves {said.get('left')}: {said.get('reason')}")
+    elif "failed" not in said:
+        how = f"{said.get('ended', '')} {said.get('errors') or ''}"
+        seconds = said.get("seconds", 0)
+        print(f"  look {seconds:.1f} s, {said.get('samples')} samples {how}, explain {said['explain']:.1f} s")
+    compared = said.get("compared") or said
+    for name, how in (compared.get("verified") or {}).items():
+        if how.startswith("different"):
+            print(f"    {name} {how}")
+    if "failed" in compared:
+        print(f"    FAILED {compared['failed'][:300]}")
+    for row in said.get("rows", ()):
+        levels = "" if row["levels"] is None else f"{row['levels']:.2f}"
+        how = said.get("verified", {}).get(row["leaf"], "-").partition(":")[0]
+        drawn = "~" if row["random"] else " "
+        print(f"  {drawn} {row['leaf'][:24]:24} {row['kind'][:22]:22} {how:9} {levels:5} {row['by']}  {row['left']}")
+    sys.stdout.flush()
+
+
+HEADS = ("script", "repository", "kind", "degree", "predicted", "images", "leaves", "compared", "look", "explanation")
+
+
+def markdown(work: Path) -> str:
+    """Return the table of all scripts, from what was found last of each."""
+    rows = [f"| {' | '.join(HEADS)} | what is left, and why |", "|---" * (len(HEADS) + 1) + "|"]
+    for script in SCRIPTS:
+        seen, tried = (_found(folder_of(script, work) / name) for name in ("rows.json", "doctor.json"))
+        leaves, covered = seen.get("rows", []), seen.get("covered", [])
+        images = [row["leaf"] for row in leaves if row["image"]]
+        verified = (tried.get("compared") or seen).get("verified") or seen.get("verified") or {}
+        kinds = {
+            kind: sum(how.startswith(kind) for how in verified.values()) for kind in ("same", "drawn", "different")
+        }
+        left = dict.fromkeys(row["left"] for row in leaves if row["left"])
+        why = "; ".join(left) or tried.get("reason") or ("" if covered else seen.get("failed", ""))
+        cells = [
+            script.name,
+            f"{script.repository}@{script.commit[:7]}",
+            script.kind,
+            tried.get("degree") or f"– ({tried.get('failed', 'not run')[:40]})",
+            "yes" if tried.get("predicted") else "no",
+            f"{sum(each in covered for each in images)} of {len(images)}" if leaves else "",
+            f"{len(covered)} of {len(leaves)}" if leaves else "",
+            ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count),
+            f"{seen['seconds']:.1f} s" if "seconds" in seen else "",
+            f"{seen['explain']:.1f} s" if "explain" in seen else "",
+            re.sub(r"\s+", " ", why).replace("|", "\\|").replace(str(work), "…")[:240],
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    return HEAD + "\n".join(rows) + "\n"
+
+
+def _found(file: Path) -> dict:
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def folder_of(script: Script, work: Path) -> Path:
+    return work / script.repository.replace("/", "+") / script.name
+
+
+def main() -> None:
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("photos", type=Path)
+    ask.add_argument("names", nargs="*")
+    ask.add_argument("--python", default=sys.executable)
+    ask.add_argument("--clones", type=Path)
+    ask.add_argument("--work", type=Path)
+    ask.add_argument("--seconds", type=float, default=10.0, help="of a look")
+    ask.add_argument("--steps", type=int, default=30, help="of a run under the doctor")
+    ask.add_argument("--again", action="store_true", help="explain the looks that lie below --work")
+    ask.add_argument("--doctor", action="store_true")
+    ask.add_argument("--markdown", type=Path)
+    args = ask.parse_intermixed_args()
+    work = args.work or Path(tempfile.mkdtemp())
+    if args.markdown:
+        args.markdown.write_text(markdown(work))
+        return
+    for script in SCRIPTS:
+        if args.names and script.name not in args.names:
+            continue
+        root = checked_out(script, args.clones, work)
+        said = (examined if args.doctor else looked)(script, root, args)
+        (root.parent / ("doctor.json" if args.doctor else "rows.json")).write_text(json.dumps(said, indent=1))
+        printed(script, said)
+
+
+if __name__ == "__main__":
+    main()
