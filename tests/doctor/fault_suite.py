@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from observed_runs import CASES, DEADLINE_S, headrace, python, torchrun
+from report_pages import said
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.measure.diagnosis import Diagnosis, Finding
@@ -63,18 +64,18 @@ class Examined:
         return [phrase for phrase in self.case.expected if phrase not in places]
 
     def _unhealthy(self) -> list[str]:
-        verdict = [] if HEALTHY in self.diagnosis.verdict else [self.diagnosis.verdict]
+        verdict = [] if HEALTHY in self.diagnosis.verdict else [said(self.diagnosis)]
         own = [finding for finding in self.diagnosis.findings if finding.code not in ELSEWHERE]
         return verdict + [finding.text for finding in own if finding.weight >= HEAVY]
 
     def _top_one(self) -> str:
         """The first cause in the verdict, with what the verdict says beside it, and the heaviest finding."""
-        first, *others = re.split(r"(?<=[a-z)]), \d", self.diagnosis.verdict, maxsplit=1)
+        first, *others = re.split(r"(?<=[a-z)]), \d", said(self.diagnosis), maxsplit=1)
         beside = others[0].partition(". ")[2] if others else ""
         return "\n".join([first, beside, *_texts(self.diagnosis.findings[:1])])
 
     def _top_ones(self) -> str:
-        return "\n".join([self.diagnosis.verdict, *_texts(self.diagnosis.findings[:TOP])])
+        return "\n".join([said(self.diagnosis), *_texts(self.diagnosis.findings[:TOP])])
 
     @property
     def others_cores(self) -> float:
@@ -88,7 +89,7 @@ class Examined:
         findings = [f"  {one.weight * 100:5.1f} %  {one.code}: {one.text}" for one in self.diagnosis.findings[:5]]
         misses = self.misses()
         return "\n".join(
-            [f"\n{self.case.name}: {f'MISSED {misses}' if misses else 'right'}", self.diagnosis.verdict, *findings]
+            [f"\n{self.case.name}: {f'MISSED {misses}' if misses else 'right'}", said(self.diagnosis), *findings]
         )
 
 

@@ -45,7 +45,10 @@ KEPT, PROJECT, DATA = "/golden/session", "/golden/project", "/golden/data"
 """What stands for the folders of the recording machine."""
 FROM_EVIDENCE = ("processes", "trainers", "makers", "opened", "remote")
 """What a session holds that is read from its evidence again."""
-TEXTS = ("verdict", "text", "evidence", "advice", "title", "why", "hint", "stop", "why_no_windows", "detail", "costs")
+TEXTS = (
+    *("ending", "verdict", "statements"),
+    *("text", "evidence", "advice", "title", "why", "hint", "stop", "why_no_windows", "detail", "costs"),
+)
 """Fields of a diagnosis and a prescription that are sentences: of them only the numbers are compared."""
 EXACT = 1e-9
 

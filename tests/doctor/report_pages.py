@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+from made_reports import made_session
 from rich.console import Console
 
 from headrace.doctor.causes.remedy import Prescription
 from headrace.doctor.measure.diagnosis import Diagnosis
+from headrace.doctor.report.first_screen import gaining
 from headrace.doctor.report.terminal import show
 from headrace.doctor.session.model import Session
 
@@ -39,3 +41,14 @@ def printed(
     show(session, diagnosis, console, prescription, verbose=verbose, again=AGAIN)
     file.flush()
     return file.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+
+
+def said(diagnosis: Diagnosis) -> str:
+    """Everything that the first screen may say of a diagnosis, in its order."""
+    return " ".join([*diagnosis.ending, diagnosis.verdict, *diagnosis.statements])
+
+
+def first_gain(prescription: Prescription) -> str:
+    """What is recommended of remedies that gain; nothing where none does."""
+    found = gaining(made_session(), prescription)
+    return "" if found is None else found.text

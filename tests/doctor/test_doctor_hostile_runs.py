@@ -11,6 +11,7 @@ from attach_runs import stub_torch
 from html_pages import parsed
 from observed_runs import headrace, observe, python
 from processes import source_paths
+from report_pages import said
 
 CONTROLS = {chr(code) for code in (*range(9), *range(11, 32), 127, *range(128, 160), 0x202E, 0x2066)}
 """Characters that a terminal obeys; line ends and tabs are the report's own."""
@@ -45,7 +46,7 @@ def test_a_script_without_a_dataloader_keeps_its_exit_status_and_is_told_so(tmp_
     observed = observe(command, tmp_path, environment={"PYTHONPATH": paths})
     assert observed.status == 7
     assert observed.diagnosis.wait_share is None
-    assert "exit" in observed.diagnosis.verdict or "7" in observed.diagnosis.verdict
+    assert "exit" in said(observed.diagnosis) or "7" in said(observed.diagnosis)
 
 
 def test_hostile_texts_reach_the_terminal_and_the_report_as_plain_ones(odd):
@@ -83,4 +84,4 @@ def test_a_hung_worker_is_named_with_its_stack(tmp_path):
     hung = next(finding for finding in observed.diagnosis.findings if finding.code == "hung")
     assert "hang_for_good" in " ".join(stack for process in observed.session.processes for stack in process.stacks)
     assert hung.text in " ".join(observed.out.split())
-    assert "hangs" in observed.diagnosis.verdict
+    assert "hangs" in said(observed.diagnosis)

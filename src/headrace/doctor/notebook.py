@@ -155,7 +155,7 @@ def _prescribe(watched: Watch) -> None:
     from .edits import files_here
 
     session = watched.session
-    session.survey = survey_of(session, files_here()) if session.machines else None
+    session.survey = survey_of(session) if session.machines else None
     watched.prescription = prescribe(session, watched.diagnosis, files_here())
 
 

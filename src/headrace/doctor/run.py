@@ -17,7 +17,8 @@ from rich.console import Console
 
 from headrace.errors import UsageError
 
-from .adoption import EXPECTED_S, adopt, loader_trial, survey_of
+from .adopting import LOOK_S, LoaderAdoption
+from .adoption import EXPECTED_S, survey_of
 from .attach import (
     DOCTOR_FAILED,
     CommandResult,
@@ -31,11 +32,10 @@ from .attach import (
 from .causes import Prescription, diagnose, prescribe
 from .edits import files_here
 from .machine import MachineSampler
-from .measure import Diagnosis, DiagnosisPlan, PhaseClock, main_view_of, run_phases
+from .measure import Diagnosis, DiagnosisPlan, PhaseClock, run_phases
 from .prove import DIGESTS, Prover, TrialRunner
 from .report import LiveView, Outputs, ProgressLine, UnreadConsole, document, gpu_busy, write_whole
 from .session import SESSION_FILE, FailedReplay, SessionFolder, merged, read_session, saved_session, session_folder
-from .session.after_run import LoaderTrial
 from .session.model import CommandOutcome, Machine, Session, SessionNote, UnreachedProcess
 
 Result = TypeVar("Result")
@@ -82,6 +82,7 @@ def examine(asked: Examination, outputs: Outputs) -> int:
         ranges=asked.ranges,
         replay=0 if asked.observe else REPLAY_STEPS,
         drain_s=DRAIN_S,
+        look_s=0.0 if asked.observe or not asked.tries_loader else LOOK_S,
         digests=0 if asked.prove_s is None else DIGESTS,
     ) as folder:
         ended, machines, progress = _announced_run(asked, folder, outputs)
@@ -281,11 +282,13 @@ def _reported(
     with clock.phase("read"):
         session = session_of(asked, folder, ended, machines)
     session.notes += [one.note for one in failures]
+    adopting = LoaderAdoption(asked.command, folder, progress.tells if progress.draws else _say)
+    if asked.tries_loader:
+        with clock.phase("look"):
+            _or_none(lambda: adopting.explain(session), "samples were not explained: that failed", progress)
     if session.machines:  # sampled, and so this one
         with clock.phase("survey"):
-            session.survey = _or_none(
-                lambda: survey_of(session, files_here()), "files were not inspected: that failed", progress
-            )
+            session.survey = _or_none(lambda: survey_of(session), "files were not inspected: that failed", progress)
     try:
         with clock.phase("diagnose"):
             diagnosis = diagnose(session)
@@ -295,7 +298,7 @@ def _reported(
     if asked.tries_loader:
         with clock.phase("trial"):
             session.loader_trial = _or_none(
-                lambda: _tried_loader(session, diagnosis, progress),
+                lambda: adopting.trial(session, diagnosis),
                 "Headrace's Loader was not tried: that failed",
                 progress,
             )
@@ -344,16 +347,6 @@ def session_of(asked: Examination, folder: SessionFolder, ended: CommandResult, 
         ],
         notes=notes,
     )
-
-
-def _tried_loader(session: Session, diagnosis: Diagnosis, progress: ProgressLine) -> LoaderTrial | None:
-    view = main_view_of(session)
-    if (
-        view is None or not view.batch_production or view.batch_production[0].threads
-    ):  # no DataLoader that is waited for
-        return None
-    announce = progress.tells if progress.draws else _say
-    return loader_trial(session, view, diagnosis.ranks, adopt(session, view, files_here()), announce)
 
 
 def _prescribed(session: Session, diagnosis: Diagnosis) -> Prescription | None:

@@ -13,7 +13,9 @@ import torch
 from PIL import Image
 
 import headrace as hr
-from headrace.doctor.adoption.explained_recipe import ExplainedRecipe, explained_recipe, view_code
+from headrace.doctor.adoption import LoaderRecipe
+from headrace.doctor.adoption.explained_recipe import explained_recipe, structure
+from headrace.doctor.adoption.view_codes import view_code
 from headrace.doctor.explain import Box, LeafPlacement
 from headrace.doctor.explain.samples import explain_look, read_look
 from headrace.doctor.probe.value_look import look_at_values
@@ -44,6 +46,9 @@ class Scenes:
         self.names = [str(number) for number in range(COUNT)]
         self.targets = [number % 3 for number in range(COUNT)]
         self.captions = [f"scene {number}" for number in range(COUNT)]
+
+    def __len__(self) -> int:
+        return COUNT
 
     def _open(self, index: int, prefix: str = "") -> Image.Image:
         return Image.open(f"{self.folder}/{prefix}{self.names[index]}.png")
@@ -96,25 +101,25 @@ class Noisy(Scenes):
         return {"image": sample["image"], "noise": torch.randn(4, 5)}
 
 
-def recipe_of(dataset: Scenes, folder: Path) -> ExplainedRecipe:
-    look_at_values(dataset, COUNT, str(folder / "look"))
+def recipe_of(dataset: Scenes, folder: Path) -> LoaderRecipe:
+    look_at_values(torch.utils.data.DataLoader(dataset), str(folder / "look"))
     look = read_look(folder / "look")
     return explained_recipe(look, explain_look(look))
 
 
-def batches(recipe: ExplainedRecipe, folder: Path) -> list[Any]:
-    pq.write_table(pa.table(recipe.manifest), folder / "manifest.parquet")
+def batches(recipe: LoaderRecipe, folder: Path) -> list[Any]:
+    pq.write_table(pa.table(dict(recipe.columns)), folder / "manifest.parquet")
     data = hr.open(folder / "manifest.parquet", root=recipe.root)
     space = {"hr": hr}
     fields = {name: eval(code, space) for name, code in recipe.fields.items()}
     loader = hr.Loader(data, fields, view=eval(recipe.view or "None", space), batch_size=4, shuffle=False)
-    return [eval(recipe.output, {"batch": batch}) for batch in loader]
+    return [eval(recipe.output, {"batch": batch, "torch": torch}) for batch in loader]
 
 
 def test_a_recipe_makes_every_leaf(folder: Path, tmp_path: Path) -> None:
     dataset = Scenes(folder)
     recipe = recipe_of(dataset, tmp_path)
-    assert (recipe.left, recipe.parts) == ([], [])
+    assert (recipe.left, recipe.parts) == ({}, ())
     assert recipe.view == "hr.Resize((48, 64))"
     for number, batch in enumerate(batches(recipe, tmp_path)):
         expected = torch.utils.data.default_collate([dataset[number * 4 + place] for place in range(4)])
@@ -129,7 +134,7 @@ def test_a_recipe_makes_every_leaf(folder: Path, tmp_path: Path) -> None:
 def test_structure_layout_and_crop_are_the_scripts(folder: Path, tmp_path: Path) -> None:
     dataset = Pairs(folder)
     recipe = recipe_of(dataset, tmp_path)
-    assert recipe.left == []
+    assert recipe.left == {}
     assert recipe.view == "hr.CenterCrop((60, 80))"
     for number, (images, targets) in enumerate(batches(recipe, tmp_path)):
         expected = torch.utils.data.default_collate([dataset[number * 4 + place] for place in range(4)])
@@ -141,7 +146,7 @@ def test_structure_layout_and_crop_are_the_scripts(folder: Path, tmp_path: Path)
 def test_depth_has_bounds_validity_and_quantiles(folder: Path, tmp_path: Path) -> None:
     dataset = Depths(folder)
     recipe = recipe_of(dataset, tmp_path)
-    assert recipe.left == []
+    assert recipe.left == {}
     assert {part.certainty for part in recipe.parts} == {"check"}
     for number, batch in enumerate(batches(recipe, tmp_path)):
         for place in range(4):
@@ -153,9 +158,14 @@ def test_depth_has_bounds_validity_and_quantiles(folder: Path, tmp_path: Path) -
 
 def test_what_is_not_explained_stays_in_python(folder: Path, tmp_path: Path) -> None:
     recipe = recipe_of(Noisy(folder), tmp_path)
-    assert recipe.left == [("noise",)]
+    assert recipe.left == {"noise": "float32[1, 4, 5]"}
     assert [part.certainty for part in recipe.parts] == ["python"]
     assert list(recipe.fields) == ["image"]
+
+
+def test_what_is_left_leaves_its_place_in_a_list() -> None:
+    codes = {(1, "image"): "one", (2, 1): "two"}
+    assert structure(codes) == "[None, {'image': one}, [None, two]]"
 
 
 WHOLE = (100, 200, 3)
@@ -164,6 +174,16 @@ WHOLE = (100, 200, 3)
 @pytest.mark.parametrize(
     ("placements", "size", "view"),
     [
+        (
+            [LeafPlacement(Box(0, 0, 100, 200), (64, 64), (at, at)) for at in (0, 7)],
+            (56, 56),
+            "[hr.Resize((64, 64)), hr.RandomCrop((56, 56))]",
+        ),
+        (
+            [LeafPlacement(Box(0, 0, 100, 200), (50, 60), (0, 0), is_upside_down=turned) for turned in (False, True)],
+            (50, 60),
+            "[hr.Resize((50, 60)), hr.RandomVerticalFlip(0.5)]",
+        ),
         (
             [LeafPlacement(Box(0, 0, 100, 200), (60, 120), (2, 32))] * 2,
             (56, 56),
@@ -189,10 +209,83 @@ WHOLE = (100, 200, 3)
             (32, 32),
             "hr.RandomResizedCrop((32, 32), scale=(0.25, 0.64), ratio=(2.0, 2.0))",
         ),
+        (
+            [LeafPlacement(Box(0, 0, 100, 200), (short, 2 * short), (0, 5)) for short in (60, 80)],
+            (50, 50),
+            "[hr.RandomScale([60, 80]), hr.RandomCrop((50, 50))]",
+        ),
     ],
-    ids=["centre", "random after resize", "random", "random, then resize", "random and resized"],
+    ids=[
+        "to one size, then random",
+        "upside down",
+        "centre",
+        "random after resize",
+        "random",
+        "random, then resize",
+        "random and resized",
+        "random scale",
+    ],
 )
 def test_views_follow_from_placements(placements: list[LeafPlacement], size: tuple[int, int], view: str) -> None:
     given = placements, [(*size, 3)] * len(placements), [WHOLE] * len(placements), "HWC"
     assert view_code(*given, is_random=True) == view
     assert view_code(*given, is_random=False) == (None if "Random" in view else view)
+
+
+def test_windows_that_begin_at_one_place_are_not_drawn() -> None:
+    halves = [LeafPlacement(Box(0, 0, 100, 100), (100, 100), (0, 0), flipped) for flipped in (False, True) * 3]
+    assert view_code(halves, [(100, 100, 3)] * 6, [WHOLE] * 6, "HWC", is_random=True) is None
+
+
+class Flagged(Scenes):
+    """A picture, and a list of truths as numbers."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.flags = [[number % 2 == 0, number % 3 == 0] for number in range(COUNT)]
+
+    def __getitem__(self, index: int) -> Any:
+        return np.array(self._open(index).convert("RGB").resize((40, 40))), torch.FloatTensor(self.flags[index])
+
+
+def test_a_list_of_truths_becomes_numbers(folder: Path, tmp_path: Path) -> None:
+    dataset = Flagged(folder)
+    recipe = recipe_of(dataset, tmp_path)
+    assert recipe.covered == ("0", "1")
+    assert batches(recipe, tmp_path)[0][1][3].tolist() == dataset[3][1].tolist()
+
+
+class Strided(Scenes):
+    """A picture that is bilinear without antialiasing, and one that Pillow makes bicubic."""
+
+    def __getitem__(self, index: int) -> Any:
+        pixels = torch.from_numpy(np.array(self._open(index).convert("RGB"))).permute(2, 0, 1)[None].float()
+        size = (40, 40)
+        strided = torch.nn.functional.interpolate(pixels, size, mode="bilinear", align_corners=False)[0] / 255
+        return strided, np.array(self._open(index).convert("RGB").resize(size, Image.Resampling.BICUBIC))
+
+
+def test_a_filter_that_the_loader_has_not_is_to_be_checked(folder: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(Strided(folder), tmp_path)
+    assert [(part.certainty, part.note.split(",")[0]) for part in recipe.parts] == [
+        ("check", "the script resamples by 'linear'"),
+        ("check", "the script resamples by 'bicubic'"),
+    ]
+
+
+class Degraded(Scenes):
+    """A drawn window of each picture, and before it the same at half the size."""
+
+    def __getitem__(self, index: int) -> Any:
+        picture = self._open(index).convert("RGB")
+        left, top = (int(torch.randint(0, side - 64, ())) for side in picture.size)
+        window = picture.crop((left, top, left + 64, top + 64))
+        return np.array(window.resize((32, 32), Image.Resampling.BILINEAR)), np.array(window)
+
+
+def test_a_leaf_that_draws_with_another_has_no_view_of_its_own(folder: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(Degraded(folder), tmp_path)
+    assert recipe.covered == ("1",)
+    assert recipe.view == "hr.RandomCrop((64, 64))"
+    assert recipe.output.startswith("[None, ")
+    assert "which draws with it" in recipe.parts[0].note

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +13,6 @@ from made_sessions import MadeRun
 from made_work import recorded_in
 
 from headrace.doctor.adoption import Adoption, LoaderRecipe, RecipePart, loader_trial, module_text, trial
-from headrace.doctor.adoption.recipe import ExpectedSource
 from headrace.doctor.adoption.trial import LoaderTrialRequest
 from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.loader import is_lost
@@ -24,10 +23,9 @@ from headrace.doctor.session.producers import OutputLeaf
 
 WAITING = MadeRun(stages={"decode:Pillow load": 36_000}, cpu=1.0)
 BOUND = MadeRun(stages={"decode:Pillow load": 500})
-PART = RecipePart("Resize(256)", "train.py:11", "hr.Resize(256)", "check", "the filter is not known")
-RECIPE = LoaderRecipe(
-    source="hr.open('/data')", fields={}, output="batch", parts=(PART,), reason="One part is unknown."
-)
+PART = RecipePart("Resize(256)", "hr.Resize(256)", "check", "the filter is not known")
+RECIPE = LoaderRecipe(parts=(PART,), reason="One part is unknown.", degree="part")
+LOOK = Path("/session/look")
 DRAFT = Adoption(RECIPE, "import headrace as hr\n")
 
 
@@ -35,7 +33,7 @@ def asked_of(session: Session, adoption: Adoption | None) -> tuple[LoaderTrial |
     """What came of it, and what was said before."""
     view, said = main_view_of(session), list[str]()
     assert view is not None
-    return loader_trial(session, view, diagnose(session).ranks, adoption, said.append), said
+    return loader_trial(session, view, diagnose(session).ranks, adoption, LOOK, said.append), said
 
 
 def measured(run: MadeRun = WAITING, **outcome: Any) -> Session:
@@ -63,13 +61,13 @@ def test_a_loader_that_is_waited_for_is_tried(requests: list[LoaderTrialRequest]
     session = measured()
     found, said = asked_of(session, DRAFT)
     assert found is not None
-    assert (found.why, found.degree, found.reason) == ("failed", "draft", "One part is unknown.")
-    assert found.parts == [AdoptedPart("Resize(256)", "train.py:11", "hr.Resize(256)", "check", PART.note)]
+    assert (found.why, found.degree, found.reason) == ("failed", "part", "One part is unknown.")
+    assert found.parts == [AdoptedPart("Resize(256)", "", "hr.Resize(256)", "check", PART.note)]
     assert said == ["trying Headrace's Loader on the run's files: about 10 s, at most 30 s"]
     (request,) = requests
     run = recorded_in(session)
     assert run is not None
-    assert request.module == DRAFT.module_text
+    assert (request.module, request.look) == (DRAFT.module_text, str(LOOK))
     assert request.cores == 2
     assert request.team == run.team
     assert sum(request.step_us) == pytest.approx(run.unhindered_us(), rel=0.01)
@@ -93,29 +91,34 @@ def test_threads_that_train_may_sleep_unless_the_environment_says_how_they_wait(
     assert said[0].endswith("about 16 s, at most 60 s" if may_sleep else "about 10 s, at most 30 s")
 
 
-@pytest.mark.parametrize(
-    ("expected", "samples", "classes", "says"),
-    [
-        (ExpectedSource(120, 120, 4), 120, 4, ""),
-        (ExpectedSource(113, 120), 118, None, ""),
-        (ExpectedSource(120, 120), 128, 4, "holds 120 samples, this source 128"),
-        (ExpectedSource(113, 120), 121, 4, "holds 113 to 120 samples, this source 121"),
-        (ExpectedSource(120, 120, 5), 120, 4, "numbers 5 classes, this source 4"),
-        (None, 128, 4, ""),
-    ],
-)
-def test_a_source_of_other_samples_is_no_exact_one(
-    expected: ExpectedSource | None, samples: int, classes: int | None, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = LoaderTrial("measured", source_samples=samples, source_classes=classes)
-    monkeypatch.setattr(trial, "tried_loader", lambda request: replace(opened, module=request.module))
-    recipe = LoaderRecipe("hr.open('/data')", {"image": "hr.Image()"}, "batch", degree="exact", expected=expected)
-    found, _ = asked_of(measured(), Adoption(recipe, module_text(recipe)))
+BATCH = {
+    leaf.path: leaf
+    for leaf in (
+        OutputLeaf("image", "tensor", [8, 3, 8, 8], "float32"),
+        OutputLeaf("label", "tensor", [8], "int64"),
+        OutputLeaf("path", "str"),
+    )
+}
+MADE = {"image": "float32[4, 3, 8, 8]", "label": "int64[4]", "path": "str"}
+
+
+def exact(monkeypatch: pytest.MonkeyPatch, **outcome: Any) -> LoaderTrial:
+    """The outcome for a recipe that was exact before its trial."""
+    monkeypatch.setattr(trial, "tried_loader", lambda request: LoaderTrial("measured", **outcome))
+    recipe = LoaderRecipe(fields={"image": "hr.Image()"}, degree="exact", batch=BATCH, covered=("image", "label"))
+    found, _ = asked_of(measured(), Adoption(recipe, module_text(recipe, {})))
     assert found is not None
-    assert found.degree == ("draft" if says else "exact")
-    assert says in found.reason
-    assert [part.certainty for part in found.parts] == (["check"] if says else [])
-    assert says in " ".join(found.module.replace("    # ", "").split())
+    assert found.covered == ["image", "label"]
+    return found
+
+
+def test_a_loader_whose_samples_differ_is_no_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    verified = {"image": "same", "label": "different: values differ by 3", "path": "drawn"}
+    found = exact(monkeypatch, leaves=MADE, verified=verified)
+    assert (found.degree, [part.part for part in found.parts]) == ("part", ["label"])
+    assert "values differ by 3" in found.reason
+    assert "values differ by 3" in " ".join(found.module.replace("    # ", "").split())
+    assert exact(monkeypatch, leaves=MADE, verified=verified | {"label": "same"}).degree == "exact"
 
 
 @pytest.mark.parametrize(
@@ -130,17 +133,8 @@ def test_a_source_of_other_samples_is_no_exact_one(
 def test_a_batch_that_lacks_an_array_of_the_scripts_is_no_exact_one(
     made: dict[str, str], lost: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batch = [
-        OutputLeaf("image", "tensor", [8, 3, 8, 8], "float32"),
-        OutputLeaf("label", "tensor", [8], "int64"),
-        OutputLeaf("path", "str"),
-    ]
-    expected = ExpectedSource(batch={leaf.path: leaf for leaf in batch})
-    monkeypatch.setattr(trial, "tried_loader", lambda request: LoaderTrial("measured", leaves=made))
-    recipe = LoaderRecipe("hr.open('/data')", {"image": "hr.Image()"}, "batch", degree="exact", expected=expected)
-    found, _ = asked_of(measured(), Adoption(recipe, module_text(recipe)))
-    assert found is not None
-    assert found.degree == ("draft" if lost else "exact")
+    found = exact(monkeypatch, leaves=made)
+    assert found.degree == ("part" if lost else "exact")
     assert [part.part for part in found.parts] == lost
     assert all(is_lost(part) for part in found.parts)
 
@@ -170,7 +164,7 @@ def test_an_observed_run_tries_nothing(requests: list[LoaderTrialRequest]) -> No
 
 
 def test_data_that_is_not_known_is_said_with_its_reason(requests: list[LoaderTrialRequest]) -> None:
-    recipe = LoaderRecipe(source="", fields={}, output="", degree="no", reason="ffmpeg decodes.")
+    recipe = LoaderRecipe(reason="ffmpeg decodes.")
     found, _ = asked_of(measured(), Adoption(recipe, None))
     assert found is not None
     assert (found.why, found.degree, found.reason, found.module) == ("not tried", "no", "ffmpeg decodes.", "")

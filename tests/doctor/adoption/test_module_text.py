@@ -6,21 +6,19 @@ import sys
 
 import pytest
 
-from headrace.doctor.adoption import LoaderRecipe, ModuleFunction, RecipePart, module_text
+from headrace.doctor.adoption import LoaderRecipe, RecipePart, module_text
 
 HOSTILE = 'a"""b\'\n\\"; import os\u2028os.system("x") # \x1b[2J'
 
 
 def recipe(**changes):
     given = {
-        "source": "hr.open(SOURCE)",
         "fields": {
             "image": "hr.Image(dtype='float32', normalize=hr.IMAGENET, channels_last=False)",
             "label": "hr.Label()",
         },
         "output": "[batch['image'], batch['label']]",
         "view": "[hr.Resize(256), hr.CenterCrop(224), hr.RandomHorizontalFlip(0.5)]",
-        "constants": {"SOURCE": repr("data/train")},
         "script": ("train.py", "--epochs", "1"),
         "dataset": "torchvision.datasets.folder.ImageFolder",
         "batch_size": 64,
@@ -33,22 +31,22 @@ RECIPES = {
     "plain": recipe(),
     "all": recipe(
         augment="[hr.RandAugment(2, 9), hr.RandomErasing(0.25, scale=(0.02, 1 / 3), ratio=(0.3, 3.3), value='random')]",
-        functions=(ModuleFunction("doubled", "def doubled(sample, rng):\n    return sample"),),
-        map="doubled",
+        root="all.tar",
+        degree="part",
         imports=("import math", "import numpy as np", "from pathlib import Path"),
         drop_last=True,
         reason="One part is a reading of the script, " * 5,
-        parts=(RecipePart("numpy.quantile(depth, 0.02)", "train.py:41", "hr.Depth()", "check", "a long note, " * 20),),
+        parts=(RecipePart("depth", "hr.Depth()", "check", "a long note, " * 20),),
     ),
     "hostile": recipe(
-        constants={"SOURCE": repr(HOSTILE)},
+        root=HOSTILE,
         script=(HOSTILE,),
         dataset=HOSTILE,
         reason=HOSTILE,
         parts=tuple(
-            RecipePart(HOSTILE, HOSTILE, HOSTILE, certainty, HOSTILE, argument)
+            RecipePart(HOSTILE, HOSTILE, certainty, HOSTILE, argument)
             for certainty in ("check", "python", "differs")
-            for argument in ("source", "fields", "view", "augment", "map", "output", "loader")
+            for argument in ("fields", "view", "output", "loader")
         ),
     ),
 }
@@ -57,7 +55,7 @@ RECIPES = {
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_formatter_leaves_it_as_it_is(name, tmp_path):
     path = tmp_path / "draft.py"
-    path.write_text(module_text(RECIPES[name]))
+    path.write_text(module_text(RECIPES[name], {"MANIFEST": HOSTILE}))
     told = subprocess.run(
         [sys.executable, "-m", "ruff", "format", "--isolated", "--no-cache", "--diff", path],
         capture_output=True,
@@ -67,18 +65,18 @@ def test_a_formatter_leaves_it_as_it_is(name, tmp_path):
 
 
 def test_what_is_foreign_stays_literal_or_comment():
-    tree = ast.parse(module_text(RECIPES["hostile"]))
-    plain = ast.parse(module_text(RECIPES["plain"]))
+    tree = ast.parse(module_text(RECIPES["hostile"], {"MANIFEST": HOSTILE}))
+    plain = ast.parse(module_text(recipe(root="all.tar"), {"MANIFEST": "manifest.parquet"}))
 
     def shape(node):
         return [type(each) for each in ast.walk(node) if not isinstance(each, ast.Constant | ast.List)]
 
     assert shape(tree) == shape(plain)
     constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    assert constants.count(HOSTILE) == 3  # SOURCE, SCRIPT and dataset=
+    assert constants.count(HOSTILE) == 4  # MANIFEST, ROOT, SCRIPT and dataset=
 
 
-def test_parts_to_check_are_named_with_the_scripts_line():
-    text = module_text(RECIPES["all"])
-    assert "# check: train.py:41 numpy.quantile(depth, 0.02): a long note," in text
+def test_parts_to_check_are_named():
+    text = module_text(RECIPES["all"], {})
+    assert "# check: depth: a long note," in text
     assert max(map(len, text.splitlines())) <= 100

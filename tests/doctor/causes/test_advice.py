@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from made_prescriptions import GB, helping, made, prescribed, why_not, with_batches, with_survey
 from made_sessions import MadeRun, outcome, process, read, write_evidence, write_settings
+from report_pages import first_gain, said
 
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.prescription import ranked
 from headrace.doctor.causes.remedy import Prediction, Prescription, ProofOutcome, Remedy
 from headrace.doctor.measure.production import batch_rows
-from headrace.doctor.report.remedy_text import first_gain, proved
+from headrace.doctor.report.first_screen import first_screen
+from headrace.doctor.report.remedy_text import proved
 from headrace.doctor.report.run_text import last_words
 from headrace.doctor.session.after_run import Calibration, MachineSurvey, Proof, SeenFile, SeenFolder
 from headrace.doctor.session.model import ProbedProcess, Session
@@ -114,33 +116,37 @@ SLOW = MadeRun(stages={"decode:Pillow load": 20_000})
 """Two workers: 10 ms a step, of which 3.5 are training."""
 
 
-def test_the_verdict_leads_with_the_gap() -> None:
-    verdict = diagnose(with_replay(made(SLOW), 3_400)).verdict
-    assert verdict.startswith("A step takes 10.2 ms, 3.4 ms with batches at hand: up to 3.0 × as fast. The training")
+def speed(session: Session) -> str:
+    """What the sentence of the first screen says of how fast a step could be."""
+    diagnosis, whole = diagnose(session), prescribed(session)
+    lead, _, speed = first_screen(session, diagnosis, replace(whole, remedies=[])).sentence.partition("; ")
+    assert lead.rstrip(".") == diagnosis.verdict.rstrip(".")
+    return speed
 
 
-def test_a_gap_beyond_the_wait_says_what_the_rest_is() -> None:
-    verdict = diagnose(with_replay(made(SLOW), 2_000)).verdict
-    assert "up to 5.1 × as fast, 2.9 × without the wait, the rest with the cores" in verdict
+def test_without_a_remedy_the_sentence_ends_with_the_gap() -> None:
+    assert speed(with_replay(made(SLOW), 3_400)) == "3.4 ms at best."
+    assert speed(with_replay(made(SLOW), 10_200)) == "no loader makes it shorter."
+    assert speed(made(SLOW)) == "", "nothing was replayed"
+    assert speed(with_replay(made(MadeRun(stages={"decode:a": 500})), 3_400)) == "", "nothing waits"
 
 
 def test_without_workers_the_gap_is_the_wait() -> None:
     """A replay that is much shorter than the step without its wait is of something else."""
     run = MadeRun(stages={"decode:Pillow load": 1_000}, workers=0, forward=6_000, backward=6_000)
-    found = diagnose(with_replay(made(run), 5_000))
-    assert found.data_share == pytest.approx(0.074, abs=0.002)
-    assert "up to 1.08 × as fast" in found.verdict
+    session = with_replay(made(run), 5_000)
+    assert diagnose(session).data_share == pytest.approx(0.074, abs=0.002)
+    assert speed(session) == "12.5 ms at best."
 
 
 def test_a_proof_that_is_shorter_than_cached_batches_withdraws_that_bound() -> None:
     session = with_replay(made(SLOW), 8_680)
-    assert "with batches at hand" in diagnose(session).verdict
     session.proofs = [Proof(["workers"], {}, "measured", steps=[4_980] * 40, samples="same")]
     found = prescribed(session)
     assert found.lower_bounds is not None
     assert (found.lower_bounds.replay_us, found.lower_bounds.load_us) == (None, None)
     assert found.why_no_windows
-    assert "with batches at hand" not in diagnose(session).verdict
+    assert "at best" not in speed(session)
 
 
 def test_no_remedy_rests_on_fewer_than_ten_steps() -> None:
@@ -150,21 +156,16 @@ def test_no_remedy_rests_on_fewer_than_ten_steps() -> None:
     assert prescribed(made(replace(SLOW, steps=24))).remedies
 
 
-def test_no_gap_where_nothing_was_replayed_or_nothing_waits() -> None:
-    assert "with batches at hand" not in diagnose(made(SLOW)).verdict
-    assert "with batches at hand" not in diagnose(with_replay(made(MadeRun(stages={"decode:a": 500})), 3_400)).verdict
-
-
 def test_noise_stands_in_the_verdict() -> None:
     session = made(SLOW, columns={"cpu_cores_other": 4.0})
     session.control = Proof([], {}, "measured", steps=[14_000] * 30)
-    verdict = diagnose(session).verdict
+    verdict = said(diagnose(session))
     assert (
         "Figures are noisy: other programs used 50 % of the machine; two runs without changes differ by 1.43 ×."
     ) in verdict
     quiet = made(SLOW, columns={"cpu_cores_other": 0.4})
     quiet.control = Proof([], {}, "measured", steps=[10_500] * 30)
-    assert "noisy" not in diagnose(quiet).verdict
+    assert "noisy" not in said(diagnose(quiet))
 
 
 def sized(pixels: int) -> list[Calibration]:
@@ -244,7 +245,7 @@ SPAWN = (
 @pytest.mark.parametrize("launcher", [ELASTIC, ACCELERATE, SPAWN], ids=["torchrun", "accelerate", "spawn"])
 def test_under_a_launcher_the_scripts_own_error_is_named(launcher: str, tmp_path: Path) -> None:
     session = failed(tmp_path, (100, 1, launcher), (101, 100, OWN))
-    assert diagnose(session).verdict.startswith(
+    assert said(diagnose(session)).startswith(
         "The command failed with exit status 1: FileNotFoundError: no /data/train."
     )
     assert last_words(session)[-1] == "FileNotFoundError: no /data/train"
@@ -258,7 +259,7 @@ PEER = (
 
 def test_a_ranks_own_error_comes_before_those_of_ranks_that_lost_it(tmp_path: Path) -> None:
     session = failed(tmp_path, (100, 1, ELASTIC), (101, 100, PEER), (102, 100, OWN))
-    assert "FileNotFoundError: no /data/train" in diagnose(session).verdict
+    assert "FileNotFoundError: no /data/train" in said(diagnose(session))
 
 
 @pytest.mark.parametrize(("ended", "how"), [(None, "was killed, or crashed"), ("exit", "ended by itself")])
@@ -268,9 +269,9 @@ def test_a_rank_that_left_without_an_error_is_named_in_place_of_those_that_lost_
     session = failed(tmp_path, (100, 1, ELASTIC), (101, 100, PEER))
     session.processes.append(ProbedProcess(102, 100, session.processes[0].host, "trainer", 0, 9, ended))
     session.trainers.append(Trainer(102, session.processes[0].host, 1))
-    said = diagnose(session).verdict
-    assert said.startswith(f"The command failed with exit status 1: rank 1 (process 102) {how}")
-    assert "closed by peer" not in said
+    told = said(diagnose(session))
+    assert told.startswith(f"The command failed with exit status 1: rank 1 (process 102) {how}")
+    assert "closed by peer" not in told
 
 
 def test_without_a_launcher_the_commands_own_last_lines_stand(tmp_path: Path) -> None:

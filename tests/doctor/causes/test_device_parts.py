@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from made_prescriptions import helping, made, remedy
 from made_sessions import MadeRun
+from report_pages import said
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.uneven_ranks import device_parts
@@ -53,7 +54,7 @@ def test_a_step_waits_for_the_largest_part() -> None:
     )
     assert found.text.endswith("is 1.26 × the mean, and a step waits for the device that has it.")
     assert found.weight == pytest.approx(0.2, abs=0.02)
-    assert found.text in diagnose(session).verdict
+    assert found.text in said(diagnose(session))
     proposed = helping(session, "same-shape")
     assert "BucketBatchSampler" in proposed.hint
     assert proposed.prediction is not None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from made_sessions import MadeRun, made_session
+from report_pages import said
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.epochs import FIRST_STEPS, SLOWER_LOADER
@@ -29,7 +30,7 @@ def test_the_first_epoch_is_told_from_the_steady_state(tmp_path: Path) -> None:
     assert finding.text.startswith(
         "The first 26 steps take 3.7 × as long as the rest: in the steady state a step takes 5."
     )
-    assert finding.text in diagnose(session).verdict
+    assert finding.text in said(diagnose(session))
     assert "--warmup 26" in finding.advice
 
 

@@ -12,6 +12,7 @@ import pytest
 from made_sessions import MadeRun, made_session
 from markupsafe import escape
 from recorded_scripts import recorded
+from report_pages import said
 
 import headrace as hr
 from headrace.doctor.causes import diagnose
@@ -100,9 +101,18 @@ def test_the_depth_scripts_functions_are_named_with_lines_prices_and_counterpart
     assert all(0 < one.weight < 1 for one in found)
 
 
+def test_a_session_whose_calls_had_more_facts_is_still_rendered() -> None:
+    session = recorded("depth_tar")
+    assert any("arguments" in call.facts for maker in session.makers for one in maker.samples for call in one.calls)
+    diagnosis = diagnose(session)
+    named = "torch.quantile at depth_tar.py:48 and 49 is "
+    assert named in " ".join(text(session, diagnosis, None).split())
+    assert named in html_page(session, diagnosis, None)
+
+
 def test_the_verdict_names_the_function_that_takes_most() -> None:
-    verdict = diagnose(recorded("masks_scale")).verdict
-    captions = diagnose(recorded("captions_csv")).verdict
+    verdict = said(diagnose(recorded("masks_scale")))
+    captions = said(diagnose(recorded("captions_csv")))
     assert "Resize (torchvision) at captions_csv.py:45 is 32 % of making a batch" in captions
     assert verdict.count("of making a batch") <= 1
 
@@ -122,11 +132,11 @@ def test_every_report_has_the_function_and_escapes_its_name(tmp_path: Path) -> N
     calls = [ObservedCall("transform:<b>Tilt", "/a/<i>.py:31:f\x1b[2J", {"us": 10_000})]
     session.makers[0].samples = [ObservedSample(0, 1, "7", 10_000, calls)]
     diagnosis = diagnose(session)
-    said = "<b>Tilt at <i>.py:31 is 100 % of making a batch."
+    sentence = "<b>Tilt at <i>.py:31 is 100 % of making a batch."
     shown, page = text(session, diagnosis, None), html_page(session, diagnosis, None)
-    assert said in diagnosis.verdict
-    assert said in " ".join(shown.split())
-    assert str(escape(said)) in page
+    assert sentence in said(diagnosis)
+    assert sentence in " ".join(shown.split())
+    assert str(escape(sentence)) in page
     assert "<b>Tilt" not in page
     assert "\x1b" not in shown + page
     (told,) = [one for one in asdict(diagnosis)["findings"] if one["code"] == SAMPLE_FUNCTION]

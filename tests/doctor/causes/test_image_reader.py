@@ -10,12 +10,10 @@ import pytest
 from made_prescriptions import ROOMY, helping, made, prescribed, with_batches, with_survey
 from made_sessions import MadeRun
 from PIL import Image
-from recorded_scripts import SCRIPTS, recorded, script_text
 
-from headrace.doctor.adoption.image_views import ScriptView, script_view, timed_views
-from headrace.doctor.edits import ScriptSources
+from headrace.doctor.adoption.image_reader import ScriptView, script_view, timed_views
 from headrace.doctor.measure import main_view_of
-from headrace.doctor.session.after_run import Calibration, MachineSurvey
+from headrace.doctor.session.after_run import Calibration, LookedImage, MachineSurvey
 from headrace.doctor.session.model import Session
 
 BATCH = ("float32[64,3,224,224] int64[64]", 64 * 3 * 224 * 224 * 4)
@@ -27,62 +25,32 @@ IMAGENET = {
 }
 
 
-def view_of(session: Session, sources: ScriptSources | None = None) -> ScriptView | None:
+def view_of(session: Session) -> ScriptView | None:
     trainer = main_view_of(session)
     assert trainer is not None
-    return script_view(session, trainer, ScriptSources() if sources is None else sources)
+    return script_view(session, trainer)
 
 
-READERS = {
-    "folder_v1": (
-        "view=[headrace.RandomResizedCrop(224), headrace.RandomHorizontalFlip()], "
-        'dtype="float32", normalize=headrace.IMAGENET',
-        "bilinear",
-    ),
-    "folder_v2": ("view=[headrace.RandomResizedCrop(192), headrace.RandomHorizontalFlip()]", "bilinear"),
-    "folder_albumentations": (
-        "view=[headrace.RandomResizedCrop(224, scale=(0.5, 1.0)), headrace.RandomHorizontalFlip()]",
-        "bilinear",
-    ),
-    "folder_timm": ("view=[headrace.RandomResizedCrop(192), headrace.RandomHorizontalFlip()]", "bicubic"),
-    "captions_csv": (
-        'view=[headrace.Resize(160), headrace.CenterCrop(160)], dtype="float32", '
-        "normalize=headrace.Normalize((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))",
-        "bicubic",
-    ),
-    "depth_tar": (
-        'view=[headrace.Resize((256, 320)), headrace.RandomHorizontalFlip()], dtype="float32", '
-        "normalize=headrace.Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))",
-        "bilinear",
-    ),
-    "hf_images": (
-        "view=[headrace.Resize(224), headrace.CenterCrop(224), headrace.RandomHorizontalFlip()], "
-        'dtype="float32", normalize=headrace.Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))',
-        "bilinear",
-    ),
-    "masks_scale": ("", "bilinear"),  # it cuts its pictures by itself
-}
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_the_view_is_that_of_the_scripts_own_transforms(name: str) -> None:
-    sources = ScriptSources({f"{SCRIPTS}/{name}.py": script_text(name)}.get, SCRIPTS)
-    view = view_of(recorded(name), sources)
+@pytest.mark.parametrize(
+    ("looked", "code"),
+    [
+        (
+            LookedImage(["hr.RandomResizedCrop(192, scale=(0.5, 1.0))"], "float32", "hr.IMAGENET", "bicubic"),
+            'view=headrace.RandomResizedCrop(192, scale=(0.5, 1.0)), dtype="float32", normalize=headrace.IMAGENET',
+        ),
+        (
+            LookedImage(["hr.Resize(256)", "hr.CenterCrop(224)"], "float32", "hr.IMAGENET", is_augmented=True),
+            "view=[headrace.Resize(256), headrace.CenterCrop(224)]",
+        ),
+    ],
+    ids=["float32", "colours drawn"],
+)
+def test_the_view_is_what_was_looked_at(looked: LookedImage, code: str) -> None:
+    session = with_batches(made(MadeRun(stages=IMAGENET)), *BATCH)
+    session.looked_image = looked
+    view = view_of(session)
     assert view is not None
-    arguments, resampling = READERS[name]
-    assert (view.code, view.filter) == (f"headrace.ImageReader({arguments})", resampling)
-    assert view.unread == (
-        ""
-        if name != "masks_scale"
-        else "image.resize((width, height), Image.BILINEAR) (masks_scale.py:24) stays the script's."
-    )
-
-
-def test_a_transform_of_the_dataset_is_known_without_its_code() -> None:
-    view = view_of(recorded("captions_csv"))
-    assert view is not None
-    assert "Resize(160)" in view.code
-    assert view.unread == ""
+    assert (view.code, view.filter, view.unread) == (f"headrace.ImageReader({code})", looked.filter, "")
 
 
 @pytest.mark.parametrize(
@@ -179,5 +147,5 @@ def test_of_two_decoders_one_goes_together_with_others() -> None:
 
 def test_only_names_of_headrace_are_taken_from_a_sessions_text() -> None:
     for step in ("hr.__import__('os')", "print(1)", "hr.Resize(open('x'))", "hr.errors"):
-        with pytest.raises(ValueError, match=r"expected a name of headrace's|malformed"):
+        with pytest.raises(ValueError, match=r"of headrace's|malformed"):
             timed_views(ScriptView("Pillow", (step,)), [], lambda: True)

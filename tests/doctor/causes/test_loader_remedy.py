@@ -12,6 +12,7 @@ from made_sessions import MadeRun
 from report_pages import printed
 
 from headrace.doctor.causes.findings import diagnose
+from headrace.doctor.causes.loader import coverage
 from headrace.doctor.report.html.page import html_page
 from headrace.doctor.report.outputs import Outputs, document
 from headrace.doctor.report.terminal import text
@@ -134,6 +135,41 @@ def test_a_draft_that_does_less_work_promises_no_factor(part: AdoptedPart) -> No
         assert "→ Headrace" not in page
         assert "× as fast" not in rest[:60]
         assert head
+
+
+@pytest.mark.parametrize(
+    ("covered", "left", "different", "says"),
+    [
+        (["image", "mask", "depth"], {}, [], "all 3 arrays of a batch"),
+        (["image", "mask"], {"depth": "float32[1, 4, 4]"}, [], "2 of 3 arrays of a batch; depth stays in Python"),
+        (["image"], {"depth": "str", "id": "str"}, [], "1 of 3 arrays of a batch; depth, id stay in Python"),
+        (["image", "mask"], {}, ["mask"], "1 of 2 arrays of a batch; mask stays in Python"),
+        (["image"], {}, [], "the array of a batch"),
+        ([], {}, [], ""),
+    ],
+)
+def test_coverage_counts_the_arrays_of_a_batch(
+    covered: list[str], left: dict[str, str], different: list[str], says: str
+) -> None:
+    parts = [AdoptedPart(path, "", "", "check", "its values differ") for path in different]
+    assert coverage(LoaderTrial("measured", parts=parts, covered=covered, left=left)) == says
+
+
+def test_a_part_promises_no_more_than_its_python_lets() -> None:
+    """The Loader takes 1 ms a batch; the rest of making it stays in Python, all of it where pixels do."""
+    usual = helping(with_trial(tried(1_000, covered=["0", "1"])), "loader")
+    beside = helping(with_trial(tried(1_000, degree="part", covered=["0", "1"], left={"2": "str"})), "loader")
+    assert (usual.coverage, beside.coverage) == (
+        "all 2 arrays of a batch",
+        "2 of 3 arrays of a batch; 2 stays in Python",
+    )
+    assert usual.prediction is not None
+    assert beside.prediction is not None
+    assert usual.prediction.step_us <= beside.prediction.step_us
+    assert (beside.changes, beside.edit, beside.confidence) == (None, None, "low")
+    left = {"2": "float32[1, 3, 64, 64]"}
+    pixels = {one.code: one for one in prescribed(with_trial(tried(1_000, covered=["0"], left=left))).remedies}
+    assert not pixels["loader"].helps
 
 
 def test_an_exact_one_is_injected_and_goes_alone() -> None:

@@ -10,6 +10,7 @@ import pytest
 from made_prescriptions import prescribed, remedy
 from made_sessions import MadeRun, made_session
 from probing import probed, records
+from report_pages import said
 from training_loops import Loop, loader
 
 from headrace.doctor.causes import diagnose
@@ -71,7 +72,7 @@ def test_collections_of_workers_concern_as_much_of_a_step_as_is_waited_for(tmp_p
     assert found.weight == pytest.approx(0.5 * (diagnose(session).wait_share or 0), rel=0.01)
     assert found.text.startswith("Full garbage collections take 50 % of batch production in workers")
     assert found.evidence.startswith("30 collections, ")
-    assert found.text in diagnose(session).verdict
+    assert found.text in said(diagnose(session))
     freeze = remedy(session, "gc-freeze")
     assert freeze.prediction is not None
     assert freeze.prediction.step_us == pytest.approx(5_000, rel=0.15)

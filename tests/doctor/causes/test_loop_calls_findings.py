@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from made_prescriptions import prescribed, remedy
 from made_sessions import MadeRun, made_session
+from report_pages import said
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.loop_calls import PRINTS, READS
@@ -44,7 +45,7 @@ def test_reads_on_the_cpu_cost_their_time(tmp_path: Path) -> None:
         "train.py:31 (accuracy)."
     )
     assert found.evidence == "3.0 ms a step; 500 × Tensor.item() at train.py:31 (accuracy): 3.0 ms"
-    assert found.text in diagnose(made).verdict
+    assert found.text in said(diagnose(made))
     fewer = remedy(made, READS)
     assert fewer.prediction is not None
     assert fewer.prediction.step_us == pytest.approx(7_000, rel=0.15)

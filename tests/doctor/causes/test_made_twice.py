@@ -17,12 +17,12 @@ from observed_runs import python
 from PIL import Image
 from probed import merged, run_probed
 from probing import probed, records
+from report_pages import first_gain
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from headrace.doctor.causes.findings import diagnose
 from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.probe.sample_digests import digest_of
-from headrace.doctor.report.remedy_text import first_gain
 from headrace.doctor.session.model import Machine, Session
 
 pytestmark = pytest.mark.usefixtures("kept_simulations")

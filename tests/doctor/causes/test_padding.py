@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from made_sessions import MadeRun, read, simulate, write_evidence, write_settings
+from report_pages import said
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.measure.diagnosis import Diagnosis, Finding
@@ -38,8 +39,8 @@ def test_padding_to_a_maximum_costs_what_shorter_batches_would_save(tmp_path: Pa
     model = sum(part.us for part in diagnosis.budgets[0].parts if part.name in ("forward", "backward"))
     assert finding.weight == pytest.approx(0.5 * model / diagnosis.budgets[0].mean_us)
     assert finding is diagnosis.findings[0]
-    assert diagnosis.verdict.startswith("Not input-bound")
-    assert diagnosis.verdict.endswith(finding.text)
+    assert said(diagnosis).startswith("Not input-bound")
+    assert said(diagnosis).endswith(finding.text)
 
 
 def test_padding_to_the_batchs_longest_is_worth_a_word_where_it_is_much(tmp_path: Path) -> None:

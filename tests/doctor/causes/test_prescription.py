@@ -95,9 +95,8 @@ def test_the_same_session_gives_the_same_prescription(kept_simulations: dict[byt
 
 def test_stop_says_what_bounds_the_step() -> None:
     found = prescribed(made(MadeRun(stages={"decode:Pillow load": 500})))
-    assert found.stop == (
-        "Stop: not input-bound. A step waits 0 % for data; what bounds it is backward 57 %, forward 29 %."
-    )
+    assert "not input-bound" in found.stop
+    assert "backward (57 %) and forward (29 %)" in found.stop
     assert found.best is None
     assert not any(one.helps for one in found.remedies)
 

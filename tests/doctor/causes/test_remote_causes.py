@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from golden_sessions import prescribed, session_of
 from markupsafe import escape
+from report_pages import said
 
 from headrace.doctor.causes import Prescription, diagnose
 from headrace.doctor.measure import Diagnosis
@@ -42,11 +43,11 @@ def remote(diagnosis: Diagnosis) -> dict[str, Any]:
 @pytest.mark.parametrize(("name", "requests"), [(BOTO3, 1), (FSSPEC, 2)])
 def test_one_request_after_another_is_latency(name: str, requests: int, found: dict[str, Found]) -> None:
     session, diagnosis, prescription = found[name]
-    said = remote(diagnosis)
-    assert set(said) == {"remote-latency", "remote-again"}
-    assert said["remote-latency"].weight > 0.5
-    assert f"{requests}.0 requests a sample" in said["remote-latency"].evidence
-    assert "is remote reads (" in diagnosis.verdict
+    told = remote(diagnosis)
+    assert set(told) == {"remote-latency", "remote-again"}
+    assert told["remote-latency"].weight > 0.5
+    assert f"{requests}.0 requests a sample" in told["remote-latency"].evidence
+    assert "is remote reads (" in said(diagnosis)
     (store,) = session.remote.stores
     assert store.requests / session.remote.batches == pytest.approx(requests * BATCH, rel=0.05)
     assert LATENCY_US <= store.latency_us(0.05) <= store.latency_us(0.5) < 4 * LATENCY_US
@@ -60,12 +61,12 @@ def test_one_request_after_another_is_latency(name: str, requests: int, found: d
 
 def test_a_link_that_is_full_is_bandwidth_and_its_rate_is_the_links(found: dict[str, Found]) -> None:
     session, diagnosis, prescription = found[PIPE]
-    said = remote(diagnosis)
-    assert set(said) == {"remote-bandwidth", "remote-again"}
-    rate = re.search(r"(\d+) kB a second", said["remote-bandwidth"].text)
+    told = remote(diagnosis)
+    assert set(told) == {"remote-bandwidth", "remote-again"}
+    rate = re.search(r"(\d+) kB a second", told["remote-bandwidth"].text)
     assert rate is not None
     assert float(rate[1]) * 1e3 == pytest.approx(BANDWIDTH, rel=0.15)
-    assert "Bandwidth limits remote reads" in diagnosis.verdict
+    assert "Bandwidth limits remote reads" in said(diagnosis)
     remedies = {one.code: one for one in prescription.remedies}
     assert not remedies["remote-ahead"].helps
     assert "bandwidth limits it" in remedies["remote-ahead"].why
@@ -110,8 +111,8 @@ def changed(session: Session, **figures: Any) -> Session:
 def test_errors_of_the_store_are_told(found: dict[str, Found]) -> None:
     session, diagnosis, _ = found[BOTO3]
     requests = session.remote.stores[0].requests
-    said = remote(diagnose(changed(session, failed=requests // 4)))
-    assert "25 % of them were answered by an error" in said["remote-latency"].evidence
+    told = remote(diagnose(changed(session, failed=requests // 4)))
+    assert "25 % of them were answered by an error" in told["remote-latency"].evidence
     assert "error" not in remote(diagnosis)["remote-latency"].evidence
 
 

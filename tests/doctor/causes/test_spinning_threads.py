@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from made_prescriptions import COLUMNS, helping, made, prescribed, remedy, why_not
 from made_sessions import MadeRun
+from report_pages import said
 from test_loader_remedy import SLOW, tried
 
 from headrace.doctor.causes import cores, diagnose
@@ -48,7 +49,7 @@ def test_threads_that_spin_where_no_core_is_to_spare() -> None:
     assert "torch computes with 2 OpenMP threads" in found.evidence
     assert "OMP_WAIT_POLICY=passive" in found.advice
     assert "threads" not in codes(session)  # said once
-    assert found.text in diagnose(session).verdict
+    assert found.text in said(diagnose(session))
 
 
 def test_a_step_that_is_longer_alongside_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from made_sessions import MadeRun, machine, made_session, outcome, process, read, write_evidence, write_settings
-from report_pages import printed
+from report_pages import printed, said
 
 from headrace.doctor.causes import findings
 from headrace.doctor.causes.findings import diagnose
@@ -23,9 +23,9 @@ LOOKUP = {"lookup:tarfile": 12_000, "decode:PIL": 3_000, "collate:default": 200}
 
 def test_a_run_that_waits_says_who_for_what_and_where(tmp_path):
     diagnosis = diagnose(made_session(tmp_path, MadeRun(stages=LOOKUP, gpu=True, workers=2)))
-    assert diagnosis.verdict == (
-        "The GPU waits 54 % of each step for data; 79 % of that is archive lookup (tarfile) in 2 workers, 20 % decode "
-        "(PIL)."
+    assert said(diagnosis) == (
+        "A step takes 7.5 ms; the GPU waits 54 % of it for data, mostly archive lookup (tarfile). "
+        "79 % of the wait is archive lookup (tarfile) in 2 workers, 20 % decode (PIL)."
     )
     assert diagnosis.seen_by == "gpu"
     assert diagnosis.wait_share == pytest.approx(0.54, abs=0.005)
@@ -33,46 +33,43 @@ def test_a_run_that_waits_says_who_for_what_and_where(tmp_path):
 
 def test_without_a_gpu_the_training_loop_waits(tmp_path):
     diagnosis = diagnose(made_session(tmp_path, MadeRun(stages=LOOKUP, workers=1)))
-    assert diagnosis.verdict.startswith("The training loop waits 77 % of each step for data; 79 % of that is archive")
-    assert "in 1 worker," in diagnosis.verdict
+    assert diagnosis.verdict == "A step takes 15.2 ms and waits 77 % of it for data, mostly archive lookup (tarfile)."
+    assert "in 1 worker," in said(diagnosis)
     assert diagnosis.seen_by == "cpu"
 
 
 def test_without_workers_that_is_where_it_is_made(tmp_path):
-    verdict = diagnose(made_session(tmp_path, MadeRun(workers=0, stages={"decode:PIL": 7_000}))).verdict
+    verdict = said(diagnose(made_session(tmp_path, MadeRun(workers=0, stages={"decode:PIL": 7_000}))))
     assert verdict == (
-        "The training loop waits 67 % of each step for data; 100 % of that is decode (PIL) in the training process, "
-        "which has no workers."
+        "A step takes 10.5 ms and waits 67 % of it for data, mostly decode (PIL). "
+        "100 % of the wait is decode (PIL) in the training process, which has no workers."
     )
 
 
 def test_several_stages_of_one_kind_are_summed(tmp_path):
     stages = {"transform:Crop": 5_000, "transform:Flip": 4_000, "decode:PIL": 3_000}
-    verdict = diagnose(made_session(tmp_path, MadeRun(stages=stages))).verdict
-    assert "75 % of that is transforms in 2 workers, 25 % decode (PIL)." in verdict
+    verdict = said(diagnose(made_session(tmp_path, MadeRun(stages=stages))))
+    assert "75 % of the wait is transforms in 2 workers, 25 % decode (PIL)." in verdict
 
 
 def test_what_is_no_stage_has_its_place_in_its_name(tmp_path):
-    verdict = diagnose(made_session(tmp_path, MadeRun(workers=1, stages={"decode:a": 100}, unpickle=9_000))).verdict
-    assert verdict.endswith("100 % of that is receiving and unpickling.")
+    verdict = said(diagnose(made_session(tmp_path, MadeRun(workers=1, stages={"decode:a": 100}, unpickle=9_000))))
+    assert verdict.endswith("100 % of the wait is receiving and unpickling.")
 
 
 def test_a_healthy_run_is_called_that(tmp_path):
     diagnosis = diagnose(made_session(tmp_path, MadeRun(stages={"decode:a": 2_000}, unpickle=30)))
-    assert diagnosis.verdict == (
-        "Not input-bound: the training loop waits 0.8 % of each step for data. The largest part of a step is backward "
-        "(57 %)."
-    )
+    assert said(diagnosis) == "Not input-bound: a step takes 3.5 ms and waits 0.8 % of it for data."
 
 
 def test_a_short_run_says_so(tmp_path):
     session = made_session(tmp_path, MadeRun(steps=21), mode="measure", settings={"steps": 200, "warmup": 4})
-    assert diagnose(session).verdict.endswith("Measured over 17 steps of the 200 asked for: the run ended first.")
+    assert said(diagnose(session)).endswith("Measured over 17 steps of the 200 asked for: the run ended first.")
 
 
 def test_a_measured_run_that_gave_its_steps_does_not(tmp_path):
     session = made_session(tmp_path, MadeRun(steps=30), mode="measure", settings={"steps": 20, "warmup": 4})
-    assert "asked for" not in diagnose(session).verdict
+    assert "asked for" not in said(diagnose(session))
 
 
 @pytest.mark.parametrize(
@@ -80,19 +77,19 @@ def test_a_measured_run_that_gave_its_steps_does_not(tmp_path):
     [
         (
             {"status": 1, "why": "failed", "last_lines": ["Traceback …", "ValueError: odd", ""]},
-            "The command failed with exit status 1 after 40 steps: ValueError: odd. The training loop waits",
+            "The command failed with exit status 1 after 40 steps: ValueError: odd. A step takes",
         ),
         (
             {"status": 137, "why": "failed", "last_lines": []},
-            "The command failed with exit status 137 (SIGKILL) after 40 steps. The training loop waits",
+            "The command failed with exit status 137 (SIGKILL) after 40 steps. A step takes",
         ),
-        ({"status": 130, "why": "interrupted"}, "The run was interrupted after 40 steps. The training loop waits"),
-        ({"status": 143, "why": "steps"}, "The training loop waits"),
-        ({"status": None, "why": "running"}, "The training loop waits"),
+        ({"status": 130, "why": "interrupted"}, "The run was interrupted after 40 steps. A step takes"),
+        ({"status": 143, "why": "steps"}, "A step takes"),
+        ({"status": None, "why": "running"}, "A step takes"),
     ],
 )
 def test_how_the_command_ended_comes_first(tmp_path, changes, begins):
-    assert diagnose(made_session(tmp_path, outcome=outcome(**changes))).verdict.startswith(begins)
+    assert said(diagnose(made_session(tmp_path, outcome=outcome(**changes)))).startswith(begins)
 
 
 def test_the_exception_that_ended_it_is_its_last_line(tmp_path):
@@ -100,7 +97,7 @@ def test_the_exception_that_ended_it_is_its_last_line(tmp_path):
     traceback = "Traceback (most recent call last):\n  File x\nKeyError: 'label'"
     write_evidence(tmp_path, "a", [process(7), ["torch", 1, {}], ["error", 5, traceback], ["end", 6, "exit"]])
     diagnosis = diagnose(read(tmp_path, outcome=outcome(status=1, why="failed", last_lines=["epoch 1"])))
-    assert diagnosis.verdict == (
+    assert said(diagnosis) == (
         "The command failed with exit status 1: KeyError: 'label'. No training was seen: torch was imported, but no "
         "DataLoader was iterated and no optimizer stepped."
     )
@@ -113,13 +110,13 @@ def test_an_exception_is_named_by_its_own_line_and_a_trainers_before_its_launche
         0, ProbedProcess(1, 0, "host", "other", 0, None, "error", error="ChildFailedError: rank 0")
     )
     session.processes[1].error = "Traceback:\n  File x\ntorch.cuda.OutOfMemoryError: no memory\n  of 3 GB left\nat all"
-    assert "after 40 steps: torch.cuda.OutOfMemoryError: no memory. The training" in diagnose(session).verdict
+    assert "after 40 steps: torch.cuda.OutOfMemoryError: no memory. A step" in said(diagnose(session))
 
 
 def test_a_command_that_is_not_there(tmp_path):
     write_settings(tmp_path)
     gone = outcome(command=["pyhton", "x.py"], status=127, why="not found")
-    assert diagnose(read(tmp_path, outcome=gone)).verdict == (
+    assert said(diagnose(read(tmp_path, outcome=gone))) == (
         "The command could not be started: pyhton was not found. Nothing was run."
     )
 
@@ -127,7 +124,7 @@ def test_a_command_that_is_not_there(tmp_path):
 def test_a_command_without_torch(tmp_path):
     write_settings(tmp_path)
     write_evidence(tmp_path, "a", [process(7), ["end", 6, "exit"]])
-    assert diagnose(read(tmp_path)).verdict == (
+    assert said(diagnose(read(tmp_path))) == (
         "No training was seen: no Python process that could be observed imported torch."
     )
 
@@ -136,7 +133,7 @@ def test_processes_out_of_reach_are_counted_and_found(tmp_path):
     write_settings(tmp_path)
     unreached = [UnreachedProcess(9, "python -I train.py", "-I keeps PYTHONPATH from it")]
     diagnosis = diagnose(read(tmp_path, unreached=unreached))
-    assert diagnosis.verdict == (
+    assert said(diagnosis) == (
         "No training was seen: no Python process that could be observed imported torch; 1 process could not be "
         "observed."
     )
@@ -150,9 +147,10 @@ def test_training_without_a_loader_is_told(tmp_path):
     steps = [["step", number, number * 100, number * 100 + 100, [["b", 20, 70]], 0] for number in range(8)]
     write_evidence(tmp_path, "a", [process(7), ["torch", 1, {}], *steps])
     diagnosis = diagnose(read(tmp_path))
-    assert diagnosis.verdict == (
-        "No DataLoader was iterated in 8 measured steps, and no other source of batches was found: a wait for them, "
-        "if any, is in what is called not seen, or in other. The largest part of a step is backward (70 %)."
+    assert said(diagnosis) == (
+        "A step takes 100 µs; no DataLoader was iterated and no other source of batches was found in 8 steps. A wait "
+        "for batches, if there was any, is in what is called not seen, or in other. The largest part of a step is "
+        "backward (70 %)."
     )
     assert diagnosis.wait_share is None
 
@@ -161,15 +159,15 @@ def test_batches_that_only_another_thread_received_are_not_called_no_loader(tmp_
     write_settings(tmp_path, warmup=0)
     steps = [["step", number, number * 100, number * 100 + 100, [["b", 20, 70]], 0] for number in range(8)]
     write_evidence(tmp_path, "a", [process(7), ["pass", 0, 0, 0, 0, 0, [7]], *steps])
-    assert diagnose(read(tmp_path)).verdict.startswith(
-        "A DataLoader was iterated, but the training thread received none of its batches in 8 measured steps: its wait"
+    assert said(diagnose(read(tmp_path))).startswith(
+        "A step takes 100 µs; a DataLoader was iterated, but the training thread received none of its batches in 8"
     )
 
 
 def test_a_trainer_that_came_to_nothing_says_so(tmp_path):
     write_settings(tmp_path)
     write_evidence(tmp_path, "a", [process(7), ["loader", 0, 0, {}], ["pass", 0, 0, 0, 0, 0, [7]]])
-    assert diagnose(read(tmp_path)).verdict == (
+    assert said(diagnose(read(tmp_path))) == (
         "No step was completed and no batch was received, so there is nothing to say about its data."
     )
 
@@ -179,7 +177,7 @@ def test_without_an_optimizer_it_is_each_batch(tmp_path):
     gets = [["get", 0, index, index * 100, 30] for index in range(8)]
     loader = [["loader", 0, 0, {"num_workers": 1}], ["pass", 0, 0, 0, 0, 0, [8]]]
     write_evidence(tmp_path, "a", [process(7), *loader, *gets])
-    assert diagnose(read(tmp_path)).verdict.startswith("The training loop waits 33 % of each batch for data")
+    assert diagnose(read(tmp_path)).verdict == "A batch takes 91 µs and waits 33 % of it for data."
 
 
 @pytest.mark.parametrize(("batch", "hangs"), [("batch 999 of epoch 0", True), ("batch 3 of epoch 0", False)])
@@ -188,7 +186,7 @@ def test_a_worker_that_went_on_after_all_does_not_hang(tmp_path, batch, hangs):
     session.processes[2].stacks = [f"hung: {batch} has been in the making for 12 s:\n  File data.py line 9 in load"]
     diagnosis = diagnose(session)
     assert ("hung" in {finding.code for finding in diagnosis.findings}) == hangs
-    assert ("hangs" in diagnosis.verdict) == hangs
+    assert ("hangs" in said(diagnosis)) == hangs
 
 
 def test_a_hung_worker_is_named_with_its_stack(tmp_path):
@@ -196,7 +194,7 @@ def test_a_hung_worker_is_named_with_its_stack(tmp_path):
     stack = "hung: Thread 0x1\n  File io.py line 3 in read\n  File data.py line 9 in load"
     next(one for one in session.processes if one.pid == 102).stacks.append(stack)
     diagnosis = diagnose(session)
-    assert diagnosis.verdict.startswith("Worker 1 (process 102) hangs. The training loop waits")
+    assert said(diagnosis).startswith("Worker 1 (process 102) hangs. A step takes")
     found = diagnosis.findings[0]
     assert (found.code, found.text) == (
         "hung",
@@ -323,7 +321,7 @@ def test_evidence_that_was_cut_is_told(tmp_path):
 
 def test_the_trainer_that_waits_longest_is_the_one_that_is_told_of(tmp_path):
     session = made_session(tmp_path, MadeRun(stages={"decode:a": 100}), MadeRun(pid=300, stages=LOOKUP))
-    assert "archive lookup" in diagnose(session).verdict
+    assert "archive lookup" in said(diagnose(session))
 
 
 def test_a_diagnosis_is_a_function_of_the_session(tmp_path):
@@ -340,7 +338,7 @@ def test_an_empty_session_has_a_diagnosis(tmp_path):
 def test_a_process_of_no_role_is_only_listed(tmp_path):
     session = made_session(tmp_path)
     session.processes.append(ProbedProcess(1, 0, "host", "other", 0, None, None))
-    assert diagnose(session).verdict == diagnose(made_session(tmp_path)).verdict
+    assert said(diagnose(session)) == said(diagnose(made_session(tmp_path)))
 
 
 BUSY = Finding("cpu-others", 0.95, "Others use it.", "busy", "Look at top.")
@@ -362,16 +360,16 @@ def test_what_a_machine_is_short_of_comes_after_the_cause_of_the_wait(tmp_path):
 def test_unequal_batches_are_said_only_where_nothing_else_makes_them_so(tmp_path, monkeypatch):
     run = MadeRun(stages={"decode:PIL": 4_000}, slow_batches=dict.fromkeys(range(9, 40, 10), 90_000), workers=4)
     session = made_session(tmp_path, run)
-    assert diagnose(session).verdict.endswith("while a later batch is ready and the next in order is not.")
+    assert said(diagnose(session)).endswith("while a later batch is ready and the next in order is not.")
     threads = Finding("threads", 0.1, "17 threads want to run on 2 cores.", "", "")
     monkeypatch.setattr(findings, "machine_findings", lambda session: [threads])
-    assert diagnose(session).verdict.endswith("17 threads want to run on 2 cores.")
+    assert said(diagnose(session)).endswith("17 threads want to run on 2 cores.")
 
 
 def test_memory_that_workers_copy_is_said_whatever_it_weighs(tmp_path, monkeypatch):
     copied = Finding("copy-on-write", 0.0, "Workers copied 700 MB.", "", "")
     monkeypatch.setattr(findings, "machine_findings", lambda session: [copied])
-    verdict = diagnose(made_session(tmp_path, MadeRun(stages={"decode:PIL": 100}))).verdict
+    verdict = said(diagnose(made_session(tmp_path, MadeRun(stages={"decode:PIL": 100}))))
     assert verdict.startswith("Not input-bound")
     assert verdict.endswith("Workers copied 700 MB.")
 
@@ -383,7 +381,7 @@ def test_what_is_read_from_disk_weighs_what_is_waited_for_reading(tmp_path, monk
     diagnosis = diagnose(made_session(tmp_path, MadeRun(stages=stages)))
     (found,) = [one for one in diagnosis.findings if one.code == "reads-from-disk"]
     assert found.weight == pytest.approx(0.75 * diagnosis.wait_share, rel=0.01)
-    assert diagnosis.verdict.endswith("All of it comes from disk.")
+    assert said(diagnosis).endswith("All of it comes from disk.")
 
 
 @pytest.mark.usefixtures("of_machines")
@@ -423,8 +421,8 @@ def test_data_work_in_the_loop_counts_as_data_and_its_lines_are_named(tmp_path):
     diagnosis = diagnose(session)
     assert diagnosis.wait_share == pytest.approx(0.02, abs=0.02)
     assert diagnosis.data_share == pytest.approx(0.6, abs=0.05)
-    assert "Not input-bound" not in diagnosis.verdict
-    assert "data work in the training loop itself, most of it at train.py:31 (normalise)." in diagnosis.verdict
+    assert "Not input-bound" not in said(diagnosis)
+    assert "data work in the training loop itself, most of it at train.py:31 (normalise)." in said(diagnosis)
     (finding,) = [one for one in diagnosis.findings if one.code == "data-work"]
     assert finding.evidence.endswith("70 % at train.py:31 (normalise); 30 % at train.py:9")
 
@@ -436,5 +434,5 @@ def test_time_before_the_model_is_named_by_its_line_where_nothing_was_seen_to_gi
     for row, (start, spans) in enumerate(zip(trainer.steps.start, trainer.steps.spans, strict=True)):
         trainer.steps.spans[row] = [("n", start, 5_000), *spans]
     trainer.lines = [SourceLine("/home/ada/train.py:31:get_batch", 70_000)]
-    verdict = diagnose(session).verdict
+    verdict = said(diagnose(session))
     assert "passes before the model is called, most of it at train.py:31 (get_batch)." in verdict

@@ -7,13 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from patching import git_apply, patch
-from recorded_scripts import DATA, FOLDER, SCRIPTS, recorded
+from recorded_scripts import FOLDER, SCRIPTS, recorded
 
-from headrace.doctor.adoption import adopt
+from headrace.doctor.adoption import LoaderRecipe, files_beside, module_text
+from headrace.doctor.adoption.module_files import write_files
 from headrace.doctor.edits import LoaderScript, ScriptSource, ScriptSources, WantedEdit
 from headrace.doctor.measure import main_view_of
 
@@ -109,20 +112,27 @@ def complaints(path: Path) -> list[tuple[str, str]]:
     return [(one["code"], one["message"]) for one in json.loads(told)]
 
 
-def adopting_diff(name: str) -> str:
+RECIPE = LoaderRecipe(
+    fields={"image": 'hr.Image(source="image__path", dtype="float32")', "label": "hr.Label()"},
+    view="hr.RandomResizedCrop(224)",
+    output="[batch['image'], batch['label']]",
+    script=("train.py",),
+    degree="exact",
+)
+
+
+def adopting_diff(name: str, files: Mapping[str, str] | None = None) -> str:
     """The patch of a recorded script."""
     session = recorded(name)
     view = main_view_of(session)
     assert view is not None
     path = f"{SCRIPTS}/{name}.py"
     text = (FOLDER / f"{name}.py").read_text()
-    files = ScriptSources({path: text}.get, SCRIPTS)
-    adoption = adopt(session, view, files)
-    assert adoption is not None
-    assert adoption.module_text is not None
+    sources = ScriptSources({path: text}.get, SCRIPTS)
+    module = module_text(RECIPE, files or {"MANIFEST": "samples.parquet"})
     facts = next(one.facts for one in view.trainer.loaders if "described" in one.facts)
-    found = LoaderScript([ScriptSource(path, text)], facts, ("python", path), files)
-    changed = found.changed(WantedEdit(adopts=adoption.module_text))
+    found = LoaderScript([ScriptSource(path, text)], facts, ("python", path), sources)
+    changed = found.changed(WantedEdit(adopts=module))
     assert changed is not None
     return "".join(one.diff(SCRIPTS) for one in changed)
 
@@ -154,9 +164,13 @@ def test_a_patched_script_trains_without_torchvision(tmp_path: Path, monkeypatch
 
     class_folder(tmp_path / "photos", 16)
     shutil.copy(FOLDER / "folder_v1.py", tmp_path)
-    diff = adopting_diff("folder_v1")
-    assert f'SOURCE = "{DATA}"' in diff
-    (tmp_path / "changes.patch").write_text(diff.replace(f'SOURCE = "{DATA}"', 'SOURCE = "photos"'))
+    photos = sorted((tmp_path / "photos").rglob("*.jpg"))
+    columns = {"image__path": list(map(str, photos)), "label": [len(path.parent.name) % 4 for path in photos]}
+    (tmp_path / "run").mkdir()
+    files = write_files(replace(RECIPE, columns=columns), tmp_path / "run")
+    diff = files_beside(adopting_diff("folder_v1", files), files, tmp_path / "changes.patch")
+    shutil.rmtree(tmp_path / "run")
+    (tmp_path / "changes.patch").write_text(diff)
     git_apply(tmp_path, "changes.patch")
     (tmp_path / "torchvision.py").write_text("raise ImportError")
     command = [sys.executable, "folder_v1.py", "photos", "--steps", "6", "--batch-size", "4"]

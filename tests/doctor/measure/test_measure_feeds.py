@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from report_pages import said
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.session.model import CommandOutcome, Machine, Session
@@ -77,12 +78,13 @@ def verdict(wait_us: int, cores: int = 8, **of_feed: Any) -> str:
     )
     session = Session("", "observe", "0", 0, STEPS, CommandOutcome(["python"], 0, "finished", 1), trainers=[trainer])
     session.machines = [Machine(HOST, {"cores": cores})]
-    return diagnose(session).verdict
+    return said(diagnose(session))
 
 
 def test_decode_on_fewer_threads_than_cores() -> None:
     assert verdict(60_000, decode=0.15, resample=0.04, idle_s=0.01) == (
-        "The training loop waits 60 % of each step for data; 79 % of that is decode (headrace.Loader) in 2 threads, "
+        "A step takes 100 ms and waits 60 % of it for data, mostly decode (headrace.Loader). "
+        "79 % of the wait is decode (headrace.Loader) in 2 threads, "
         "21 % transforms (headrace.Loader). headrace.Loader's 2 threads work 95 % of the time, 79 % of it decode. "
         "Look at threads=8 (now 2): there are cores left for them."
     )
@@ -114,7 +116,7 @@ def test_python_that_holds_the_loader_up() -> None:
 @pytest.mark.parametrize("limits", [{"decode": 0.15}, {"map": 0.15}])
 def test_a_loader_that_keeps_up(limits: dict[str, float]) -> None:
     said = verdict(1_000, idle_s=0.05, **limits)
-    assert said.startswith("Not input-bound: the training loop waits 1.0 % of each step for data.")
+    assert said.startswith("Not input-bound: a step takes 100 ms and waits 1.0 % of it for data.")
     assert "headrace.Loader keeps up: its 2 threads work " in said
 
 
@@ -122,7 +124,7 @@ def test_a_loader_that_keeps_up(limits: dict[str, float]) -> None:
 def test_a_store_whose_answers_are_waited_for(each: int, advice: str) -> None:
     """Small requests want neighbours in one; large ones a faster link."""
     said = verdict(60_000, decode=0.02, idle_s=0.18, fetched=each)
-    assert "100 % of that is remote reads (headrace.Loader)" in said
+    assert "100 % of the wait is remote reads (headrace.Loader)" in said
     assert "headrace.Loader waits for its store's answers 83 % of the time that a batch is waited for" in said
     assert advice in said
 

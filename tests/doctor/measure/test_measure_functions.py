@@ -131,6 +131,20 @@ def test_pictures_of_another_mode_are_another_function(tmp_path: Path) -> None:
     assert found["decode:Pillow load I;16"].given == {"mode": "I;16", "format": "PNG"}
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"image": {"shape": [480, 640], "dtype": "uint16"}},
+        {"gives": ["ndarray", [480, 640], "uint16"]},
+        {"function": "numpy.pad", "arguments": [{"array": "numpy", "shape": [480, 640], "dtype": "uint16"}, 3]},
+    ],
+    ids=["taken", "given", "of an earlier doctor"],
+)
+def test_a_function_is_told_with_the_array_of_its_calls(session: Session, facts: dict[str, Any]) -> None:
+    found = functions(with_samples(session, call("call:numpy.pad", 200, **facts)))
+    assert found["call:numpy.pad"].given == {"shape": [480, 640], "dtype": "uint16"}
+
+
 def test_without_inspected_samples_nothing_is_known_of_functions(session: Session) -> None:
     assert functions(session) == {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from made_sessions import MadeRun, machine, made_session, process, read, simulate, write_evidence, write_settings
+from report_pages import said
 
 from headrace.doctor.causes import findings
 from headrace.doctor.causes.findings import diagnose
@@ -249,7 +250,7 @@ def test_workers_that_have_too_few_cores_are_not_called_too_few(tmp_path, monkey
     monkeypatch.setattr(findings, "machine_findings", lambda session: [crowded])
     diagnosis = diagnose(made_session(tmp_path, machines=[machine(cores=16)]))
     assert finding(diagnosis, "few-workers") is None
-    assert diagnosis.verdict.endswith("They share 16 cores.")
+    assert said(diagnosis).endswith("They share 16 cores.")
 
 
 def test_memory_that_is_not_pinned_is_told_where_a_gpu_copies_from_it(tmp_path):

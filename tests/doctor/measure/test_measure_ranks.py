@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from made_sessions import process, read, write_evidence, write_settings
+from report_pages import said
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.measure.diagnosis import Diagnosis
@@ -116,11 +117,10 @@ def test_the_finding_says_who_waits_for_whom(tmp_path):
         "the others wait up to 20.0 ms of each step for a peer"
     )
     assert found.weight == pytest.approx(20 / 27)
-    assert (
-        "Rank 1 is the last in 100 % of the steps; the others wait 20.0 ms of each step for a peer."
-        in diagnosis.verdict
+    assert "Rank 1 is the last in 100 % of the steps; the others wait 20.0 ms of each step for a peer." in said(
+        diagnosis
     )
-    assert diagnosis.verdict.startswith("The training loop of rank 1 waits 78 % of each step for data; 98 % of that is")
+    assert said(diagnosis).startswith("A step takes 27.0 ms; rank 1 waits 78 % of it for data, mostly decode (a). 98 %")
 
 
 def test_a_rank_that_is_late_for_its_computation_has_no_stage_to_blame(tmp_path):
@@ -157,7 +157,7 @@ def test_ranks_that_end_their_steps_without_each_other_train_apart(tmp_path):
     assert "late-rank" not in {one.code for one in diagnosis.findings}
     (found,) = [one for one in diagnosis.findings if one.code == "ranks-apart"]
     assert found.text == "Ranks share no gradients in 100 % of the steps: each trains a model of its own."
-    assert diagnosis.verdict.endswith(found.text)
+    assert said(diagnosis).endswith(found.text)
 
 
 def test_shapes_that_differ_are_told_with_the_first_step(tmp_path):
@@ -203,7 +203,7 @@ def test_equal_shapes_are_not_told(tmp_path):
 def test_one_rank_has_no_others(tmp_path):
     diagnosis = together(tmp_path, QUICK)
     assert diagnosis.ranks == []
-    assert diagnosis.verdict.startswith("The training loop waits")
+    assert said(diagnosis).startswith("A step takes 7.0 ms and waits 14 % of it")
 
 
 def test_ranks_join_by_the_steps_that_all_of_them_have(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_sessions import MadeRun, made_session, process, read, simulate, write_evidence, write_run, write_settings
+from report_pages import said
 
 from headrace.doctor.causes import diagnose
 from headrace.doctor.measure.waits import split_wait
@@ -295,7 +296,7 @@ def test_waiting_for_a_batch_whose_making_was_not_seen_is_no_stage(tmp_path):
     session = read(tmp_path)
     assert wait_parts(session) == {"made here": 900}
     assert cause_shares(session) == {"unknown": 1.0}
-    assert "batches whose making was not seen" in diagnose(session).verdict
+    assert "batches whose making was not seen" in said(diagnose(session))
 
 
 def test_ending_the_workers_of_an_evaluation_is_its_wait(tmp_path):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from cases import contended
+from report_pages import first_gain
 from workers_pairs import (
     KINDS,
     NONE_TO_SOME,
@@ -33,7 +34,6 @@ from workers_pairs import (
 from headrace.doctor.causes import diagnose
 from headrace.doctor.causes.prescription import prescribe
 from headrace.doctor.causes.remedy import Prescription, Remedy
-from headrace.doctor.report.remedy_text import first_gain
 from headrace.doctor.simulate import RecordedRun
 from headrace.doctor.simulate.prediction import WORKERS_ERROR
 

@@ -1,17 +1,17 @@
-"""Adoption of Headrace's Loader by a script: what the script's Dataset and DataLoader do, and the module that does it.
+"""Adoption of Headrace's Loader by a script: what its samples are made of, and the module that makes the same.
 
-Pure, the trial apart: a session in, a recipe and Python text out. Known transforms are translated by
-`headrace.from_torchvision` and its kin, on objects rebuilt from their descriptions in the session, without the
-libraries that they are of. The trial runs that text in a process of its own.
+Pure, the trial apart: a look at samples and a session in, a recipe and Python text out. The trial runs that text in a
+process of its own.
 """
 
 from __future__ import annotations
 
+from .adopt import adopt
 from .comparison import compare_with_script
-from .image_views import PILLOW, ScriptView, script_view, survey_of
+from .image_reader import PILLOW, ScriptView, script_view, survey_of
 from .module import module_text
-from .recipe import Adoption, LoaderRecipe, ModuleFunction, RecipePart
-from .script_recipe import adopt
+from .module_files import files_beside
+from .recipe import Adoption, LoaderRecipe, RecipePart
 from .trial import EXPECTED_S, LoaderTrialRequest, loader_trial, tried_loader
 
 __all__ = [
@@ -20,11 +20,11 @@ __all__ = [
     "Adoption",
     "LoaderRecipe",
     "LoaderTrialRequest",
-    "ModuleFunction",
     "RecipePart",
     "ScriptView",
     "adopt",
     "compare_with_script",
+    "files_beside",
     "loader_trial",
     "module_text",
     "script_view",

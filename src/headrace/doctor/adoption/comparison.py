@@ -21,6 +21,7 @@ import headrace as hr
 from headrace.errors import UsageError
 
 from ..attach import hands_off_here
+from ..explain.samples import Look
 from ..session import session_folder
 
 if TYPE_CHECKING:
@@ -198,6 +199,44 @@ def compared(
     yield from rows.values()
 
 
+def verified(look: Look, make_loader: Callable[..., Any], batches: Callable[[Any], Iterable[Any]]) -> dict[str, str]:
+    """Make the samples of a look anew, and return how each array and text compares: `same`, `drawn` or `different`.
+
+    What the script draws at random is compared by type and shape.
+    """
+    with patch.object(hr, "RandomScale", partial(_middle_scale, hr.RandomScale)):
+        made = make_loader(1, shuffle=False)
+    places = {index: place for place, index in enumerate(look.chosen)} if look.chosen is not None else None
+    rows: dict[str, LeafComparison] = {}
+    for each in look.samples:
+        for parts, leaf in each.arrays.items():
+            path = ".".join(map(str, parts))
+            row = rows.setdefault(path, LeafComparison(path))
+            row.script_range = _wider(row.script_range, leaf)
+    for index in dict.fromkeys(each.index for each in look.samples):
+        place = index if places is None else places.get(index)
+        if place is None:
+            continue
+        makings = [
+            {".".join(map(str, parts)): leaf for parts, leaf in each.arrays.items()}
+            for each in look.samples
+            if each.index == index
+        ]
+        made.seek(0, place)
+        with _first(batches(made)) as batch:
+            mine = dict(leaves(batch))
+        for path in mine:
+            row = rows.setdefault(path, LeafComparison(path))
+            _compare(row, makings[0].get(path), [other.get(path) for other in makings[1:]], mine[path])
+    return {path: _verified(row) for path, row in rows.items() if row.loader}
+
+
+def _verified(row: LeafComparison) -> str:
+    if row.drawn and row.is_same_kind:
+        return "drawn"
+    return row.verdict if row.verdict == "same" else f"different: {described(row).partition(': different: ')[2]}"
+
+
 def _middle_scale(view: Callable[..., Any], short_sides: Sequence[int], **given: Any) -> Any:
     """Return a RandomScale of the middle one: several would want shuffle=True, and another order than the script's."""
     return view(short_sides[len(short_sides) // 2 :][:1], **given)
@@ -241,7 +280,7 @@ def _item(dataset: Any, index: int) -> Any:
 
 
 def leaves(batch: Any, path: str = "") -> Iterator[tuple[str, Leaf]]:
-    """Yield the arrays and texts of a batch, each with its path."""
+    """Yield the arrays and texts of a batch, each with its path. None is what a Loader leaves to the script."""
     below = f"{path}." if path else ""
     if isinstance(batch, Mapping):
         for key, value in batch.items():
@@ -251,7 +290,7 @@ def leaves(batch: Any, path: str = "") -> Iterator[tuple[str, Leaf]]:
             yield from leaves(value, f"{below}{number}")
     elif isinstance(batch, str | bytes):
         yield path, batch
-    else:
+    elif batch is not None:
         yield path, _array(batch)
 
 
@@ -276,7 +315,7 @@ def _compare(row: LeafComparison, one: Leaf | None, again: list[Leaf | None], mi
         difference = np.abs(one.astype(np.float64) - mine.astype(np.float64))
         largest = float(difference.max(initial=0.0))
         row.largest = max(row.largest or 0.0, largest)
-        if not _is_close(one, mine, difference):
+        if not _is_close(one, mine, difference, row.script_range):
             row.differs = row.differs or f"values differ by {largest:.4g}"
     elif not _is_equal(one, mine):
         row.differs = row.differs or f"the script has {str(one)[:60]!r}, the Loader {str(mine)[:60]!r}"
@@ -288,10 +327,16 @@ def _is_equal(one: Leaf | None, other: Leaf | None) -> bool:
     return type(one) is type(other) and one == other
 
 
-def _is_close(one: npt.NDArray[Any], mine: npt.NDArray[Any], difference: npt.NDArray[Any]) -> bool:
+def _is_close(
+    one: npt.NDArray[Any],
+    mine: npt.NDArray[Any],
+    difference: npt.NDArray[Any],
+    ends: tuple[float, float] | None,
+) -> bool:
     """Compare a picture by most of its values, since a pixel at an edge may be rounded otherwise; others by all.
 
-    Integers that are no picture, such as labels and tokens, are the same only if they are equal.
+    `ends` are those of all samples' values: one picture may be nearly of one colour. Integers that are no picture, such
+    as labels and tokens, are the same only if they are equal.
     """
     is_picture = one.ndim > 2
     if one.dtype.kind in "biu" and not is_picture:
@@ -299,7 +344,8 @@ def _is_close(one: npt.NDArray[Any], mine: npt.NDArray[Any], difference: npt.NDA
     values = one[np.isfinite(one)].astype(np.float64)
     if not values.size or not np.array_equal(np.isfinite(one), np.isfinite(mine)):
         return _is_equal(one, mine)
-    reach = ROUNDING * float(np.ptp(values)) if is_picture else FLOAT_ROUNDING * float(np.abs(values).max())
+    low, high = ends or (0.0, 0.0)
+    reach = ROUNDING * (high - low) if is_picture else FLOAT_ROUNDING * float(np.abs(values).max())
     far = int((difference[np.isfinite(one)] > reach).sum())
     return far <= (1 - ROUNDED_SHARE) * values.size if is_picture else far == 0
 

@@ -2,338 +2,361 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from ..explain import (
-    GREY,
-    Box,
     LeafPlacement,
     MaskExplanation,
     PictureExplanation,
     PlaneExplanation,
+    TokensExplanation,
     ValueExplanation,
-    explain_value,
 )
-from ..explain.samples import LeafExplanation, LeafPath, Look, LookedSample
-from .recipe import RecipePart
+from ..explain.samples import LeafExplanation, LeafPath, LeafValue, LiveTransform, Look
+from ..session.after_run import LookedImage
+from .leaf_fields import MadeField, UnexplainedError, image_by_class, pixel_field, values_of
+from .leaf_inputs import PictureSource, input_names, only_picture
+from .placed_fields import PlacedField, certainty_of, drawn_otherwise, is_drawn_with, shown_of
+from .recipe import LoaderRecipe, RecipePart
+from .view_codes import argument_of, draws, evaluated, fits, steps_of, view_code
 
-Columns = Mapping[str, Sequence[Any]]
-_EXACT = {None: None, "triangle": None, "nearest-exact": "nearest"}
-"""Filters that the Loader has: the value of `Image(filter=)`."""
-_BYTE = 255.0
-_OF_LAYOUT = {"CHW": "", "HWC": ".permute(0, 2, 3, 1)", "HW": "[:, 0]"}
-"""What turns a batch [N, C, H, W] into the leaf's layout."""
+_CASTS = {
+    "float32": ".float()",
+    "float64": ".double()",
+    "float16": ".half()",
+    "int64": ".long()",
+    "int32": ".int()",
+    "uint8": ".byte()",
+    "bool": ".bool()",
+}
+_PILLOWS = {"nearest-exact": "nearest", "cubic": "bicubic", "lanczos": "lanczos", "area": "box"}
+"""Filters by Pillow's names, where these are others than bilinear."""
+_LISTED = "torch.stack([torch.as_tensor(each) for each in batch[{name!r}]])"
 
 
 @dataclass
-class ExplainedRecipe:
-    """Arguments of a Loader as code, and the manifest that its dataset is opened by."""
-
-    root: str | None = None
-    """Archive that the manifest's paths lead into; None where they are absolute."""
-    manifest: dict[str, list[Any]] = field(default_factory=dict)
+class _RecipeMaker:
+    look: Look
+    explained: Mapping[LeafPath, LeafExplanation]
     fields: dict[str, str] = field(default_factory=dict)
-    view: str | None = None
-    output: str = "batch"
+    columns: dict[str, Sequence[Any]] = field(default_factory=dict)
+    codes: dict[LeafPath, str] = field(default_factory=dict)
+    placed: list[PlacedField] = field(default_factory=list)
     parts: list[RecipePart] = field(default_factory=list)
     left: list[LeafPath] = field(default_factory=list)
-    """Leaves that stay the script's own Python."""
+    root: str | None = None
+    imports: set[str] = field(default_factory=set)
+    texts: dict[str, TokensExplanation] = field(default_factory=dict)
+    tokenizers: dict[str, str] = field(default_factory=dict)
+
+    def recipe(self) -> LoaderRecipe:
+        values: list[tuple[LeafPath, ValueExplanation | TokensExplanation]] = []
+        for path, leaf in self.explained.items():
+            try:
+                if self.look.mixed is None:
+                    raise UnexplainedError("whether the script mixes the samples of a batch in it was not seen")
+                if path in self.look.mixed:
+                    raise UnexplainedError("the script mixes the samples of a batch in it: see batch=hr.MixUp(…)")
+                if isinstance(leaf.by, ValueExplanation | TokensExplanation):
+                    values.append((path, leaf.by))
+                else:
+                    self._pixels(path, leaf)
+            except UnexplainedError as why:
+                self._leave(path, str(why))
+        view, augment = self._views()
+        for path, by in values:
+            try:
+                if isinstance(by, TokensExplanation):
+                    self.codes[path] = self._tokens(path, by)
+                else:
+                    self.codes[path] = self._value(path, by)
+            except UnexplainedError as why:
+                self._leave(path, str(why))
+        order = [path for path in self.explained if path in self.codes]
+        return LoaderRecipe(
+            fields=self.fields,
+            output=structure({path: self.codes[path] for path in order}),
+            view=view,
+            augment=augment,
+            columns=self._chosen_columns(),
+            root=self.root,
+            tokenizers=self.tokenizers,
+            parts=tuple(dict.fromkeys(self.parts)),
+            covered=tuple(map(shown, order)),
+            left={shown(path): self._kind(path) for path in self.left},
+            imports=tuple(sorted(self.imports)),
+            image=self._image(view, augment),
+        )
+
+    def _image(self, view: str | None, augment: str | None) -> LookedImage | None:
+        """Return what the first picture is."""
+        first = next((one for one in self.placed if one.made.is_image and one.name in self.fields), None)
+        if first is None:
+            return None
+        code = self.fields[first.name]
+        return LookedImage(
+            steps=steps_of(first.view),
+            dtype=evaluated(code).dtype,
+            normalize=argument_of(code, "normalize"),
+            filter=first.filter,
+            is_augmented=bool(first.augment or augment),
+        )
+
+    def _leave(self, path: LeafPath, why: str) -> None:
+        self.left.append(path)
+        self.parts.append(RecipePart(shown(path), "", "python", why, "output"))
+
+    def _kind(self, path: LeafPath) -> str:
+        value = self.look.samples[0].leaves[path].value
+        return f"{value.dtype}{[1, *value.shape]}" if hasattr(value, "dtype") else type(value).__name__
+
+    def _chosen_columns(self) -> dict[str, Sequence[Any]]:
+        chosen = self.look.chosen
+        if chosen is None:
+            return self.columns
+        return {name: [values[index] for index in chosen] for name, values in self.columns.items()}
+
+    def _name(self, path: LeafPath, kind: str) -> str:
+        named = [part for part in path if isinstance(part, str) and part.isidentifier()]
+        name = named[-1] if named else kind
+        taken = {*self.fields, *(one.name for one in self.placed)}
+        return name if name not in taken else f"{name}_{len(taken)}"
+
+    # Pixels.
+
+    def _pixels(self, path: LeafPath, leaf: LeafExplanation) -> None:
+        by = leaf.by
+        if by is None or (isinstance(by, PictureExplanation) and by.is_scaled_by_sample):
+            placed = self._by_class(path, leaf)
+        else:
+            assert isinstance(by, PictureExplanation | MaskExplanation | PlaneExplanation)
+            placed = self._by_values(path, leaf, by)
+        first = self.look.samples[0].leaves[path]
+        code = placed.made.code
+        self.codes[path] = f"list({code})" if first.is_listed else code
+        self.placed.append(placed)
+
+    def _by_values(
+        self, path: LeafPath, leaf: LeafExplanation, by: PictureExplanation | MaskExplanation | PlaneExplanation
+    ) -> PlacedField:
+        kinds = {PictureExplanation: "image", MaskExplanation: "mask", PlaneExplanation: "depth"}
+        name = self._name(path, kinds[type(by)])
+        source = self._source(leaf.input or 0)
+        sizes = [each.source.shape for each in leaf.seen]
+        made = pixel_field(name, leaf, by)
+        view = view_code(
+            by.placements, [each.leaf.shape for each in leaf.seen], sizes, by.layout, is_random=leaf.is_random
+        )
+        fitting = self._transforms(made.size, by.placements, sizes) if leaf.is_random else []
+        transform = self._of_its_own(path, fitting)
+        if transform is not None:
+            view = _listed(transform.view)
+        if view is None:
+            is_turned = any(one.is_transposed for one in by.placements)
+            how = "it is turned by quarters, which" if is_turned else "its windows follow what"
+            raise UnexplainedError(f"{how} no view of the Loader's does")
+        if transform is None:
+            made.parts.extend(drawn_otherwise(name, view, len(sizes)))
+        self._take(name, source, made)
+        augment = None if transform is None else _listed(transform.augment)
+        shown = tuple(map(shown_of, by.placements, sizes)) if leaf.is_random else ()
+        return PlacedField(name, made, view, by.placements, augment, _PILLOWS.get(by.filter or "", "bilinear"), shown)
+
+    def _by_class(self, path: LeafPath, leaf: LeafExplanation) -> PlacedField:
+        """Take a picture whose values are drawn by a transform of a known library: no window tells how it was made."""
+        value: LeafValue = self.look.samples[0].leaves[path]
+        shape: tuple[int, ...] = getattr(value.value, "shape", ())
+        if len(shape) != 3 or not leaf.is_random:
+            raise UnexplainedError("no file and no column that was seen makes these values")
+        is_first = shape[0] in (1, 3)
+        size = (shape[1], shape[2]) if is_first else (shape[0], shape[1])
+        fitting = self._transforms(size, (), ())
+        if not fitting:
+            raise UnexplainedError(f"no file that was seen makes these values, and {self._why_no_transform()}")
+        transform = self._of_its_own(path, fitting)
+        if transform is None:
+            raise UnexplainedError(f"which of {len(fitting)} transforms makes it is not known")
+        name = self._name(path, "image")
+        source = self._source(only_picture(self.look.samples))
+        made = image_by_class(name, transform, value.dtype, "CHW" if is_first else "HWC")
+        self._take(name, source, made)
+        self.parts += [
+            RecipePart(part, becomes or "", certainty_of(note), note, "view") for part, becomes, note in transform.parts
+        ]
+        return PlacedField(name, made, _listed(transform.view) or "None", (), _listed(transform.augment))
+
+    def _transforms(
+        self, size: tuple[int, int], placements: Sequence[LeafPlacement], sources: Sequence[tuple[int, ...]]
+    ) -> list[LiveTransform]:
+        """Return the transforms of known libraries, all of which the Loader has, that draw leaves of this size."""
+        found: dict[tuple[object, ...], LiveTransform] = {}
+        for each in self.look.transforms:
+            try:
+                is_known = all(becomes is not None for _, becomes, _ in each.parts)
+                if is_known and draws(each) and fits(each, size, placements, sources):
+                    for code in (each.image, *each.augment):
+                        evaluated(code)
+                    found.setdefault((each.image, each.view, each.augment), each)
+            except (ValueError, SyntaxError, TypeError):  # a look is a file that anybody may have written
+                continue
+        return list(found.values())
+
+    def _why_no_transform(self) -> str:
+        lacking = {part: None for each in self.look.transforms for part, becomes, _ in each.parts if becomes is None}
+        if not lacking:
+            return "no transform of a known library"
+        names = ", ".join(re.sub(r"^<(\S+) object at .*>$", r"\1", each) for each in lacking)
+        return f"the Loader lacks {names} of its transforms"
+
+    def _of_its_own(self, path: LeafPath, fitting: Sequence[LiveTransform]) -> LiveTransform | None:
+        """Return which of several transforms makes a leaf: the one of its place, where as many leaves are alike."""
+        if len(fitting) < 2:
+            return next(iter(fitting), None)
+        shape = self._shape(path)
+        alike = [each for each, leaf in self.explained.items() if leaf.is_random and self._shape(each) == shape]
+        return fitting[alike.index(path)] if len(alike) == len(fitting) else None
+
+    def _shape(self, path: LeafPath) -> tuple[int, ...]:
+        shape: tuple[int, ...] = getattr(self.look.samples[0].leaves[path].value, "shape", ())
+        return shape
+
+    def _source(self, number: int) -> PictureSource:
+        source = input_names(number, self.look)
+        if self.placed and source.root != self.root:
+            where, others = source.root or "folders", self.root or "folders"
+            raise UnexplainedError(f"its files lie in {where}, those of the other fields in {others}")
+        return source
+
+    def _take(self, name: str, source: PictureSource, made: MadeField) -> None:
+        self.root = source.root
+        self.columns[f"{name}__path"] = source.names
+        self.parts += made.parts
+
+    def _views(self) -> tuple[str | None, str | None]:
+        """Enter the fields of pixels, and return the view and the augmentations of the Loader.
+
+        Pictures of other windows than the Loader's have a view of their own.
+        """
+        followers = [one for one in self.placed if not one.made.is_image]
+        if not self.placed:
+            return None, None
+        first = min(followers or self.placed, key=lambda one: len(steps_of(one.view)))  # not what is resized of another
+        drawn = [one for one in self.placed if one.view == first.view and self._shares(one, first)]
+        augment = next((one.augment for one in drawn if one.augment), None)
+        for one in self.placed:
+            own = []
+            if one not in drawn:
+                is_drawn_with_it = is_drawn_with(one, first)
+                if not one.made.is_image or is_drawn_with_it:
+                    path = next(path for path, code in self.codes.items() if one.made.code in code)
+                    del self.codes[path], self.columns[f"{one.name}__path"]
+                    also = ", which draws with it" if is_drawn_with_it else ""
+                    self._leave(path, f"its view is {one.view}, that of the other fields {first.view}{also}")
+                    continue
+                own = [f"view={one.view}", *([f"augment={one.augment}"] if one.augment else [])]
+            elif one.augment != augment and one.made.is_image:
+                own = [f"augment={one.augment}"] if one.augment else []
+            self.fields[one.name] = one.made.field(own)
+        return first.view, augment
+
+    def _shares(self, one: PlacedField, first: PlacedField) -> bool:
+        """Return whether two fields show the same windows: of one file, known ones; of two, none that differ."""
+        if one is first or one.placements == first.placements != ():
+            return True
+        is_of_one_file = self.columns[f"{one.name}__path"] == self.columns[f"{first.name}__path"]
+        return not is_of_one_file and not (one.placements and first.placements)
+
+    # Numbers and texts.
+
+    def _value(self, path: LeafPath, by: ValueExplanation) -> str:
+        leaf = self.look.samples[0].leaves[path]
+        cast = _CASTS.get(leaf.dtype, "")
+        if by.kind == "constant":
+            return self._constant(by.value, leaf)
+        name = self._name(path, "label" if leaf.dtype == "int64" or by.kind == "one-hot" else "value")
+        if by.kind == "one-hot":
+            return self._one_hot(name, by, leaf)
+        column = values_of(by, self.look.columns)
+        if leaf.kind == "array":  # a manifest has no lists of truths
+            column = [[int(value) if isinstance(value, bool) else value for value in each] for each in column]
+        self.columns[name] = column
+        if leaf.kind == "array":
+            self.fields[name], self.imports = "hr.Raw()", {*self.imports, "import torch"}
+            return _LISTED.format(name=name) + cast
+        self.fields[name] = "hr.Raw()"
+        if not leaf.dtype:
+            is_number = not isinstance(column[0], str)
+            return f"batch[{name!r}].tolist()" if is_number else f"batch[{name!r}]"
+        is_same = {int: "int64", float: "float64", bool: "bool"}.get(type(column[0])) == leaf.dtype
+        return f"batch[{name!r}]" + ("" if is_same else cast)
+
+    def _tokens(self, path: LeafPath, by: TokensExplanation) -> str:
+        """Return the tokens of a text, or which of them are there: both of one field."""
+        constant = f"TOKENIZER_{by.tokenizer}"
+        name = next(
+            (name for name, one in self.texts.items() if replace(one, part=by.part, pad_id=by.pad_id) == by), None
+        )
+        if name is None:
+            name = self._name(path, "text")
+            self.texts[name] = by
+            self.columns[name] = self.look.columns[by.column]
+            self.tokenizers[constant] = self.look.tokenizers[by.tokenizer]
+        self.texts[name] = by if by.part == "ids" else self.texts[name]
+        pad = self.texts[name].pad_id
+        arguments = [constant, f"max_length={by.length}", 'pad="max"', *([] if pad is None else [f"pad_id={pad}"])]
+        self.fields[name] = f"hr.Text({', '.join(arguments)})"
+        dtype = self.look.samples[0].leaves[path].dtype
+        is_own = dtype == {"ids": "int64", "mask": "bool"}[by.part]
+        return f"batch[{name!r}][{by.part!r}]" + ("" if is_own else _CASTS.get(dtype, ""))
+
+    def _one_hot(self, name: str, by: ValueExplanation, leaf: LeafValue) -> str:
+        self.columns[name] = values_of(replace(by, kind="class"), self.look.columns)
+        self.fields[name] = "hr.Label()"
+        self.imports.add("import torch")
+        code = f"torch.nn.functional.one_hot(batch[{name!r}], {len(leaf.value)})"
+        return code + ("" if leaf.dtype == "int64" else _CASTS.get(leaf.dtype, ""))
+
+    def _constant(self, value: Any, leaf: LeafValue) -> str:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UnexplainedError(f"it is {value} in all samples")
+        count = "len(next(iter(batch.values())))"
+        if not leaf.dtype:
+            return f"[{value!r}] * {count}"
+        self.imports.add("import torch")
+        return f"torch.tensor([{value!r}] * {count}, dtype=torch.{leaf.dtype})"
 
 
-class UnexplainedError(Exception):
-    """What keeps a leaf from being made by the Loader, in words."""
-
-
-def explained_recipe(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> ExplainedRecipe:
+def explained_recipe(look: Look, explained: Mapping[LeafPath, LeafExplanation]) -> LoaderRecipe:
     """Return the recipe of the leaves that the Loader makes. Others are in `left`, each with a part that says why."""
-    samples, columns = look.samples, look.columns
-    recipe, codes = ExplainedRecipe(), dict[LeafPath, str]()
-    for path, leaf in explained.items():
-        name = _field_name(path, leaf, recipe.fields)
-        try:
-            if isinstance(leaf.by, ValueExplanation):
-                codes[path] = _value(recipe, name, leaf.by, columns)
-            elif leaf.by is None:
-                raise UnexplainedError("no file and no column that was seen makes these values")
-            else:
-                codes[path] = _pixels(recipe, name, leaf, leaf.by, samples, columns)
-        except UnexplainedError as why:
-            recipe.left.append(path)
-            recipe.parts.append(RecipePart(_shown(path), "", "", "python", str(why), "output"))
-    recipe.output = _structure(codes)
-    return recipe
+    return _RecipeMaker(look, explained).recipe()
 
 
-def _shown(path: LeafPath) -> str:
-    return "batch" + "".join(f"[{part!r}]" for part in path)
+def _listed(codes: Sequence[str]) -> str | None:
+    """Return steps as one expression; None without any."""
+    return None if not codes else codes[0] if len(codes) == 1 else f"[{', '.join(codes)}]"
 
 
-def _field_name(path: LeafPath, leaf: LeafExplanation, taken: Mapping[str, str]) -> str:
-    named = [part for part in path if isinstance(part, str) and part.isidentifier()]
-    kinds = {"PictureExplanation": "image", "MaskExplanation": "mask", "PlaneExplanation": "depth"}
-    kind = kinds.get(type(leaf.by).__name__, "value")
-    name = named[-1] if named else kind
-    return name if name not in taken else f"{name}_{len(taken)}"
+def shown(path: LeafPath) -> str:
+    """Return a leaf's path as reports show it: `meta.id`."""
+    return ".".join(map(str, path))
 
 
-def _structure(codes: Mapping[LeafPath, str]) -> str:
-    """Return the expression of a batch whose leaves lie at these paths: dicts by texts, lists by numbers."""
+def structure(codes: Mapping[LeafPath, str]) -> str:
+    """Return the expression of a batch whose leaves lie at these paths: dicts by texts, lists by numbers.
+
+    Of a list, None stands for what is not among them.
+    """
     if () in codes:
         return codes[()]
     inner: dict[str | int, dict[LeafPath, str]] = {}
     for path, code in codes.items():
         inner.setdefault(path[0], {})[path[1:]] = code
-    made = {key: _structure(each) for key, each in inner.items()}
-    if all(isinstance(key, int) for key in made):
-        return f"[{', '.join(made.values())}]"
+    made = {key: structure(each) for key, each in inner.items()}
+    places = {key: code for key, code in made.items() if isinstance(key, int)}
+    if made and len(places) == len(made):
+        return f"[{', '.join(places.get(place, 'None') for place in range(max(places) + 1))}]"
     return "{" + ", ".join(f"{key!r}: {code}" for key, code in made.items()) + "}"
-
-
-# Numbers and texts.
-
-
-def _value(recipe: ExplainedRecipe, name: str, by: ValueExplanation, columns: Columns) -> str:
-    if by.kind == "constant":
-        return f"[{by.value!r}] * len(next(iter(batch.values())))"
-    if by.kind == "index":
-        values: list[Any] = list(range(max(map(len, columns.values()), default=0)))
-    elif by.column is None or by.kind not in ("equal", "affixed", "class", "affine"):
-        raise UnexplainedError(f"the Loader has no field for what is {by.kind}")
-    else:
-        values = _values_of(by, columns[by.column])
-    recipe.manifest[name] = values
-    is_number = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
-    recipe.fields[name] = "hr.Label()" if is_number else "hr.Raw()"
-    return f"batch[{name!r}]"
-
-
-def _values_of(by: ValueExplanation, column: Sequence[Any]) -> list[Any]:
-    """Return the values of all samples that an explanation of some gives."""
-    its = [getattr(each, "item", lambda each=each: each)() for each in column]
-    if by.kind == "affixed":
-        return [f"{by.prefix}{each}{by.suffix}" for each in its]
-    if by.kind == "class":
-        ranks = {each: rank for rank, each in enumerate(sorted(set(its)))}
-        return [ranks[each] for each in its]
-    return [by.scale * each + by.shift for each in its] if by.kind == "affine" else its
-
-
-# Arrays of pixels.
-
-
-def _pixels(
-    recipe: ExplainedRecipe,
-    name: str,
-    leaf: LeafExplanation,
-    by: PictureExplanation | MaskExplanation | PlaneExplanation,
-    samples: Sequence[LookedSample],
-    columns: Columns,
-) -> str:
-    if leaf.decoding == "RGB" and isinstance(by, MaskExplanation):
-        raise UnexplainedError("its classes are colours, which the Loader does not look up")
-    seen = leaf.seen
-    view = view_code(
-        by.placements,
-        [each.leaf.shape for each in seen],
-        [each.source.shape for each in seen],
-        by.layout,
-        is_random=leaf.is_random,
-    )
-    if view is None:
-        raise UnexplainedError("its windows follow no view that the Loader has")
-    if recipe.view not in (None, view):
-        raise UnexplainedError(f"its view is {view}, that of the other fields {recipe.view}")
-    root, names = _input_names(leaf.input or 0, samples, columns)
-    if recipe.manifest and recipe.root != root and any("__path" in key for key in recipe.manifest):
-        raise UnexplainedError(f"its files lie in {root or 'folders'}, those of the other fields in {recipe.root}")
-    if isinstance(by, MaskExplanation):
-        code, shown = _mask(recipe, name, leaf, by)
-    elif isinstance(by, PlaneExplanation):
-        code, shown = _plane(recipe, name, leaf, by)
-    else:
-        code, shown = _image(recipe, name, leaf, by)
-    recipe.view, recipe.root = view, root
-    recipe.manifest[f"{name}__path"] = names
-    recipe.fields[name] = code
-    return shown
-
-
-def _input_names(number: int, samples: Sequence[LookedSample], columns: Columns) -> tuple[str | None, list[str]]:
-    """Return the archive that an input of the samples lies in, or None, and its path or member for all samples."""
-    places = [each.places[number] for each in samples]
-    archives = {path for path, member in places if member is not None}
-    if len(archives) > 1 or (archives and any(member is None for _, member in places)):
-        raise UnexplainedError("its files lie in several archives")
-    texts = [member if archives else path for path, member in places]
-    if any(text is None for text in texts):
-        raise UnexplainedError("it was decoded from bytes in memory, whose origin was not seen")
-    found = explain_value(texts, [each.index for each in samples], columns)
-    if found is None or found.kind not in ("equal", "affixed") or found.column is None:
-        raise UnexplainedError(f"no sequence of the dataset names its files, such as {texts[0]!r}")
-    return next(iter(archives), None), [str(each) for each in _values_of(found, columns[found.column])]
-
-
-def _image(recipe: ExplainedRecipe, name: str, leaf: LeafExplanation, by: PictureExplanation) -> tuple[str, str]:
-    """Return the code of the field, and of the leaf as the batch has it."""
-    if by.is_scaled_by_sample:
-        raise UnexplainedError("its scale differs from sample to sample")
-    kind = leaf.seen[0].source.dtype
-    if by.channels == (0,) and kind != np.uint8:
-        return _depth(leaf, by, name)
-    if kind != np.uint8:
-        raise UnexplainedError(f"its file holds {kind}, in {len(by.channels)} channels")
-    if sorted(by.channels) not in ([0, 1, 2], [0], [GREY]):
-        raise UnexplainedError(f"it shows the channels {by.channels} of its file")
-    arguments = []
-    if by.filter in _EXACT:
-        arguments += [] if _EXACT[by.filter] is None else [f"filter={_EXACT[by.filter]!r}"]
-    else:
-        note = f"the script resamples by {by.filter!r}, the Loader by antialiased bilinear"
-        recipe.parts.append(RecipePart(name, "", "hr.Image()", "differs", note))
-    if leaf.decoding == "exif":
-        arguments.append("exif=True")
-    if len(by.channels) == 1:
-        arguments.append('mode="L"')
-    shown = f"batch[{name!r}]"
-    if leaf.seen[0].leaf.dtype != np.uint8:
-        arguments.append('dtype="float32"')
-        std = [1 / (_BYTE * scale) for scale in by.scale]
-        mean = [-shift / (_BYTE * scale) for scale, shift in zip(by.scale, by.shift, strict=True)]
-        if by.channels == (2, 1, 0):
-            std, mean = std[::-1], mean[::-1]
-        if not np.allclose(std, 1, atol=1e-3) or not np.allclose(mean, 0, atol=1e-3):
-            arguments.append(f"normalize=hr.Normalize({_rounded(mean)}, {_rounded(std)})")
-    elif not np.allclose(by.scale, 1, atol=1e-2) or not np.allclose(by.shift, 0, atol=1):
-        raise UnexplainedError("its bytes are scaled")
-    if by.channels == (2, 1, 0):
-        shown += ".flip(1)"
-    shown += _OF_LAYOUT[by.layout]
-    source = f"source={name + '__path'!r}"
-    return f"hr.Image({', '.join([source, *arguments])})", shown
-
-
-def _depth(leaf: LeafExplanation, by: PictureExplanation, name: str) -> tuple[str, str]:
-    if by.filter not in (None, "nearest-exact") or not np.allclose(by.shift, 0, atol=1e-3 * by.scale[0]):
-        raise UnexplainedError(f"its values are resampled by {by.filter!r}, and shifted by {by.shift[0]:.4g}")
-    shown = f"batch[{name!r}]" + _OF_LAYOUT[by.layout]
-    return f"hr.Depth({float(f'{by.scale[0]:.6g}')!r}, source={name + '__path'!r}, valid=False)", shown
-
-
-def _plane(recipe: ExplainedRecipe, name: str, leaf: LeafExplanation, by: PlaneExplanation) -> tuple[str, str]:
-    if by.filter not in (None, "nearest-exact"):
-        note = f"the script resamples by {by.filter!r}, the Loader by nearest-exact"
-        recipe.parts.append(RecipePart(name, "", "hr.Depth()", "differs", note))
-    arguments = [f"source={name + '__path'!r}"]
-    normal = by.normalisation
-    if normal is not None:
-        if normal.is_of_window:
-            note = "the script's quantiles are of the window, the Loader's of the whole file"
-            recipe.parts.append(RecipePart(name, "", "hr.Quantiles()", "differs", note))
-        arguments.append(f"normalize=hr.Quantiles({normal.low}, {normal.high}, range={normal.range})")
-    elif abs(by.shift) > 1e-3 * abs(by.scale) or by.fill not in (None, 0):
-        raise UnexplainedError(f"it is shifted by {by.shift:.4g}, and holds {by.fill} where no value is")
-    scale = float(f"{by.scale:.6g}")
-    bounds = {
-        which: bound.roundest(scale) for which, bound in (("near", by.near), ("far", by.far)) if bound is not None
-    }
-    if bounds:
-        seen = ", ".join(f"{which}={value}" for which, value in bounds.items())
-        recipe.parts.append(RecipePart(name, "", seen, "check", "the bounds lie between values that were seen"))
-    arguments += [f"{which}={value!r}" for which, value in bounds.items()]
-    shape = _OF_LAYOUT[by.layout]
-    shown = f"batch[{name + '_valid'!r}]" if by.is_validity else f"batch[{name!r}]"
-    arguments += [] if by.is_validity else ["valid=False"]
-    return f"hr.Depth({', '.join([repr(scale), *arguments])})", shown + shape
-
-
-def _mask(recipe: ExplainedRecipe, name: str, leaf: LeafExplanation, by: MaskExplanation) -> tuple[str, str]:
-    if by.filter not in (None, "nearest-exact"):
-        note = f"the script resamples by {by.filter!r}, the Loader by nearest-exact"
-        recipe.parts.append(RecipePart(name, "", "hr.Mask()", "differs", note))
-    changed = {old: int(new) for old, new in by.table.items() if old != new}
-    remap = f", remap={changed!r}" if changed else ""
-    shown = f"batch[{name!r}]" + {"HW": "", "CHW": "[:, None]", "HWC": "[..., None]"}[by.layout]
-    dtype = "uint8" if leaf.seen[0].leaf.dtype == np.uint8 else "int64"
-    return f"hr.Mask(source={name + '__path'!r}, dtype={dtype!r}{remap})", shown
-
-
-def _rounded(values: Sequence[float]) -> str:
-    """Return numbers as a recipe writes them: three digits where that is within what a byte tells."""
-    return repr(
-        tuple(float(round(value, 3)) if abs(value - round(value, 3)) < 1e-3 else float(value) for value in values)
-    )
-
-
-# Views.
-
-
-def view_code(
-    placements: Sequence[LeafPlacement],
-    shapes: Sequence[tuple[int, ...]],
-    sources: Sequence[tuple[int, ...]],
-    layout: str,
-    *,
-    is_random: bool,
-) -> str | None:
-    """Return the view that gives these placements, as code; None where none of the Loader's does.
-
-    `is_random`: whether a sample's makings differ, without which no view is drawn.
-    """
-    heights = {(shape[0], shape[1]) if layout != "CHW" else (shape[1], shape[2]) for shape in shapes}
-    if len(heights) > 1:
-        return None
-    (size,) = heights
-    flips = [one.is_flipped for one in placements]
-    if all(flips) or (any(flips) and not is_random):
-        return None
-    flip = ", flip=0.5" if any(flips) else ""
-    wholes = [Box(0, 0, *source[:2]) for source in sources]
-    for find in (_of_wholes, _of_windows):
-        found = find(placements, wholes, size, flip)
-        if found is not None:
-            return found if is_random or "Random" not in found else None
-    return None
-
-
-def _of_wholes(
-    placements: Sequence[LeafPlacement], wholes: Sequence[Box], size: tuple[int, int], flip: str
-) -> str | None:
-    if any(one.window != whole for one, whole in zip(placements, wholes, strict=True)):
-        return None
-    if all(one.size == size for one in placements):
-        return f"hr.Resize({size}{flip})"
-    shorts = {min(one.size) for one in placements}
-    if len(shorts) > 1:
-        return None
-    over = [(one.size[0] - size[0], one.size[1] - size[1]) for one in placements]
-    is_centred = all(one.at == (round(by[0] / 2), round(by[1] / 2)) for one, by in zip(placements, over, strict=True))
-    return f"[hr.Resize({shorts.pop()}), hr.{'CenterCrop' if is_centred else 'RandomCrop'}({size}{flip})]"
-
-
-def _of_windows(
-    placements: Sequence[LeafPlacement], wholes: Sequence[Box], size: tuple[int, int], flip: str
-) -> str | None:
-    cuts = {(one.window.height, one.window.width) for one in placements}
-    pairs = list(zip((one.window for one in placements), wholes, strict=True))
-    if len(cuts) == 1:
-        (cut,) = cuts
-        is_centred = all(_is_centre(window, whole) for window, whole in pairs)
-        crop = "CenterCrop" if is_centred else "RandomCrop"
-        if all(one.size == cut for one in placements):
-            return f"hr.{crop}({cut}{flip})"
-        return f"[hr.{crop}({cut}), hr.Resize({size}{flip})]"
-    if any(one.size != size for one in placements):
-        return None
-    shares = [window.height * window.width / (whole.height * whole.width) for window, whole in pairs]
-    ratios = [window.width / window.height for window, _ in pairs]
-    scale, ratio = ((round(min(each), 2), round(max(each), 2)) for each in (shares, ratios))
-    return f"hr.RandomResizedCrop({size}, scale={scale}, ratio={ratio}{flip})"
-
-
-def _is_centre(window: Box, whole: Box) -> bool:
-    over = whole.height - window.height, whole.width - window.width
-    return abs(window.top - over[0] / 2) <= 0.5 and abs(window.left - over[1] / 2) <= 0.5

@@ -19,8 +19,8 @@ _MARKS = {"check": "check", "python": "check", "differs": "differs"}
 """Word that begins the comment about a part, by its certainty. Exact parts need none."""
 
 
-def module_text(recipe: LoaderRecipe) -> str:
-    """Return the module of a recipe.
+def module_text(recipe: LoaderRecipe, files: Mapping[str, str]) -> str:
+    """Return the module of a recipe, which opens these files by the constants that name them.
 
     Raises:
         SyntaxError: The recipe holds something that is no Python.
@@ -41,7 +41,7 @@ def module_text(recipe: LoaderRecipe) -> str:
         remarks=lambda one, argument: list(_remarks(one, argument)),
         wrapped=_wrapped,
     )
-    text = environment.get_template("module.py.jinja").render(recipe=recipe)
+    text = environment.get_template("module.py.jinja").render(recipe=recipe, files=files)
     ast.parse(text)
     return text
 
@@ -91,9 +91,8 @@ def _remarks(recipe: LoaderRecipe, argument: Argument) -> Iterator[str]:
 
 
 def _remark(part: RecipePart) -> str:
-    place = f"{part.place} " if part.place else ""
     note = f": {part.note}" if part.note else ""
-    return f"{_MARKS[part.certainty]}: {place}{part.part}{note}"
+    return f"{_MARKS[part.certainty]}: {part.part}{note}"
 
 
 def _wrapped(text: str, prefix: str, indent: int) -> str:

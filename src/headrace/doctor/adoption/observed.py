@@ -1,9 +1,9 @@
-"""Data of one loader as a session has it: described objects, and the values that came out."""
+"""Data of one loader as a session has it: its facts, the batches that came out, and the script's command."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +11,10 @@ from ..measure import TrainerView
 from ..session.model import Session
 from ..session.producers import ObservedSample, OutputLeaf
 from ..session.trainers import LoaderFacts
-from .stand_ins import Rebuilding
 
 INTERPRETERS = ("python", "pypy")
+_WHOLE = ("SequentialSampler", "RandomSampler", "SeedableRandomSampler", "DistributedSampler", "SubsetRandomSampler")
+"""Samplers that take each sample once an epoch, of a list of samples the last; the third one is accelerate's."""
 
 
 @dataclass(frozen=True)
@@ -21,73 +22,44 @@ class ScriptData:
     """The loader that a training waits for, as the session has it."""
 
     facts: Mapping[str, Any]
-    rebuilt: Rebuilding
-    samples: Sequence[ObservedSample]
     batch: Mapping[str, OutputLeaf]
-    """Values of a batch as collate made it, by path; of a single sample where no batch was seen."""
-    is_batched: bool
-    """Whether `batch` is of a batch."""
+    """Values of a batch as collate made it, by path, without the shapes that differ from batch to batch."""
     command: Sequence[str]
     """Of the training's own process, below any launcher."""
     is_launched: bool = False
     """Whether it is one of several ranks."""
-    uneven: Set[str] = frozenset()
-    """Paths of `batch` whose shapes behind the first side differ from batch to batch."""
-    stores: Sequence[str] = ()
-    """Stores that samples were read from, `s3://bucket`, the one with the most bytes first."""
-
-    @property
-    def dataset(self) -> Any:
-        return self.rebuilt.objects.get("dataset")
 
     @property
     def described(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.facts["described"]
+        found: Mapping[str, Any] = self.facts.get("described") or {}
         return found
 
     @property
-    def files(self) -> list[str]:
-        """The script's own files: that of the loop, and those that described objects are defined in."""
-        loop = self.facts.get("file")
-        return [*([loop] if isinstance(loop, str) else []), *_files_in(self.described)]
-
-    @property
     def batch_size(self) -> int | None:
+        """Samples of a batch; of a dataset that makes its batches itself, of the batch that was seen."""
         size = self.facts.get("batch_size")
-        return size if isinstance(size, int) and not isinstance(size, bool) else None
+        if isinstance(size, int) and not isinstance(size, bool):
+            return size
+        return next((leaf.shape[0] for leaf in self.batch.values() if leaf.shape), None)
 
     @property
-    def seen_batch_size(self) -> int | None:
-        """Samples of the batch that was seen."""
-        shapes = [leaf.shape for leaf in self.batch.values() if self.is_batched and leaf.shape]
-        return shapes[0][0] if shapes else None
-
-    @property
-    def steady_batch(self) -> Mapping[str, OutputLeaf]:
-        """Values of a batch, without the shape of those whose shapes differ from batch to batch."""
-        return {
-            path: replace(leaf, shape=None, dtype=None) if path in self.uneven else leaf
-            for path, leaf in (self.batch if self.is_batched else {}).items()
-        }
-
-    @property
-    def pictures_of_two_sizes(self) -> str:
-        """The shapes of two pictures that one list of a batch holds, where they differ; empty where none do."""
-        listed: dict[str, list[int]] = {}
-        for path, leaf in self.batch.items() if self.is_batched else []:
-            above, _, last = path.rpartition(".")
-            if above and last.isdecimal() and leaf.shape and len(leaf.shape) == 3 and leaf.shape[0] in (1, 3, 4):
-                first = listed.setdefault(above, leaf.shape)
-                if first != leaf.shape:
-                    return f"{first} and {leaf.shape}"
-        return ""
+    def sampler(self) -> str:
+        """Name of the class that draws the order; empty where it is not known."""
+        sampler = order_described(self.described)
+        return str(sampler.get("class", "")).rpartition(".")[2] if isinstance(sampler, dict) else ""
 
     @property
     def is_shuffled(self) -> bool:
         """Tell whether the order is drawn: by any sampler but the sequential one."""
+        return any(word in self.sampler for word in ("Random", "Distributed", "Weighted", "Shuffle"))
+
+    @property
+    def takes_each_once(self) -> bool:
+        """Tell whether an epoch takes each sample once, as far as its sampler is known."""
         sampler = order_described(self.described)
-        name = str(sampler.get("class", "")) if isinstance(sampler, dict) else ""
-        return "Random" in name or "Distributed" in name or "Weighted" in name or "Shuffle" in name
+        state = sampler.get("attributes", {}) if isinstance(sampler, dict) else {}
+        is_drawn = state.get("replacement") or state.get("_num_samples") is not None
+        return not self.sampler or (self.sampler in _WHOLE and not is_drawn)
 
     @property
     def script(self) -> tuple[str, ...]:
@@ -129,32 +101,24 @@ def script_data(session: Session, view: TrainerView) -> ScriptData | None:
     if loader is None:
         return None
     makers = [maker for maker in session.makers if maker.trainer == view.trainer.pid]
-    samples = [sample for maker in makers for sample in maker.samples]
     batches = [sample for maker in makers for sample in maker.collated]
-    leaves = (batches or samples)[0].output if batches or samples else []
     return ScriptData(
         facts=loader.facts,
-        rebuilt=Rebuilding(
-            {
-                "dataset": loader.facts["described"].get("dataset"),
-                "collate": loader.facts["described"].get("collate"),
-                "sampler": order_described(loader.facts["described"]),
-            }
-        ),
-        samples=samples,
-        batch={leaf.path: leaf for leaf in leaves},
-        is_batched=bool(batches),
+        batch=_steady(batches),
         command=_own_command(session, view.trainer.pid),
         is_launched=len({trainer.rank for trainer in session.trainers}) > 1,
-        uneven=_uneven(batches),
-        stores=[store.place for store in session.remote.stores],
     )
 
 
-def _uneven(batches: Sequence[ObservedSample]) -> set[str]:
+def _steady(batches: Sequence[ObservedSample]) -> dict[str, OutputLeaf]:
+    """Return the values of a batch, without the shape of those whose shapes differ from batch to batch."""
     shapes: dict[str, list[int] | None] = {}
     leaves = [(leaf.path, leaf.shape and leaf.shape[1:]) for batch in batches for leaf in batch.output]
-    return {path for path, shape in leaves if shapes.setdefault(path, shape) != shape}
+    uneven = {path for path, shape in leaves if shapes.setdefault(path, shape) != shape}
+    return {
+        leaf.path: replace(leaf, shape=None, dtype=None) if leaf.path in uneven else leaf
+        for leaf in (batches[0].output if batches else [])
+    }
 
 
 def _own_command(session: Session, pid: int) -> Sequence[str]:
@@ -163,18 +127,6 @@ def _own_command(session: Session, pid: int) -> Sequence[str]:
     began = {} if process is None else process.facts.get("process") or {}
     own = [str(word) for word in began.get("argv") or []]
     return own if script_of(own) else session.outcome.command
-
-
-def _files_in(described: Any) -> Iterator[str]:
-    waiting = [described]
-    while waiting:
-        thing = waiting.pop()
-        if isinstance(thing, dict):
-            if isinstance(file := thing.get("file"), str):
-                yield file
-            waiting.extend(thing.values())
-        elif isinstance(thing, list):
-            waiting.extend(thing)
 
 
 def _described_loader(view: TrainerView) -> LoaderFacts | None:

@@ -66,6 +66,8 @@ class LoaderTrialRequest:
 
     module: str
     """Text of the module."""
+    look: str = ""
+    """File of the look that its batches are compared with; empty for none."""
     interpreters: Sequence[str] = (sys.executable,)
     """Pythons to run it in, the best first: the next one where one has no headrace."""
     paths: Sequence[str] = ()
@@ -87,7 +89,7 @@ class LoaderTrialRequest:
     """Pieces of work of a step of the stand-in, as `TrialOrder` has them."""
 
     @classmethod
-    def of(cls, session: Session, pid: int, run: RecordedRun, module: str) -> LoaderTrialRequest:
+    def of(cls, session: Session, pid: int, run: RecordedRun, module: str, look: str) -> LoaderTrialRequest:
         """Return the request for the trainer `pid` of a session, whose recorded work is `run`."""
         trainer = next((one for one in session.processes if one.pid == pid), None)
         known = {} if trainer is None else trainer.facts
@@ -99,6 +101,7 @@ class LoaderTrialRequest:
         own = [str(path) for path in (facts.get("executable"), sys.executable) if path]
         return cls(
             module=module,
+            look=look,
             interpreters=list(dict.fromkeys(own)),
             paths=list(dict.fromkeys([os.path.dirname(os.path.abspath(script)), os.getcwd()])),
             cores=None if cores is None else math.ceil(cores),
@@ -114,11 +117,12 @@ def loader_trial(
     view: TrainerView,
     ranks: Sequence[RankView],
     adoption: Adoption | None,
+    look: Path,
     announce: Callable[[str], None],
 ) -> LoaderTrial | None:
     """Try the Loader that a measured run could have, where its steps wait for data; None where none is known.
 
-    `announce` is told before it begins, since it takes its time.
+    Its batches are compared with those of the file `look`. `announce` is told before it begins: it takes its time.
     """
     if adoption is None:
         return None
@@ -134,24 +138,23 @@ def loader_trial(
         why_not = ""
     if run is None or why_not:
         trial = LoaderTrial("not tried", why_not, module)
-    elif any("://" in value for value in recipe.constants.values()):
-        trial = LoaderTrial("in a store", "A trial would read the index and samples of the store once more.", module)
     else:
-        request = LoaderTrialRequest.of(session, view.trainer.pid, run, module)
+        request = LoaderTrialRequest.of(session, view.trainer.pid, run, module, str(look))
         expected_s, most_s = EXPECTED_S, 2 * MOST_S
         if request.may_sleep:
             expected_s, most_s = expected_s + PASSIVE_S, 2 * most_s
         announce(f"trying Headrace's Loader on the run's files: about {expected_s:.0f} s, at most {most_s:.0f} s")
         trial = tried_loader(request)
-        counted = recipe.tried(trial.source_samples, trial.source_classes, trial.leaves)
+        counted = recipe.tried(trial.leaves, trial.verified)
         if counted != recipe:
-            text = module_text(counted)
+            text = module_text(counted, adoption.files)
             recipe, trial.module = (
                 counted,
                 with_environment(text, PASSIVE_ENVIRONMENT) if trial.module != module else text,
             )
-    trial.degree, trial.reason = recipe.degree, recipe.reason
-    trial.parts = [AdoptedPart(part.part, part.place, part.becomes, part.certainty, part.note) for part in recipe.parts]
+    trial.degree, trial.reason, trial.files = recipe.degree, recipe.reason, dict(adoption.files)
+    trial.covered, trial.left = list(recipe.covered), dict(recipe.left)
+    trial.parts = [AdoptedPart(part.part, "", part.becomes, part.certainty, part.note) for part in recipe.parts]
     return trial
 
 
@@ -231,6 +234,7 @@ class _TrialWatch:
         }
         order = TrialOrder(
             module=str(self.folder / MODULE_FILE),
+            look=request.look,
             paths=list(request.paths),
             cores=request.cores,
             alone_s=request.alone_s,

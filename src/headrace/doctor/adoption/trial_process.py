@@ -18,12 +18,15 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TextIO
 
-from .comparison import kind_of, leaves
+from ..explain.samples import read_look
+from .comparison import kind_of, leaves, verified
 
-IMPORTS, OPENING, FIRST, ALONE, ALONGSIDE = (
-    "importing", "opening the data", "making the first batch", "making batches", "making batches alongside a step"
+IMPORTS, OPENING, FIRST, COMPARING, ALONE, ALONGSIDE = (
+    "importing", "opening the data", "making the first batch", "comparing samples", "making batches",
+    "making batches alongside a step",
 )  # fmt: skip
 """What a trial is at, in this order."""
 MODULE = "headrace_adopted_loader"
@@ -49,6 +52,8 @@ class TrialOrder:
 
     module: str
     """File of the module."""
+    look: str = ""
+    """File of the look whose samples are compared; empty for none."""
     paths: list[str] = field(default_factory=list)
     """Folders in which the module finds what it imports of the script's own."""
     cores: int | None = None
@@ -207,12 +212,12 @@ def measure(order: TrialOrder, say: Callable[..., None]) -> None:
     say(at=OPENING)
     began = time.monotonic()
     loader = module.make_loader()
-    source = getattr(getattr(loader, "dataset", None), "table", None)
-    classes = getattr(getattr(loader, "dataset", None), "classes", None)
     say(at=FIRST)
     batches = endless(module, loader)
     made = {path: kind_of(leaf) for path, leaf in leaves(next(batches))}
     first_us = (time.monotonic() - began) * 1e6
+    say(at=COMPARING)
+    compared = verified(read_look(Path(order.look)), module.make_loader, module.batches) if order.look else {}
     say(at=ALONE)
     used = cpu_s()
     counted = 0
@@ -231,8 +236,7 @@ def measure(order: TrialOrder, say: Callable[..., None]) -> None:
         "batch_size": int(getattr(loader, "batch_size", 1)),
         "samples": counted * int(getattr(loader, "batch_size", 1)),
         "leaves": made,
-        "source_samples": None if source is None else len(source),
-        "source_classes": None if classes is None else len(classes),
+        "verified": compared,
     }
     say(measured=found)
     say(at=ALONGSIDE)

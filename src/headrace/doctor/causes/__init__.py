@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from .case import Case, case_of
-from .findings import diagnose
-from .loader import is_unsure
-from .prescription import prescribe
+from .cores import CROWDED
+from .findings import MOST_WORDS, diagnose
+from .loader import LOADER, is_lost, is_unsure
+from .prescription import EFFORTS, effort, prescribe
 from .processes import LAUNCHERS, failed_process, hanging
 from .remedy import (
     DISTURBING,

@@ -85,7 +85,7 @@ def image_reader(case: Case) -> Proposal | None:
 
     For Pillow only where the script cuts or resizes what it decodes: else `native-decode` says the same.
     """
-    view = script_view(case.session, case.view, case.sources)
+    view = script_view(case.session, case.view)
     if view is None or (view.library == PILLOW and not view.window):
         return None
     decoding = [one for one in case.stages("decode") if view.library in one.label or "cv2" in one.label]

@@ -1,4 +1,4 @@
-"""Diagnosis of a session: every finding, heaviest first, and the verdict that a report opens with."""
+"""Diagnosis of a session: every finding, heaviest first, and what a report opens with."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from statistics import fmean
 
 from ..measure import (
     BOUND,
+    DATA_WORK,
     OBSERVE,
     SOURCE,
     UNSEEN,
-    WAIT,
     Diagnosis,
     Finding,
     Join,
     RanksTogether,
     RankView,
-    TimePart,
     TrainerView,
     cost,
     host_of,
@@ -51,7 +50,6 @@ from .processes import (
     note_findings,
     process_findings,
 )
-from .remedy import cached_step_us
 from .remote_reads import AGAIN, BANDWIDTH, LATENCY, remote_findings
 from .sample_functions import SAMPLE_FUNCTION, function_findings, in_short
 from .sequences import padding_findings
@@ -86,12 +84,12 @@ BEHIND = CROWDED | {
     SLOWER_LOADER,
 }
 """Codes of findings that say why stages take as long as they do, or what a step loses besides waiting."""
-BEYOND = 0.1
-"""Share of a step that cached batches may save beyond the wait for data, before the report names the rest."""
 DIFFER = 1.15
 """Ratio of the means of two runs of the same command, from which it is worth a word."""
-MOST_WORDS = 300
-"""Characters of the command's own last line."""
+MOST_CHARACTERS = 300
+"""Of the command's own last line."""
+MOST_WORDS, OF_SPEED = 25, 6
+"""Words of the sentence that a report opens with; those of them that say how fast a step could be."""
 
 
 def diagnose(session: Session) -> Diagnosis:
@@ -102,7 +100,7 @@ def diagnose(session: Session) -> Diagnosis:
     by_rank = rank_views(ranks)
     found = _findings(session, main, ranks, by_rank)
     return Diagnosis(
-        verdict=verdict(session, main, by_rank, found),
+        verdict=verdict(main) if main is not None else _untrained(session),
         wait_share=None if main is None else main.wait_share,
         seen_by="gpu" if main is not None and main.has_gpu else "cpu",
         budgets=[view.budget for view in views if view.budget is not None],
@@ -113,6 +111,8 @@ def diagnose(session: Session) -> Diagnosis:
         findings=found,
         cost=cost(session, views, join),
         data_share=None if main is None else main.data_share,
+        ending=list(_ending(session, main)),
+        statements=list(_statements(session, main, by_rank, found)),
     )
 
 
@@ -175,27 +175,54 @@ def machine_findings(session: Session) -> list[Finding]:
     return sorted(found, key=lambda finding: -finding.weight)
 
 
-def verdict(session: Session, view: TrainerView | None, ranks: Sequence[RankView], findings: Sequence[Finding]) -> str:
-    """Say how the command ended, where it did not end well; then what it waits for; then what stands behind that.
+def verdict(view: TrainerView) -> str:
+    """Return the sentence that a report opens with: the step's time, how much of it waits, and for what."""
+    unit, budget = view.training.unit, view.budget
+    if budget is None:
+        return "No step was completed and no batch was received, so there is nothing to say about its data."
+    takes = f"A {unit} takes {duration(budget.mean_us)}"
+    if view.wait_share is None:
+        unseen = "no DataLoader was iterated and no other source of batches was found"
+        if view.trainer.passes:
+            unseen = "a DataLoader was iterated, but the training thread received none of its batches"
+        return f"{takes}; {unseen} in {counted(budget.steps, budget.unit)}."
+    waiter = ("the GPU" if view.has_gpu else "") if view.only else f"rank {view.trainer.rank}"
+    waits = f"{takes}{f'; {waiter}' if waiter else ' and'} waits {percent(view.wait_share)} of it for data"
+    if loop_verdict(view) and view.share(DATA_WORK) > view.wait_share:
+        return f"{waits}; data work in the loop is {percent(view.share(DATA_WORK))}."
+    if view.wait_share < BOUND:
+        return f"{waits}." if loop_verdict(view) else f"Not input-bound: {waits[0].lower()}{waits[1:]}."
+    first = next(iter(by_category(view.causes)), None)
+    if first is None:
+        return f"{waits}."
+    name, most = named(first.name), "mostly" if first.share >= 1 / 2 else "above all"
+    forms = (f"{waits}, {most} {one}." for one in (name, name.partition(" (")[0]))
+    return next((one for one in forms if len(one.split()) <= MOST_WORDS - OF_SPEED), f"{waits}.")
 
-    `findings` come heaviest first.
-    """
-    said = [*_ending(session, view), *_gap(session, view), *_waiting(session, view)]
-    functions = [in_short(one) for one in findings if one.code == SAMPLE_FUNCTION and one.weight >= FUNCTION]
-    said += [*functions[:1], *_noise(session, view)]
-    # What no figure can tell, since a library is newer than the probe.
-    said += dict.fromkeys(note.text for note in session.notes if note.code in (NOT_KNOWN, NOT_SEEN))
+
+def _statements(
+    session: Session, view: TrainerView | None, ranks: Sequence[RankView], findings: Sequence[Finding]
+) -> Iterator[str]:
+    """Yield what stands behind the verdict, the most telling first. `findings` come heaviest first."""
+    if view is not None and view.budget is not None:
+        yield from _waiting(view)
     for rank in ranks:
         if is_late(rank, len(ranks)):  # all others wait for it
             peers = [other.peer_wait_us for other in ranks if other.peer_wait_us is not None and other is not rank]
             waiting = f"; the others wait {duration(fmean(peers))} of each step for a peer" if peers else ""
-            said.append(f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps{waiting}.")
+            yield f"Rank {rank.rank} is the last in {percent(rank.late)} of the steps{waiting}."
     # The heaviest finding that no stage and no part of a step says. That batches are unequal comes last: whatever
-    # disturbs the workers makes them so. Then what may end the run without costing time.
+    # disturbs the workers makes them so.
     heavy = [finding for finding in findings if finding.code in BEHIND and finding.weight >= BOUND]
-    said += [finding.text for finding in sorted(heavy, key=lambda finding: finding.code == OUT_OF_ORDER)[:1]]
-    said += [finding.text for finding in findings if finding.code in (COPIED, KEEPS_UP, RANKS_APART)]
-    return " ".join(said)
+    yield from [finding.text for finding in sorted(heavy, key=lambda finding: finding.code == OUT_OF_ORDER)[:1]]
+    functions = [in_short(one) for one in findings if one.code == SAMPLE_FUNCTION and one.weight >= FUNCTION]
+    yield from functions[:1]
+    # What no figure can tell, since a library is newer than the probe.
+    yield from dict.fromkeys(note.text for note in session.notes if note.code in (NOT_KNOWN, NOT_SEEN))
+    yield from [finding.text for finding in findings if finding.code in (COPIED, KEEPS_UP, RANKS_APART)]
+    if view is not None and view.budget is not None and view.wait_share is not None:
+        yield from _noise(session, view, view.budget.mean_us)
+        yield from _measured(session, view)
 
 
 def _ending(session: Session, view: TrainerView | None) -> Iterator[str]:
@@ -208,7 +235,9 @@ def _ending(session: Session, view: TrainerView | None) -> Iterator[str]:
     elif outcome.why == "interrupted":
         yield f"The run was interrupted{after}."
     elif outcome.status not in (None, 0) and outcome.why != "steps":
-        yield f"The command failed with {status_words(outcome.status or 0)}{after}{_last_line(session)}"
+        failed, last = f"The command failed with {status_words(outcome.status or 0)}{after}", _last_line(session)
+        whole = f"{failed}: {last}{'' if last.endswith(('.', '!', '?')) else '.'}"
+        yield from [whole] if last and len(whole.split()) <= MOST_WORDS else filter(None, (f"{failed}.", last))
 
 
 def status_words(status: int) -> str:
@@ -223,93 +252,48 @@ def _last_line(session: Session) -> str:
     """Return what ended the command: an exception of the script's own; else what was written last."""
     failed = failed_process(session)
     if failed is not None and lost_peer(failed) and (gone := gone_first(session)):
-        return f": {gone}."
+        return gone
     lines = session.outcome.last_lines if failed is None else (failed.error or "").splitlines()
     said = [line.strip() for line in lines if line.strip()]
     raised = [line for line in lines if EXCEPTION.match(line)]
-    last = (raised or said or [""])[-1][:MOST_WORDS]
-    return f": {last}{'' if last.endswith(('.', '!', '?')) else '.'}" if last else "."
+    return (raised or said or [""])[-1][:MOST_CHARACTERS]
 
 
-def _waiting(session: Session, view: TrainerView | None) -> Iterator[str]:
-    if view is None:
-        yield _untrained(session)
+def _waiting(view: TrainerView) -> Iterator[str]:
+    """Yield the causes of the wait, and the work on data in the loop; where no wait was seen, what else there is."""
+    budget = view.budget
+    assert budget is not None
+    if view.wait_share is not None:
+        causes = cause_words(view) if view.wait_share >= BOUND else ""
+        yield from filter(None, (causes, loop_verdict(view)))
         return
-    unit, budget = view.training.unit, view.budget
-    if budget is None:
-        yield "No step was completed and no batch was received, so there is nothing to say about its data."
-        return
-    parts: Sequence[TimePart] = budget.device or budget.parts
-    heaviest = max((part for part in parts if part.name != WAIT), key=lambda part: part.share, default=None)
-    most = [] if heaviest is None else [f"The largest part of a {unit} is {heaviest.name} ({percent(heaviest.share)})."]
-    if view.wait_share is None:
-        steps = counted(budget.steps, f"measured {budget.unit}")
-        unasked = (
-            f"No DataLoader was iterated in {steps}, and no other source of batches was found: a wait for them, if "
-            "any, "
-            "is in what is called not seen, or in other."
-        )
-        if view.trainer.passes:
-            unasked = (
-                "A DataLoader was iterated, but the training thread received none of its batches in "
-                f"{steps}: its wait for data was not seen."
-            )
-        before = view.share(UNSEEN)
-        where = at_line(view)
-        model = [f"{percent(before)} of each {unit} passes before the model is called{where}."] if where else most
-        yield from (unasked, *model)
-        return
-    waiting = f"the {'GPU' if view.has_gpu else 'training loop'}{'' if view.only else f' of rank {view.trainer.rank}'}"
-    share = percent(view.wait_share)
-    work = loop_verdict(view)
-    if view.wait_share < BOUND and work:
-        yield f"{waiting[0].upper()}{waiting[1:]} waits {share} of each {unit} for data."
-    elif view.wait_share < BOUND:
-        yield from (f"Not input-bound: {waiting} waits {share} of each {unit} for data.", *most)
-    else:
-        causes = cause_words(view)
-        why = f"; {causes}" if causes else ""
-        yield f"{waiting[0].upper()}{waiting[1:]} waits {share} of each {unit} for data{why}."
-    if work:
-        yield work
-    measured = len(view.training.steps)
-    said = {note.code for note in session.notes}
-    if "enough" in said:
-        yield f"{counted(measured, unit).capitalize()} were enough to say so; --steps measures more."
-    elif "long-enough" in said:
-        yield f"Measured over {counted(measured, unit)}, which took long; --steps measures more."
-    elif window(view.trainer, OBSERVE) is not None and measured < session.steps:
-        yield f"{counted(measured, unit).capitalize()} gave a mean that is close enough; --steps measures more."
-    elif session.mode == "measure" and measured < session.steps:  # its figures bear less
+    yield "A wait for batches, if there was any, is in what is called not seen, or in other."
+    heaviest = max((part for part in budget.device or budget.parts), key=lambda part: part.share, default=None)
+    if where := at_line(view):
+        yield f"{percent(view.share(UNSEEN))} of each {view.training.unit} passes before the model is called{where}."
+    elif heaviest is not None:
+        yield f"The largest part of a {view.training.unit} is {heaviest.name} ({percent(heaviest.share)})."
+
+
+def _measured(session: Session, view: TrainerView) -> Iterator[str]:
+    """Say where the run ended before it gave the steps that were asked for: figures bear less."""
+    measured, unit = len(view.training.steps), view.training.unit
+    is_enough = window(view.trainer, OBSERVE) is not None or any(note.code == "enough" for note in session.notes)
+    if session.mode == "measure" and measured < session.steps and not is_enough:
         yield f"Measured over {counted(measured, unit)} of the {session.steps} asked for: the run ended first."
 
 
-def _gap(session: Session, view: TrainerView | None) -> Iterator[str]:
-    """Compare the observed step with one whose batches are at hand."""
-    bound_us = None if view is None else cached_step_us(session, view)
-    if view is None or view.budget is None or bound_us is None or (view.data_share or 0.0) < BOUND:
-        return
-    unit, step_us = view.training.unit, view.budget.mean_us
-    most, unhindered = step_us / max(bound_us, 1.0), 1 - (view.data_share or 0.0)
-    gap = f"up to {times(most)} as fast" if most > 1 else "no loader makes it shorter"
-    if unhindered - bound_us / step_us > BEYOND:
-        gap += f", {times(1 / unhindered)} without the wait, the rest with the cores that workers use now"
-    yield f"A {unit} takes {duration(step_us)}, {duration(bound_us)} with batches at hand: {gap}."
-
-
-def _noise(session: Session, view: TrainerView | None) -> Iterator[str]:
+def _noise(session: Session, view: TrainerView, step_us: float) -> Iterator[str]:
     """Say by how much figures of another run may differ: what else used the cores, and the run without changes again.
 
     What others used is said from the share at which it makes a step longer or shorter by itself.
     """
-    if view is None or view.budget is None or view.wait_share is None:
-        return
     noise, host = [], host_of(session, view.trainer)
     others = None if host is None else host.mean("cpu_cores_other")
     if host is not None and host.cores is not None and others is not None and others >= TAKEN * host.cores:
         noise.append(f"other programs used {percent(min(others / host.cores, 1.0))} of the machine")
     if session.control is not None and session.control.steps:
-        both = sorted([view.budget.mean_us, fmean(session.control.steps)])
+        both = sorted([step_us, fmean(session.control.steps)])
         if both[1] >= DIFFER * both[0]:
             noise.append(f"two runs without changes differ by {times(both[1] / both[0])}")
     if noise:
@@ -327,13 +311,14 @@ def _untrained(session: Session) -> str:
 
 
 def cause_words(view: TrainerView) -> str:
-    """Return `58 % of that is archive lookup (tarfile) in 2 workers, 21 % decode (PIL)`."""
+    """Return `58 % of the wait is archive lookup (tarfile) in 2 workers, 21 % decode (PIL)` as a sentence."""
     parts = by_category(view.causes)
     if not parts:
         return ""
     first, *others = parts
     rest = [f"{percent(part.share)} {named(part.name)}" for part in others[:2] if part.share >= WORTH_NAMING]
-    return ", ".join([f"{percent(first.share)} of that is {named(first.name)}{_where(view, first.name)}", *rest])
+    said = [f"{percent(first.share)} of the wait is {named(first.name)}{_where(view, first.name)}", *rest]
+    return f"{', '.join(said)}."
 
 
 def _where(view: TrainerView, cause: str) -> str:

@@ -8,12 +8,15 @@ from typing import Any
 from ..measure import BOUND, Finding, LoaderProduction, TrainerView
 from ..quantities import percent
 from ..session.trainers import LoaderFacts
-from .stage_names import category, look
+from .loop_work import place_words
+from .stage_names import by_category, category, look
 
 Settings = Mapping[str, Any]
 """Settings of the library's loader, by name, as far as the probe could read them."""
 OF_STORAGE = ("read", "remote", "lookup", "scan", "wait")
 """Categories of stages in which a worker waits for shards, or for the locks around them."""
+OF_LINES = ("getitem", "other")
+"""Categories of stages that only a line of the script's own code can name."""
 SHARDS = {
     "litdata.": (
         "LitData's StreamingDataset",
@@ -30,7 +33,10 @@ SHARDS = {
 
 
 def source_advice(view: TrainerView, cause: str) -> str:
-    """Say what to look at where a step waits for `cause`; that of a known library in its own terms."""
+    """Say what to look at where a step waits for `cause`: the script's own line, or a known library in its terms."""
+    lines = [line for making in view.batch_production[:1] for line in making.lines[:1]]
+    if lines and category(cause) in OF_LINES and cause == by_category(view.causes)[0].name:
+        return f"Look at {place_words(lines[0].place)}: that line is {percent(lines[0].share)} of making a batch."
     label = cause.partition(":")[2]
     library = label.partition(".")[0]
     if category(cause) != "source" or library not in LIBRARIES:

@@ -18,8 +18,8 @@ from .processes import EXCEPTION
 LOADER = RemedyFamily("loader", "Headrace's Loader in place of the DataLoader")
 KEY = "loader"
 """Key in `changes`."""
-EXACT, DRAFT, NONE = "exact", "draft", "no"
-"""Degrees to which the script's data is known."""
+EXACT, NONE = "exact", "no"
+"""Degrees to which the Loader makes what the script's dataset does: all of it, nothing; "part" lies between."""
 QUEUE = 3
 """Batches that a Loader has ready at most, unless it finds that more gain."""
 UNLOADED_ERROR = 0.15
@@ -41,49 +41,73 @@ def loader(case: Case) -> Proposal | None:
     trial = case.session.loader_trial
     if trial is None:
         return None
-    lost = [part for part in trial.parts if is_lost(part)]
-    if trial.why == "in a store" and trial.degree != NONE:
-        return _unpredicted(case, trial, lost)
     why_not = _why_not(case, trial)
     run = case.recorded
     if why_not or run is None:
         return LOADER.would_not(why_not or "It was tried, and there is no recorded step to compare it with.")
     feed, is_exact = native_feed(run, trial), trial.degree == EXACT
+    python_us = _python_us(case, trial) if _lost(trial) else 0.0
+    feed = replace(feed, batch_us=tuple(one + python_us / _makers(case) for one in feed.batch_us))
+    feed = replace(feed, cpu_us=feed.cpu_us + python_us)
     proposal = LOADER.titled(f"{LOADER.title} ({trial.degree})").tried(
         case,
         lambda setup: fed_by(setup, feed),
-        why=f"{_why(case, trial)} {trial.reason}".rstrip(),
-        confidence=MEDIUM if trial.loaded_us else LOW,
+        why=f"{_why(case, trial)} {trial.reason} {_in_python(python_us)}".rstrip(),
+        confidence=MEDIUM if trial.loaded_us and is_exact else LOW,
         costs=_costs(trial),
         wanted=WantedEdit(adopts=trial.module) if is_exact else None,
         hint=_hint(case, is_exact=is_exact),
         changes={KEY: {"module": trial.module, "loaders": case.loaders}} if is_exact else None,
     )
-    if lost and proposal.remedy.helps:
-        return _unpredicted(case, trial, lost)
-    remedy = replace(proposal.remedy, degree=trial.degree, parts=trial.parts)
+    lost = [] if trial.covered else [part.part for part in trial.parts if is_lost(part)]
+    if proposal.remedy.helps and lost:
+        proposal = LOADER.titled(proposal.remedy.title).unpredicted(
+            f"The draft leaves out {', '.join(lost)}, so its pace promises nothing. {trial.reason}".rstrip(),
+            costs=proposal.remedy.costs,
+            hint=proposal.remedy.hint,
+        )  # an earlier doctor's, which did not know what its module covers
+    remedy = replace(proposal.remedy, degree=trial.degree, parts=trial.parts, coverage=coverage(trial))
     if remedy.edit is not None:
         module = os.path.join(os.path.dirname(remedy.edit.file), f"{ADOPTED}.py")
         remedy = replace(remedy, costs=[*remedy.costs, f"a new file, {module}, which --apply writes, too"])
     return replace(proposal, remedy=remedy)
 
 
-def _unpredicted(case: Case, trial: LoaderTrial, lost: Sequence[AdoptedPart]) -> Proposal:
-    """Propose a Loader without a figure: over a store, whose gain `remote-ahead` predicts, or one that does less work.
+def coverage(trial: LoaderTrial) -> str:
+    """Say which arrays of a batch the Loader makes; empty for a trial of an earlier doctor, which does not know."""
+    lost = _lost(trial)
+    count = len({*trial.covered, *trial.left})
+    if not lost:
+        return f"all {counted(count, 'array')} of a batch" if count > 1 else "the array of a batch" if count else ""
+    stays = f"{', '.join(lost)} {'stays' if len(lost) == 1 else 'stay'} in Python"
+    return f"{number(count - len(lost))} of {counted(count, 'array')} of a batch; {stays}"
 
-    How fast a Loader is that leaves out parts of the script's work says nothing of one that does all of it.
+
+def _lost(trial: LoaderTrial) -> list[str]:
+    """Return the arrays of a batch that stay the script's own: left to it, or made in another way."""
+    different = (part.part for part in trial.parts if part.part in trial.covered and is_lost(part))
+    return list(dict.fromkeys([*trial.left, *different]))
+
+
+def _python_us(case: Case, trial: LoaderTrial) -> float:
+    """Return what a batch still takes in Python, in CPU time: all that is no decoding and no transform, at least.
+
+    Where an array of pixels stays in Python, so does its decoding, and which part of all that is nobody knows.
     """
-    where = " over the store" if trial.why == "in a store" else ""
-    why = f"{trial.detail} It is not tried without being asked." if where else ""
-    if lost:
-        parts = f"{counted(len(lost), 'part')} of the script's work, such as {lost[0].part}"
-        why = f"{why} The draft leaves out {parts}, so its pace promises nothing.".lstrip()
-    proposal = LOADER.titled(f"{LOADER.title}{where} ({trial.degree})").unpredicted(
-        f"{why} {trial.reason}".rstrip(),
-        costs=_costs(trial),
-        hint=_hint(case, is_exact=trial.degree == EXACT),
-    )
-    return replace(proposal, remedy=replace(proposal.remedy, degree=trial.degree, parts=trial.parts))
+    making_us = _present_cpu_us(case) * (case.samples_a_batch or 1)
+    kinds = {**trial.leaves, **trial.left}
+    is_beside = all(kinds.get(path, "").count(",") < 2 for path in _lost(trial))
+    done = sum(one.share for name in ("decode", "transform") for one in case.stages(name)) if is_beside else 0.0
+    return making_us * max(0.0, 1.0 - done)
+
+
+def _in_python(python_us: float) -> str:
+    return f"What stays in Python takes {duration(python_us)} a batch of one process." if python_us else ""
+
+
+def _makers(case: Case) -> int:
+    workers = case.facts.get("num_workers")
+    return workers if isinstance(workers, int) and workers > 0 else 1
 
 
 def _why_not(case: Case, trial: LoaderTrial) -> str:

@@ -93,6 +93,8 @@ MORE_HANDS = ("workers", "prefetch")
 SETTINGS = ("workers", "prefetch", "persistent-workers", "pin-memory", "start-method", "threads", "passive-wait")
 ONE_LINE = ("indexed-tar", "native-decode", "staging", "device-prefetch")
 CACHE = decoding.CACHE.code
+EFFORTS = ("a setting", "one line of code", "a few lines of code", "another loader", "a cached copy of the data")
+"""What a remedy asks of its user, the least first."""
 REACHES = 0.1
 """Share of the lower bound by which a step may exceed it and still count as there."""
 ADDS = 0.01
@@ -106,7 +108,7 @@ def prescribe(session: Session, diagnosis: Diagnosis, sources: ScriptSources = N
         return Prescription(None, why_no_lower_bounds(session, None), "")
     bounds = lower_bounds(session, view)
     why_not = why_no_lower_bounds(session, view) if bounds is None or bounds.replay_us is None else ""
-    without = Prescription(bounds, why_not, _stop(diagnosis, view, bounds))
+    without = Prescription(bounds, why_not, _stop(diagnosis, view))
     steps = len(view.training.steps)
     if 0 < steps < LEAST_STEPS:
         few = f"No remedy: {counted(steps, f'measured {view.training.unit}')}, and advice takes {LEAST_STEPS}."
@@ -175,7 +177,7 @@ def ranked(remedies: Sequence[Remedy], outcomes: Sequence[ProofOutcome], bound_u
 
 
 def effort(remedy: Remedy) -> int:
-    """Return how much a remedy asks for: a setting, a line, lines of the dataset, a loader; a copy of the data most."""
+    """Return how much a remedy asks for, as a place in `EFFORTS`."""
     if remedy.code in (loader.LOADER.code, CACHE):
         return 3 + (remedy.code == CACHE)
     return 0 if remedy.code in SETTINGS else 1 if remedy.code in ONE_LINE else 2
@@ -210,7 +212,9 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     A Loader leaves them nothing to do: it comes first where it gains most, and one that is a draft stands alone.
     """
     known = [
-        one for one in proposals if one.remedy.helps and one.change is not None and one.remedy.degree != loader.DRAFT
+        one
+        for one in proposals
+        if one.remedy.helps and one.change is not None and one.remedy.degree in ("", loader.EXACT)
     ]
     decoders = [one for one in known if one.remedy.code in decoding.DECODERS]  # each in place of the same decoding
     quickest = min(decoders, key=_step_us, default=None)
@@ -238,22 +242,19 @@ def _together(case: Case, proposals: Sequence[Proposal]) -> list[Proposal]:
     return chosen
 
 
-def _stop(diagnosis: Diagnosis, view: TrainerView, bounds: LowerBounds | None) -> str:
+def _stop(diagnosis: Diagnosis, view: TrainerView) -> str:
     """Say what bounds the step where data does not; empty where the run is input-bound, or where that is not known."""
     if view.budget is None or view.wait_share is None or (view.data_share or 0.0) >= BOUND:
         return ""
     parts = view.budget.device or view.budget.parts
     others = sorted((part for part in parts if part.name != WAIT), key=lambda part: -part.share)
-    bound = ", ".join(f"{part.name} {percent(part.share)}" for part in others[:2])
-    waits = f"A {view.training.unit} waits {percent(view.wait_share)} for data"
-    said = [f"Stop: not input-bound. {waits}; what bounds it is {bound}."]
+    bound = " and ".join(f"{part.name} ({percent(part.share)})" for part in others[:2])
+    said = [f"Leave the data as it is: the run is not input-bound, since {bound} take most of a {view.training.unit}."]
     said += [finding.text for finding in diagnosis.findings if finding.code == "evaluation"][:1]
     peers = [(rank.peer_wait_us, rank.step_us, rank.rank) for rank in diagnosis.ranks if rank.peer_wait_us]
     waited, step_us, number = max(peers, default=(0.0, 0.0, 0))
     if waited and waited >= BOUND * step_us:
         said.append(f"Rank {number} waits {duration(waited)} ({percent(waited / step_us)}) of each step for its peers.")
-    if bounds is not None and bounds.replay_us is not None and bounds.replay_us > (1 - BOUND) * bounds.observed_us:
-        said.append(f"On cached batches a step takes {duration(bounds.replay_us)}: no loader makes it shorter.")
     return " ".join(said)
 
 

@@ -66,6 +66,10 @@ NOTES = {
         "The same batches were not trained on again",
         "The time that a step takes without waiting for data was not measured.",
     ),
+    "no-look": (
+        "What the samples hold is not known",
+        "Headrace's Loader was not tried. Look at what the dataset does in the training process, in a thread.",
+    ),
     "replay-failed": (
         "The script failed while its steps were repeated",
         "Look at what it counts on at the end of an epoch: a short first epoch goes on with a few cached batches.",

@@ -81,9 +81,11 @@ class Remedy:
     changes: dict[str, Any] | None = None
     """Changes that a proof injects; None where it needs the user's hand."""
     degree: str = ""
-    """How much of the Loader is known: `exact` or `draft`; empty for other remedies."""
+    """How much of the dataset's work the Loader does: `exact` or `part`; empty for other remedies."""
     parts: list[AdoptedPart] = field(default_factory=list)
     """Parts of the script that the Loader takes over, each with how sure that is."""
+    coverage: str = ""
+    """Which arrays of a batch the Loader makes; empty for other remedies."""
     beside: str = ""
     """Code of the remedy without which it does not help: the prediction is of both."""
 

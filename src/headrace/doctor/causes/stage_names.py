@@ -93,7 +93,7 @@ def named(cause: str) -> str:
     """Return `decode (PIL.Image.open)` for a stage; labels that only say that it is the rest say nothing."""
     head, _, label = cause.partition(":")
     words = NAMES.get(head, head)
-    return words if cause in (REST, SERIALISE) or label in ("", "rest", "fetch") else f"{words} ({label})"
+    return words if cause in (REST, SERIALISE) or label in ("", "rest", "fetch", words) else f"{words} ({label})"
 
 
 def look(cause: str) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import random
 import re
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -17,17 +16,11 @@ from typing import Any
 
 import headrace as hr
 
-from ..edits import ScriptSources, parsed
 from ..machine import surveyed
 from ..measure import TrainerView, main_view_of
-from ..session.after_run import Calibration, MachineSurvey
+from ..session.after_run import Calibration, LookedImage, MachineSurvey
 from ..session.model import Session
-from .known_datasets import known_sample
-from .observed import ScriptData, script_data
-from .picture_fields import PictureRecipe, picture_recipe
-from .sample_code import SampleReader
-from .sample_values import Cell, Picture, Quantile, pictures_in, transformed
-from .stand_ins import EnumStandIn, StandIn
+from .view_codes import evaluated
 
 IMAGE_READER = "image-reader"
 PILLOW, OPENCV = "Pillow", "OpenCV"
@@ -47,7 +40,6 @@ VALUES = {
     "torchvision to_image", "torchvision to_tensor",
 }  # fmt: skip
 """Transforms that a dtype and `normalize=` do."""
-LIBRARIES = ("albumentations", "timm", "torchvision")
 FILTERS = ("nearest", "bilinear", "bicubic", "box", "lanczos")
 """Filters by their numbers in OpenCV, whose third is INTER_AREA."""
 ROUNDS, ATTEMPTS = 3, 10
@@ -92,11 +84,11 @@ class ScriptView:
         return text.replace("hr.", "headrace.")
 
 
-def script_view(session: Session, view: TrainerView, sources: ScriptSources) -> ScriptView | None:
+def script_view(session: Session, view: TrainerView) -> ScriptView | None:
     """Return what the samples of the loader that a training waits for are made of; None where no image is decoded.
 
-    Its transforms are those that the session describes, read as for the Loader. Where they are not described, or lie in
-    code that cannot be read, stages and shapes tell the window and the size, and the rest is a library's default.
+    It is what a look at the samples has found. Without one, stages and shapes tell the window and the size, and the
+    rest is a library's default.
     """
     if not view.batch_production:
         return None
@@ -106,9 +98,8 @@ def script_view(session: Session, view: TrainerView, sources: ScriptSources) -> 
     found = next((match for shape in seen if (match := LEAF.search(shape))), None)
     if library is None or found is None:
         return None
-    picture = _picture(session, view, sources)
-    if picture is not None:
-        return _described(library, picture, picture_recipe(picture, "Image", found[1]), labels)
+    if session.looked_image is not None:
+        return _looked(library, session.looked_image, labels)
     return _by_labels(library, labels, found[1], (int(found[2]), int(found[3])))
 
 
@@ -125,67 +116,16 @@ def _library(stages: Collection[str]) -> str | None:
     return OPENCV if any(OPENCV in name or "cv2" in name for name in decoders) else None
 
 
-def _picture(session: Session, view: TrainerView, sources: ScriptSources) -> Picture | None:
-    """Return the picture of a sample, with the steps that the script takes; None where none are known."""
-    data = script_data(session, view)
-    if data is None or not isinstance(data.dataset, StandIn):
-        return None
-    try:
-        files = parsed(session, data.files, sources)
-        reader = SampleReader(files, data.dataset)
-        known = known_sample(data.dataset, reader)
-        value = reader.sample() if known is None else known.value
-    except Exception:  # a session may come from anywhere, and stages tell something of it, too
-        return None
-    pictures = [one for one in pictures_in(value) if not any(isinstance(s.operand, Quantile) for s in one.steps)]
-    pictures += _by_attribute(data)
-    return next((one for one in pictures if one.steps), None)
-
-
-def _by_attribute(data: ScriptData) -> Iterator[Picture]:
-    """Yield a picture after each transform that the dataset has as an attribute: its code may be out of reach."""
-    for value in vars(data.dataset).values():
-        if isinstance(value, StandIn) and type(value).__module__.split(".")[0] in LIBRARIES:
-            yield transformed(Picture(Cell("", ("image",))), value)
-
-
-def _described(library: str, picture: Picture, recipe: PictureRecipe, labels: Collection[str]) -> ScriptView:
-    """Return the view of described transforms. Values lie behind augmentations, which a reader has not.
-
-    Of a script that cuts pictures in a way of its own only the decoding is known.
-    """
-    own = next((part for part in recipe.parts if part.certainty == "python"), None)
-    if own is not None:
-        unread = f"{own.part} ({own.place}) stays the script's." if own.place else f"{own.part} stays the script's."
-        return ScriptView(library, (), replaces=frozenset(COLOURS & set(labels)), unread=unread)
-    has_values = all(one.startswith("hr.RandomErasing") for one in recipe.augment)
-    names = {part.part.partition("(")[0] for part in recipe.parts if part.argument == "view" and part.becomes}
-    values = {part.part.partition("(")[0] for part in recipe.parts if part.argument == "fields" and part.becomes}
+def _looked(library: str, image: LookedImage, labels: Collection[str]) -> ScriptView:
+    """Return the view that a look at the samples has found. Values lie behind augmentations, which a reader has not."""
     return ScriptView(
         library=library,
-        steps=tuple(recipe.view),
-        dtype=recipe.arguments.get("dtype", "'uint8'").strip("'\"") if has_values else "uint8",
-        normalize=recipe.arguments.get("normalize", "") if has_values else "",
-        filter=next(_filters([step.value for step in picture.steps]), "bilinear"),
-        replaces=frozenset((GEOMETRY | names | (VALUES | values if has_values else set())) & set(labels)),
+        steps=tuple(image.steps),
+        dtype="uint8" if image.is_augmented else image.dtype,
+        normalize="" if image.is_augmented else image.normalize,
+        filter=image.filter,
+        replaces=frozenset((GEOMETRY | (set() if image.is_augmented else VALUES)) & set(labels)),
     )
-
-
-def _filters(value: Any) -> Iterator[str]:
-    """Yield the filters of transforms, in their order; of one that draws its filter, the first."""
-    if isinstance(value, list | tuple):
-        for one in value:
-            yield from _filters(one)
-    elif isinstance(value, StandIn):
-        given = vars(value).get("interpolation")
-        given = given[0] if isinstance(given, list | tuple) and given else given
-        if isinstance(given, EnumStandIn):
-            given = given.name
-        if isinstance(given, int) and 0 <= given < len(FILTERS):
-            yield FILTERS[given]
-        elif isinstance(given, str) and given.lower() in FILTERS:
-            yield given.lower()
-        yield from _filters(vars(value).get("transforms"))
 
 
 def _by_labels(library: str, labels: Collection[str], dtype: str, size: tuple[int, int]) -> ScriptView:
@@ -211,10 +151,10 @@ def _by_labels(library: str, labels: Collection[str], dtype: str, size: tuple[in
 # Timing.
 
 
-def survey_of(session: Session, sources: ScriptSources) -> MachineSurvey:
+def survey_of(session: Session) -> MachineSurvey:
     """Survey the machine of a session, which must be this one, with images made as the script makes them."""
     view = main_view_of(session)
-    images = None if view is None else script_view(session, view, sources)
+    images = None if view is None else script_view(session, view)
     return surveyed(session.machines[0], session.opened, None if images is None else partial(timed_views, images))
 
 
@@ -225,8 +165,8 @@ def timed_views(
 
     None without images, or where the doctor has not got that library.
     """
-    steps = [_evaluated(step) for step in view.steps]
-    values = _evaluated(view.normalize) if view.normalize else None
+    steps = [evaluated(step) for step in view.steps]
+    values = evaluated(view.normalize) if view.normalize else None
     try:
         present = {PILLOW: _by_pillow, OPENCV: _by_opencv}[view.library](view.filter)
     except ImportError:
@@ -245,20 +185,6 @@ def timed_views(
         calibration.present_us.append(present_us)
         calibration.other_us.append(other_us)
     return calibration if calibration.files else None
-
-
-def _evaluated(code: str) -> Any:
-    """Return what `hr.NAME` or `hr.NAME(…)` of literals is: nothing else of a session's text is run."""
-    node = ast.parse(code, mode="eval").body
-    call = node if isinstance(node, ast.Call) else None
-    name = node if call is None else call.func
-    if not (isinstance(name, ast.Attribute) and isinstance(name.value, ast.Name) and name.attr in hr.__all__):
-        raise ValueError(f"expected a name of headrace's, got {code}")
-    found = getattr(hr, name.attr)
-    if call is None:
-        return found
-    keywords = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-    return found(*map(ast.literal_eval, call.args), **keywords)
 
 
 def _best_us(call: Callable[[], Any]) -> float:

@@ -1,0 +1,101 @@
+"""Adoption of the Loader in a diagnosis: the look at the run's samples, and the trial of what explains them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.errors import SessionError
+
+from .adoption import Adoption, adopt, loader_trial
+from .attach import holds_files, run_command, undo_notes
+from .explain.samples import Look, read_look
+from .measure import BOUND, Diagnosis, TrainerView, main_view_of
+from .probe.value_look import HELD, LOOK_FILE, MOST_S, PARTIAL
+from .session import SessionFolder, read_session, session_folder
+from .session.after_run import LoaderTrial
+from .session.model import CommandOutcome, Session, SessionNote
+
+LOOK_S = MOST_S
+NO_LOOK = "no-look"
+"""Code of the note that says why there is no look."""
+_STARTED_AGAIN_S = 60.0
+"""What a run that is started again for the look alone may take."""
+
+
+@dataclass
+class LoaderAdoption:
+    """One run's Loader: looked for once the command has ended, then tried."""
+
+    command: list[str]
+    folder: SessionFolder
+    announce: Callable[[str], None]
+    """Told before anything that takes its time."""
+    adoption: Adoption | None = field(default=None, init=False)
+
+    @property
+    def _look(self) -> Path:
+        return self.folder.path / LOOK_FILE
+
+    def explain(self, session: Session) -> None:
+        """Explain what was looked at. A run that waits and ended before the look is started again, up to it."""
+        view = main_view_of(session)
+        if view is None or not _has_loader(view) or session.mode != "measure":
+            return
+        session.notes += _cut_short(self.folder.path, session.notes)
+        if not self._look.exists() and self._is_worth_a_start(session, view):
+            self._start_again(session)
+        look: Look | None = None
+        if self._look.exists():
+            try:
+                look = read_look(self._look)
+            except SessionError as error:
+                session.notes.append(SessionNote(NO_LOOK, f"The look at its samples cannot be read: {error}"))
+        self.adoption = adopt(session, view, look, self.folder.path)
+        if self.adoption is not None:
+            session.looked_image = self.adoption.recipe.image
+
+    def _is_worth_a_start(self, session: Session, view: TrainerView) -> bool:
+        is_bound = view.wait_share is not None and view.wait_share >= BOUND
+        was_tried = any(note.code == NO_LOOK for note in session.notes)
+        return is_bound and not was_tried and session.outcome.why in ("finished", "steps")
+
+    def _start_again(self, session: Session) -> None:
+        self.announce("starting the command again, up to its first batch, to look at its samples")
+        with session_folder(None, look_s=LOOK_S, looks_first=True) as again:
+            ended = run_command(
+                self.command, again.settings, relay=True, on_line=lambda *_: None, reads=False, most_s=_STARTED_AGAIN_S
+            )
+            for name in (LOOK_FILE, LOOK_FILE + HELD):
+                if (again.path / name).exists():
+                    shutil.move(again.path / name, self.folder.path / name)
+            outcome = CommandOutcome(ended.command, ended.status, ended.why, ended.duration_us)
+            told = read_session(again.path, outcome=outcome, mode="measure").notes
+            session.notes += [note for note in told if note.code == NO_LOOK]
+            session.notes += _cut_short(again.path, session.notes)
+            undone = [] if ended.put_back is None else undo_notes(ended.put_back)
+            notes = [SessionNote(code, text) for code, text in undone]
+            session.notes += [note for note in notes if note not in session.notes]
+            if holds_files(again.path):
+                self.announce(f"files that could not be restored, or whose author is unknown, are left in {again.path}")
+
+    def trial(self, session: Session, diagnosis: Diagnosis) -> LoaderTrial | None:
+        """Try the Loader on the run's files; None where there is none to try."""
+        view = main_view_of(session)
+        if view is None or not _has_loader(view):
+            return None
+        return loader_trial(session, view, diagnosis.ranks, self.adoption, self._look, self.announce)
+
+
+def _cut_short(folder: Path, notes: Sequence[SessionNote]) -> list[SessionNote]:
+    """Return a note on a look that was begun and never ended, unless the process said why."""
+    if not (folder / (LOOK_FILE + PARTIAL)).exists() or any(note.code == NO_LOOK for note in notes):
+        return []
+    return [SessionNote(NO_LOOK, "The process was ended while the dataset's samples were looked at.")]
+
+
+def _has_loader(view: TrainerView) -> bool:
+    """Tell whether the steps wait for a DataLoader that is not the Loader's already."""
+    return bool(view.batch_production) and not view.batch_production[0].threads

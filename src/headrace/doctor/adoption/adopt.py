@@ -1,0 +1,84 @@
+"""Adoption of the Loader by a script: the recipe of the samples that were looked at, its degree, and its module."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ..explain.samples import Look, explain_look
+from ..measure import TrainerView
+from ..session.model import Session
+from .explained_recipe import explained_recipe
+from .module import module_text
+from .module_files import write_files
+from .observed import ScriptData, script_data
+from .recipe import Adoption, Degree, LoaderRecipe, RecipePart
+
+_PIXELS = ("hr.Image", "hr.Mask", "hr.Depth")
+
+
+def adopt(session: Session, view: TrainerView, look: Look | None, folder: Path) -> Adoption | None:
+    """Return what the script that a session is of would be with a Loader; what it opens is written to `folder`.
+
+    `look` is at the samples of its loader, None where there was none. None where no loader was described: in sessions
+    of an earlier doctor, and where the loop has none of torch's.
+    """
+    data = script_data(session, view)
+    if data is None:
+        return None
+    try:
+        recipe = _recipe(data, look, _why_no_look(session))
+        if recipe.degree == "no":
+            return Adoption(recipe, None)
+        files = write_files(recipe, folder)
+        return Adoption(recipe, module_text(recipe, files), files)
+    except Exception as error:  # samples may hold anything, and a diagnosis is more than this remedy
+        why = f"what its samples hold could not be read, a fault of the doctor's: {type(error).__name__}: {error}"
+        return Adoption(LoaderRecipe(reason=why), None)
+
+
+def _why_no_look(session: Session) -> str:
+    said = [note.text for note in session.notes if note.code == "no-look"]
+    return said[0] if said else "Samples of its dataset were not looked at, since the run ended without its loader."
+
+
+def _recipe(data: ScriptData, look: Look | None, why_no_look: str) -> LoaderRecipe:
+    if look is None:
+        return LoaderRecipe(reason=why_no_look, script=data.script)
+    if not look.samples:
+        raised = f": {look.errors[0]}" if look.errors else ""
+        return LoaderRecipe(reason=f"No sample of {look.dataset} could be made again{raised}.", script=data.script)
+    if look.length is None:
+        why = f"{look.dataset} is a stream, whose samples no sequence names: hr.open takes tars and tables."
+        return LoaderRecipe(reason=why, script=data.script)
+    recipe = explained_recipe(look, explain_look(look))
+    parts = list(recipe.parts)
+    if not data.takes_each_once:
+        note = "the Loader takes each sample once an epoch: see weights=, balanced=, repeats= and samples_per_epoch="
+        parts.append(RecipePart(data.sampler, "shuffle", "check", note, "loader"))
+    degree, reason = _degree(recipe, parts)
+    return replace(
+        recipe,
+        parts=tuple(dict.fromkeys(parts)),
+        degree=degree,
+        reason=reason,
+        batch_size=data.batch_size or 1,
+        shuffle=data.is_shuffled,
+        drop_last=bool(data.described.get("drop_last")),
+        script=data.script,
+        is_launched=data.is_launched,
+        dataset=look.dataset,
+        batch=data.batch,
+    )
+
+
+def _degree(recipe: LoaderRecipe, parts: list[RecipePart]) -> tuple[Degree, str]:
+    if not any(code.startswith(_PIXELS) for code in recipe.fields.values()):
+        why = next((f"{part.part}: {part.note}" for part in parts if part.certainty == "python"), "")
+        return "no", f"No picture of its samples was found in a file that it reads{f' ({why})' if why else ''}."
+    unsure = [part for part in parts if part.certainty in ("check", "python")]
+    if not unsure:
+        return "exact", ""
+    part = unsure[0]
+    more = f" And {len(unsure) - 1} more." if len(unsure) > 1 else ""
+    return "part", f"{part.part}: {part.note}.{more}"

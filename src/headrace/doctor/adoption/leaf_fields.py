@@ -1,0 +1,202 @@
+"""Fields of the Loader, as code, for the leaves of a batch that are explained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import headrace as hr
+
+from ..explain import GREY, MaskExplanation, PictureExplanation, PlaneExplanation, ValueExplanation
+from ..explain.samples import LeafExplanation, LiveTransform
+from .recipe import RecipePart
+from .view_codes import evaluated
+
+_EXACT = {None: None, "triangle": None, "nearest-exact": "nearest"}
+"""Filters that the Loader has: the value of `Image(filter=)`."""
+_BYTE = 255.0
+_TOLD = 1e-4
+"""Difference of a mean or a deviation that shows in no pixel."""
+_OF_LAYOUT = {"CHW": "", "HWC": ".permute(0, 2, 3, 1)", "HW": "[:, 0]"}
+"""What turns a batch [N, C, H, W] into the leaf's layout."""
+
+
+class UnexplainedError(Exception):
+    """What keeps a leaf from being made by the Loader, in words."""
+
+
+@dataclass(frozen=True)
+class MadeField:
+    """Field that makes a leaf of pixels."""
+
+    kind: str
+    """Class of the field: `Image`, `Mask` or `Depth`."""
+    arguments: tuple[str, ...]
+    code: str
+    """The leaf, as an expression of `batch`."""
+    size: tuple[int, int]
+    """Height and width of the leaf."""
+    parts: list[RecipePart] = field(default_factory=list)
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it may have a view of its own."""
+        return self.kind == "Image"
+
+    def field(self, more: Sequence[str] = ()) -> str:
+        """Return the field, as code, with more arguments."""
+        return f"hr.{self.kind}({', '.join([*self.arguments, *more])})"
+
+
+def values_of(by: ValueExplanation, columns: Mapping[str, Sequence[Any]]) -> list[Any]:
+    """Return the values of all samples that an explanation of some gives.
+
+    Raises:
+        UnexplainedError: No field makes values of this kind.
+    """
+    if by.kind == "index":
+        return list(range(max(map(len, columns.values()), default=0)))
+    if by.column is None or by.kind not in ("equal", "affixed", "class", "affine"):
+        raise UnexplainedError(f"the Loader has no field for what is {by.kind}")
+    its = [getattr(each, "item", lambda each=each: each)() for each in columns[by.column]]
+    if by.kind == "affixed":
+        return [f"{by.prefix}{each}{by.suffix}" for each in its]
+    if by.kind == "class":
+        ranks = {each: rank for rank, each in enumerate(sorted(set(its)))}
+        return [ranks[each] for each in its]
+    return [by.scale * each + by.shift for each in its] if by.kind == "affine" else its
+
+
+def pixel_field(
+    name: str, leaf: LeafExplanation, by: PictureExplanation | MaskExplanation | PlaneExplanation
+) -> MadeField:
+    """Return the field of a leaf, named `name`, whose column is `NAME__path`.
+
+    Raises:
+        UnexplainedError: No field makes it.
+    """
+    shape = leaf.seen[0].leaf.shape
+    size = (shape[1], shape[2]) if by.layout == "CHW" else (shape[0], shape[1])
+    if isinstance(by, MaskExplanation):
+        return _mask(name, leaf, by, size)
+    if isinstance(by, PlaneExplanation):
+        return _plane(name, by, size)
+    return _image(name, leaf, by, size)
+
+
+def image_by_class(name: str, transform: LiveTransform, dtype: str, layout: str) -> MadeField:
+    """Return the field of a picture that a transform of a known library makes, in the type that the batch has.
+
+    Raises:
+        UnexplainedError: The transform gives another type.
+    """
+    image = evaluated(transform.image)
+    if image.dtype != dtype:
+        raise UnexplainedError(f"its values are {dtype}, where its transform makes {image.dtype}")
+    given = transform.image.removeprefix("hr.Image(").removesuffix(")")
+    arguments = (f"source={name + '__path'!r}", *([given] if given else []))
+    return MadeField("Image", arguments, f"batch[{name!r}]" + _OF_LAYOUT[layout], (0, 0))
+
+
+def _image(name: str, leaf: LeafExplanation, by: PictureExplanation, size: tuple[int, int]) -> MadeField:
+    kind = leaf.seen[0].source.dtype
+    if by.channels == (0,) and kind != np.uint8:
+        return _depth(name, by, size)
+    if kind != np.uint8:
+        raise UnexplainedError(f"its file holds {kind}, in {len(by.channels)} channels")
+    if sorted(by.channels) not in ([0, 1, 2], [0], [GREY]):
+        raise UnexplainedError(f"it shows the channels {by.channels} of its file")
+    arguments = [f"source={name + '__path'!r}"]
+    parts = []
+    if by.filter in _EXACT:
+        arguments += [] if _EXACT[by.filter] is None else [f"filter={_EXACT[by.filter]!r}"]
+    else:
+        parts.append(_other_filter(name, by.filter, "Image", "antialiased bilinear"))
+    if leaf.decoding == "exif":
+        arguments.append("exif=True")
+    if len(by.channels) == 1:
+        arguments.append('mode="L"')
+    code = f"batch[{name!r}]"
+    if leaf.seen[0].leaf.dtype != np.uint8:
+        arguments.append('dtype="float32"')
+        std = [1 / (_BYTE * scale) for scale in by.scale]
+        mean = [-shift / (_BYTE * scale) for scale, shift in zip(by.scale, by.shift, strict=True)]
+        if by.channels == (2, 1, 0):
+            std, mean = std[::-1], mean[::-1]
+        if not np.allclose(std, 1, atol=1e-3) or not np.allclose(mean, 0, atol=1e-3):
+            arguments.append(f"normalize={_normalize(mean, std)}")
+        code += ".double()" if leaf.seen[0].leaf.dtype == np.float64 else ""
+    elif not np.allclose(by.scale, 1, atol=1e-2) or not np.allclose(by.shift, 0, atol=1):
+        raise UnexplainedError("its bytes are scaled")
+    if by.channels == (2, 1, 0):
+        code += ".flip(1)"
+    return MadeField("Image", tuple(arguments), code + _OF_LAYOUT[by.layout], size, parts)
+
+
+def _normalize(mean: Sequence[float], std: Sequence[float]) -> str:
+    is_usual = np.allclose(mean, hr.IMAGENET.mean, atol=1e-3) and np.allclose(std, hr.IMAGENET.std, atol=1e-3)
+    return "hr.IMAGENET" if is_usual else f"hr.Normalize({_rounded(mean)}, {_rounded(std)})"
+
+
+def _depth(name: str, by: PictureExplanation, size: tuple[int, int]) -> MadeField:
+    if by.filter not in (None, "nearest-exact") or not np.allclose(by.shift, 0, atol=1e-3 * by.scale[0]):
+        raise UnexplainedError(f"its values are resampled by {by.filter!r}, and shifted by {by.shift[0]:.4g}")
+    arguments = (repr(float(f"{by.scale[0]:.6g}")), f"source={name + '__path'!r}", "valid=False")
+    return MadeField("Depth", arguments, f"batch[{name!r}]" + _OF_LAYOUT[by.layout], size)
+
+
+def _plane(name: str, by: PlaneExplanation, size: tuple[int, int]) -> MadeField:
+    parts = []
+    if by.filter not in (None, "nearest-exact"):
+        parts.append(_other_filter(name, by.filter, "Depth", "nearest-exact"))
+    arguments = [f"source={name + '__path'!r}"]
+    normal = by.normalisation
+    if normal is not None:
+        if normal.is_of_window:
+            note = "the script's quantiles are of the window, the Loader's of the whole file"
+            parts.append(RecipePart(name, "hr.Quantiles()", "differs", note))
+        arguments.append(f"normalize=hr.Quantiles({normal.low}, {normal.high}, range={normal.range})")
+    elif abs(by.shift) > 1e-3 * abs(by.scale) or by.fill not in (None, 0):
+        raise UnexplainedError(f"it is shifted by {by.shift:.4g}, and holds {by.fill} where no value is")
+    scale = float(f"{by.scale:.6g}")
+    near = None if by.near is not None and by.near.least <= 0 else by.near  # 0 stands for no value anyway
+    bounds = {which: bound.roundest(scale) for which, bound in (("near", near), ("far", by.far)) if bound is not None}
+    if bounds:
+        seen = ", ".join(f"{which}={value}" for which, value in bounds.items())
+        parts.append(RecipePart(name, seen, "check", "the bounds lie between values that were seen"))
+    arguments += [f"{which}={value!r}" for which, value in bounds.items()]
+    arguments += [] if by.is_validity else ["valid=False"]
+    code = f"batch[{name + '_valid'!r}]" if by.is_validity else f"batch[{name!r}]"
+    return MadeField("Depth", (repr(scale), *arguments), code + _OF_LAYOUT[by.layout], size, parts)
+
+
+def _mask(name: str, leaf: LeafExplanation, by: MaskExplanation, size: tuple[int, int]) -> MadeField:
+    if leaf.decoding == "RGB":
+        raise UnexplainedError("its classes are colours, which the Loader does not look up")
+    parts = []
+    if by.filter not in (None, "nearest-exact"):
+        parts.append(_other_filter(name, by.filter, "Mask", "nearest-exact"))
+    changed = {old: int(new) for old, new in by.table.items() if old != new}
+    dtype = leaf.seen[0].leaf.dtype
+    arguments = [f"source={name + '__path'!r}", f"dtype={'uint8' if dtype == np.uint8 else 'int64'!r}"]
+    arguments += [f"remap={changed!r}"] if changed else []
+    code = f"batch[{name!r}]" + {"HW": "", "CHW": "[:, None]", "HWC": "[..., None]"}[by.layout]
+    code += {"f": ".float()" if dtype == np.float32 else ".double()", "b": ".bool()"}.get(dtype.kind, "")
+    return MadeField("Mask", tuple(arguments), code, size, parts)
+
+
+def _other_filter(name: str, filter: str | None, kind: str, ours: str) -> RecipePart:
+    """Return a part about a filter that the Loader has not: of pictures, fine detail then differs by many levels."""
+    note = f"the script resamples by {filter!r}, the Loader by {ours}"
+    return RecipePart(name, f"hr.{kind}()", "check" if kind == "Image" else "differs", note)
+
+
+def _rounded(values: Sequence[float]) -> tuple[float, ...]:
+    """Return numbers as a recipe writes them: with as many digits as pixels tell."""
+    return tuple(
+        next((one for one in (round(value, digits) for digits in range(1, 6)) if abs(value - one) < _TOLD), value)
+        for value in map(float, values)
+    )

@@ -1,0 +1,74 @@
+"""Files that the leaves of samples are made from: their paths, for all samples of the dataset."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from ..explain import explain_value
+from ..explain.pictures import Array
+from ..explain.samples import Look, LookedSample
+from .leaf_fields import UnexplainedError, values_of
+
+
+@dataclass(frozen=True)
+class PictureSource:
+    """Files of one input of the samples."""
+
+    root: str | None
+    """Archive that holds them; None for paths, and for files in memory."""
+    names: Sequence[str | bytes]
+    """Paths, members, or whole files."""
+
+
+def input_names(number: int, look: Look) -> PictureSource:
+    """Return the files of an input for all samples.
+
+    Raises:
+        UnexplainedError: No sequence of the dataset names them.
+    """
+    if any(number >= len(each.places) for each in look.samples):
+        raise UnexplainedError("some samples read fewer files than others")
+    places = [each.places[number] for each in look.samples]
+    archives = {path for path, member in places if member is not None}
+    if len(archives) > 1 or (archives and any(member is None for _, member in places)):
+        raise UnexplainedError("its files lie in several archives")
+    texts = [member if archives else path for path, member in places]
+    if any(text is None for text in texts):
+        if look.held is not None and _are_held(number, look, look.held):
+            return PictureSource(None, [_png(picture) for picture in look.held])
+        raise UnexplainedError("it was decoded from bytes in memory, whose origin was not seen")
+    found = explain_value(texts, [each.index for each in look.samples], look.columns)
+    if found is None or found.kind not in ("equal", "affixed") or found.column is None:
+        raise UnexplainedError(f"no sequence of the dataset names its files, such as {texts[0]!r}")
+    return PictureSource(next(iter(archives), None), [str(each) for each in values_of(found, look.columns)])
+
+
+def only_picture(samples: Sequence[LookedSample]) -> int:
+    """Return the number of the one input that holds pixels.
+
+    Raises:
+        UnexplainedError: There are several, or none.
+    """
+    count = min(len(each.inputs) for each in samples)
+    pictures = [number for number in range(count) if all(each.pictures[number] for each in samples)]
+    if len(pictures) != 1:
+        raise UnexplainedError(f"of {len(pictures)} pictures that a sample reads, which one it shows is not known")
+    return pictures[0]
+
+
+def _are_held(number: int, look: Look, held: Array) -> bool:
+    """Tell whether an input of the samples is the picture that the dataset holds for each."""
+    inputs = ((each.pictures[number].get("numpy"), held[each.index]) for each in look.samples)
+    return all(array is not None and np.array_equal(array, picture.squeeze()) for array, picture in inputs)
+
+
+def _png(picture: Array) -> bytes:
+    """Return a picture as a file, which the Loader's threads decode without loss."""
+    file = io.BytesIO()
+    Image.fromarray(picture.squeeze()).save(file, "PNG", compress_level=1)
+    return file.getvalue()

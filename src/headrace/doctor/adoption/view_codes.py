@@ -1,0 +1,228 @@
+"""Views of the Loader as code: from windows that were seen, or from a transform of a known library."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+import headrace as hr
+
+from ..explain import Box, LeafPlacement
+from ..explain.samples import LiveTransform
+
+_MOST_CHOSEN = 4
+"""Different scales that count as chosen from a list; more are drawn from a range,"""
+_SCALES = 16
+"""for which as many stand."""
+_LEAST_SEEN, _LEAST_SPREAD = 4, 0.2
+"""Windows, and how far apart at least so many begin that are drawn, as a share of where they may: one time in 500 of
+eight do not."""
+_SLACK = 0.03
+"""By which shares and ratios of windows may lie outside those that a view draws from: windows are whole pixels."""
+
+
+def view_code(
+    placements: Sequence[LeafPlacement],
+    shapes: Sequence[tuple[int, ...]],
+    sources: Sequence[tuple[int, ...]],
+    layout: str,
+    *,
+    is_random: bool,
+) -> str | None:
+    """Return the view that gives these placements, as code; None where none of the Loader's does.
+
+    `is_random`: whether a sample's makings differ, without which no view is drawn.
+    """
+    if any(
+        one.is_transposed or one.is_padded(shape[1:] if layout == "CHW" else shape)
+        for one, shape in zip(placements, shapes, strict=True)
+    ):
+        return None
+    heights = {(shape[0], shape[1]) if layout != "CHW" else (shape[1], shape[2]) for shape in shapes}
+    if len(heights) > 1:
+        return None
+    (size,) = heights
+    flips, turns = [one.is_flipped for one in placements], [one.is_upside_down for one in placements]
+    if all(flips) or all(turns) or (any((*flips, *turns)) and not is_random):
+        return None
+    flip = ", flip=0.5" if any(flips) else ""
+    wholes = [Box(0, 0, *source[:2]) for source in sources]
+    for find in (_of_wholes, _of_windows):
+        found = find(placements, wholes, size, flip)
+        if found is not None and (is_random or "Random" not in found):
+            return f"[{', '.join([*steps_of(found), 'hr.RandomVerticalFlip(0.5)'])}]" if any(turns) else found
+    return None
+
+
+def _of_wholes(
+    placements: Sequence[LeafPlacement], wholes: Sequence[Box], size: tuple[int, int], flip: str
+) -> str | None:
+    if any(one.window != whole for one, whole in zip(placements, wholes, strict=True)):
+        return None
+    if all(one.size == size for one in placements):
+        return f"hr.Resize({size}{flip})"
+    shorts, sizes = sorted({min(one.size) for one in placements}), {one.size for one in placements}
+    whole = shorts[0] if len(sizes) > 1 else next(iter(sizes))
+    if all(_keeps_ratio(one.size, box) for one, box in zip(placements, wholes, strict=True)):
+        whole = shorts[0]
+    elif len(sizes) > 1:
+        return None
+    if len(shorts) > 1:
+        return f"[hr.RandomScale({_spread(shorts)}), hr.RandomCrop({size}{flip})]"
+    over = [(one.size[0] - size[0], one.size[1] - size[1]) for one in placements]
+    is_centred = all(one.at == (round(by[0] / 2), round(by[1] / 2)) for one, by in zip(placements, over, strict=True))
+    if not is_centred and not _are_anywhere([one.at for one in placements], over):
+        return None
+    return f"[hr.Resize({whole}), hr.{'CenterCrop' if is_centred else 'RandomCrop'}({size}{flip})]"
+
+
+def _keeps_ratio(size: tuple[int, int], whole: Box) -> bool:
+    by = min(size) / min(whole.height, whole.width)
+    return max(abs(size[0] - whole.height * by), abs(size[1] - whole.width * by)) <= 1
+
+
+def _spread(shorts: Sequence[int]) -> list[int]:
+    """Return the short sides of a random scale: those that were seen, or as many between their ends where they vary."""
+    if len(shorts) <= _MOST_CHOSEN:
+        return list(shorts)
+    step = (shorts[-1] - shorts[0]) / (_SCALES - 1)
+    return sorted({round(shorts[0] + place * step) for place in range(_SCALES)})
+
+
+def _of_windows(
+    placements: Sequence[LeafPlacement], wholes: Sequence[Box], size: tuple[int, int], flip: str
+) -> str | None:
+    cuts = {(one.window.height, one.window.width) for one in placements}
+    pairs = list(zip((one.window for one in placements), wholes, strict=True))
+    begins = [(window.top, window.left) for window, _ in pairs]
+    over = [(whole.height - window.height, whole.width - window.width) for window, whole in pairs]
+    if not all(_is_centre(*pair) for pair in pairs) and not _are_anywhere(begins, over):
+        return None
+    if len(cuts) == 1 and len({one.size for one in placements}) == 1:
+        (cut,) = cuts
+        is_centred = all(_is_centre(window, whole) for window, whole in pairs)
+        crop = "CenterCrop" if is_centred else "RandomCrop"
+        if all(one.size == cut for one in placements):
+            return f"hr.{crop}({cut}{flip})"
+        return f"[hr.{crop}({cut}), hr.Resize({size}{flip})]" if placements[0].size == size else None
+    if any(one.size != size for one in placements):
+        return None
+    scale, ratio = ((round(min(each), 2), round(max(each), 2)) for each in _drawn(pairs))
+    return f"hr.RandomResizedCrop({size}, scale={scale}, ratio={ratio}{flip})"
+
+
+def _drawn(pairs: Sequence[tuple[Box, Box]]) -> tuple[list[float], list[float]]:
+    """Return the share of each window in its picture, and its width by its height."""
+    shares = [window.height * window.width / (whole.height * whole.width) for window, whole in pairs]
+    return shares, [window.width / window.height for window, _ in pairs]
+
+
+def _are_anywhere(begins: Sequence[tuple[int, int]], over: Sequence[tuple[int, int]]) -> bool:
+    """Tell windows that begin anywhere on both sides, within what lies `over`, from those that begin at one place."""
+    for side in (0, 1):
+        shares = [begin[side] / by[side] for begin, by in zip(begins, over, strict=True) if by[side] > 1]
+        if len(shares) >= _LEAST_SEEN and max(shares) - min(shares) < _LEAST_SPREAD:
+            return False
+    return True
+
+
+def _is_centre(window: Box, whole: Box) -> bool:
+    over = whole.height - window.height, whole.width - window.width
+    return abs(window.top - over[0] / 2) <= 0.5 and abs(window.left - over[1] / 2) <= 0.5
+
+
+# Transforms of known libraries.
+
+
+def fits(
+    transform: LiveTransform,
+    size: tuple[int, int],
+    placements: Sequence[LeafPlacement] = (),
+    sources: Sequence[tuple[int, ...]] = (),
+) -> bool:
+    """Return whether a transform may have made leaves of a size, of these windows where they are known."""
+    steps = [evaluated(step) for step in transform.view]
+    sides = next((_sides(step) for step in reversed(steps) if hasattr(step, "size")), None)
+    if sides != size and (sides is not None or not sources or any(_made(steps, each) != size for each in sources)):
+        return False
+    pairs = [(one.window, Box(0, 0, *source[:2])) for one, source in zip(placements, sources, strict=False)]
+    for step in steps if pairs else ():
+        if isinstance(step, hr.RandomResizedCrop):
+            shares, ratios = _drawn(pairs)
+            if not (_are_within(shares, step.scale) and _are_within(ratios, step.ratio)):
+                return False
+    return bool(steps)
+
+
+def draws(transform: LiveTransform) -> bool:
+    """Return whether a transform draws anything at random."""
+    codes = (*transform.view, *transform.augment)
+    return bool(transform.augment) or any("Random" in code or "flip=" in code for code in codes)
+
+
+def _made(steps: Sequence[Any], source: tuple[int, ...]) -> tuple[int, int]:
+    """Return the height and width that steps make of a source, where none of them says both."""
+    height, width = source[:2]
+    for step in steps:
+        if isinstance(step, hr.Resize) and isinstance(step.size, int):
+            short, long = step.size, int(step.size * max(height, width) / min(height, width))
+            height, width = (short, long) if height <= width else (long, short)
+    return height, width
+
+
+def _sides(step: Any) -> tuple[int, int] | None:
+    """Return height and width of what a step makes; None where they depend on the picture."""
+    if not isinstance(step.size, int):
+        return (step.size[0], step.size[1])
+    return None if isinstance(step, hr.Resize) else (step.size, step.size)
+
+
+def _are_within(values: Sequence[float], ends: tuple[float, float]) -> bool:
+    return min(values) >= ends[0] * (1 - _SLACK) and max(values) <= ends[1] * (1 + _SLACK)
+
+
+def steps_of(code: str) -> list[str]:
+    """Return the steps of a view, each as code."""
+    node = ast.parse(code, mode="eval").body
+    return [ast.unparse(each) for each in (node.elts if isinstance(node, ast.List) else [node])]
+
+
+def argument_of(code: str, name: str) -> str:
+    """Return the code of an argument of a call; empty where it has none of this name."""
+    node = ast.parse(code, mode="eval").body
+    given = node.keywords if isinstance(node, ast.Call) else []
+    return next((ast.unparse(each.value) for each in given if each.arg == name), "")
+
+
+def evaluated(code: str) -> Any:
+    """Return what a view, an augmentation or an image is, by its code: `hr.NAME(…)` of literals and of more such calls.
+
+    Nothing else is run.
+
+    Raises:
+        ValueError: The code is anything else.
+    """
+    return _value(ast.parse(code, mode="eval").body)
+
+
+def _is_of_pictures(found: Any) -> bool:
+    """Tell what opens no file when it is made."""
+    if not isinstance(found, type):
+        return found is hr.IMAGENET
+    return found in (hr.Image, hr.Normalize) or found.__module__.startswith(("headrace.views.", "headrace.augment."))
+
+
+def _value(node: ast.expr) -> Any:
+    call = node if isinstance(node, ast.Call) else None
+    name = node if call is None else call.func
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_value(each) for each in node.elts] if isinstance(node, ast.List) else tuple(map(_value, node.elts))
+    if not isinstance(name, ast.Attribute):
+        return ast.literal_eval(node)
+    found: Any = getattr(hr, name.attr) if name.attr in hr.__all__ else None
+    if not (isinstance(name.value, ast.Name) and name.value.id == "hr" and _is_of_pictures(found)):
+        raise ValueError(f"expected a view, an augmentation or an image of headrace's, got {ast.unparse(node)}")
+    if call is None:
+        return found
+    return found(*map(_value, call.args), **{str(each.arg): _value(each.value) for each in call.keywords})
