@@ -90,8 +90,8 @@ def explain_picture(seen: Sequence[Sighting]) -> PictureExplanation | None:
         measured = [_measured([best[name] for best in found if name in best], seen, layout) for name in names]
         fitting = [one for one in measured if one is not None]
         if fitting:
-            least = min(one.levels for one in fitting)
-            return next(one for one in fitting if one.levels <= least + 1e-4)
+            least = min(total for total, _ in fitting)
+            return next(one for total, one in fitting if total <= least + 1e-4)
     return None
 
 
@@ -197,11 +197,16 @@ def _fitted(leaf: Array, made: Floats) -> _Fit | None:
     return _Fit(float(np.quantile(levels, 0.99)), channels, scale, shift)
 
 
-def _measured(found: Sequence[_Candidate], seen: Sequence[Sighting], layout: str) -> PictureExplanation | None:
-    """Return the explanation that the candidates of all samples agree on, measured on all pixels."""
+def _measured(
+    found: Sequence[_Candidate], seen: Sequence[Sighting], layout: str
+) -> tuple[float, PictureExplanation] | None:
+    """Return the explanation that the candidates of all samples agree on, measured on all pixels.
+
+    It comes with the sum of the samples' differences in levels, which tells filters apart that one sample does not.
+    """
     if len(found) < len(seen) or len({one.fit.channels for one in found}) > 1:
         return None
-    scales, shifts, levels = list[Floats](), list[Floats](), 0.0
+    scales, shifts, levels = list[Floats](), list[Floats](), list[float]()
     fills: set[tuple[float, ...]] = set()
     for one, each in zip(found, seen, strict=True):
         leaf, window = one.placement.upright(sided(each.leaf, layout)), one.placement.window
@@ -214,14 +219,12 @@ def _measured(found: Sequence[_Candidate], seen: Sequence[Sighting], layout: str
         fills |= _fills(leaf, rows, columns)
         scales.append(fit.scale)
         shifts.append(fit.shift)
-        levels = max(levels, fit.levels)
-    if len(fills) > 1:
-        return None
-    if levels > MOST_LEVELS:
+        levels.append(fit.levels)
+    if len(fills) > 1 or max(levels) > MOST_LEVELS:
         return None
     scale, shift = np.array(scales), np.array(shifts)
     differs = max(np.ptp(scale, axis=0).max() * 255, np.ptp(shift, axis=0).max()) > 5 * np.abs(scale).mean()
-    return PictureExplanation(
+    return sum(levels), PictureExplanation(
         layout=layout,
         filter=None if found[0].filter == _UNSCALED else found[0].filter,
         channels=found[0].fit.channels,
@@ -229,7 +232,7 @@ def _measured(found: Sequence[_Candidate], seen: Sequence[Sighting], layout: str
         shift=tuple(np.median(shift, axis=0).tolist()),
         is_scaled_by_sample=bool(differs),
         placements=tuple(one.placement for one in found),
-        levels=levels,
+        levels=max(levels),
         fill=next(iter(fills), None),
     )
 
