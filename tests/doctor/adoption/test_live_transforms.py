@@ -20,10 +20,10 @@ from headrace.doctor.probe.value_look import look_at_values
 
 COUNT = 9
 SEVEN, EIGHT, SMALL = (
-    LiveTransform("", "hr.Image()", (f"hr.RandomResizedCrop({size})",), (f"hr.RandomGrayscale({share})",), ())
+    LiveTransform("hr.Image()", (f"hr.RandomResizedCrop({size})",), (f"hr.RandomGrayscale({share})",), ())
     for size, share in ((32, 0.7), (32, 0.8), (16, 0.9))
 )
-FIXED = LiveTransform("", "hr.Image()", ("hr.Resize(40)", "hr.CenterCrop(32)"), (), ())
+FIXED = LiveTransform("hr.Image()", ("hr.Resize(40)", "hr.CenterCrop(32)"), (), ())
 
 
 class Views:
@@ -86,6 +86,6 @@ def test_a_leaf_of_several_transforms_is_left(tmp_path: Path) -> None:
     ids=["short side", "flip alone"],
 )
 def test_a_transform_without_a_size_makes_the_sizes_that_follow(steps: tuple[str, ...], is_fitting: bool) -> None:
-    transform = LiveTransform("", "hr.Image()", steps, (), ())
+    transform = LiveTransform("hr.Image()", steps, (), ())
     assert fits(transform, (40, 60), (), [(80, 120, 3)]) == is_fitting
     assert not fits(transform, (40, 60))

@@ -16,7 +16,7 @@ from ..explain import (
     TokensExplanation,
     ValueExplanation,
 )
-from ..explain.samples import LeafExplanation, LeafPath, LeafValue, LiveTransform, Look
+from ..explain.samples import LeafExplanation, LeafPath, LeafValue, LiveTransform, Look, path_text
 from ..session.after_run import LookedImage
 from .leaf_fields import MadeField, UnexplainedError, image_by_class, pixel_field, values_of
 from .leaf_inputs import PictureSource, input_names, only_picture
@@ -86,8 +86,8 @@ class _RecipeMaker:
             root=self.root,
             tokenizers=self.tokenizers,
             parts=tuple(dict.fromkeys(self.parts)),
-            covered=tuple(map(shown, order)),
-            left={shown(path): self._kind(path) for path in self.left},
+            covered=tuple(map(path_text, order)),
+            left={path_text(path): self._kind(path) for path in self.left},
             imports=tuple(sorted(self.imports)),
             image=self._image(view, augment),
         )
@@ -108,7 +108,7 @@ class _RecipeMaker:
 
     def _leave(self, path: LeafPath, why: str) -> None:
         self.left.append(path)
-        self.parts.append(RecipePart(shown(path), "", "python", why, "output"))
+        self.parts.append(RecipePart(path_text(path), "", "python", why, "output"))
 
     def _kind(self, path: LeafPath) -> str:
         value = self.look.samples[0].leaves[path].value
@@ -164,7 +164,9 @@ class _RecipeMaker:
         self._take(name, source, made)
         augment = None if transform is None else _listed(transform.augment)
         shown = tuple(map(shown_of, by.placements, sizes)) if leaf.is_random else ()
-        return PlacedField(name, made, view, by.placements, augment, _PILLOWS.get(by.filter or "", "bilinear"), shown)
+        return PlacedField(
+            path, name, made, view, by.placements, augment, _PILLOWS.get(by.filter or "", "bilinear"), shown
+        )
 
     def _by_class(self, path: LeafPath, leaf: LeafExplanation) -> PlacedField:
         """Take a picture whose values are drawn by a transform of a known library: no window tells how it was made."""
@@ -187,7 +189,7 @@ class _RecipeMaker:
         self.parts += [
             RecipePart(part, becomes or "", certainty_of(note), note, "view") for part, becomes, note in transform.parts
         ]
-        return PlacedField(name, made, _listed(transform.view) or "None", (), _listed(transform.augment))
+        return PlacedField(path, name, made, _listed(transform.view) or "None", (), _listed(transform.augment))
 
     def _transforms(
         self, size: tuple[int, int], placements: Sequence[LeafPlacement], sources: Sequence[tuple[int, ...]]
@@ -252,10 +254,9 @@ class _RecipeMaker:
             if one not in drawn:
                 is_drawn_with_it = is_drawn_with(one, first)
                 if not one.made.is_image or is_drawn_with_it:
-                    path = next(path for path, code in self.codes.items() if one.made.code in code)
-                    del self.codes[path], self.columns[f"{one.name}__path"]
+                    del self.codes[one.path], self.columns[f"{one.name}__path"]
                     also = ", which draws with it" if is_drawn_with_it else ""
-                    self._leave(path, f"its view is {one.view}, that of the other fields {first.view}{also}")
+                    self._leave(one.path, f"its view is {one.view}, that of the other fields {first.view}{also}")
                     continue
                 own = [f"view={one.view}", *([f"augment={one.augment}"] if one.augment else [])]
             elif one.augment != augment and one.made.is_image:
@@ -338,11 +339,6 @@ def explained_recipe(look: Look, explained: Mapping[LeafPath, LeafExplanation]) 
 def _listed(codes: Sequence[str]) -> str | None:
     """Return steps as one expression; None without any."""
     return None if not codes else codes[0] if len(codes) == 1 else f"[{', '.join(codes)}]"
-
-
-def shown(path: LeafPath) -> str:
-    """Return a leaf's path as reports show it: `meta.id`."""
-    return ".".join(map(str, path))
 
 
 def structure(codes: Mapping[LeafPath, str]) -> str:

@@ -91,7 +91,7 @@ def order_described(described: Mapping[str, Any]) -> Any:
             return given
         given = inner.get("sampler", inner.get("batch_sampler"))
         if isinstance(given, dict) and "BatchSampler" not in str(given.get("class", "")):
-            return described.get("sampler") if "again" in given else given
+            return given
     return described.get("sampler")
 
 

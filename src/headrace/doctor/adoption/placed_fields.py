@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..explain import LeafPlacement
+from ..explain.samples import LeafPath
 from ..probe.own_transforms import READ
 from .leaf_fields import MadeField
 from .recipe import Certainty, RecipePart
@@ -20,6 +21,7 @@ _SAME_PLACE = 0.02
 class PlacedField:
     """Field of pixels, and the windows that it shows."""
 
+    path: LeafPath
     name: str
     made: MadeField
     view: str

@@ -17,6 +17,7 @@ from PIL import Image, ImageOps
 
 from headrace.errors import SessionError
 
+from ..probe.value_look import HELD
 from .masks import MaskExplanation, explain_mask
 from .pictures import Array, Box, LeafPlacement, PictureExplanation, Sighting, explain_picture
 from .planes import PlaneExplanation, explain_plane
@@ -30,9 +31,12 @@ View = tuple[LeafPlacement, ...]
 MOST_S = 8.0
 _MOST_CLASSES = 300
 """Distinct values up to which an array of whole numbers is first taken as a mask."""
-HELD = ".npy"
-"""Ending of the file, beside the look's, of the pictures that the dataset holds in memory."""
 _NUMPY = b"\x93NUMPY"
+
+
+def path_text(path: LeafPath) -> str:
+    """Return a leaf's path as reports show it: `meta.id`."""
+    return ".".join(map(str, path))
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,6 @@ class LookedSample:
 
     index: int
     making: int
-    wall_us: int
     batch: Mapping[LeafPath, LeafValue]
     """What the loader makes of it alone."""
     inputs: tuple[bytes, ...]
@@ -105,7 +108,6 @@ class LeafExplanation:
 class LiveTransform:
     """Transform of a known library that the dataset holds, as code in which `hr` is headrace."""
 
-    place: str
     image: str
     view: tuple[str, ...]
     augment: tuple[str, ...]
@@ -182,7 +184,7 @@ def _live_transform(said: Mapping[str, Any]) -> LiveTransform:
         steps[name] = tuple(map(ast.unparse, listed.elts)) if isinstance(listed, ast.List) else ()
     image = ast.unparse(fields.values[0]) if isinstance(fields, ast.Dict) else ""
     parts = tuple((part, becomes, note) for part, becomes, note in said["parts"])
-    return LiveTransform(said["place"], image, **steps, parts=parts)
+    return LiveTransform(image, **steps, parts=parts)
 
 
 def _of_one(path: LeafPath, leaf: LeafValue, *, is_listed: bool) -> tuple[LeafPath, LeafValue]:
@@ -214,7 +216,6 @@ def _samples(all_said: Sequence[Mapping[str, Any]], held: bytes) -> list[LookedS
             LookedSample(
                 said["index"],
                 said["making"],
-                said["wall_us"],
                 {tuple(leaf["path"]): _leaf(leaf, held) for leaf in said["leaves"]},
                 tuple(_bytes(held, each["at"]) for each in said["inputs"]),
                 tuple((each["path"], each["member"]) for each in said["inputs"]),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, chain, groupby, islice
@@ -175,6 +176,30 @@ def _of_tensor(tensor: Any, indices: Sequence[int]) -> list[Any]:
     if type(indices) is range:
         return list(tensor[_span(indices)].tolist())
     return [tensor[index].tolist() for index in indices]  # torch would copy a list of indices to its default device
+
+
+def reached(
+    roots: Iterable[tuple[Any, int]],
+    is_wanted: Callable[[Any], bool],
+    levels: int,
+    objects: int,
+    inner: Callable[[Any], Iterable[Any]],
+) -> Iterator[Any]:
+    """Yield the outermost wanted objects that roots, each on its level, reach by `inner`, the nearest first."""
+    seen: set[int] = set()
+    waiting = deque(roots)
+    while waiting and len(seen) < objects:
+        thing, level = waiting.popleft()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if is_wanted(thing):
+            yield thing
+        elif level < levels:
+            try:
+                waiting.extend((one, level + 1) for one in inner(thing))
+            except Exception:  # of a library's container, which cannot read its own elements
+                continue
 
 
 def members_of(thing: Any) -> dict[str, Any]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from typing import Any
 
-from .column_sources import COMPOSED, LEAVES, members_of
+from .column_sources import COMPOSED, LEAVES, members_of, reached
 
 MOST_BYTES = 1 << 30
 _MOST_LEVELS = 3
@@ -25,27 +24,19 @@ def held_pictures(dataset: Any, length: int) -> Any:
     if inner is not None and indices is not None and len(indices) == length:
         whole = held_pictures(inner, len(inner))
         return None if whole is None else whole[numpy.asarray(indices)]
-    seen: set[int] = set()
-    waiting: deque[tuple[Any, int]] = deque([(dataset, 0)])
-    while waiting and len(seen) < _MOST_OBJECTS:
-        thing, level = waiting.popleft()
-        if id(thing) in seen:
-            continue
-        seen.add(id(thing))
-        array = _as_pictures(thing, length, numpy)
-        if array is not None:
-            return array
-        if level < _MOST_LEVELS:
-            try:
-                members = members_of(thing)
-            except Exception:  # of a library's container, which cannot read its own elements
-                continue
-            waiting.extend(
-                (one, level + 1)
-                for label, one in members.items()
-                if label != COMPOSED and not issubclass(type(one), LEAVES)
-            )
-    return None
+    found = reached(
+        [(dataset, 0)],
+        lambda thing: _as_pictures(thing, length, numpy) is not None,
+        _MOST_LEVELS,
+        _MOST_OBJECTS,
+        _inner,
+    )
+    return next((_as_pictures(thing, length, numpy) for thing in found), None)
+
+
+def _inner(thing: Any) -> list[Any]:
+    members = members_of(thing).items()
+    return [one for label, one in members if label != COMPOSED and not issubclass(type(one), LEAVES)]
 
 
 def _as_pictures(thing: Any, length: int, numpy: Any) -> Any:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections import deque
-from collections.abc import Iterator
+from itertools import islice
 from types import FunctionType
 from typing import Any
 
-from .column_sources import LEAVES, members_of
+from .column_sources import LEAVES, members_of, reached
 from .described_values import class_name
 from .own_transforms import READ, with_own_known
 
@@ -34,35 +33,23 @@ def live_objects(loader: Any) -> tuple[list[dict[str, Any]], list[str]]:
     """
     transforms: list[dict[str, Any]] = []
     tokenizers: list[str] = []
-    for thing, place in _reached(loader):
+    dataset = loader.dataset
+    makers = [getattr(type(dataset), name, None) for name in _MAKERS]
+    roots = [(dataset, 0), *((one, 1) for one in (loader.collate_fn, *makers))]
+    found = reached(roots, lambda one: _is_transform(one) or _is_tokenizer(one), _MOST_LEVELS, _MOST_OBJECTS, _inner)
+    for thing in islice(found, _MOST_FOUND):
         library = class_name(type(thing)).partition(".")[0]
         if library in _TRANSLATORS:
             translated = _translated(thing, _TRANSLATORS[library])
-            transforms += [] if translated is None else [{"place": place, **translated}]
+            transforms += [] if translated is None else [translated]
         elif (text := _tokenizer_text(thing)) is not None and text not in tokenizers:
             tokenizers.append(text)
     return transforms, tokenizers
 
 
-def _reached(loader: Any) -> Iterator[tuple[Any, str]]:
-    """Yield the outermost objects of known libraries that a loader's dataset and collate function reach."""
-    dataset, seen, found = loader.dataset, set[int](), 0
-    waiting: deque[tuple[Any, str, int]] = deque([(dataset, "", 0), (loader.collate_fn, ".collate_fn", 1)])
-    waiting.extend((method, f".{name}", 1) for name in _MAKERS for method in [getattr(type(dataset), name, None)])
-    while waiting and len(seen) < _MOST_OBJECTS and found < _MOST_FOUND:
-        thing, place, level = waiting.popleft()
-        if id(thing) in seen:
-            continue
-        seen.add(id(thing))
-        if _is_transform(thing) or _is_tokenizer(thing):
-            found += 1
-            yield thing, place
-        elif level < _MOST_LEVELS:
-            try:
-                members = _named_in(thing) if type(thing) is FunctionType else members_of(thing)
-            except Exception:  # of a library's container, which cannot read its own elements
-                continue
-            waiting.extend((one, place + label, level + 1) for label, one in members.items() if not _is_leaf(one))
+def _inner(thing: Any) -> list[Any]:
+    members = _named_in(thing) if type(thing) is FunctionType else members_of(thing).values()
+    return [one for one in members if not _is_leaf(one)]
 
 
 def _is_tokenizer(thing: Any) -> bool:
@@ -84,11 +71,10 @@ def _is_leaf(thing: Any) -> bool:
     return issubclass(type(thing), LEAVES) and type(thing) is not FunctionType
 
 
-def _named_in(function: FunctionType) -> dict[str, Any]:
+def _named_in(function: FunctionType) -> list[Any]:
     """Return the objects that a function's code names: globals, and names of the functions around it."""
-    code, cells = function.__code__, function.__closure__ or ()
-    found = {f".{name}": cell.cell_contents for name, cell in zip(code.co_freevars, cells)}
-    return {**{f".{name}": function.__globals__.get(name) for name in code.co_names}, **found}
+    named = [function.__globals__.get(name) for name in function.__code__.co_names]
+    return named + [cell.cell_contents for cell in function.__closure__ or ()]
 
 
 def _is_transform(thing: Any) -> bool:

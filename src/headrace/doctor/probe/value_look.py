@@ -40,6 +40,8 @@ _MIXINGS = 3
 MOST_LEAVES = 64
 MOST_DEPTH = 6
 MOST_TEXT = 20_000
+_ODD = object()
+"""In place of what lies under a key that is no text."""
 _MOST_BITS = 64
 """Of a whole number."""
 MOST_COLUMNS_S = 5.0
@@ -175,16 +177,10 @@ def _values_of(batch: Any) -> dict[str, tuple[list[Any], Any]]:
     """Return the arrays of a batch by their paths."""
     found: dict[str, tuple[list[Any], Any]] = {}
 
-    def add(value: Any, path: list[Any]) -> None:
-        members = _members(value) if len(path) < MOST_DEPTH else None
-        for key, one in members or ():
-            if _is_plain(key, value):
-                add(one, [*path, key])
-        array = _as_array(value) if members is None else None
+    for path, value in _parts(batch, []):
+        array = _as_array(value)
         if array is not None and array.ndim:
             found[repr(path)] = path, array.copy()
-
-    add(batch, [])
     return found
 
 
@@ -269,20 +265,18 @@ def _looked_at(
 ) -> dict[str, Any]:
     trace = ValueTrace()
     said: dict[str, Any] = {"index": index, "making": making, "leaves": []}
-    begun = time.monotonic_ns()
     trace.begin()
     try:
         try:
-            sample = make()
-            said["wall_us"] = (time.monotonic_ns() - begun) // 1000
-            batch = collate(sample)
+            batch = collate(make())
         finally:
             trace.end()
-        _add_leaves(batch, [], said["leaves"], content)
+        for path, value in islice(_parts(batch, []), MOST_LEAVES):
+            said["leaves"].append({"path": path, **_leaf(value, content)})
     except Exception as error:
         said["error"] = _said(error)
     said["inputs"] = [
-        {"decoder": one.decoder, "path": one.path, "member": one.member, "at": content.put(one.data)}
+        {"path": one.path, "member": one.member, "at": content.put(one.data)}
         for one in trace.inputs
         if content.takes(len(one.data))
     ]
@@ -291,24 +285,25 @@ def _looked_at(
         picture = io.BytesIO()
         sys.modules["numpy"].save(picture, held[index].squeeze())
         at = content.put(picture.getvalue())
-        said["inputs"].append({"decoder": "memory", "path": None, "member": None, "at": at})
-    said.update(boxes=trace.boxes, sizes=trace.sizes, calls=trace.calls[:MOST_LEAVES])
+        said["inputs"].append({"path": None, "member": None, "at": at})
+    said.update(boxes=trace.boxes, sizes=trace.sizes)
     return said
 
 
-def _add_leaves(value: Any, path: list[Any], leaves: list[dict[str, Any]], content: _Content) -> None:
-    """Add the leaves of a nested sample, in its order."""
-    if len(leaves) >= MOST_LEAVES:
-        return
+def _parts(value: Any, path: list[Any]) -> Iterator[tuple[list[Any], Any]]:
+    """Yield the parts of a nested batch that hold no others, in its order, with their paths.
+
+    Of what lies under a key that no batch of the Loader's has, the path and `_ODD` are yielded.
+    """
     members = _members(value) if len(path) < MOST_DEPTH else None
     if members is None:
-        leaves.append({"path": path, **_leaf(value, content)})
+        yield path, value
         return
     for key, one in members:
-        if _is_plain(key, value):
-            _add_leaves(one, [*path, key], leaves, content)
+        if isinstance(key, str) or isinstance(value, (list, tuple)):
+            yield from _parts(one, [*path, key])
         else:
-            leaves.append({"path": [*path, repr(key)], "kind": "object", "class": type(one).__name__})
+            yield [*path, repr(key)], _ODD
 
 
 def _members(value: Any) -> list[tuple[Any, Any]] | None:
@@ -321,11 +316,6 @@ def _members(value: Any) -> list[tuple[Any, Any]] | None:
     except Exception:  # a class without these, or of the user's own, which means something else by the name
         return None
     return None
-
-
-def _is_plain(key: Any, value: Any) -> bool:
-    """Tell a key that the Loader's batches may have: a text of a dict, a place of a list."""
-    return isinstance(key, str) or isinstance(value, (list, tuple))
 
 
 def _leaf(value: Any, content: _Content) -> dict[str, Any]:
@@ -342,12 +332,11 @@ def _leaf(value: Any, content: _Content) -> dict[str, Any]:
                 "kind": "array",
                 "dtype": array.dtype.str,
                 "shape": list(array.shape),
-                "of": type(value).__name__,
                 "at": content.put(array.tobytes()),
             }
-    except Exception as error:  # a class of the user's own may do anything
-        return {"kind": "object", "class": type(value).__name__, "error": type(error).__name__}
-    return {"kind": "object", "class": type(value).__name__}
+    except Exception:  # a class of the user's own may do anything
+        return {"kind": "object"}
+    return {"kind": "object"}
 
 
 def _as_array(value: Any) -> Any:

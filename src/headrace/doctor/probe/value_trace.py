@@ -20,15 +20,16 @@ MOST_TRACED_BYTES = 256 << 20
 MOST_INPUTS = 64
 MOST_HINTS = 64
 Hint = tuple[int, ...]
-Note = Callable[[str, Any, Any, Any], None]
-"""Takes the name of a function, its arguments and its result."""
+Note = Callable[[Any, Any, Any], None]
+"""Takes the arguments of a call and its result."""
 
 
 class TracedInput:
     """Encoded bytes that something was decoded from, and where they came from."""
 
-    def __init__(self, decoder: str, data: bytes, path: str | None, member: str | None) -> None:
-        self.decoder, self.data, self.path, self.member = decoder, data, path, member
+    def __init__(self, data: bytes, path: str | None) -> None:
+        self.data, self.path = data, path
+        self.member: str | None = None
 
 
 class ValueTrace:
@@ -40,8 +41,6 @@ class ValueTrace:
         """Top, left, height and width of windows that were cut."""
         self.sizes: list[Hint] = []
         """Height and width that were resampled to."""
-        self.calls: list[str] = []
-        """Names of the decoders and of the geometry, in the order of their calls."""
         self._patches = Patches()
         self._thread = threading.get_ident()
         self._is_inside = False
@@ -79,59 +78,57 @@ class ValueTrace:
         def call(original: Function, *args: Any, **kwargs: Any) -> Any:
             if self._is_inside or threading.get_ident() != self._thread:
                 return original(*args, **kwargs)
-            self._noted(before, name, args, kwargs, None)
+            self._noted(before, args, kwargs, None)
             result = original(*args, **kwargs)
-            self._noted(after, name, args, kwargs, result)
+            self._noted(after, args, kwargs, result)
             return result
 
         if owner is not None:
             self._patches.stand_in(owner, name, call)
 
-    def _noted(self, note: Note | None, name: str, args: Any, kwargs: Any, result: Any) -> None:
+    def _noted(self, note: Note | None, args: Any, kwargs: Any, result: Any) -> None:
         """Note a call. Whatever the user's code passes, the sample is made as without us."""
         if note is None:
             return
         self._is_inside = True
         try:
-            note(name, args, kwargs, result)
-        except Exception:
-            self.calls.append(f"{name}: not understood")
+            note(args, kwargs, result)
+        except Exception:  # of arguments that the library itself may not take: the trace need not be complete
+            pass
         finally:
             self._is_inside = False
 
-    def _decoded(self, name: str, args: Any, kwargs: Any, _: Any) -> None:
+    def _decoded(self, args: Any, kwargs: Any, _: Any) -> None:
         source = _first(args, kwargs)
-        self.calls.append(name)
         if len(self.inputs) >= MOST_INPUTS:
             return
         if isinstance(source, (str, os.PathLike)):
             path = os.path.join(os.getcwd(), os.fsdecode(source))  # its end is what the script's own texts hold
             with open(path, "rb") as file:
-                self._take(name, file.read(MOST_INPUT_BYTES + 1), path)
+                self._take(file.read(MOST_INPUT_BYTES + 1), path)
         elif hasattr(source, "read") and hasattr(source, "seek"):
             at = source.tell()
             source.seek(0)
             data = source.read(MOST_INPUT_BYTES + 1)
             source.seek(at)
             named = getattr(source, "name", None)
-            self._take(name, data, os.path.join(os.getcwd(), named) if isinstance(named, str) else None)
+            self._take(data, os.path.join(os.getcwd(), named) if isinstance(named, str) else None)
         elif hasattr(source, "numpy"):
-            self._take(name, source.numpy().tobytes(), None)
+            self._take(source.numpy().tobytes(), None)
         elif source is not None:
-            self._take(name, source.tobytes() if hasattr(source, "tobytes") else bytes(source), None)
+            self._take(source.tobytes() if hasattr(source, "tobytes") else bytes(source), None)
 
-    def _read_member(self, take: Callable[..., Any], name: str, args: Any, kwargs: Any, result: Any) -> None:
+    def _read_member(self, take: Callable[..., Any], args: Any, kwargs: Any, result: Any) -> None:
         self._members.extend(take(args, kwargs, result))
 
-    def _take(self, name: str, data: bytes, path: str | None) -> None:
+    def _take(self, data: bytes, path: str | None) -> None:
         held = len(data) + sum(len(each.data) for each in self.inputs)
         if len(data) > MOST_INPUT_BYTES or held > MOST_TRACED_BYTES:
             return
         if all(each.data != data for each in self.inputs):
-            self.inputs.append(TracedInput(name, data, path, None))
+            self.inputs.append(TracedInput(data, path))
 
-    def _hinted(self, find: Callable[..., Any], name: str, args: Any, kwargs: Any, _: Any) -> None:
-        self.calls.append(name)
+    def _hinted(self, find: Callable[..., Any], args: Any, kwargs: Any, _: Any) -> None:
         box, size = find(args, kwargs)
         if box is not None and box not in self.boxes and len(self.boxes) < MOST_HINTS:
             self.boxes.append(box)
