@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from made_reports import made_session
 from rich.console import Console
 
 from headrace.doctor.causes.remedy import Prescription
@@ -50,5 +49,5 @@ def said(diagnosis: Diagnosis) -> str:
 
 def first_gain(prescription: Prescription) -> str:
     """What is recommended of remedies that gain; nothing where none does."""
-    found = gaining(made_session(), prescription)
+    found = gaining(prescription)
     return "" if found is None else found.text

@@ -119,7 +119,7 @@ SLOW = MadeRun(stages={"decode:Pillow load": 20_000})
 def speed(session: Session) -> str:
     """What the sentence of the first screen says of how fast a step could be."""
     diagnosis, whole = diagnose(session), prescribed(session)
-    lead, _, speed = first_screen(session, diagnosis, replace(whole, remedies=[])).sentence.partition("; ")
+    lead, _, speed = first_screen(diagnosis, replace(whole, remedies=[])).sentence.partition("; ")
     assert lead.rstrip(".") == diagnosis.verdict.rstrip(".")
     return speed
 

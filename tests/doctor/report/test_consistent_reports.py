@@ -94,7 +94,7 @@ def factors(sentence: str) -> list[float]:
 def contradictions(session: Session, diagnosis: Diagnosis, whole: Prescription) -> Iterator[str]:
     """Yield each sentence that the shares, or the proofs, of a session contradict."""
     share, verdict = diagnosis.data_share, said(diagnosis)
-    arrow = arrow_of(first_screen(session, diagnosis, whole))
+    arrow = arrow_of(first_screen(diagnosis, whole))
     if share is not None:
         if ("Not input-bound" in verdict or "not input-bound" in whole.stop) and share >= BOUND:
             yield f"not input-bound at {share:.0%}"
@@ -184,7 +184,7 @@ def only_words(text: str) -> str:
 
 def check(session: Session, diagnosis: Diagnosis, whole: Prescription) -> list[str]:
     """Return the contradictions of a session; every form of the report begins with the same first screen."""
-    screen = first_screen(session, diagnosis, whole)
+    screen = first_screen(diagnosis, whole)
     found = [*contradictions(session, diagnosis, whole), *misshapen(screen, diagnosis, whole)]
     terms = [] if screen.recommendation is None else screen.recommendation.terms
     begins = only_words(" ".join([screen.sentence, *screen.bullets, arrow_of(screen), *terms]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from made_reports import balanced_prescription, made_diagnosis, made_prescription, made_session
+from made_reports import balanced_prescription, made_diagnosis, made_prescription
 
 from headrace.doctor.causes import MOST_WORDS
 from headrace.doctor.measure import Finding
@@ -13,21 +13,19 @@ from headrace.doctor.report.first_screen import MOST_BULLETS, first_screen
 
 
 def test_only_the_loader_has_a_coverage() -> None:
-    session, prescription = made_session(), made_prescription()
-    other = first_screen(session, made_diagnosis(), prescription).recommendation
+    prescription = made_prescription()
+    other = first_screen(made_diagnosis(), prescription).recommendation
     assert other is not None
     assert [term.partition(":")[0] for term in other.terms] == ["certainty", "effort", "change"]
     remedies = [replace(prescription.remedies[0], code="loader", coverage="all 3 arrays of a batch")]
-    found = first_screen(
-        session, made_diagnosis(), replace(prescription, remedies=remedies, outcomes=[])
-    ).recommendation
+    found = first_screen(made_diagnosis(), replace(prescription, remedies=remedies, outcomes=[])).recommendation
     assert found is not None
     assert "coverage: all 3 arrays of a batch" in found.terms
 
 
 def test_how_the_command_ended_comes_before_the_verdict() -> None:
     ending = ["The command failed with exit status 1.", "ValueError: odd"]
-    screen = first_screen(made_session(), replace(made_diagnosis(), ending=ending), made_prescription())
+    screen = first_screen(replace(made_diagnosis(), ending=ending), made_prescription())
     assert screen.sentence == ending[0]
     assert screen.bullets[0] == ending[1]
     assert screen.bullets[1].startswith(made_diagnosis().verdict.rstrip("."))
@@ -35,20 +33,20 @@ def test_how_the_command_ended_comes_before_the_verdict() -> None:
 
 def test_what_has_no_room_is_left_for_the_notes() -> None:
     statements = [f"Statement {number}." for number in range(9)]
-    screen = first_screen(made_session(), replace(made_diagnosis(), statements=statements), made_prescription())
+    screen = first_screen(replace(made_diagnosis(), statements=statements), made_prescription())
     assert (screen.bullets, screen.rest) == (statements[:MOST_BULLETS], statements[MOST_BULLETS:])
 
 
 def test_a_speed_that_makes_the_sentence_too_long_stands_with_the_recommendation_only() -> None:
     verdict = f"A step takes 100 ms; {'word ' * (MOST_WORDS - 5)}."
-    screen = first_screen(made_session(), replace(made_diagnosis(), verdict=verdict), made_prescription())
+    screen = first_screen(replace(made_diagnosis(), verdict=verdict), made_prescription())
     assert screen.sentence == verdict
     assert screen.recommendation is not None
     assert "39.0 ms" in screen.recommendation.text
 
 
 def test_a_run_that_waits_for_no_data_is_told_so_and_has_no_speed() -> None:
-    screen = first_screen(made_session(), made_diagnosis(), balanced_prescription())
+    screen = first_screen(made_diagnosis(), balanced_prescription())
     assert screen.recommendation is not None
     assert (screen.recommendation.text, screen.recommendation.terms) == (balanced_prescription().stop, [])
     assert screen.sentence == made_diagnosis().verdict
@@ -58,7 +56,7 @@ def test_a_run_that_waits_for_no_data_is_told_so_and_has_no_speed() -> None:
 def test_workers_that_crowd_each_other_are_the_first_lead(weight: float, is_first: bool) -> None:
     crowd = Finding("workers-cores", weight, "12 workers share 2 cores.", "", "Start fewer workers.")
     diagnosis = replace(made_diagnosis(), findings=[*made_diagnosis().findings, crowd])
-    found = first_screen(made_session(), diagnosis, None).recommendation
+    found = first_screen(diagnosis, None).recommendation
     assert found is not None
     assert (found.text == crowd.advice) == is_first
     assert "not known" in found.certainty

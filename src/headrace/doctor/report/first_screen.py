@@ -19,7 +19,6 @@ from headrace.doctor.causes import (
 from headrace.doctor.measure import BOUND, Diagnosis
 from headrace.doctor.quantities import duration, times
 from headrace.doctor.report.remedy_text import helping, outcome_of, predicted, title
-from headrace.doctor.session.model import Session
 
 MOST_BULLETS = 4
 
@@ -58,9 +57,9 @@ class FirstScreen:
     """Statements for which it has no room: they stand among the notes."""
 
 
-def first_screen(session: Session, diagnosis: Diagnosis, prescription: Prescription | None) -> FirstScreen:
+def first_screen(diagnosis: Diagnosis, prescription: Prescription | None) -> FirstScreen:
     """Return the first screen; every speed on it is that of its recommendation."""
-    found = recommendation(session, diagnosis, prescription)
+    found = recommendation(diagnosis, prescription)
     verdict = diagnosis.verdict
     if found is not None and found.speed:
         faster = f"{verdict.rstrip('.')}; {found.speed}."
@@ -69,7 +68,7 @@ def first_screen(session: Session, diagnosis: Diagnosis, prescription: Prescript
     return FirstScreen(said[0], said[1 : 1 + MOST_BULLETS], found, said[1 + MOST_BULLETS :])
 
 
-def recommendation(session: Session, diagnosis: Diagnosis, prescription: Prescription | None) -> Recommendation | None:
+def recommendation(diagnosis: Diagnosis, prescription: Prescription | None) -> Recommendation | None:
     """Return what proved to gain most; else the first remedy that surely gains; else what to look at.
 
     Where data does not bound the step, only what was proved; where a proof refuted a remedy, no advice that may amount
@@ -77,11 +76,11 @@ def recommendation(session: Session, diagnosis: Diagnosis, prescription: Prescri
     """
     if prescription is not None and prescription.stop:
         few = _are_few(diagnosis)
-        return (None if few else _proved(session, prescription)) or Recommendation(prescription.stop)
+        return (None if few else _proved(prescription)) or Recommendation(prescription.stop)
     if _are_few(diagnosis):
         return None
     if prescription is not None:
-        remedy = gaining(session, prescription)
+        remedy = gaining(prescription)
         if remedy is not None or any(outcome.is_refused for outcome in prescription.outcomes):
             return remedy
     # Workers and threads that crowd each other make every stage take longer than it has to.
@@ -90,16 +89,16 @@ def recommendation(session: Session, diagnosis: Diagnosis, prescription: Prescri
     return Recommendation(advice, _at_best(prescription), "a lead, whose gain is not known") if advice else None
 
 
-def gaining(session: Session, prescription: Prescription) -> Recommendation | None:
+def gaining(prescription: Prescription) -> Recommendation | None:
     """Return what proved to gain most; else the first remedy that surely gains by its prediction; None without one."""
-    return _proved(session, prescription) or _predicted(session, prescription)
+    return _proved(prescription) or _predicted(prescription)
 
 
 def _are_few(diagnosis: Diagnosis) -> bool:
     return bool(diagnosis.budgets) and all(budget.steps < LEAST_STEPS for budget in diagnosis.budgets)
 
 
-def _proved(session: Session, prescription: Prescription) -> Recommendation | None:
+def _proved(prescription: Prescription) -> Recommendation | None:
     """Return the remedies that proved to gain most; None if no proof gained."""
     outcomes = {tuple(sorted(one.remedies)): one for one in prescription.outcomes}  # the last of the same counts
     gained = [(one.step_us, one) for one in outcomes.values() if one.recommended and one.step_us is not None]
@@ -120,7 +119,7 @@ def _proved(session: Session, prescription: Prescription) -> Recommendation | No
     )
 
 
-def _predicted(session: Session, prescription: Prescription) -> Recommendation | None:
+def _predicted(prescription: Prescription) -> Recommendation | None:
     """Return the first remedy that is predicted to gain; None where there is none.
 
     A remedy that was refuted, or that may gain nothing, is not named.

@@ -38,7 +38,7 @@ def markdown(session: Session, diagnosis: Diagnosis, prescription: Prescription 
 
 
 def _lines(session: Session, diagnosis: Diagnosis, prescription: Prescription | None) -> Iterator[str]:
-    screen = first_screen(session, diagnosis, prescription)
+    screen = first_screen(diagnosis, prescription)
     yield f"**{escaped(screen.sentence)}**"
     yield ""
     yield from [f"- {escaped(bullet)}" for bullet in screen.bullets]

@@ -102,7 +102,7 @@ def put_report(
     again: str,
 ) -> None:
     """Add every section of the report to the page."""
-    screen = first_screen(session, diagnosis, prescription)
+    screen = first_screen(diagnosis, prescription)
     _put_first(page, screen, diagnosis)
     page.line(f"{ending(session.outcome)}: {command_line(session)}", indent=0, style="dim")
     if detail.windows and (windows := window_text(session)):

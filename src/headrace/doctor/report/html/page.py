@@ -76,7 +76,7 @@ def html_page(
                 report=report,
                 heat=colour,
                 badge=_BADGES.get(colour, ""),
-                screen=first_screen(session, diagnosis, prescription),
+                screen=first_screen(diagnosis, prescription),
                 contents=[],
                 style=Markup(style),
                 policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
