@@ -8,7 +8,7 @@ import pytest
 from observed_runs import python
 from probed import merged, run_probed
 
-DRAWN = 6
+DRAWN = 12
 
 
 def failed(folder, *count):
